@@ -1,0 +1,122 @@
+"""Mesh shapes without devices: factorizations, labels and device order, in plain integers."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+AXIS_NAMES = ("x", "y", "z")
+"""Axis names by position: a 2x4 mesh has x=2 and y=4."""
+
+
+@dataclass(frozen=True)
+class MeshShape:
+    """The shape of a mesh over the first `size` devices, and the order in which it takes them.
+
+    `order` is "" for the devices as they come, or "shuffled" for a fixed permutation of them
+    (device i*k + 1 mod n with k the smallest integer from 3 on that is coprime to n).
+    """
+
+    shape: tuple[int, ...]
+    order: str = ""
+
+    @property
+    def label(self) -> str:
+        """How people and case ids spell it: 8, 2x4, 2x2x2, 2x4-shuffled."""
+        return "x".join(map(str, self.shape)) + (f"-{self.order}" if self.order else "")
+
+    def __str__(self) -> str:
+        return self.label
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Axis names, in order."""
+        return AXIS_NAMES[: len(self.shape)]
+
+    @cached_property
+    def size(self) -> int:
+        """Number of devices."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Size by axis name."""
+        return dict(zip(self.names, self.shape, strict=True))
+
+    def product(self, axes: tuple[str, ...]) -> int:
+        """The number of devices along these axes together."""
+        return math.prod(self.sizes[a] for a in axes)
+
+    def rest(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """The axes of the mesh that are not among these, in mesh order."""
+        return tuple(a for a in self.names if a not in axes)
+
+    @cached_property
+    def ordinals(self) -> np.ndarray:
+        """Array of shape `shape`: which device (by position in the list of devices) stands where."""
+        flat = np.arange(self.size)
+        if self.order == "shuffled":
+            step = next(k for k in range(3, self.size + 4) if math.gcd(k, self.size) == 1)
+            flat = (flat * step + 1) % self.size
+        return flat.reshape(self.shape)
+
+    def groups(self, axes: tuple[str, ...]) -> np.ndarray:
+        """Flat mesh positions of shape [number of groups, n]: the groups that a collective over `axes`
+        forms, each ordered with the last of `axes` running fastest, as in JAX."""
+        positions = np.arange(self.size).reshape(self.shape)
+        order = [self.names.index(a) for a in (*self.rest(axes), *axes)]
+        return positions.transpose(order).reshape(-1, self.product(axes))
+
+
+_LABEL = re.compile(r"(\d+(?:x\d+){0,2})(?:-(shuffled))?")
+
+
+def parse(label: str) -> MeshShape:
+    """The MeshShape of a label such as 2x4; ValueError says what a label looks like."""
+    match = _LABEL.fullmatch(label)
+    if not match or "0" in match[1].split("x"):
+        raise ValueError(f"{label!r} is no mesh shape: use one to three sizes such as 8, 2x4 or 2x2x2")
+    return MeshShape(tuple(map(int, match[1].split("x"))), match[2] or "")
+
+
+def factorizations(n: int, axes: int) -> Iterator[tuple[int, ...]]:
+    """All ordered factorizations of n into `axes` factors, 1 included."""
+    if axes == 1:
+        yield (n,)
+        return
+    for first in range(1, n + 1):
+        if n % first == 0:
+            for others in factorizations(n // first, axes - 1):
+                yield (first, *others)
+
+
+def preferred(n: int) -> MeshShape:
+    """The most square two-axis mesh of n devices, the smaller axis first: 8 -> 2x4."""
+    return MeshShape(max((f for f in factorizations(n, 2) if f[0] <= f[1]), key=lambda f: f[0]))
+
+
+def weighted(n: int) -> dict[MeshShape, int]:
+    """The meshes of n devices with their weight: how far each stands from the preferred one (0).
+
+    The weight decides from which profile on a mesh is used (see `harness.cases`). Sub-meshes of the
+    first 3 and 6 devices are included where there are as many.
+    """
+    first = preferred(n)
+    weights = {first: 0}
+    for axes in (1, 2, 3):
+        for shape in factorizations(n, axes):
+            plain = axes == 1 or (1 not in shape and shape != first.shape and n > 1)
+            weights.setdefault(MeshShape(shape), 1 if plain else 2)
+    if n > 2:
+        weights[MeshShape(first.shape, "shuffled")] = 2
+    for odd in (3, 6):
+        if n > odd:
+            weights[MeshShape((odd,))] = 2
+            if odd == 6:
+                weights |= {MeshShape((2, 3)): 2, MeshShape((3, 2)): 3}
+    return weights

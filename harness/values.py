@@ -1,0 +1,146 @@
+"""Input values as a pure function of seed and global index.
+
+Any process can make just its own shards, and what is not executed needs none. Every function takes the
+flat global index of each wanted element and gives that element's value, so a block equals the same
+block of the whole. The source of randomness is the finalizer of splitmix64 (Steele, Lea, Flood, "Fast
+splittable pseudorandom number generators", OOPSLA 2014) applied to a counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+
+
+def random_bits(seed: int, index: np.ndarray) -> np.ndarray:
+    """64 random bits for each element of `index` (uint64), as uint64."""
+    with np.errstate(over="ignore"):
+        z = (index + np.uint64(1 + seed) * np.uint64(0xD1B54A32D192ED03)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def digits_of(dtype: np.dtype) -> int:
+    """Significand bits of a float dtype, the hidden one included; magnitude bits of an integer dtype."""
+    if dtype.kind in "iu":
+        return dtype.itemsize * 8 - (dtype.kind == "i")
+    if dtype.kind == "c":
+        return {8: 24, 16: 53}[dtype.itemsize]
+    return ml_dtypes.finfo(dtype).nmant + 1
+
+
+def distinct(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Values for data that only moves: whole random significands, both signs, magnitudes 2**-7 to 2**8."""
+    if dtype.kind == "b":
+        return (bits >> np.uint64(40)) & np.uint64(1) == 1
+    if dtype.kind in "iu":
+        return (bits >> np.uint64(64 - 8 * dtype.itemsize)).astype(f"u{dtype.itemsize}").view(dtype)
+    if dtype.kind == "c":
+        real = np.dtype(f"f{dtype.itemsize // 2}")
+        return distinct(bits, index, shape, real) + dtype.type(1j) * distinct(
+            random_bits(1, bits), index, shape, real
+        )
+    digits = digits_of(dtype)
+    significand = (bits >> np.uint64(64 - digits)) | np.uint64(1 << (digits - 1))
+    exponent = (bits & np.uint64(15)).astype(np.int64) - 7 - (digits - 1)
+    sign = 1.0 - 2.0 * ((bits >> np.uint64(4)) & np.uint64(1)).astype(np.float64)
+    return np.ldexp(sign * significand.astype(np.float64), exponent).astype(dtype)
+
+
+def special(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Special values of a float dtype (NaN, infinities, both zeros, the smallest and largest) mixed with
+    ordinary ones; data that only moves must keep each of them to the bit."""
+    info = ml_dtypes.finfo(dtype)
+    values = np.array(
+        [np.nan, np.inf, -np.inf, 0.0, -0.0, info.tiny, -info.tiny, info.max, info.min, info.smallest_subnormal],
+        dtype,
+    )
+    pick = (bits >> np.uint64(32)) % np.uint64(2 * len(values))
+    ordinary = distinct(bits, index, shape, dtype)
+    return np.where(pick < len(values), values[pick.astype(np.int64) % len(values)], ordinary)
+
+
+def summands(
+    bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype, *, terms: int
+) -> np.ndarray:
+    """Odd integers of which any `terms` sum exactly in `dtype`, in every order.
+
+    |v| <= 2**digits / terms, so that no partial sum leaves the integers that the dtype holds; odd, and
+    half of them of the largest magnitude allowed, so that a narrower type on the way changes them.
+    """
+    if dtype.kind == "c":
+        real = np.dtype(f"f{dtype.itemsize // 2}")
+        return summands(bits, index, shape, real, terms=terms) + dtype.type(1j) * summands(
+            random_bits(1, bits), index, shape, real, terms=terms
+        )
+    room = digits_of(dtype) - max(terms - 1, 0).bit_length()
+    if room < 1:
+        raise ValueError(f"{terms} terms leave no bit of {dtype} for an exact sum")
+    magnitude = (bits >> np.uint64(64 - room)) | np.uint64(1)
+    if room > 1:
+        magnitude |= ((bits >> np.uint64(8)) & np.uint64(1)) << np.uint64(room - 1)
+    signed = magnitude.astype(np.int64)
+    if dtype.kind != "u":
+        signed = np.where((bits >> np.uint64(9)) & np.uint64(1) == 1, -signed, signed)
+    return signed.astype(dtype)
+
+
+def odd_rows(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Odd integers that use the whole significand, 2**(digits-1) <= |v| < 2**digits, one sign a row (all
+    but the last dimension), so that the difference of two of a row is exact (see `plus_minus`)."""
+    digits = digits_of(dtype)
+    magnitude = (bits >> np.uint64(64 - digits)) | np.uint64(1) | np.uint64(1 << (digits - 1))
+    signed = magnitude.astype(np.int64)
+    if dtype.kind != "u":
+        negative = random_bits(7, index // np.uint64(shape[-1])) >> np.uint64(63) == 1
+        signed = np.where(negative, -signed, signed)
+    return signed.astype(dtype)
+
+
+def plus_minus(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """A factor in {-1, 0, 1} of shape [..., k, n]: each column has one +1 and one -1 (only +1 where k is 1).
+
+    With `odd_rows` on the left, every product and every partial sum in any order is an integer that the
+    dtype holds: the result is exact at any k, and rounding on the way changes nearly every output.
+    The +1 of column j stands in row (j + r) mod k with r random a matrix, so that k columns name every
+    row; the -1 stands half the rows further, hence in another shard of a split contraction.
+    """
+    rows, columns = np.uint64(shape[-2]), np.uint64(shape[-1])
+    row, column = index // columns % rows, index % columns
+    plus = (column + random_bits(11, index // (rows * columns))) % rows
+    minus = (plus + rows // np.uint64(2)) % rows if rows > 1 else rows
+    return ((row == plus).astype(np.int8) - (row == minus).astype(np.int8)).astype(dtype)
+
+
+def uniform(
+    bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype, *, scale: float = 1.0
+) -> np.ndarray:
+    """Random values in [-scale, scale), rounded to `dtype`."""
+    unit = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
+    return (scale * unit).astype(dtype)
+
+
+def tokens(
+    bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype, *, below: int
+) -> np.ndarray:
+    """Random integers in [0, below)."""
+    return ((bits >> np.uint64(16)) % np.uint64(below)).astype(dtype)
+
+
+def whole(shape: Sequence[int]) -> tuple[slice, ...]:
+    """The slice that is the whole array."""
+    return tuple(slice(0, size) for size in shape)
+
+
+def flat_index(shape: Sequence[int], block: Sequence[slice]) -> np.ndarray:
+    """Flat global index (row-major) of each element of one block, as uint64."""
+    index = np.zeros((1,) * len(shape), np.uint64)
+    stride = 1
+    for d in reversed(range(len(shape))):
+        line = np.arange(block[d].start, block[d].stop, dtype=np.uint64) * np.uint64(stride)
+        index = index + line.reshape([-1 if i == d else 1 for i in range(len(shape))])
+        stride *= shape[d]
+    return index
