@@ -1,0 +1,282 @@
+"""The cases: operations x variants x meshes x dtypes x sizes x modes, and the choice among them.
+
+How much of the product is used is one rule. Every coordinate of a case has a weight, which says how far it
+is from the ordinary one (float32, the most square mesh, 4 KiB, plain options, the three main modes: all 0),
+and a profile takes the cases whose weights add up to no more than its limit. So `standard` holds every case
+that departs from the ordinary in one or two small ways, and `full` their combinations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from harness import meshes
+from harness.bounds import Arithmetic, Bounded, bounded
+from harness.calls import call
+from harness.dtypes import DTYPES
+from harness.dtypes import dtype as dtype_of
+from harness.meshes import MeshShape
+from harness.operations import OPERATIONS
+from harness.operations.base import MODES, Argument, Operation, Plan, Request, parse_size
+from harness.values import whole
+
+PROFILES = {"smoke": 0, "standard": 2, "full": 4}
+"""Profiles and the largest weight that they take."""
+
+LEVELS = ("L0", "L1", "L2", "L3", "L4")
+
+CAPABILITIES = {
+    "x64": "64-bit types",
+    "complex": "complex numbers",
+    "groups": "axis_index_groups",
+    "broadcast": "lax.pbroadcast (collective-broadcast)",
+    "ragged": "lax.ragged_all_to_all",
+}
+"""What hardware may lack, by the name that --with takes."""
+
+DTYPE_WEIGHTS = {"float32": 0, "bfloat16": 1}  # others: 2
+MODE_WEIGHTS = {"auto": 0, "explicit": 0, "manual": 0, "host": 0, "manual-novma": 2, "pmap": 1, "pjit": 2}
+
+
+class SelectionError(ValueError):
+    """A choice that the table does not have; the message names it and the valid ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One operation, variant, mesh, dtype and size: what all modes of it share."""
+
+    operation: Operation
+    request: Request
+    weight: int
+
+    @property
+    def id(self) -> str:
+        """The case ids of the cell with `*` for the mode."""
+        return self._id("*")
+
+    def _id(self, mode: str) -> str:
+        r = self.request
+        return f"{self.operation.name}/{r.variant.label}/{mode}/{r.mesh.label}/{r.dtype}/{r.size}"
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The operation's plan of this cell."""
+        return self.operation.plan(self.request)
+
+    @cached_property
+    def capabilities(self) -> frozenset[str]:
+        """The optional capabilities that it needs."""
+        needs = (self.request.variant.capability, dtype_of(self.request.dtype).capability)
+        return frozenset(filter(None, needs))
+
+    def arguments(self, seed: int) -> list[np.ndarray]:
+        """The whole input arrays."""
+        return [whole_argument(a, seed, i) for i, a in enumerate(self.plan.arguments)]
+
+    def expected(self, arguments: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
+        """What the NumPy reference gives for these arguments, and the bound of each result (None: none).
+
+        Results of judge "bits" and "exact" have the result's dtype; of judge "bound" float64 (complex128),
+        as have the bounds.
+        """
+        plan = self.plan
+        reference = self.operation.gradient if plan.wrt else self.operation.reference
+        exact = [exactly(a, plan.judge) for a in arguments]
+        if plan.judge == "bound":
+            values = _outputs(call(reference, exact, plan.options))
+            bounds = self.operation.bound(plan, arguments, values)
+            if bounds is None:
+                kind = dtype_of(self.request.dtype)
+                arithmetic = Arithmetic(
+                    **{
+                        "u": kind.unit_roundoff,
+                        "u_sum": kind.unit_roundoff,
+                        "tiny": kind.tiny,
+                        **plan.arithmetic,
+                    }
+                )
+                floats = [
+                    bounded(a, arithmetic) if a.dtype.kind in "fc" else a for a in exact
+                ]
+                results = _outputs(call(reference, floats, plan.options))
+                bounds = [r.error if isinstance(r, Bounded) else np.zeros_like(r) for r in results]
+            return values, bounds
+        values = _outputs(call(reference, exact, plan.options))
+        kinds = [dtype_of(r.dtype).numpy for r in plan.results]
+        return [np.asarray(v).astype(k) for v, k in zip(values, kinds, strict=True)], [None] * len(values)
+
+    def case(self, mode: str) -> Case:
+        """The case of this cell in one mode."""
+        return Case(self, mode)
+
+
+def whole_argument(argument: Argument, seed: int, position: int) -> np.ndarray:
+    """The whole array of one argument; arguments of one cell differ in their random stream."""
+    return argument.block(seed * 16 + position, whole(argument.shape))
+
+
+def exactly(array: np.ndarray, judge: str) -> np.ndarray:
+    """The array in a type in which the reference computes: its own for moved data, else the widest."""
+    if judge == "bits" or array.dtype.kind == "b":
+        return array
+    return array.astype({"i": np.int64, "u": np.int64, "c": np.complex128}.get(array.dtype.kind, np.float64))
+
+
+def _outputs(value: object) -> list:
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One cell in one mode: one program, one verdict."""
+
+    cell: Cell
+    mode: str
+
+    @property
+    def id(self) -> str:
+        """all_gather/axes=y+x,dim=1,tiled/manual/2x4/float32/4KiB."""
+        return self.cell._id(self.mode)
+
+    @property
+    def operation(self) -> Operation:
+        """The row of the table."""
+        return self.cell.operation
+
+    @property
+    def mesh(self) -> MeshShape:
+        """The shape of its mesh."""
+        return self.cell.request.mesh
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of its cell."""
+        return self.cell.plan
+
+    @property
+    def level(self) -> str:
+        """The level that it belongs to."""
+        return self.cell.request.variant.get("level") or self.operation.level
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A choice of cases; empty tuples choose everything. Check it with `checked`."""
+
+    profile: str = "standard"
+    levels: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    meshes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+    limit: int | None = field(default=None)
+    """The largest weight, where it is not the profile's."""
+
+    def checked(self, num_devices: int) -> Selection:
+        """This selection; SelectionError for an unknown name or a mesh that the devices do not allow."""
+        every_size = sorted({s for o in OPERATIONS.values() for s in o.sizes}, key=lambda s: (s[0] == "n", parse_size(s)))
+        for what, chosen, valid in (
+            ("profile", (self.profile,), PROFILES),
+            ("level", self.levels, LEVELS),
+            ("capability", self.capabilities, CAPABILITIES),
+            ("operation", self.operations, OPERATIONS),
+            ("mode", self.modes, MODES),
+            ("dtype", self.dtypes, DTYPES),
+            ("size", self.sizes, every_size),
+        ):
+            for name in chosen:
+                if name not in valid:
+                    raise SelectionError(f"unknown {what} {name!r}: choose from {', '.join(valid)}")
+        for label in self.meshes:
+            try:
+                mesh = meshes.parse(label)
+            except ValueError as error:
+                raise SelectionError(str(error)) from None
+            if mesh.size > num_devices:
+                fits = ", ".join(m.label for m in meshes.weighted(num_devices))
+                raise SelectionError(
+                    f"mesh {label} needs {mesh.size} devices and there are {num_devices}: choose from {fits}"
+                )
+        return self
+
+
+def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[str]]]:
+    """Each chosen cell with its chosen modes, in the order of the table."""
+    limit = PROFILES[selection.profile] if selection.limit is None else selection.limit
+    shapes = meshes.weighted(num_devices)
+    if selection.meshes:
+        shapes = {m: shapes.get(m, 1) for m in map(meshes.parse, selection.meshes)}
+    for operation in OPERATIONS.values():
+        if selection.operations and operation.name not in selection.operations:
+            continue
+        for mesh, mesh_weight in shapes.items():
+            if mesh_weight > limit:
+                continue
+            for variant in operation.variants(mesh):
+                weight = mesh_weight + variant.weight
+                if weight > limit or not _allowed(variant.capability, selection):
+                    continue
+                if selection.levels and (variant.get("level") or operation.level) not in selection.levels:
+                    continue
+                modes = [
+                    (mode, MODE_WEIGHTS[mode])
+                    for mode in operation.modes
+                    if (not selection.modes or mode in selection.modes)
+                    and operation.absent(mode, variant, mesh) is None
+                ]
+                for dtype in _chosen(operation.dtypes, selection.dtypes):
+                    if not _allowed(dtype_of(dtype).capability, selection):
+                        continue
+                    for size in _chosen(operation.sizes, selection.sizes):
+                        total = weight + DTYPE_WEIGHTS.get(dtype, 2) + operation.sizes[size]
+                        if operation.dtypes[0] == dtype:  # an operation's first dtype is its ordinary one
+                            total -= DTYPE_WEIGHTS.get(dtype, 2)
+                        used = [mode for mode, more in modes if total + more <= limit]
+                        if used:
+                            yield Cell(operation, Request(variant, mesh, dtype, size), total), used
+
+
+def cases(selection: Selection, num_devices: int) -> Iterator[Case]:
+    """The chosen cases, those of one cell next to each other."""
+    for cell, modes in cells(selection, num_devices):
+        for mode in modes:
+            yield cell.case(mode)
+
+
+def find(case_id: str, num_devices: int) -> Case:
+    """The case with this id, whatever its weight; SelectionError where the table has none."""
+    parts = case_id.split("/")
+    if len(parts) != 6:
+        raise SelectionError(
+            f"{case_id!r} is no case: an id is operation/variant/mode/mesh/dtype/size, as `meshmark list` prints it"
+        )
+    name, _, mode, mesh, dtype, size = parts
+    selection = Selection(
+        "full",
+        capabilities=tuple(CAPABILITIES),
+        operations=(name,),
+        modes=(mode,),
+        meshes=(mesh,),
+        dtypes=(dtype,),
+        sizes=(size,),
+        limit=99,
+    ).checked(num_devices)
+    for case in cases(selection, num_devices):
+        if case.id == case_id:
+            return case
+    raise SelectionError(f"no case {case_id!r}: see `meshmark list --operations {name} --profile full`")
+
+
+def _allowed(capability: str | None, selection: Selection) -> bool:
+    return capability is None or capability in selection.capabilities
+
+
+def _chosen(names: Iterable[str], wanted: tuple[str, ...]) -> list[str]:
+    return [name for name in names if not wanted or name in wanted]

@@ -1,0 +1,16 @@
+"""The case table, one module a family; importing this package registers every operation."""
+
+from __future__ import annotations
+
+from harness.operations import collectives
+from harness.operations.base import Operation
+
+FAMILIES = (collectives,)
+
+
+def _leaves(cls: type[Operation]) -> list[type[Operation]]:
+    return [leaf for sub in cls.__subclasses__() for leaf in [*([sub] if sub.name else []), *_leaves(sub)]]
+
+
+OPERATIONS: dict[str, Operation] = {cls.name: cls() for cls in dict.fromkeys(_leaves(Operation))}
+"""Every operation by name, in the order of the modules and classes."""
