@@ -1,0 +1,259 @@
+"""Judging one case: compile it once, and check sharding, communication, numbers and replicas of that program."""
+
+from __future__ import annotations
+
+import hashlib
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import PurePath
+from typing import Any
+
+import jax
+import numpy as np
+
+from harness import layout
+from harness.calls import call
+from harness.cases import Case, Cell
+from harness.communication import communication
+from harness.dtypes import as_bits
+from harness.operations.base import Argument, Result
+from harness.programs import Program, mesh_over, place
+from harness.verdicts import Line
+
+
+@lru_cache(maxsize=4)
+def prepared(cell: Cell, seed: int) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray | None]]:
+    """(arguments, expected results, bounds) of a cell; made once for all of its modes."""
+    arguments = cell.arguments(seed)
+    expected, bounds = cell.expected(arguments)
+    return arguments, expected, bounds
+
+
+@dataclass
+class Judge:
+    """Runs cases over given devices. One is made a worker; it keeps the placed inputs of the current cell."""
+
+    devices: tuple[Any, ...]
+    seed: int = 0
+    _placed: tuple[Cell | None, dict[Any, list[jax.Array]]] = field(default=(None, {}))
+
+    def run(self, case: Case) -> list[Line]:
+        """All check lines of a case. What it raises is a line too, never an exception."""
+        lines: list[Line] = []
+        try:
+            lines += self._host(case) if case.mode == "host" else self._program(case)
+        except Exception as error:
+            lines.append(raised(case, error))
+        return lines
+
+    def _program(self, case: Case) -> Iterator[Line]:
+        program = Program(case, self.devices)
+        compiled = program.compile()
+        yield communication(case, compiled)
+        arguments, expected, bounds = prepared(case.cell, self.seed)
+        with program.context():
+            outputs = compiled(*self._inputs(program, arguments))
+        outputs = jax.block_until_ready(jax.tree.leaves(outputs))
+        yield Line("execute")
+        yield from self._outputs(case, program.results, outputs, [
+            program.view(r, e) for r, e in zip(case.plan.results, expected, strict=True)
+        ], [
+            None if b is None else program.view(r, b) for r, b in zip(case.plan.results, bounds, strict=True)
+        ], program.traced_types)
+
+    def _host(self, case: Case) -> Iterator[Line]:
+        arguments, expected, bounds = prepared(case.cell, self.seed)
+        mesh = mesh_over(self.devices, case.mesh)
+        host = type(case.operation).host
+        outputs = jax.block_until_ready(jax.tree.leaves(call(host, [mesh, *arguments], case.plan.options)))
+        yield Line("execute")
+        yield from self._outputs(case, case.plan.results, outputs, expected, bounds, ())
+
+    def _inputs(self, program: Program, arguments: Sequence[np.ndarray]) -> list[jax.Array]:
+        """The inputs on the devices, shared by the modes of a cell that place them alike."""
+        cell, placed = self._placed
+        if cell is not program.case.cell:
+            placed = {}
+            self._placed = (program.case.cell, placed)
+        key = (program.mesh, program.stacked)
+        if key not in placed:
+            placed[key] = [
+                place(program.mesh, seen.spec, program.view(argument, array))
+                for argument, seen, array in zip(
+                    program.case.plan.arguments, program.arguments, arguments, strict=True
+                )
+            ]
+        return placed[key]
+
+    def _outputs(
+        self,
+        case: Case,
+        results: Sequence[Argument | Result],
+        outputs: Sequence[jax.Array],
+        expected: Sequence[np.ndarray],
+        bounds: Sequence[np.ndarray | None],
+        traced: Sequence[Any],
+    ) -> Iterator[Line]:
+        check = "gradient" if case.plan.wrt else "numbers"
+        if len(outputs) != len(results):
+            yield Line(check, "fail", f"{len(outputs)} results instead of {len(results)}")
+            return
+        numbers = [
+            compare(case, result, output, want, bound)
+            for result, output, want, bound in zip(results, outputs, expected, bounds, strict=True)
+        ]
+        worst = max(numbers, key=lambda n: n.badness)
+        yield Line(
+            check,
+            "fail" if worst.badness > 1 else "pass",
+            worst.reason,
+            {
+                "error": worst.error,
+                "bound": worst.bound,
+                "bits": _digest([n.assembled for n in numbers]),
+                **({"precision": case.plan.precision} if case.plan.precision else {}),
+            },
+        )
+        replica = next((n.replica for n in numbers if n.replica), "")
+        yield Line("replicas", "fail" if replica else "pass", replica)
+        reason = next(
+            filter(None, (placement(case, r, o) for r, o in zip(results, outputs, strict=True))), ""
+        ) or next(filter(None, (typed(case, r, t) for r, t in zip(results, traced))), "")
+        yield Line("sharding", "fail" if reason else "pass", reason)
+
+
+@dataclass
+class Numbers:
+    """How one result compares: `badness` is the largest error as a multiple of its bound (inf where the bound
+    is zero and the numbers differ)."""
+
+    badness: float = 0.0
+    error: float = 0.0
+    bound: float = 0.0
+    reason: str = ""
+    replica: str = ""
+    assembled: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+
+def compare(
+    case: Case, result: Argument | Result, output: jax.Array, want: np.ndarray, bound: np.ndarray | None
+) -> Numbers:
+    """Compare every device's shard with its part of the reference, and replicas with each other to the bit.
+
+    A device's part follows from the mesh and the expected spec by this project's own arithmetic; the index
+    that JAX gives for the shard must be the same.
+    """
+    verdict = Numbers()
+    if output.shape != result.shape or output.dtype.name != result.dtype:
+        return Numbers(
+            np.inf,
+            reason=f"result is {output.dtype}{list(output.shape)} instead of {result.dtype}{list(result.shape)}",
+        )
+    parts = dict(zip(_mesh_devices(case, output), layout.indices(result.shape, result.spec, case.mesh.sizes)))
+    first: dict[tuple, tuple[Any, np.ndarray]] = {}
+    assembled = np.zeros(result.shape, output.dtype)
+    for shard in output.addressable_shards:
+        index = parts.get(shard.device)
+        seen = np.asarray(shard.data)
+        if index is None or seen.shape != want[index].shape:
+            # The placement check says what is wrong with the sharding; compare what is there.
+            index = tuple(slice(*i.indices(n)[:2]) for i, n in zip(shard.index, result.shape, strict=True))
+        key = tuple((i.start, i.stop) for i in index)
+        if key in first:
+            other, block = first[key]
+            if not verdict.replica and not np.array_equal(as_bits(block), as_bits(seen)):
+                verdict.replica = f"devices {other} and {shard.device} hold different replicas of {_show(index)}"
+        else:
+            first[key] = (shard.device, seen)
+            assembled[index] = seen
+        found = difference(case.plan.judge, seen, want[index], None if bound is None else bound[index])
+        if found is not None and found[0] > verdict.badness:
+            verdict.badness, verdict.error, verdict.bound, where, count = found
+            if verdict.badness > 1:
+                place_ = tuple(int(w) + i.start for w, i in zip(where, index, strict=True))
+                verdict.reason = (
+                    f"{count} of {seen.size} elements differ on {shard.device} (shard {_show(index)}): at"
+                    f" {list(place_)} expected {want[index][where]}, seen {seen[where]}"
+                )
+    verdict.assembled = assembled
+    return verdict
+
+
+def difference(
+    judge: str, seen: np.ndarray, want: np.ndarray, bound: np.ndarray | None
+) -> tuple[float, float, float, tuple, int] | None:
+    """(badness, error, bound, where, how many) of the worst element, or None where nothing differs."""
+    if bound is None:
+        if np.array_equal(as_bits(seen), as_bits(want)):
+            return None
+        wrong = as_bits(seen) != as_bits(want) if judge == "bits" else seen != want
+        wrong = wrong.reshape(*seen.shape, -1).any(axis=-1)
+        if not wrong.any():
+            return None
+        where = tuple(int(i) for i in np.argwhere(wrong)[0])
+        with np.errstate(all="ignore"):
+            error = np.abs(_wide(seen) - _wide(want))[wrong].max()
+        return np.inf, float(error), 0.0, where, int(wrong.sum())
+    if not seen.size:
+        return None
+    error = np.abs(_wide(seen) - want)
+    with np.errstate(all="ignore"):
+        ratio = np.where(error == 0, 0.0, error / bound)
+    ratio = np.where(np.isnan(ratio), np.inf, ratio)
+    where = tuple(int(i) for i in np.unravel_index(np.argmax(ratio), ratio.shape))
+    return float(ratio[where]), float(error[where]), float(bound[where]), where, int((ratio > 1).sum())
+
+
+def placement(case: Case, result: Argument | Result, output: jax.Array) -> str:
+    """Why the output is not where the spec says, or ""."""
+    want = dict(zip(_mesh_devices(case, output), layout.indices(result.shape, result.spec, case.mesh.sizes)))
+    for shard in output.addressable_shards:
+        index = tuple(slice(*i.indices(n)[:2]) for i, n in zip(shard.index, result.shape, strict=True))
+        if want.get(shard.device) != index:
+            return f"{shard.device} holds {_show(index)} instead of {_show(want.get(shard.device))} ({output.sharding})"
+    if len(output.sharding.device_set) != case.mesh.size:
+        return f"on {len(output.sharding.device_set)} devices instead of {case.mesh.size}"
+    return ""
+
+
+def typed(case: Case, result: Argument | Result, seen: Any) -> str:
+    """Why the type at trace time (explicit mode) does not say the expected spec, or ""."""
+    sizes, ndim = case.mesh.sizes, len(result.shape)
+    got = layout.normal(tuple(seen.sharding.spec), sizes, ndim)
+    want = layout.normal(result.spec, sizes, ndim)
+    return "" if got == want else f"typed {seen} while tracing: spec {got} instead of {want}"
+
+
+def raised(case: Case, error: Exception) -> Line:
+    """An exception as a line: unsupported inside an optional capability that is not implemented, else error."""
+    message = next(iter(str(error).splitlines()), "")
+    missing = isinstance(error, NotImplementedError) or "UNIMPLEMENTED" in message
+    verdict = "unsupported" if missing and case.cell.capabilities else "error"
+    frames = [
+        f"{PurePath(f.filename).stem}:{f.name}:{f.lineno}"
+        for f in traceback.extract_tb(error.__traceback__)
+    ]
+    return Line("execute", verdict, f"{type(error).__name__}: {message}"[:500], {"stack": frames[-12:]})
+
+
+def _mesh_devices(case: Case, output: jax.Array) -> list[Any]:
+    """The devices by flat mesh position, read off the output's devices in the order of their ids."""
+    devices = sorted(output.sharding.device_set, key=lambda d: d.id)
+    return [devices[i] for i in case.mesh.ordinals.flat] if len(devices) == case.mesh.size else devices
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _show(index: Sequence[slice] | None) -> str:
+    return "nothing" if index is None else "[" + ", ".join(f"{i.start}:{i.stop}" for i in index) + "]"
+
+
+def _digest(arrays: Sequence[np.ndarray]) -> str:
+    state = hashlib.blake2b(digest_size=8)
+    for array in arrays:
+        state.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+    return state.hexdigest()

@@ -1,0 +1,364 @@
+"""Which collectives the compiler really inserted: how many, over which groups, with how many bytes.
+
+Reads optimized HLO text (`compiled.as_text()`), the only public account of compiled communication, as JAX 0.10
+to 0.12 print it for CPU, TPU and GPU. The syntax is that of openxla/xla, xla/hlo/ir (replica_group.cc,
+mesh_and_axis.cc, tile_assignment.cc). Numbers in groups and pairs are positions in the mesh's flattened device
+array, not device ids.
+
+Not read: `send` and `recv`, and custom calls that communicate. A branch of a conditional counts as if it ran.
+"""
+
+import functools
+import itertools
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+Groups = tuple[tuple[int, ...], ...]
+Instruction = re.Match[str]  # of _INSTRUCTION: name, type, opcode, the rest of the line
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective of a compiled program, as one device sees it."""
+
+    kind: str  # HLO opcode, without "-start"
+    nbytes: int  # S of one device: bytes reduced, gathered (output), scattered (input), exchanged or sent
+    dtype: str  # HLO element type of S; the first where a tuple mixes them
+    groups: Groups  # replica groups, in order; () for collective-permute
+    pairs: tuple[tuple[int, int], ...]  # source and target, for collective-permute
+    trips: int | None = 1  # times it runs in one execution; None when an enclosing loop's count is unknown
+    dimensions: tuple[int, ...] = ()  # as printed: the gathered, scattered or exchanged dimension
+    reduction: str = ""  # opcode of the root of what reduces: "add", "maximum", ...
+    asynchronous: bool = False  # split into a start and a done
+
+
+def wire_bytes(c: Collective) -> float:
+    """Bytes that one device sends: f * S * trips, f as in NVIDIA's nccl-tests, doc/PERFORMANCE.md.
+
+    An unknown trip count is taken as 1; where groups differ in size, the largest counts.
+    """
+    n = max(map(len, c.groups), default=1)
+    if c.kind == "collective-permute":
+        factor = float(any(source != target for source, target in c.pairs))
+    elif c.kind == "collective-broadcast":
+        factor = float(n > 1)
+    else:
+        factor = (2 if c.kind == "all-reduce" else 1) * (n - 1) / n
+    return factor * c.nbytes * (1 if c.trips is None else c.trips)
+
+
+def collectives(text: str, num_partitions: int | None = None) -> tuple[Collective, ...]:
+    """The collectives in HLO text, in the text's order, each asynchronous one once.
+
+    `num_partitions` is what an empty `replica_groups={}` spans; by default the module's header tells.
+    An unknown element type or spelling of groups raises ValueError: better no count than a wrong one.
+    """
+    if not ("all-" in text or "reduce-scatter" in text or "collective-" in text):
+        return ()
+    module = _Module(text)
+    found: list[Collective] = []
+    chains: set[tuple[str, ...]] = set()
+    for computation, instruction in module.collectives:
+        _, shape, opcode, rest = instruction.groups()
+        rest = _FREE_TEXT.split(rest, maxsplit=1)[0]
+        kind, start = opcode.removesuffix("-start"), opcode.endswith("-start")
+        chain = _CHAIN.findall(rest)
+        if chain:
+            # A TPU continuation fusion prints its collective in the start, in every step and in the done.
+            key = (kind, *chain, *_CHANNEL.findall(rest))
+            if key in chains:
+                continue
+            chains.add(key)
+        permute = kind == "collective-permute"
+        groups = () if permute else _groups(rest, num_partitions or module.num_devices)
+        dtype, nbytes = _payload(_result_of_start(shape, kind) if start else shape)
+        if kind == "reduce-scatter":
+            nbytes *= len(groups[0])  # its output is printed, S is its input
+        elif kind == "all-reduce" and computation.startswith("all-reduce-scatter"):
+            kind = "reduce-scatter"  # a TPU fusion that is one, spelled as all-reduce and dynamic-slice
+        trips, in_async = module.runs(computation)
+        dimensions = _DIMENSIONS.search(rest)
+        applied = _TO_APPLY.search(rest)
+        found.append(
+            Collective(
+                kind=kind,
+                nbytes=nbytes,
+                dtype=dtype,
+                groups=groups,
+                pairs=_pairs(rest) if permute else (),
+                trips=trips,
+                dimensions=_integers(dimensions[1]) if dimensions else (),
+                reduction=module.root(applied[1]) if applied else "",
+                asynchronous=start or in_async or bool(chain),
+            )
+        )
+    return tuple(found)
+
+
+# Text -------------------------------------------------------------------------------------------------------
+
+_REDUCING = ("all-reduce", "reduce-scatter")
+_MOVING = ("all-gather", "all-to-all", "ragged-all-to-all", "collective-permute", "collective-broadcast")
+_OPCODES = frozenset(kind + suffix for kind in _REDUCING + _MOVING for suffix in ("", "-start"))
+
+# name = type opcode(rest. Within a type no ")" is followed by a space, a word and a "(".
+_INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w-]+)\((.*)")
+_COMPUTATION = re.compile(r"(?:ENTRY )?%?([^\s(]+)")
+_DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(\d+)")
+_FREE_TEXT = re.compile(r", (?:metadata|backend_config)=")  # last in the line, with names that the user chose
+_CALL = re.compile(
+    r"\b(body|condition|calls|to_apply|true_computation|false_computation|branch_computations|called_computations)"
+    r"=(\{[^}]*\}|%[\w.-]+)"
+)
+_NAME = re.compile(r"%([\w.-]+)")
+_INDEX = re.compile(r", index=(\d+)")
+_TRIP_COUNT = re.compile(r"known_trip_count\W+n\W+(\d+)")
+_TO_APPLY = re.compile(r", to_apply=%?([\w.-]+)")
+_DIMENSIONS = re.compile(r", dimensions=\{([\d,]*)\}")
+_CHANNEL = re.compile(r"channel_id=(\d+)")
+_CHAIN = re.compile(r'chain_id="([^"]*)"')
+
+
+class _Module:
+    """The text cut into computations, and who calls them."""
+
+    def __init__(self, text: str) -> None:
+        self.lines: dict[str, list[str]] = {}  # of each computation
+        self.collectives: list[tuple[str, Instruction]] = []  # computation, instruction
+        self.entry = self.header = name = ""
+        lines: list[str] = []
+        for line in text.split("\n"):
+            if line.endswith("{") and not line.startswith(" ") and (computation := _COMPUTATION.match(line)):
+                name = computation[1]
+                lines = self.lines[name] = []
+                if line.startswith("ENTRY"):
+                    self.entry = name
+            elif line.startswith("HloModule"):
+                self.header = line
+            else:
+                lines.append(line)
+                # Searching for a plain string is several times faster than matching every line.
+                maybe = "all-" in line or "reduce-scatter" in line or "collective-" in line
+                if maybe and (match := _INSTRUCTION.match(line)) and match[3] in _OPCODES:
+                    self.collectives.append((name, match))
+
+    @property
+    def num_devices(self) -> int:
+        return math.prod(map(int, _DEVICES.findall(self.header)))
+
+    def root(self, name: str) -> str:
+        """The opcode of a computation's root, or nothing."""
+        root = self._instructions(name).get("ROOT")
+        return root[3] if root else ""
+
+    def runs(self, name: str) -> tuple[int | None, bool]:
+        """How often a computation runs in one execution (None: unknown), and if by an async-start."""
+        if name == self.entry or name not in self._callers:
+            return 1, False
+        trips: int | None = 0
+        for caller, times, _ in self._callers[name]:
+            outer, _ = self.runs(caller)
+            trips = None if trips is None or outer is None or times is None else trips + outer * times
+        return trips, any(asynchronous for *_, asynchronous in self._callers[name])
+
+    @functools.cached_property
+    def _callers(self) -> dict[str, list[tuple[str, int | None, bool]]]:
+        """Of each called computation: who calls it, how often in a run of the caller, if by async-start."""
+        callers: dict[str, list[tuple[str, int | None, bool]]] = {}
+        for caller, lines in self.lines.items():
+            for line in lines:
+                calls = _CALL.findall(line)
+                if not calls or not (instruction := _INSTRUCTION.match(line)):
+                    continue
+                opcode = instruction[3]
+                if opcode in ("async-update", "async-done"):  # these repeat what their async-start calls
+                    continue
+                count = self._loop_count(caller, instruction) if opcode == "while" else 1
+                for attribute, called in calls:
+                    # A loop tests its condition once more than it runs its body.
+                    times = count + 1 if attribute == "condition" and count is not None else count
+                    for name in _NAME.findall(called):
+                        callers.setdefault(name, []).append((caller, times, opcode == "async-start"))
+        return callers
+
+    def _loop_count(self, caller: str, loop: Instruction) -> int | None:
+        """The times a while loop runs its body: as the compiler noted, else as its constants tell.
+
+        TPU compilers note nothing, but leave a counted loop as i = start; while i < stop: i += step.
+        """
+        if noted := _TRIP_COUNT.search(loop[4]):
+            return int(noted[1])
+        called = dict(_CALL.findall(loop[4]))
+        try:
+            condition = self._instructions(called["condition"][1:])
+            body = self._instructions(called["body"][1:])
+            before = self._instructions(caller)
+            test = condition["ROOT"]
+            if test[3] != "compare" or "direction=LT" not in test[4]:
+                return None
+            i, stop = _operands(test)
+            index = _tuple_index(condition[i])
+            start = _operands(before[_operands(loop)[0]])[index]
+            following = body[_operands(body["ROOT"])[index]]
+            i, step = _operands(following)
+            if following[3] != "add" or _tuple_index(body[i]) != index:
+                return None
+            distance = _constant(condition, stop) - _constant(before, start)
+            return max(0, -(-distance // _constant(body, step)))
+        except (LookupError, ValueError, ZeroDivisionError):
+            return None  # some other loop
+
+    def _instructions(self, name: str) -> dict[str, Instruction]:
+        """The instructions of a computation by name, its root also as "ROOT"."""
+        instructions: dict[str, Instruction] = {}
+        for line in self.lines.get(name, ()):
+            if match := _INSTRUCTION.match(line):
+                instructions[match[1]] = match
+                if line.lstrip().startswith("ROOT "):
+                    instructions["ROOT"] = match
+        return instructions
+
+
+def _operands(instruction: Instruction) -> list[str]:
+    return _NAME.findall(instruction[4].partition(")")[0])
+
+
+def _tuple_index(instruction: Instruction) -> int:
+    if instruction[3] != "get-tuple-element" or not (index := _INDEX.search(instruction[4])):
+        raise LookupError(instruction[1])
+    return int(index[1])
+
+
+def _constant(instructions: Mapping[str, Instruction], name: str) -> int:
+    instruction = instructions[name]
+    while instruction[3] == "copy":
+        instruction = instructions[_operands(instruction)[0]]
+    if instruction[3] != "constant":
+        raise LookupError(name)
+    return int(instruction[4].partition(")")[0])
+
+
+# Bytes ------------------------------------------------------------------------------------------------------
+
+_BITS = {"pred": 8, "bf16": 16, "c64": 64, "c128": 128}
+_BITS |= {f"{sign}{bits}": bits for sign in "su" for bits in (1, 2, 4, 8, 16, 32, 64)}
+_BITS |= {f"f{bits}": bits for bits in (16, 32, 64)} | {"f4e2m1fn": 4}
+_BITS |= {
+    f"f8e{kind}": 8 for kind in ("3m4", "4m3", "4m3b11fnuz", "4m3fn", "4m3fnuz", "5m2", "5m2fnuz", "8m0fnu")
+}
+
+_ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")  # without its layout; <= marks a bounded dynamic dimension
+
+
+@functools.lru_cache(maxsize=4096)
+def _payload(shape: str) -> tuple[str, int]:
+    """First element type and bytes, without padding, of an array or tuple type."""
+    arrays = _ARRAY.findall(shape)
+    if not arrays:
+        raise ValueError(f"no array in the HLO type {shape!r}")
+    nbytes = 0
+    for dtype, dims in arrays:
+        if dtype not in _BITS:
+            raise ValueError(f"unknown HLO element type {dtype!r} in {shape!r}")
+        nbytes += -(-_BITS[dtype] * math.prod(_integers(dims.replace("<=", ""))) // 8)
+    return arrays[0][0], nbytes
+
+
+def _result_of_start(shape: str, kind: str) -> str:
+    """The part of an asynchronous start's type that is the collective's result.
+
+    It is (operands, result, contexts...), except that all-reduce-start may have the type of its result alone.
+    Operands are a tuple of their own where XLA wraps the collective generically, or where they are several.
+    """
+    if kind == "all-reduce" and not shape.startswith("(("):
+        return shape
+    depth, part, parts = 0, "", []
+    for character in shape[1:-1]:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and not depth:
+            parts.append(part)
+            part = ""
+        else:
+            part += character
+    return (*parts, part)[1]
+
+
+# Groups -----------------------------------------------------------------------------------------------------
+
+_AXIS = r"(?:'[^']*'|[\w.-]+)"
+_LIST = re.compile(r"\{\}|\{\{[\d,]*\}(?:,\{[\d,]*\})*\}")
+_IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESH = re.compile(
+    rf"mesh\[((?:{_AXIS}=\d+,?)+)\](?:, device_ids=\((?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))\))?"
+    rf" \{{((?:{_AXIS}(?::\(\d+\)\d+)?,?)*)\}}"
+)
+_GROUPS = re.compile(rf"replica_groups=({_LIST.pattern}|{_IOTA.pattern}|{_MESH.pattern})")
+_SIZE = re.compile(rf"({_AXIS})=(\d+)")
+_REFERENCE = re.compile(rf"({_AXIS})(?::\((\d+)\)(\d+))?")
+_PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, filter(None, text.split(","))))
+
+
+def _pairs(rest: str) -> tuple[tuple[int, int], ...]:
+    if not (match := _PAIRS.search(rest)):
+        raise ValueError(f"no source_target_pairs in {rest[:200]!r}")
+    numbers = _integers(match[1].replace("{", "").replace("}", ""))
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _groups(rest: str, devices: int) -> Groups:
+    if not (match := _GROUPS.search(rest)):
+        raise ValueError(f"no known spelling of replica_groups in {rest[:200]!r}")
+    return _expand(match[1], devices)
+
+
+@functools.lru_cache(maxsize=1024)
+def _expand(spelling: str, devices: int) -> Groups:
+    """Replica groups as explicit lists: {{0,1},{2,3}}, [2,2]<=[4] or mesh['x'=2,'y'=2] {'y'}."""
+    if spelling == "{}":
+        return (tuple(range(devices)),)
+    if _LIST.fullmatch(spelling):
+        return tuple(map(_integers, spelling[2:-2].split("},{")))
+    if match := _IOTA.fullmatch(spelling):
+        dims, shape, order = match.groups()
+        return _rows(_iota(shape, order).reshape(_integers(dims)))
+    match = _MESH.fullmatch(spelling)
+    assert match  # _GROUPS admits no fourth
+    axes, shape, order, listed, references = match.groups()
+    sizes = {name: int(size) for name, size in _SIZE.findall(axes)}
+    ids = np.array(_integers(listed)) if listed else _iota(shape or str(math.prod(sizes.values())), order)
+    # 'y':(2)3 with 'y'=12 is the middle when 'y' is cut into 2, 3 and 2, major to minor; 'y' alone is 'y':(1)12.
+    # So cut every axis where a part of it begins or ends, and bring the pieces of the parts to the end.
+    parts = [
+        (name, int(left or 1), int(size or sizes[name]))
+        for name, left, size in _REFERENCE.findall(references)
+    ]
+    cuts = {name: {1, size} for name, size in sizes.items()}
+    for name, left, size in parts:
+        cuts[name] |= {left, left * size}
+    pieces = [(name, *piece) for name in sizes for piece in itertools.pairwise(sorted(cuts[name]))]
+    grouped = [
+        index
+        for name, left, size in parts
+        for index, (axis, begin, _) in enumerate(pieces)
+        if axis == name and left <= begin < left * size
+    ]
+    others = [index for index in range(len(pieces)) if index not in grouped]
+    cube = ids.reshape([end // begin for _, begin, end in pieces]).transpose(others + grouped)
+    return _rows(cube.reshape(-1, math.prod(size for *_, size in parts)))
+
+
+def _iota(shape: str, order: str | None) -> np.ndarray:
+    numbers = np.arange(math.prod(_integers(shape))).reshape(_integers(shape))
+    return numbers.transpose(_integers(order)) if order else numbers
+
+
+def _rows(table: np.ndarray) -> Groups:
+    return tuple(map(tuple, table.tolist()))

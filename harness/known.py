@@ -1,0 +1,82 @@
+"""Known issues: wrong answers of released software that are listed with their link, and expire.
+
+The file is `conformance/known_issues.toml`, a table [[issue]] each:
+
+    cases      patterns of case ids (fnmatch: * stands for anything)
+    checks     the checks that may fail: numbers, execute ...
+    jax        affected releases, as a version specifier (">=0.10,<0.12")
+    backends   affected backends, or ["*"]
+    link       where it is reported or documented
+    why        what is known of it, one line
+    expires    the JAX release from which on it counts as a failure again
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from harness.verdicts import BAD, Line
+
+FILE = Path(__file__).resolve().parent.parent / "conformance" / "known_issues.toml"
+
+
+@dataclass
+class Issue:
+    """One known issue; `matched` says whether a case that ran fits its pattern."""
+
+    cases: Sequence[str]
+    checks: Sequence[str]
+    jax: str
+    backends: Sequence[str]
+    link: str
+    why: str
+    expires: str
+    matched: bool = False
+    _pattern: re.Pattern[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._pattern = re.compile("|".join(translate(p) for p in self.cases))
+
+    def concerns(self, jax: str, backend: str) -> bool:
+        """Whether it can occur with this release and backend, and has not expired."""
+        version = Version(jax)
+        return (
+            SpecifierSet(self.jax, prereleases=True).contains(version)
+            and version < Version(self.expires)
+            and any(b in ("*", backend) for b in self.backends)
+        )
+
+    def covers(self, case_id: str) -> bool:
+        """Whether the case fits its pattern."""
+        return self._pattern.match(case_id) is not None
+
+
+def load(jax: str, backend: str, path: Path = FILE) -> list[Issue]:
+    """The issues that concern this release and backend."""
+    entries = tomllib.loads(path.read_text()).get("issue", [])
+    return [issue for issue in (Issue(**entry) for entry in entries) if issue.concerns(jax, backend)]
+
+
+def apply(issues: Sequence[Issue], case_id: str, lines: Sequence[Line]) -> None:
+    """Turn the failures that are listed into `known`, and mark a listed case that passes as fixed."""
+    for issue in issues:
+        if not issue.covers(case_id):
+            continue
+        issue.matched = True
+        for line in lines:
+            if line.check not in issue.checks:
+                continue
+            if line.verdict in BAD:
+                line.data |= {"link": issue.link, "was": line.verdict}
+                line.verdict = "known"
+                line.reason = f"{issue.why} | {line.reason}"
+            elif line.verdict == "pass" and line.check != "execute":
+                line.data["fixed"] = True

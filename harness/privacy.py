@@ -1,0 +1,31 @@
+"""Text that may be published: without absolute paths, user names and host names."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import socket
+from functools import cache
+
+_PATH = re.compile(r"(?<![\w.:/<])(?:[A-Za-z]:\\|/)(?:[^\s:'\"<>|,;=()\[\]{}]+[/\\])+[^\s:'\"<>|,;=()\[\]{}]*")
+
+
+@cache
+def _names() -> tuple[tuple[re.Pattern[str], str], ...]:
+    pairs = []
+    for read, mark in ((socket.gethostname, "<host>"), (getpass.getuser, "<user>")):
+        try:
+            name = read()
+        except (OSError, KeyError, ImportError):
+            continue
+        if len(name) > 1:
+            pairs.append((re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])"), mark))
+    return tuple(pairs)
+
+
+def redact(text: str) -> str:
+    """The text with absolute paths, the user and the host replaced by <path>, <user>, <host>."""
+    text = _PATH.sub("<path>", text)
+    for pattern, mark in _names():
+        text = pattern.sub(mark, text)
+    return text

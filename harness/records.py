@@ -1,0 +1,179 @@
+"""Records: append-only JSON lines, one run line and then a line a check, strict JSON, flushed a case.
+
+Schema 1. Every line has `schema`, `kind` ("run" or "conformance"; "timing" is reserved) and `run`. The run line
+comes first and holds the facts of harness.devices and the selection. A conformance line names the case (`case,
+operation, variant, mode, mesh, dtype, size_bytes, level, seed`) and one check (`check, verdict, reason` and what
+was measured). Numbers that JSON does not have are written as the strings "inf", "-inf" and "nan".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from harness.cases import Case
+from harness.operations.base import nbytes
+from harness.privacy import redact
+from harness.verdicts import CHECKS, VERDICTS, Line, worst
+
+SCHEMA = 1
+KINDS = ("run", "conformance", "timing")
+LONGEST = 1 << 20
+"""Characters of the longest line that is read."""
+
+
+class RecordError(ValueError):
+    """A records file that can't be used; the message is one line that names the file and the mend."""
+
+
+def case_lines(case: Case, lines: Iterable[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
+    """The record lines of one judged case, without `run`; `seconds` is the time that the case took."""
+    request = case.cell.request
+    head = {
+        "schema": SCHEMA,
+        "kind": "conformance",
+        "case": case.id,
+        "operation": case.operation.name,
+        "variant": request.variant.label,
+        "mode": case.mode,
+        "mesh": request.mesh.label,
+        "dtype": request.dtype,
+        "size_bytes": sum(nbytes(a, request.mesh) for a in case.plan.arguments),
+        "level": case.level,
+        "seed": seed,
+    }
+    found = [
+        head | {"check": line.check, "verdict": line.verdict, "reason": redact(line.reason)} | line.data
+        for line in lines
+    ]
+    found[-1]["seconds"] = round(seconds, 6)
+    return found
+
+
+def dumps(record: dict[str, Any]) -> str:
+    """One line of strict JSON."""
+    return json.dumps(_finite(record), allow_nan=False, separators=(",", ":"))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
+
+
+class Writer:
+    """Appends records to a new file; every `write` is flushed to the operating system."""
+
+    def __init__(self, path: Path, run: dict[str, Any]) -> None:
+        """Create the file and write the run line; RecordError where that can't be done."""
+        self.run = uuid.uuid4().hex[:12]
+        try:
+            self._file: IO[str] = open(path, "x", encoding="utf-8")  # noqa: SIM115
+        except FileExistsError:
+            raise RecordError(f"{path} exists: records are never overwritten, name another file") from None
+        except OSError as error:
+            raise RecordError(f"can't write records to {path}: {os.strerror(error.errno or 0)}") from None
+        self.write([{"schema": SCHEMA, "kind": "run", **run}])
+
+    def write(self, records: Sequence[dict[str, Any]]) -> None:
+        """Append these records in one piece."""
+        self._file.write("".join(dumps({**r, "run": self.run}) + "\n" for r in records))
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+@dataclass
+class Judged:
+    """One case of a record file: its lines and its verdict."""
+
+    case: str
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        """The worst verdict of its lines."""
+        return worst(line["verdict"] for line in self.lines)
+
+    @property
+    def reason(self) -> str:
+        """The reason of its worst line."""
+        return min(self.lines, key=lambda line: VERDICTS.index(line["verdict"]))["reason"]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.lines[0][name]
+
+
+@dataclass
+class Records:
+    """What was read: the run lines, the judged cases by id, and what could not be read."""
+
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    cases: dict[str, Judged] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def read(path: Path) -> Records:
+    """Read a file. Lines that can't be used become `problems` and the rest is kept; RecordError where the file
+    as a whole can't be read or holds no run."""
+    records = Records()
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for number, text in enumerate(iter(lambda: file.readline(LONGEST + 1), ""), 1):
+                try:
+                    _take(records, text)
+                except RecordError as error:
+                    records.problems.append(f"{path}:{number}: {error}")
+                    if len(text) > LONGEST:
+                        break
+    except OSError as error:
+        raise RecordError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
+    if not records.runs:
+        first = f" ({records.problems[0]})" if records.problems else ""
+        raise RecordError(f"{path} holds no run: name a file that `pytest conformance --record` wrote{first}")
+    return records
+
+
+def _take(records: Records, text: str) -> None:
+    if len(text) > LONGEST:
+        raise RecordError(f"a line of more than {LONGEST} characters is no record; the rest is left out")
+    if not text.endswith("\n"):
+        raise RecordError("the last line is cut off, as by a killed run; what came before it is used")
+    try:
+        record = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"not JSON ({str(error)[:80]}): take the line out or make the file again") from None
+    if not isinstance(record, dict) or record.get("kind") not in KINDS:
+        raise RecordError(f"no record: `kind` must be one of {', '.join(KINDS)}")
+    if record.get("schema") != SCHEMA:
+        raise RecordError(f"schema {record.get('schema')!r}, and this version reads {SCHEMA}: use the suite that wrote it")
+    if record["kind"] == "run":
+        _must(record, {"run": str, "facts": dict})
+        records.runs.append(record)
+    elif record["kind"] == "conformance":
+        _must(record, {n: str for n in ("case", "operation", "variant", "mode", "mesh", "dtype", "level", "reason")})
+        if record.get("verdict") not in VERDICTS or record.get("check") not in CHECKS:
+            raise RecordError("no record: unknown `verdict` or `check`")
+        records.cases.setdefault(record["case"], Judged(record["case"])).lines.append(record)
+
+
+def _must(record: dict[str, Any], types: dict[str, type]) -> None:
+    for name, kind in types.items():
+        if not isinstance(record.get(name), kind):
+            raise RecordError(f"no record: `{name}` must be a {kind.__name__}")
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not strict JSON")

@@ -1,0 +1,104 @@
+"""What a finished run says in the terminal: operations by mode, verdict counts, and where things are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from harness.operations import OPERATIONS
+from harness.operations.base import MODES
+from harness.records import Judged
+from harness.verdicts import VERDICTS, worst
+
+
+def text_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a plain table, the first column to the left and the others to the right."""
+    grid = [list(map(str, header)), *[list(map(str, row)) for row in rows]]
+    widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        cells = [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
+        return "  ".join(cells).rstrip()
+
+    return [line(grid[0]), "  ".join("-" * w for w in widths), *map(line, grid[1:])]
+
+
+def tally(verdicts: Sequence[str]) -> str:
+    """How many of these pass: 12, or 10/12 and the worst verdict where not all do; - for none."""
+    if not verdicts:
+        return "-"
+    passed = verdicts.count("pass")
+    return str(passed) if passed == len(verdicts) else f"{passed}/{len(verdicts)} {worst(verdicts)}"
+
+
+def by_mode(cases: Mapping[str, Judged]) -> tuple[list[str], list[list[str]]]:
+    """(header, rows) of the table of operations by mode, grouped by level."""
+    modes = [m for m in MODES if any(j["mode"] == m for j in cases.values())]
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for judged in cases.values():
+        row = found.setdefault((judged["level"], judged["operation"]), {})
+        row.setdefault(judged["mode"], []).append(judged.verdict)
+    order = list(OPERATIONS)
+    rows = [
+        [f"{level} {name}", *(tally(row.get(mode, [])) for mode in modes)]
+        for (level, name), row in sorted(
+            found.items(), key=lambda kv: (kv[0][0], order.index(kv[0][1]) if kv[0][1] in order else len(order))
+        )
+    ]
+    return ["operation", *modes], rows
+
+
+def counts(cases: Mapping[str, Judged]) -> str:
+    """Verdict counts with their denominator: 5120 cases: 5100 pass, 20 known."""
+    number = Counter(j.verdict for j in cases.values())
+    shown = [f"{number[v]} {v}" for v in reversed(VERDICTS) if number[v]]
+    fixed = sum(any(line.get("fixed") for line in j.lines) and j.verdict == "pass" for j in cases.values())
+    return f"{len(cases)} cases: " + ", ".join(shown or ["none"]) + (f" ({fixed} of them fixed)" if fixed else "")
+
+
+def levels(cases: Mapping[str, Judged]) -> list[str]:
+    """One line a level: passed of all, with the other verdicts."""
+    lines = []
+    for level in sorted({j["level"] for j in cases.values()}):
+        number = Counter(j.verdict for j in cases.values() if j["level"] == level)
+        others = ", ".join(f"{number[v]} {v}" for v in VERDICTS if v != "pass" and number[v])
+        lines.append(f"{level}: {number['pass']} of {sum(number.values())} pass" + (f" ({others})" if others else ""))
+    return lines
+
+
+def agreement(cases: Mapping[str, Judged]) -> str:
+    """In how many cells all modes gave the same bits."""
+    cells: dict[tuple[str, ...], set[str]] = {}
+    modes: Counter[tuple[str, ...]] = Counter()
+    for judged in cases.values():
+        bits = next((line["bits"] for line in judged.lines if line.get("bits")), None)
+        if bits is not None and judged["mode"] not in ("pmap", "host"):
+            cell = tuple(p for i, p in enumerate(judged.case.split("/")) if i != 2)
+            cells.setdefault(cell, set()).add(bits)
+            modes[cell] += 1
+    several = [c for c in cells if modes[c] > 1]
+    same = sum(len(cells[c]) == 1 for c in several)
+    return f"modes agree to the bit in {same} of {len(several)} cells; the others agree within their bounds" if several else ""
+
+
+def communication(cases: Mapping[str, Judged], most: int = 5) -> list[str]:
+    """The operations in which auto or explicit mode sends more than manual mode spells, the largest first."""
+    factor: dict[tuple[str, str], list[float]] = {}
+    for judged in cases.values():
+        for line in judged.lines:
+            excess, sent = line.get("excess_bytes"), line.get("wire_bytes")
+            if isinstance(excess, (int, float)) and isinstance(sent, (int, float)) and excess > 0 and sent > excess:
+                factor.setdefault((judged["operation"], judged["mode"]), []).append(sent / (sent - excess))
+    ranked = sorted(factor.items(), key=lambda kv: -max(kv[1]))[:most]
+    return [
+        f"{name} in mode {mode} sends up to {max(times):.2g} times the bytes of manual mode ({len(times)} cases)"
+        for (name, mode), times in ranked
+    ]
+
+
+def closing(cases: Mapping[str, Judged]) -> list[str]:
+    """Everything that a run says at its end."""
+    lines = [*text_table(*by_mode(cases)), "", *levels(cases)]
+    lines += filter(None, [agreement(cases)])
+    lines += communication(cases)
+    return [*lines, counts(cases)]

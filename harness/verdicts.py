@@ -1,0 +1,30 @@
+"""Verdicts, check lines, and how lines add up to the verdict of a case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+VERDICTS = ("crash", "hang", "error", "fail", "known", "unsupported", "not_run", "pass")
+"""From the worst to the best; the verdict of a case is that of its worst line."""
+
+BAD = ("crash", "hang", "error", "fail")
+"""The verdicts that make a run fail."""
+
+CHECKS = ("execute", "numbers", "replicas", "sharding", "communication", "gradient")
+
+
+@dataclass
+class Line:
+    """The outcome of one check of one case; `data` holds what was measured, in JSON types."""
+
+    check: str
+    verdict: str = "pass"
+    reason: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+def worst(verdicts: Iterable[str]) -> str:
+    """The worst of these verdicts; "pass" of none."""
+    return min(verdicts, key=VERDICTS.index, default="pass")
