@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import PurePath
@@ -18,9 +18,9 @@ from harness.calls import call
 from harness.cases import Case, Cell
 from harness.communication import communication
 from harness.dtypes import as_bits
-from harness.operations.base import Argument, Result
+from harness.operations.base import Argument, Missing, Result
 from harness.programs import Program, mesh_over, place
-from harness.verdicts import Line
+from harness.verdicts import Line, worst
 
 
 @lru_cache(maxsize=4)
@@ -37,6 +37,7 @@ class Judge:
 
     devices: tuple[Any, ...]
     seed: int = 0
+    repeat: int = 1
     _placed: tuple[Cell | None, dict[Any, list[jax.Array]]] = field(default=(None, {}))
 
     def run(self, case: Case) -> list[Line]:
@@ -53,23 +54,54 @@ class Judge:
         compiled = program.compile()
         yield communication(case, compiled)
         arguments, expected, bounds = prepared(case.cell, self.seed)
-        with program.context():
-            outputs = compiled(*self._inputs(program, arguments))
-        outputs = jax.block_until_ready(jax.tree.leaves(outputs))
-        yield Line("execute")
-        yield from self._outputs(case, program.results, outputs, [
-            program.view(r, e) for r, e in zip(case.plan.results, expected, strict=True)
-        ], [
-            None if b is None else program.view(r, b) for r, b in zip(case.plan.results, bounds, strict=True)
-        ], program.traced_types)
+        inputs = self._inputs(program, arguments)
+
+        def execute() -> list[jax.Array]:
+            with program.context():
+                return jax.block_until_ready(jax.tree.leaves(compiled(*inputs)))
+
+        plan = case.plan
+        wanted = [program.view(r, e) for r, e in zip(plan.results, expected, strict=True)]
+        limits = [None if b is None else program.view(r, b) for r, b in zip(plan.results, bounds, strict=True)]
+        yield from self._judged(case, execute, program.results, wanted, limits, program.traced_types)
 
     def _host(self, case: Case) -> Iterator[Line]:
         arguments, expected, bounds = prepared(case.cell, self.seed)
         mesh = mesh_over(self.devices, case.mesh)
         host = type(case.operation).host
-        outputs = jax.block_until_ready(jax.tree.leaves(call(host, [mesh, *arguments], case.plan.options)))
+
+        def execute() -> list[jax.Array]:
+            return jax.block_until_ready(jax.tree.leaves(call(host, [mesh, *arguments], case.plan.options)))
+
+        yield from self._judged(case, execute, case.plan.results, expected, bounds, ())
+
+    def _judged(
+        self,
+        case: Case,
+        execute: Callable[[], list[jax.Array]],
+        results: Sequence[Argument | Result],
+        wanted: Sequence[np.ndarray],
+        limits: Sequence[np.ndarray | None],
+        traced: Sequence[Any],
+    ) -> Iterator[Line]:
+        """Execute, and again as often as asked; the first run that is not a pass is the one that is told."""
+        first = execute()
+        lines = outputs_lines(case, results, first, wanted, limits, traced)
+        differ = wrong = 0
+        for _ in range(1, self.repeat):
+            again = execute()
+            if same_bits(first, again):
+                continue
+            differ += 1
+            found = outputs_lines(case, results, again, wanted, limits, traced)
+            if worst(line.verdict for line in found) != "pass":
+                wrong += 1
+                if worst(line.verdict for line in lines) == "pass":
+                    lines = found
+        if self.repeat > 1:
+            lines[0].data |= {"runs": self.repeat, "differing_runs": differ, "wrong_runs": wrong}
         yield Line("execute")
-        yield from self._outputs(case, case.plan.results, outputs, expected, bounds, ())
+        yield from lines
 
     def _inputs(self, program: Program, arguments: Sequence[np.ndarray]) -> list[jax.Array]:
         """The inputs on the devices, shared by the modes of a cell that place them alike."""
@@ -87,41 +119,45 @@ class Judge:
             ]
         return placed[key]
 
-    def _outputs(
-        self,
-        case: Case,
-        results: Sequence[Argument | Result],
-        outputs: Sequence[jax.Array],
-        expected: Sequence[np.ndarray],
-        bounds: Sequence[np.ndarray | None],
-        traced: Sequence[Any],
-    ) -> Iterator[Line]:
-        check = "gradient" if case.plan.wrt else "numbers"
-        if len(outputs) != len(results):
-            yield Line(check, "fail", f"{len(outputs)} results instead of {len(results)}")
-            return
-        numbers = [
-            compare(case, result, output, want, bound)
-            for result, output, want, bound in zip(results, outputs, expected, bounds, strict=True)
-        ]
-        worst = max(numbers, key=lambda n: n.badness)
-        yield Line(
-            check,
-            "fail" if worst.badness > 1 else "pass",
-            worst.reason,
-            {
-                "error": worst.error,
-                "bound": worst.bound,
-                "bits": _digest([n.assembled for n in numbers]),
-                **({"precision": case.plan.precision} if case.plan.precision else {}),
-            },
-        )
-        replica = next((n.replica for n in numbers if n.replica), "")
-        yield Line("replicas", "fail" if replica else "pass", replica)
-        reason = next(
-            filter(None, (placement(case, r, o) for r, o in zip(results, outputs, strict=True))), ""
-        ) or next(filter(None, (typed(case, r, t) for r, t in zip(results, traced))), "")
-        yield Line("sharding", "fail" if reason else "pass", reason)
+
+def outputs_lines(
+    case: Case,
+    results: Sequence[Argument | Result],
+    outputs: Sequence[jax.Array],
+    wanted: Sequence[np.ndarray],
+    limits: Sequence[np.ndarray | None],
+    traced: Sequence[Any],
+) -> list[Line]:
+    """The lines of numbers (or gradient), replicas and sharding of one execution."""
+    check = "gradient" if case.plan.wrt else "numbers"
+    if len(outputs) != len(results):
+        return [Line(check, "fail", f"{len(outputs)} results instead of {len(results)}")]
+    numbers = [
+        compare(case, result, output, want, limit)
+        for result, output, want, limit in zip(results, outputs, wanted, limits, strict=True)
+    ]
+    largest = max(numbers, key=lambda n: n.badness)
+    data = {"error": largest.error, "bound": largest.bound, "bits": _digest([n.assembled for n in numbers])}
+    if case.plan.precision:
+        data["precision"] = case.plan.precision
+    replica = next((n.replica for n in numbers if n.replica), "")
+    places = [placement(case, r, o) for r, o in zip(results, outputs, strict=True)]
+    types = [typed(case, r, t) for r, t in zip(results, traced, strict=False)]
+    wrong_place = next(filter(None, [*places, *types]), "")
+    return [
+        Line(check, "fail" if largest.badness > 1 else "pass", largest.reason, data),
+        Line("replicas", "fail" if replica else "pass", replica),
+        Line("sharding", "fail" if wrong_place else "pass", wrong_place),
+    ]
+
+
+def same_bits(some: Sequence[jax.Array], others: Sequence[jax.Array]) -> bool:
+    """Whether two executions gave the same bits on every device."""
+    return all(
+        np.array_equal(as_bits(np.asarray(a.data)), as_bits(np.asarray(b.data)))
+        for one, other in zip(some, others, strict=True)
+        for a, b in zip(one.addressable_shards, other.addressable_shards, strict=True)
+    )
 
 
 @dataclass
@@ -227,10 +263,12 @@ def typed(case: Case, result: Argument | Result, seen: Any) -> str:
 
 
 def raised(case: Case, error: Exception) -> Line:
-    """An exception as a line: unsupported inside an optional capability that is not implemented, else error."""
+    """An exception as a line: unsupported where a stated precondition is missing, or inside an optional
+    capability that is not implemented; else error."""
     message = next(iter(str(error).splitlines()), "")
     missing = isinstance(error, NotImplementedError) or "UNIMPLEMENTED" in message
-    verdict = "unsupported" if missing and case.cell.capabilities else "error"
+    unsupported = isinstance(error, Missing) or (missing and case.cell.capabilities)
+    verdict = "unsupported" if unsupported else "error"
     frames = [
         f"{PurePath(f.filename).stem}:{f.name}:{f.lineno}"
         for f in traceback.extract_tb(error.__traceback__)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from harness import cases, devices, known, summary
+from harness import cases, containment, devices, known, summary
 from harness.cases import Case, Selection, SelectionError
 from harness.devices import Facts, NoBackend
 from harness.records import Judged, RecordError, Writer, case_lines
@@ -25,6 +28,10 @@ FACTS = pytest.StashKey[Facts]()
 SELECTION = pytest.StashKey[Selection]()
 BY_FAMILY = pytest.StashKey[dict[str, list[Case]]]()
 LINES = pytest.StashKey[str]()
+WRITER = pytest.StashKey[Writer]()
+DONE = pytest.StashKey[dict[str, Judged]]()
+DIRECTORY = pytest.StashKey[Path]()
+WATCHDOG = pytest.StashKey[containment.Watchdog | None]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +50,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="virtual CPU devices (default 8); ignored with a notice on real hardware")
     add("--record", type=Path, default=None, metavar="FILE",
         help="write records (JSON lines) to this new file; without it nothing is written")
+    add("--resume", type=Path, default=None, metavar="FILE",
+        help="go on with the interrupted run that wrote this file, and append to it (instead of --record)")
+    add("--deadline", type=float, default=containment.DEADLINE, metavar="SECONDS",
+        help="a case that takes longer is a hang; stretched where the backend's first compile takes more than"
+        f" {containment.BRISK:.0f} s (default {containment.DEADLINE:.0f})")
+    add("--repeat", type=int, default=1, metavar="N",
+        help="run each program N times in one compile, and record how many runs differ (default 1)")
 
 
 def _names(config: pytest.Config, option: str) -> tuple[str, ...]:
@@ -71,8 +85,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     wanted = config.getoption("num_devices")
     if wanted is not None and wanted < 1:
         raise pytest.UsageError(f"--num-devices {wanted}: use a number from 1 on")
-    if config.getoption("seed") < 0:
-        raise pytest.UsageError(f"--seed {config.getoption('seed')}: use a number from 0 on")
+    for option, least in (("seed", 0), ("repeat", 1), ("deadline", 0.1)):
+        if config.getoption(option) < least:
+            raise pytest.UsageError(f"--{option} {config.getoption(option)}: use a number from {least} on")
     devices.ask_for_cpu_devices(wanted)
     if "x64" in _names(config, "with_"):
         os.environ["JAX_ENABLE_X64"] = "1"
@@ -82,38 +97,69 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     except (SelectionError, NoBackend) as error:
         raise pytest.UsageError(str(error)) from None
     config.stash[FACTS] = facts
-    _check_record(config.getoption("record"))
+    config.stash[DONE] = {}
+    try:
+        _open_records(config)
+    except RecordError as error:
+        raise pytest.UsageError(str(error)) from None
     if getattr(config.option, "numprocesses", 0) is None and not (config.option.collectonly or config.option.usepdb):
         config.option.numprocesses = (os.cpu_count() or 1) if facts.virtual else 1
+    if getattr(config.option, "numprocesses", 0):
+        # Workers keep their own standard error, so pytest's capture must leave file descriptor 2 alone there,
+        # and a case that crashes must not use up the restarts of the others.
+        config.option.capture = "no"
+        if config.option.maxworkerrestart is None:
+            config.option.maxworkerrestart = str(10**9)
 
 
-def _check_record(path: Path | None) -> None:
-    if path is None:
+def _open_records(config: pytest.Config) -> None:
+    """Open the file of --record or --resume before anything runs."""
+    record, resume = config.getoption("record"), config.getoption("resume")
+    if record and resume:
+        raise RecordError("--record and --resume name one file each: --resume appends to the file that it names")
+    if config.option.collectonly or not (record or resume):
         return
-    if path.exists():
-        raise pytest.UsageError(f"--record {path} exists: records are never overwritten, name another file")
-    if not path.absolute().parent.is_dir():
-        raise pytest.UsageError(f"--record {path}: there is no directory {path.absolute().parent}")
+    facts, selection = config.stash[FACTS], config.stash[SELECTION]
+    run = {
+        "facts": facts.to_json(),
+        "selection": {k: v for k, v in vars(selection).items() if v not in ((), None)},
+        "seed": config.getoption("seed"),
+        "repeat": config.getoption("repeat"),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    if record:
+        config.stash[WRITER] = Writer.create(record, run)
+    else:
+        config.stash[WRITER], config.stash[DONE] = Writer.resume(resume, run)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Markers; in a worker, take the facts over; in the controller, start the report."""
     config.addinivalue_line("markers", "family(name): the family of operations that a conformance test runs")
-    data = getattr(config, "workerinput", {}).get("meshmark")
-    if data is not None:
-        config.stash[FACTS] = Facts.from_json(json.loads(data))
+    handed = getattr(config, "workerinput", {}).get("meshmark")
+    config.stash[WATCHDOG] = None
+    if handed is not None:
+        data = json.loads(handed)
+        config.stash[FACTS] = Facts.from_json(data["facts"])
         config.stash[SELECTION] = _selection(config, config.stash[FACTS].num_devices)
+        config.stash[DONE] = dict.fromkeys(data["done"])  # type: ignore[arg-type]
+        config.stash[DIRECTORY] = Path(data["directory"])
+        stream = containment.own_stderr(config.stash[DIRECTORY], config.workerinput["workerid"])  # type: ignore[attr-defined]
+        config.stash[WATCHDOG] = containment.Watchdog(config.getoption("deadline"), stream)
     elif FACTS in config.stash and not config.option.collectonly:
-        try:
-            config.pluginmanager.register(Report(config), "meshmark-report")
-        except RecordError as error:
-            raise pytest.UsageError(f"--record: {error}") from None
+        config.stash[DIRECTORY] = Path(tempfile.mkdtemp(prefix="meshmark-"))
+        config.pluginmanager.register(Report(config), "meshmark-report")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """pytest-xdist: hand the facts to a worker."""
-    node.workerinput["meshmark"] = json.dumps(node.config.stash[FACTS].to_json())
+    stash = node.config.stash
+    node.workerinput["meshmark"] = json.dumps({
+        "facts": stash[FACTS].to_json(),
+        "done": list(stash[DONE]),
+        "directory": str(stash[DIRECTORY]),
+    })
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -149,9 +195,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("case", chosen, ids=[case.id for case in chosen])
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Drop the placeholder of a family of which nothing was chosen."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Drop the placeholder of a family of which nothing was chosen, and what a resumed run has done."""
     items[:] = [i for i in items if not (i.get_closest_marker("family") and "NOTSET" in i.name)]
+    done = config.stash.get(DONE, {})
+    if done:
+        finished = {id(i) for i in items if case_of(i.nodeid) in done}
+        config.hook.pytest_deselected(items=[i for i in items if id(i) in finished])
+        items[:] = [i for i in items if id(i) not in finished]
+
+
+def case_of(nodeid: str) -> str:
+    """The case id in a node id."""
+    return nodeid.partition("[")[2].removesuffix("]")
 
 
 @pytest.fixture(scope="session")
@@ -161,12 +217,20 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Case], list[Line]]:
 
     from harness.checks import Judge
 
-    facts = pytestconfig.stash[FACTS]
-    judge = Judge(tuple(jax.devices()), pytestconfig.getoption("seed"))
+    facts, watchdog = pytestconfig.stash[FACTS], pytestconfig.stash[WATCHDOG]
+    judge = Judge(tuple(jax.devices()), pytestconfig.getoption("seed"), pytestconfig.getoption("repeat"))
     issues = known.load(facts.jax, facts.backend)
+    if watchdog:
+        watchdog.seconds = containment.stretched(watchdog.seconds, containment.first_compile())
 
     def run(case: Case) -> list[Line]:
-        lines = judge.run(case)
+        if watchdog:
+            watchdog.arm()
+        try:
+            lines = judge.run(case)
+        finally:
+            if watchdog:
+                watchdog.rest()
         known.apply(issues, case.id, lines)
         return lines
 
@@ -186,11 +250,10 @@ def verdict(request: pytest.FixtureRequest, judge_case: Callable[[Case], list[Li
         found = worst(line.verdict for line in lines)
         if found == "pass":
             return
-        reasons = [f"{line.check}: {line.verdict}: {line.reason}" for line in lines if line.verdict != "pass"]
         if found in BAD:
-            again = f"a script that repeats it: python -m harness repro '{case.id}'"
-            pytest.fail("\n".join([case.id, *reasons, again]), pytrace=False)
-        (pytest.xfail if found == "known" else pytest.skip)(reasons[0])
+            pytest.fail(_message(case, lines), pytrace=False)
+        reason = next(line.reason for line in lines if line.verdict == found)
+        (pytest.xfail if found == "known" else pytest.skip)(reason)
 
     return assert_verdict
 
@@ -204,33 +267,71 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In a worker: tell the controller how large it has grown."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["resident"] = containment.largest_resident_bytes()
+
+
 class Report:
-    """In the controller: writes records as cases finish, and closes with the table."""
+    """In the controller: writes records as cases finish, makes verdicts of dead workers, closes with the table."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.facts = config.stash[FACTS]
-        self.cases: dict[str, Judged] = {}
-        self.writer: Writer | None = None
-        path = config.getoption("record")
-        if path is not None:
-            selection = config.stash[SELECTION]
-            self.writer = Writer(path, {
-                "facts": self.facts.to_json(),
-                "selection": {k: v for k, v in vars(selection).items() if v not in ((), None)},
-                "seed": config.getoption("seed"),
-                "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            })
+        self.cases: dict[str, Judged] = dict(config.stash[DONE])
+        self.writer: Writer | None = config.stash.get(WRITER, None)
+        self.resident = 0
+        self.idle_deaths = 0
+        self._terminate = signal.signal(signal.SIGTERM, _interrupt)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Keep and write what a finished case brought."""
         lines = getattr(report, "meshmark", None)
-        if lines is None:
-            return
-        records = json.loads(lines)
+        if lines is not None:
+            self.take(json.loads(lines))
+
+    def take(self, records: list[dict[str, Any]]) -> None:
+        """Keep the records of one case, and write them; a full disk ends the run, and nothing that is written is lost."""
         self.cases[records[0]["case"]] = Judged(records[0]["case"], records)
         if self.writer:
-            self.writer.write(records)
+            try:
+                self.writer.write(records)
+            except OSError as error:
+                path, self.writer = self.writer.path, None
+                pytest.exit(
+                    f"can't write records to {path}: {os.strerror(error.errno or 0)}; what is written is kept:"
+                    f" make room and go on with --resume {path}",
+                    returncode=pytest.ExitCode.INTERRUPTED,
+                )
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
+        """pytest-xdist: a worker died while it ran this item."""
+        worker = report.node.gateway.id
+        line, raw = containment.post_mortem(self.config.stash[DIRECTORY], worker)
+        case = cases.find(case_of(crashitem), self.facts.num_devices)
+        known.apply(known.load(self.facts.jax, self.facts.backend), case.id, [line])
+        report.longrepr = _message(case, [line])
+        if line.verdict == "known":
+            report.outcome, report.wasxfail = "skipped", line.reason
+        self.take(case_lines(case, [line], self.config.getoption("seed"), 0.0))
+        self.idle_deaths -= 1
+        if self.writer:
+            with open(f"{self.writer.path}.stderr", "a", encoding="utf-8", errors="replace") as file:
+                file.write(f"== {case.id}\n{raw}\n")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """pytest-xdist: a worker ended. Workers that die without a case would be started again for ever."""
+        self.resident = max(self.resident, getattr(node, "workeroutput", {}).get("resident", 0))
+        if error:
+            self.idle_deaths += 1
+            if self.idle_deaths > 3:
+                _, raw = containment.post_mortem(self.config.stash[DIRECTORY], node.gateway.id)
+                last = (raw.strip().splitlines() or ["no message"])[-1]
+                pytest.exit(f"workers die before they run a case: {last}", returncode=pytest.ExitCode.INTERNAL_ERROR)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The closing table."""
@@ -240,13 +341,30 @@ class Report:
         terminalreporter.section("meshmark")
         for line in summary.closing(self.cases):
             write(line)
+        if self.resident:
+            write(f"largest worker: {self.resident / 1e6:.0f} MB resident")
+        whole = self.config.stash[SELECTION] == Selection("full")
         for issue in known.load(self.facts.jax, self.facts.backend):
-            if self.config.stash[SELECTION] == Selection("full") and not any(map(issue.covers, self.cases)):
+            if whole and not any(map(issue.covers, self.cases)):
                 write(f"warning: known issue {issue.link} matches no case: mend its pattern")
-        if self.writer:
-            write(f"records: {self.config.getoption('record')}")
+        path = self.config.getoption("record") or self.config.getoption("resume")
+        if path:
+            write(f"records: {path}")
 
     def pytest_unconfigure(self) -> None:
-        """Close the file."""
+        """Close the file and clear the workers' directory."""
+        signal.signal(signal.SIGTERM, self._terminate)
         if self.writer:
             self.writer.close()
+        shutil.rmtree(self.config.stash[DIRECTORY], ignore_errors=True)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """SIGTERM ends a run as Ctrl-C does: the workers are ended and the table is shown."""
+    raise KeyboardInterrupt(f"signal {signal.Signals(number).name}")
+
+
+def _message(case: Case, lines: list[Line]) -> str:
+    """What a failure says: the case, each reason, and the command that repeats it."""
+    reasons = [f"{line.check}: {line.verdict}: {line.reason}" for line in lines if line.verdict != "pass"]
+    return "\n".join([case.id, *reasons, f"a script that repeats it: python -m harness repro '{case.id}'"])

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from harness.cases import Case
 from harness.operations.base import nbytes
@@ -72,27 +72,76 @@ def _finite(value: Any) -> Any:
 
 
 class Writer:
-    """Appends records to a new file; every `write` is flushed to the operating system."""
+    """Appends records to a file; every `write` is one case, handed to the operating system at once."""
 
-    def __init__(self, path: Path, run: dict[str, Any]) -> None:
-        """Create the file and write the run line; RecordError where that can't be done."""
-        self.run = uuid.uuid4().hex[:12]
+    def __init__(self, path: Path, file: BinaryIO, run: dict[str, Any]) -> None:
+        """Write the run line at the end of the file; use `create` or `resume`."""
+        self.path, self.run, self._file = path, uuid.uuid4().hex[:12], file
+        self.write([{"schema": SCHEMA, "kind": "run", **run}])
+
+    @classmethod
+    def create(cls, path: Path, run: dict[str, Any]) -> Writer:
+        """A new file; RecordError where it exists or can't be written."""
         try:
-            self._file: IO[str] = open(path, "x", encoding="utf-8")  # noqa: SIM115
+            return cls(path, open(path, "xb", buffering=0), run)
         except FileExistsError:
             raise RecordError(f"{path} exists: records are never overwritten, name another file") from None
         except OSError as error:
             raise RecordError(f"can't write records to {path}: {os.strerror(error.errno or 0)}") from None
-        self.write([{"schema": SCHEMA, "kind": "run", **run}])
+
+    @classmethod
+    def resume(cls, path: Path, run: dict[str, Any]) -> tuple[Writer, dict[str, Judged]]:
+        """Go on with the file of an interrupted run: (writer, the cases that it finished).
+
+        What follows the last finished case is cut off. RecordError where the file can't be read or was made by
+        another release, on other devices, or with another selection, seed or repeat.
+        """
+        records = read(path)
+        if cut := [p for p in records.problems if "cut off" not in p]:
+            raise RecordError(f"can't resume: {cut[0]}")
+        for name in ("selection", "seed", "repeat"):
+            was, now = records.runs[0].get(name), json.loads(dumps({name: run[name]}))[name]
+            if was != now:
+                raise RecordError(f"can't resume {path}: it has {name} {was}, and this run {now}")
+        for name in ("versions", "backend", "device_kind", "num_devices"):
+            was, now = records.runs[0]["facts"].get(name), run["facts"][name]
+            if was != now:
+                raise RecordError(f"can't resume {path}: its {name} were {was}, and are {now} here")
+        finished = {name: judged for name, judged in records.cases.items() if judged.finished}
+        try:
+            end = _end_of_finished(path)
+            file = open(path, "r+b", buffering=0)  # noqa: SIM115
+            file.truncate(end)
+            file.seek(end)
+            return cls(path, file, run), finished
+        except OSError as error:
+            raise RecordError(f"can't write records to {path}: {os.strerror(error.errno or 0)}") from None
 
     def write(self, records: Sequence[dict[str, Any]]) -> None:
-        """Append these records in one piece."""
-        self._file.write("".join(dumps({**r, "run": self.run}) + "\n" for r in records))
-        self._file.flush()
+        """Append these records in one piece; OSError when the disk is full, the file then being as before."""
+        data = "".join(dumps({**r, "run": self.run}) + "\n" for r in records).encode()
+        start = self._file.tell()
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError:
+            self._file.truncate(start)
+            raise
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _end_of_finished(path: Path) -> int:
+    """Offset behind the last line that closes a case or a run line."""
+    end = position = 0
+    with open(path, "rb") as file:
+        for line in file:
+            position += len(line)
+            if line.endswith(b"\n") and (b'"seconds":' in line or b'"kind":"run"' in line):
+                end = position
+    return end
 
 
 @dataclass
@@ -106,6 +155,11 @@ class Judged:
     def verdict(self) -> str:
         """The worst verdict of its lines."""
         return worst(line["verdict"] for line in self.lines)
+
+    @property
+    def finished(self) -> bool:
+        """Whether its last line is there: it holds the seconds that the case took."""
+        return any("seconds" in line for line in self.lines)
 
     @property
     def reason(self) -> str:

@@ -1,0 +1,8 @@
+"""The suite that makes trouble."""
+
+import pytest
+
+
+@pytest.mark.family("trouble")
+def test_trouble(case, verdict):
+    verdict(case)
