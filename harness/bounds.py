@@ -82,7 +82,8 @@ class Arithmetic:
         size = np.abs(constant)
         # Veltkamp's splitting leaves the nearest number of -log2(u) bits.
         scaled = constant * (2.0 ** (53 + round(math.log2(self.u))) + 1.0)
-        off = np.where(scaled - (scaled - constant) == constant, 0.0, self.u * size)
+        with np.errstate(invalid="ignore"):
+            off = np.where(scaled - (scaled - constant) == constant, 0.0, self.u * size)
         off = np.where(size < self.tiny, size, off)
         return np.where(np.isinf(size), 0.0, np.where(size > self.largest, np.inf, off))
 

@@ -1,9 +1,9 @@
 """Which collectives the compiler really inserted: how many, over which groups, with how many bytes.
 
-Reads optimized HLO text (`compiled.as_text()`), the only public account of compiled communication, as JAX 0.10
-to 0.12 print it for CPU, TPU and GPU. The syntax is that of openxla/xla, xla/hlo/ir (replica_group.cc,
-mesh_and_axis.cc, tile_assignment.cc). Numbers in groups and pairs are positions in the mesh's flattened device
-array, not device ids.
+Reads optimized HLO text (`compiled.as_text()`), the only public account of compiled communication, as JAX
+0.10 to 0.12 print it for CPU, TPU and GPU. The syntax is that of openxla/xla, xla/hlo/ir (replica_group.cc,
+mesh_and_axis.cc, tile_assignment.cc). Numbers in groups and pairs are positions in the flattened array of
+the mesh's devices, not device ids.
 
 Not read: `send` and `recv`, and custom calls that communicate. A branch of a conditional counts as if it ran.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 Groups = tuple[tuple[int, ...], ...]
-Instruction = re.Match[str]  # of _INSTRUCTION: name, type, opcode, the rest of the line
+_Instruction = re.Match[str]  # of _INSTRUCTION: name, type, opcode, the rest of the line
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Collective:
 def wire_bytes(c: Collective) -> float:
     """Bytes that one device sends: f * S * trips, f as in NVIDIA's nccl-tests, doc/PERFORMANCE.md.
 
-    An unknown trip count is taken as 1; where groups differ in size, the largest counts.
+    An unknown trip count is taken as 1; where groups differ in size, the largest counts; ragged-all-to-all
+    counts as if it filled its output.
     """
     n = max(map(len, c.groups), default=1)
     if c.kind == "collective-permute":
@@ -111,11 +112,10 @@ _COMPUTATION = re.compile(r"(?:ENTRY )?%?([^\s(]+)")
 _DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(\d+)")
 _FREE_TEXT = re.compile(r", (?:metadata|backend_config)=")  # last in the line, with names that the user chose
 _CALL = re.compile(
-    r"\b(body|condition|calls|to_apply|true_computation|false_computation|branch_computations|called_computations)"
+    r", (body|condition|calls|to_apply|(?:true|false)_computation|(?:branch|called)_computations)"
     r"=(\{[^}]*\}|%[\w.-]+)"
 )
 _NAME = re.compile(r"%([\w.-]+)")
-_INDEX = re.compile(r", index=(\d+)")
 _TRIP_COUNT = re.compile(r"known_trip_count\W+n\W+(\d+)")
 _TO_APPLY = re.compile(r", to_apply=%?([\w.-]+)")
 _DIMENSIONS = re.compile(r", dimensions=\{([\d,]*)\}")
@@ -128,7 +128,7 @@ class _Module:
 
     def __init__(self, text: str) -> None:
         self.lines: dict[str, list[str]] = {}  # of each computation
-        self.collectives: list[tuple[str, Instruction]] = []  # computation, instruction
+        self.collectives: list[tuple[str, _Instruction]] = []  # computation, instruction
         self.entry = self.header = name = ""
         lines: list[str] = []
         for line in text.split("\n"):
@@ -171,21 +171,21 @@ class _Module:
         callers: dict[str, list[tuple[str, int | None, bool]]] = {}
         for caller, lines in self.lines.items():
             for line in lines:
-                calls = _CALL.findall(line)
+                calls = "=%" in line or "={%" in line
                 if not calls or not (instruction := _INSTRUCTION.match(line)):
                     continue
                 opcode = instruction[3]
                 if opcode in ("async-update", "async-done"):  # these repeat what their async-start calls
                     continue
                 count = self._loop_count(caller, instruction) if opcode == "while" else 1
-                for attribute, called in calls:
+                for attribute, called in _CALL.findall(instruction[4]):
                     # A loop tests its condition once more than it runs its body.
                     times = count + 1 if attribute == "condition" and count is not None else count
                     for name in _NAME.findall(called):
                         callers.setdefault(name, []).append((caller, times, opcode == "async-start"))
         return callers
 
-    def _loop_count(self, caller: str, loop: Instruction) -> int | None:
+    def _loop_count(self, caller: str, loop: _Instruction) -> int | None:
         """The times a while loop runs its body: as the compiler noted, else as its constants tell.
 
         TPU compilers note nothing, but leave a counted loop as i = start; while i < stop: i += step.
@@ -201,20 +201,20 @@ class _Module:
             if test[3] != "compare" or "direction=LT" not in test[4]:
                 return None
             i, stop = _operands(test)
-            index = _tuple_index(condition[i])
+            index = _tuple_index(condition, i)
             start = _operands(before[_operands(loop)[0]])[index]
             following = body[_operands(body["ROOT"])[index]]
             i, step = _operands(following)
-            if following[3] != "add" or _tuple_index(body[i]) != index:
+            if following[3] != "add" or _tuple_index(body, i) != index:
                 return None
-            distance = _constant(condition, stop) - _constant(before, start)
-            return max(0, -(-distance // _constant(body, step)))
-        except (LookupError, ValueError, ZeroDivisionError):
+            distance, stride = _constant(condition, stop) - _constant(before, start), _constant(body, step)
+            return max(0, math.ceil(distance / stride)) if stride > 0 else None
+        except (LookupError, ValueError):
             return None  # some other loop
 
-    def _instructions(self, name: str) -> dict[str, Instruction]:
+    def _instructions(self, name: str) -> dict[str, _Instruction]:
         """The instructions of a computation by name, its root also as "ROOT"."""
-        instructions: dict[str, Instruction] = {}
+        instructions: dict[str, _Instruction] = {}
         for line in self.lines.get(name, ()):
             if match := _INSTRUCTION.match(line):
                 instructions[match[1]] = match
@@ -223,23 +223,29 @@ class _Module:
         return instructions
 
 
-def _operands(instruction: Instruction) -> list[str]:
+def _operands(instruction: _Instruction) -> list[str]:
     return _NAME.findall(instruction[4].partition(")")[0])
 
 
-def _tuple_index(instruction: Instruction) -> int:
-    if instruction[3] != "get-tuple-element" or not (index := _INDEX.search(instruction[4])):
-        raise LookupError(instruction[1])
-    return int(index[1])
-
-
-def _constant(instructions: Mapping[str, Instruction], name: str) -> int:
+def _source(instructions: Mapping[str, _Instruction], name: str, opcode: str) -> _Instruction:
+    """The instruction that `name` is, or is a copy of; it must be an `opcode`."""
     instruction = instructions[name]
-    while instruction[3] == "copy":
+    while instruction[3] in ("copy", "copy-start", "copy-done"):
         instruction = instructions[_operands(instruction)[0]]
-    if instruction[3] != "constant":
+    if instruction[3] != opcode:
         raise LookupError(name)
-    return int(instruction[4].partition(")")[0])
+    return instruction
+
+
+def _tuple_index(instructions: Mapping[str, _Instruction], name: str) -> int:
+    """Which element of the computation's parameter `name` is."""
+    element = _source(instructions, name, "get-tuple-element")
+    _source(instructions, _operands(element)[0], "parameter")
+    return int(element[4].partition(", index=")[2].partition(",")[0])
+
+
+def _constant(instructions: Mapping[str, _Instruction], name: str) -> int:
+    return int(_source(instructions, name, "constant")[4].partition(")")[0])
 
 
 # Bytes ------------------------------------------------------------------------------------------------------
@@ -334,7 +340,7 @@ def _expand(spelling: str, devices: int) -> Groups:
     axes, shape, order, listed, references = match.groups()
     sizes = {name: int(size) for name, size in _SIZE.findall(axes)}
     ids = np.array(_integers(listed)) if listed else _iota(shape or str(math.prod(sizes.values())), order)
-    # 'y':(2)3 with 'y'=12 is the middle when 'y' is cut into 2, 3 and 2, major to minor; 'y' alone is 'y':(1)12.
+    # With 'y'=12, 'y':(2)3 is the middle when y is cut into 2, 3 and 2, major to minor; 'y' is 'y':(1)12.
     # So cut every axis where a part of it begins or ends, and bring the pieces of the parts to the end.
     parts = [
         (name, int(left or 1), int(size or sizes[name]))
