@@ -248,6 +248,8 @@ class Decision(_Carried):
 
 def bounded(x: npt.ArrayLike, arithmetic: Arithmetic, error: npt.ArrayLike = 0.0) -> Bounded:
     """Make a copy of `x` that carries bounds; `error` is how far off the implementation's own `x` may be."""
+    if np.iscomplexobj(x):
+        raise TypeError("Bounded has no rules for complex numbers")
     return Bounded(np.array(x, np.float64), np.array(error, np.float64), arithmetic)
 
 

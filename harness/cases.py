@@ -78,8 +78,12 @@ class Cell:
         """The whole input arrays."""
         return [whole_argument(a, seed, i) for i, a in enumerate(self.plan.arguments)]
 
-    def expected(self, arguments: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
+    def expected(
+        self, arguments: Sequence[np.ndarray], u_factor: float = 0.0
+    ) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
         """What the NumPy reference gives for these arguments, and the bound of each result (None: none).
+
+        u_factor: the unit roundoff to which contractions round their factors (see harness.precision).
 
         Results of judge "bits" and "exact" have the result's dtype; of judge "bound" float64 (complex128),
         as have the bounds.
@@ -97,6 +101,7 @@ class Cell:
                         "u": kind.unit_roundoff,
                         "u_sum": kind.unit_roundoff,
                         "tiny": kind.tiny,
+                        "u_factor": u_factor,
                         **plan.arithmetic,
                     }
                 )

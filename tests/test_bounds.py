@@ -522,6 +522,13 @@ def test_the_carried_error_is_rounded_too():
     r = bounded(0.0, Arithmetic(0.25, 0.25, 0.0), 1.0)
     assert (r + 0.0).error == (r * 1.0).error == pytest.approx(1.25)
     assert np.tanh(r).error == pytest.approx(3.0)
+    sum_of_errors = bounded(np.zeros(3), Arithmetic(0.125, 0.125, 0.0), 1.0).sum()
+    assert sum_of_errors.error == pytest.approx(3.0 + 3.0 * 0.25 / (1.0 - 0.25))
+
+
+def test_an_extreme_may_come_from_any_element():
+    x = bounded([1.0, 1.1], FLOAT32, [0.5, 0.1])
+    assert x.max().error == x.min().error == np.maximum(x[0], x[1]).error == 0.5
 
 
 MOVES = {
@@ -650,6 +657,8 @@ def test_a_bound_is_never_lost_in_silence():
     for lose in (np.asarray, float, lambda x: out.__setitem__(0, x), lambda x: np.add(x, 1.0, out)):
         with pytest.raises((TypeError, ValueError)):
             lose(x)
+    with pytest.raises(TypeError, match="complex"):
+        bounded([1j], FLOAT32)
     with pytest.raises(TypeError, match="Decision is no plain array"):
         np.ones(2)[x > 1.0]
     with pytest.raises(TypeError):

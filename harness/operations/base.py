@@ -31,6 +31,10 @@ Judge = Literal["bits", "exact", "bound"]
 intermediate result being exact. bound: within the forward error bound that the reference derives."""
 
 
+class Missing(RuntimeError):
+    """A stated precondition is missing here: the verdict is `unsupported`, with this text as the reason."""
+
+
 @dataclass(frozen=True)
 class Argument:
     """An abstract input: what it looks like, and the pure function that gives its values."""
@@ -97,6 +101,8 @@ class Plan:
     """Gradient plans: the arguments that are differentiated. The last arguments are then the cotangents of
     `forward`, the results of the undifferentiated operation."""
     forward: tuple[Result, ...] = ()
+    repeats: int = 1
+    """How often a loop in the program repeats its collectives."""
     arithmetic: Mapping[str, float] = field(default_factory=dict)
     """For judge "bound": what departs from the dtype's own arithmetic (see harness.bounds.Arithmetic)."""
 

@@ -794,6 +794,69 @@ class Pbroadcast(Collective):
         )
 
 
+def ragged_table(
+    bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype, *, part: str
+) -> np.ndarray:
+    """Sizes and offsets of a ragged exchange, [n, n]: member i sends (i + 2j) mod 3 rows to member j."""
+    n = shape[1]
+    send = (np.arange(n)[:, None] + 2 * np.arange(n)) % 3
+    table = {
+        "send": send,
+        "receive": send.T,
+        "from": np.cumsum(send, axis=1) - send,  # where in the sender's operand
+        "to": np.cumsum(send, axis=0) - send,  # where in the receiver's output
+    }[part]
+    return table.ravel()[index.astype(np.int64)].astype(dtype)
+
+
+class RaggedAllToAll(Collective):
+    """Each member sends parts of different sizes, which land at given offsets of the receivers' outputs."""
+
+    name = "ragged_all_to_all"
+    kind = "ragged-all-to-all"
+    sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0, "64B": 1}
+
+    def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        yield 0, {"capability": "ragged"}
+
+    def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
+        if mode in ("auto", "explicit", "pjit"):
+            return "parts of different sizes have no sharded array that would describe them"
+        return super().absent(mode, variant, mesh)
+
+    def plan(self, request: Request) -> Plan:
+        mesh, axes = request.mesh, request.variant["axes"]
+        n, width = mesh.product(axes), max(1, request.elements // (2 * mesh.product(axes)))
+        spec: Spec = (axes, None)
+        rows = 2 * n * n  # no member sends or receives more than two rows a partner
+        tables = [
+            Argument((n, n), "int32", spec, ragged_table, {"part": part}) for part in ("from", "send", "to", "receive")
+        ]
+        operand = Argument((rows, width), request.dtype, spec)
+        output = Argument((rows, width), request.dtype, spec)
+        return Plan(
+            (operand, output, *tables),
+            (Result((rows, width), request.dtype, spec),),
+            self.options(request, spec, spec),
+            judge="bits",
+            cost=Cost(0, nbytes(operand, mesh), (n - 1) / n),
+        )
+
+    @staticmethod
+    def manual(operand, output, start, send, to, receive, *, axes):
+        return lax.ragged_all_to_all(operand, output, start[0], send[0], to[0], receive[0], axis_name=axes)
+
+    @staticmethod
+    def reference(operand, output, start, send, to, receive, *, sizes, axes, in_spec):
+        sent, held = split(operand, in_spec, sizes), [b.copy() for b in split(output, in_spec, sizes)]
+        for group in groups_of(sizes, axes):
+            for i, source in enumerate(group):
+                for j, target in enumerate(group):
+                    rows = sent[source][start[i, j] : start[i, j] + send[i, j]]
+                    held[target][to[i, j] : to[i, j] + send[i, j]] = rows
+        return assemble(held, in_spec, sizes)
+
+
 REASONS: dict[str, str] = {
     "pcast": "changes only the type of a value under check_vma; it moves no data (all_gather covers to=)",
     "psend": "one half of a point-to-point transfer, experimental; ppermute is the public whole",
