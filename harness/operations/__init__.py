@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from harness.operations import collectives
+from harness.operations import arrays, collectives, contraction, layers, placement, training, views
 from harness.operations.base import Operation
 
-FAMILIES = (collectives,)
+FAMILIES = (collectives, contraction, layers, training, placement, arrays, views)
 
 
 def _leaves(cls: type[Operation]) -> list[type[Operation]]:
