@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from harness import counters
 from harness.cases import Case
 from harness.hlo import Collective, collectives, wire_bytes
 from harness.operations.base import Traffic, nbytes
@@ -28,8 +29,8 @@ WIDENED = (2, 4)
 Key = tuple[str, frozenset[tuple[int, ...]]]
 
 
-def communication(case: Case, compiled: Any) -> Line:
-    """The communication line of a compiled program."""
+def communication(case: Case, compiled: Any, committed: str | None = None) -> Line:
+    """The communication line of a compiled program; `committed` are the case's committed counters, if any."""
     found = collectives(compiled.as_text(), case.mesh.size)
     cost = compiled.cost_analysis() or {}
     memory = compiled.memory_analysis()
@@ -40,7 +41,7 @@ def communication(case: Case, compiled: Any) -> Line:
     elif case.plan.traffic is not None:
         reason = _spelled(case, found, case.plan.traffic)
     spelled = _spelled_bytes(case)
-    data = {
+    data: dict[str, Any] = {
         "collectives": [
             {"kind": c.kind, "bytes": c.nbytes, "groups": _shape(c), "trips": c.trips} for c in found
         ],
@@ -49,8 +50,11 @@ def communication(case: Case, compiled: Any) -> Line:
         "bytes_accessed": cost.get("bytes accessed"),
         "temp_bytes": getattr(memory, "temp_size_in_bytes", None),
     }
-    if spelled is not None and case.mode not in SPELLED:
+    if spelled is not None:
         data["excess_bytes"] = sent - spelled
+    now = counters.spelled(data["collectives"])
+    if not reason and committed not in (None, now):
+        reason = f"compiled to {now}, and the committed counters are {committed}"
     return Line("communication", "fail" if reason else "pass", reason, data)
 
 
@@ -111,7 +115,7 @@ def ceiling(case: Case) -> float:
     n = case.mesh.size
     arguments = sum(nbytes(a, case.mesh) * n for a in case.plan.arguments)
     results = sum(nbytes(r, case.mesh) * n for r in case.plan.results)
-    return (n - 1) / n * arguments + 2 * (n - 1) / n * results
+    return ((n - 1) / n * arguments + 2 * (n - 1) / n * results) * case.plan.repeats
 
 
 def _spelled_bytes(case: Case) -> float | None:

@@ -1,0 +1,72 @@
+"""Committed counters: the collectives that each case compiled to, per JAX release, backend and device count.
+
+`conformance/counters/<jax>-<backend>-<devices>.tsv` holds a line a case of the standard profile: the case id, a
+tab, and its collectives. A difference fails the communication check, since whoever changes what a program
+communicates should know; a release or backend without a file is judged by the contract alone. Flops and
+temporary memory are recorded with every run but not compared here: they follow the processor's vector width.
+
+`python -m harness.counters RECORDS` makes the file from the records of a run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+DIRECTORY = Path(__file__).resolve().parent.parent / "conformance" / "counters"
+
+
+def path_for(jax: str, backend: str, num_devices: int) -> Path:
+    """Where the counters of this release, backend and number of devices are."""
+    return DIRECTORY / f"{jax}-{backend}-{num_devices}.tsv"
+
+
+def spelled(collectives: Sequence[Mapping[str, Any]]) -> str:
+    """One text for the collectives of a program, in no particular order: 2 all-reduce 4096B 1x8."""
+    number = Counter(
+        f"{c['kind']} {c['bytes']}B {c['groups']}" + (f" x{c['trips']}" if c["trips"] != 1 else "")
+        for c in collectives
+    )
+    return "; ".join(f"{n} {text}" for text, n in sorted(number.items())) or "none"
+
+
+def load(jax: str, backend: str, num_devices: int) -> dict[str, str]:
+    """The committed counters by case id; empty where there is no file."""
+    path = path_for(jax, backend, num_devices)
+    if not path.exists():
+        return {}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("\t", 1) for line in lines if "\t" in line)
+
+
+def main() -> int:
+    """Write the counters of a records file."""
+    from harness import records  # which stands behind the checks that import this module
+
+    if len(sys.argv) != 2:
+        print("usage: python -m harness.counters RECORDS", file=sys.stderr)
+        return 2
+    try:
+        read = records.read(Path(sys.argv[1]))
+    except records.RecordError as error:
+        print(error, file=sys.stderr)
+        return 2
+    facts = read.runs[0]["facts"]
+    path = path_for(facts["versions"]["jax"], facts["backend"], facts["num_devices"])
+    lines = [
+        f"{judged.case}\t{spelled(line['collectives'])}\n"
+        for judged in read.cases.values()
+        for line in judged.lines
+        if "collectives" in line
+    ]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(sorted(lines)), encoding="utf-8")
+    print(f"{len(lines)} cases in {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
