@@ -1,0 +1,336 @@
+"""Records in, Markdown and CSV out, through pandas.
+
+A record file may come from anyone: every string of it is escaped where it could be read as Markdown, HTML, a
+terminal's control sequence or a spreadsheet's formula. Nothing is written until everything is computed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import __version__, summary
+from harness.records import Judged, Records
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMATS = ("md", "csv")
+NAME = "conformance"
+"""The name of the files that are written, before the format."""
+
+LONGEST = 500
+"""Characters that are shown of one string of a record."""
+
+COLUMNS = (
+    *("case", "operation", "variant", "mode", "mesh", "dtype", "size_bytes", "level", "seed"),
+    *("verdict", "check", "reason", "link", "error", "bound", "error_over_bound", "precision"),
+    *("collectives", "wire_bytes", "excess_bytes", "flops", "bytes_accessed", "temp_bytes", "seconds"),
+    *("run", "jax", "backend", "device_kind"),
+)
+"""The columns of the table of cases."""
+
+TEXTS = ("case", "operation", "variant", "mode", "mesh", "dtype", "level", "link", "precision", "run")
+SIZES = ("size_bytes", "wire_bytes", "excess_bytes", "bytes_accessed", "temp_bytes")
+NUMBERS = (*SIZES, "seed", "flops", "seconds")
+"""The columns that are taken over from the lines of a case."""
+
+
+class TablesError(RuntimeError):
+    """Tables that can't be made; the message is one line that names the mend."""
+
+
+# Untrusted strings ------------------------------------------------------------------------------------------
+
+
+def printable(text: str) -> str:
+    """The text in one line without control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def plain(value: Any) -> str:
+    """A value of a record as one printable line of bounded length; "" for none."""
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = printable(text[: LONGEST + 1])
+    return text if len(text) <= LONGEST else text[: LONGEST - 4] + " ..."
+
+
+def markdown(value: Any) -> str:
+    """A value of a record as Markdown text that shows just these characters."""
+    text = plain(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = re.sub(r"([\\`*\[\]|~#$])", r"\\\1", text)
+    text = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)  # within a word it emphasizes nothing
+    return text.replace("://", "&#58;//").replace("www.", "www&#46;").replace("@", "&#64;")
+
+
+def link(value: Any) -> str:
+    """A link of a record as Markdown: clickable where it is a plain https address, else text."""
+    text = plain(value)
+    clickable = re.fullmatch(r"https://[\w.-]+(?:/[\w./#=~%+-]*)?", text, re.ASCII)
+    return f"<{text}>" if clickable else markdown(text)
+
+
+def cell(value: Any) -> Any:
+    """A value for CSV; strings that a spreadsheet would take for a formula get an apostrophe before them."""
+    if isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@")):
+        return "'" + value
+    return value
+
+
+def number(value: Any) -> float:
+    """A number of a record ("inf" and "nan" are strings there); NaN for what is none."""
+    if isinstance(value, str) and value in ("inf", "-inf", "nan"):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def field(value: Any, name: str) -> Any:
+    """value[name] where there is such a thing, else None."""
+    return value.get(name) if isinstance(value, dict) else None
+
+
+# The table of cases -----------------------------------------------------------------------------------------
+
+
+def pandas() -> Any:
+    """The pandas module; TablesError where it, or what it needs for Markdown, is not installed."""
+    try:
+        import pandas
+        import tabulate  # noqa: F401
+    except ImportError as error:
+        missing = f"tables need {error.name}, which is not installed"
+        raise TablesError(f"{missing}: pip install pandas tabulate") from None
+    return pandas
+
+
+def frame(files: Sequence[Records]) -> pd.DataFrame:
+    """The tidy table of several record files, a row a case."""
+    rows = [row(judged, records) for records in files for judged in records.cases.values()]
+    return pandas().DataFrame(rows, columns=list(COLUMNS))
+
+
+def row(judged: Judged, records: Records) -> dict[str, Any]:
+    """One case as a row; what its lines do not say is NaN or ""."""
+    last = {key: value for line in judged.lines for key, value in line.items()}
+    worst = min(judged.lines, key=lambda line: line["verdict"] != judged.verdict)
+    error, bound = _error(judged)
+    run = _run_of(last, records)
+    versions = field(run.get("facts"), "versions")
+    return {
+        **{name: plain(last.get(name)) for name in TEXTS},
+        **{name: number(last.get(name)) for name in NUMBERS},
+        "verdict": judged.verdict,
+        "check": "" if judged.verdict == "pass" else worst["check"],
+        "reason": plain(judged.reason),
+        "error": error,
+        "bound": bound,
+        "error_over_bound": _ratio(error, bound),
+        "collectives": plain(_collectives(last.get("collectives"))),
+        "jax": plain(field(versions, "jax")),
+        "backend": plain(field(run.get("facts"), "backend")),
+        "device_kind": plain(field(run.get("facts"), "device_kind")),
+    }
+
+
+def _run_of(line: Mapping[str, Any], records: Records) -> dict[str, Any]:
+    return next((r for r in records.runs if r["run"] == line.get("run")), records.runs[0])
+
+
+def _error(judged: Judged) -> tuple[float, float]:
+    """(error, bound) of the line where the error is worst; NaN where none was measured."""
+    pairs = [(number(line.get("error")), number(line.get("bound"))) for line in judged.lines]
+    known = [p for p in pairs if not math.isnan(p[0])]
+    return max(known, key=lambda p: (_ratio(*p), p[0]), default=(math.nan, math.nan))
+
+
+def _ratio(error: float, bound: float) -> float:
+    if error == 0:
+        return 0.0
+    return error / bound if bound else error * math.inf
+
+
+def _collectives(found: Any) -> str | None:
+    """all-reduce 4096 B over 1x8; all-gather 512 B over 2x4, 3 times."""
+    if not isinstance(found, list):
+        return None
+    parts = []
+    for c in found:
+        trips = field(c, "trips")
+        times = "" if trips == 1 else ", in a loop" if trips is None else f", {plain(trips)} times"
+        kind, size, groups = (plain(field(c, name)) for name in ("kind", "bytes", "groups"))
+        parts.append(f"{kind} {size} B over {groups}{times}")
+    return "; ".join(parts)
+
+
+# Markdown ---------------------------------------------------------------------------------------------------
+
+
+def as_csv(table: pd.DataFrame) -> str:
+    """The table of cases as CSV."""
+    whole = {name: "Int64" for name in (*SIZES, "seed") if _integral(table[name])}
+    return table.astype(whole).map(cell, na_action="ignore").to_csv(index=False, lineterminator="\n")
+
+
+def _integral(column: pd.Series) -> bool:
+    """Whether all that it holds are integers that a float is sure of."""
+    known = column.dropna()
+    return bool(((known.abs() < 2**53) & (known % 1 == 0)).all())
+
+
+def as_markdown(table: pd.DataFrame, files: Sequence[Records]) -> str:
+    """All of the Markdown, a chapter a record file."""
+    lines = ["# Conformance of distributed JAX", ""]
+    start = 0
+    for records in files:
+        part = table.iloc[start : start + len(records.cases)]
+        start += len(records.cases)
+        lines += chapter(part, records)
+    return "\n".join([*lines, f"Made by Meshmark {__version__}.", ""])
+
+
+def chapter(table: pd.DataFrame, records: Records) -> Iterator[str]:
+    """One record file: environment, levels, operations by mode, what is no pass, communication, errors."""
+    facts = records.runs[0].get("facts")
+    yield f"## {markdown(_title(facts))}"
+    yield ""
+    yield markdown(summary.counts(records.cases)) + "."
+    yield ""
+    yield from (f"- {markdown(line)}" for line in summary.levels(records.cases))
+    yield ""
+    yield from section("Operations by mode", *summary.by_mode(records.cases))
+    yield "Cases that pass; where not all do, of how many, and the worst verdict."
+    yield ""
+    yield from section("What is no pass", *failures(table), empty="Every case passes.")
+    yield from section(
+        "Where automatic or explicit sharding sends more than shard_map",
+        *excess(table),
+        empty="Nowhere.",
+    )
+    yield from section("Largest error over its bound, by dtype", *errors(table), empty="No rounded results.")
+    for run in records.runs:
+        yield from section("Environment", ["", ""], environment(run))
+    if records.problems:
+        yield f"{len(records.problems)} lines of the records could not be read and are left out."
+        yield ""
+
+
+def section(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], empty: str = "None."
+) -> Iterator[str]:
+    """A heading and a table; cells that are no Markdown yet are escaped."""
+    yield f"### {title}"
+    yield ""
+    if rows:
+        cells = [[c if isinstance(c, Markdown) else markdown(c) for c in r] for r in rows]
+        table = pandas().DataFrame(cells, columns=list(map(markdown, header)))
+        yield table.to_markdown(index=False, disable_numparse=True, colalign=["left"] * len(header))
+    else:
+        yield empty
+    yield ""
+
+
+class Markdown(str):
+    """Text that is Markdown already."""
+
+
+def _title(facts: Any) -> str:
+    versions = field(facts, "versions")
+    return (
+        f"JAX {plain(field(versions, 'jax'))} on {plain(field(facts, 'num_devices'))}"
+        f" {plain(field(facts, 'device_kind'))} devices"
+        + (" (virtual)" if field(facts, "virtual") is True else "")
+    )
+
+
+def failures(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
+    """Every case that does not pass, the worst first."""
+    order = {v: i for i, v in enumerate(summary.VERDICTS)}
+    chosen = table[table["verdict"] != "pass"].sort_values(
+        "verdict", key=lambda column: column.map(order), kind="stable"
+    )
+    rows = [[r.verdict, r.case, r.check, r.reason, Markdown(link(r.link))] for r in chosen.itertuples()]
+    return ["verdict", "case", "check", "reason", "link"], rows
+
+
+def excess(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
+    """Operations and modes with cases that send more than manual mode spells, the largest factor first."""
+    chosen = table[(table["excess_bytes"] > 0) & ~table["mode"].str.startswith(("manual", "pmap"))].copy()
+    chosen["manual"] = chosen["wire_bytes"] - chosen["excess_bytes"]
+    chosen["times"] = chosen["wire_bytes"] / chosen["manual"]
+    rows: list[tuple[float, list[Any]]] = []
+    for (operation, mode), group in chosen.groupby(["operation", "mode"], sort=False):
+        first = group.sort_values(["times", "excess_bytes"], ascending=False, kind="stable").iloc[0]
+        line = [operation, mode, len(group), f"{first['times']:.3g}", f"{first['wire_bytes']:.0f}"]
+        rows.append((first["times"], [*line, f"{first['manual']:.0f}", first["case"], first["collectives"]]))
+    rows.sort(key=lambda r: -r[0])
+    header = ["operation", "mode", "cases", "times manual", "bytes a device", "manual bytes"]
+    return [*header, "largest in", "compiled to"], [r for _, r in rows]
+
+
+def errors(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
+    """For each dtype (and precision) the case that comes closest to its bound, or passes it the furthest."""
+    chosen = table[(table["bound"] > 0) & table["error_over_bound"].notna()]
+    rows: list[list[Any]] = []
+    for (dtype, precision), group in chosen.groupby(["dtype", "precision"], sort=True):
+        first = group.loc[group["error_over_bound"].idxmax()]
+        ratio, error, bound = (f"{first[n]:.3g}" for n in ("error_over_bound", "error", "bound"))
+        rows.append([dtype, precision, len(group), ratio, error, bound, first["case"]])
+    return ["dtype", "precision", "cases", "error / bound", "error", "bound", "in"], rows
+
+
+def environment(run: Mapping[str, Any]) -> list[list[Any]]:
+    """Provenance: every fact of the run line, a row each."""
+    rows = []
+    for name, value in run.items():
+        if name in ("schema", "kind"):
+            continue
+        if not isinstance(value, dict):
+            rows.append([plain(name), plain(value)])
+            continue
+        for inner, fact in value.items():
+            rows.append([plain(inner if name == "facts" else f"{name} {inner}"), _fact(inner, fact)])
+    return rows
+
+
+def _fact(name: str, fact: Any) -> str:
+    if name == "devices" and isinstance(fact, list):
+        return f"{len(fact)} listed in the records"
+    if isinstance(fact, dict):
+        return plain(", ".join(f"{k} {plain(v)}" for k, v in fact.items()))
+    return plain(fact)
+
+
+# Writing ----------------------------------------------------------------------------------------------------
+
+
+def made(files: Sequence[Records], formats: Sequence[str]) -> dict[str, str]:
+    """The text of each format; TablesError where pandas is missing."""
+    table = frame(files)
+    return {f: as_markdown(table, files) if f == "md" else as_csv(table) for f in formats}
+
+
+def write(texts: Mapping[str, str], directory: Path) -> list[Path]:
+    """Write each text to conformance.<format> in the directory, which is made if missing; TablesError where
+    that can't be done."""
+    paths = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for kind, text in texts.items():
+            path = directory / f"{NAME}.{kind}"
+            path.write_text(text, encoding="utf-8")
+            paths.append(path)
+    except OSError as error:
+        raise TablesError(f"can't write to {directory}: {os.strerror(error.errno or 0)}") from None
+    return paths
