@@ -9,7 +9,7 @@ that departs from the ordinary in one or two small ways, and `full` their combin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -38,7 +38,7 @@ CAPABILITIES = {
 }
 """What hardware may lack, by the name that --with takes."""
 
-DTYPE_WEIGHTS = {"float32": 0, "bfloat16": 1}  # others: 2
+DTYPE_WEIGHTS = {"float32": 0}  # others: 2
 MODE_WEIGHTS = {"auto": 0, "explicit": 0, "manual": 0, "host": 0, "manual-novma": 2, "pmap": 1, "pjit": 2}
 
 
@@ -96,18 +96,15 @@ class Cell:
             bounds = self.operation.bound(plan, arguments, values)
             if bounds is None:
                 kind = dtype_of(self.request.dtype)
-                arithmetic = Arithmetic(
-                    **{
-                        "u": kind.unit_roundoff,
-                        "u_sum": kind.unit_roundoff,
-                        "tiny": kind.tiny,
-                        "u_factor": u_factor,
-                        **plan.arithmetic,
-                    }
+                own = Arithmetic(
+                    u=kind.unit_roundoff,
+                    u_sum=kind.unit_roundoff,
+                    tiny=kind.tiny,
+                    u_factor=u_factor,
+                    largest=kind.largest,
                 )
-                floats = [
-                    bounded(a, arithmetic) if a.dtype.kind in "fc" else a for a in exact
-                ]
+                arithmetic = replace(own, **plan.arithmetic)
+                floats = [bounded(a, arithmetic) if a.dtype.kind in "fc" else a for a in exact]
                 results = _outputs(call(reference, floats, plan.options))
                 bounds = [r.error if isinstance(r, Bounded) else np.zeros_like(r) for r in results]
             return values, bounds
@@ -186,7 +183,9 @@ class Selection:
 
     def checked(self, num_devices: int) -> Selection:
         """This selection; SelectionError for an unknown name or a mesh that the devices do not allow."""
-        every_size = sorted({s for o in OPERATIONS.values() for s in o.sizes}, key=lambda s: (s[0] == "n", parse_size(s)))
+        every_size = sorted(
+            {s for o in OPERATIONS.values() for s in o.sizes}, key=lambda s: (s[0] == "n", parse_size(s))
+        )
         for what, chosen, valid in (
             ("profile", (self.profile,), PROFILES),
             ("level", self.levels, LEVELS),
@@ -222,6 +221,8 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
         if selection.operations and operation.name not in selection.operations:
             continue
         for mesh, mesh_weight in shapes.items():
+            if operation.everywhere:
+                mesh_weight = min(mesh_weight, PROFILES["standard"])
             if mesh_weight > limit:
                 continue
             for variant in operation.variants(mesh):

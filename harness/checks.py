@@ -73,7 +73,9 @@ class Judge:
 
         plan = case.plan
         wanted = [program.view(r, e) for r, e in zip(plan.results, expected, strict=True)]
-        limits = [None if b is None else program.view(r, b) for r, b in zip(plan.results, bounds, strict=True)]
+        limits = [
+            None if b is None else program.view(r, b) for r, b in zip(plan.results, bounds, strict=True)
+        ]
         yield from self._judged(case, execute, program.results, wanted, limits, program.traced_types)
 
     def _host(self, case: Case) -> Iterator[Line]:
@@ -96,15 +98,16 @@ class Judge:
         traced: Sequence[Any],
     ) -> Iterator[Line]:
         """Execute, and again as often as asked; the first run that is not a pass is the one that is told."""
+        places = [self.devices[i] for i in case.mesh.ordinals.flat]
         first = execute()
-        lines = outputs_lines(case, results, first, wanted, limits, traced)
+        lines = outputs_lines(case, places, results, first, wanted, limits, traced)
         differ = wrong = 0
         for _ in range(1, self.repeat):
             again = execute()
             if same_bits(first, again):
                 continue
             differ += 1
-            found = outputs_lines(case, results, again, wanted, limits, traced)
+            found = outputs_lines(case, places, results, again, wanted, limits, traced)
             if worst(line.verdict for line in found) != "pass":
                 wrong += 1
                 if worst(line.verdict for line in lines) == "pass":
@@ -133,18 +136,20 @@ class Judge:
 
 def outputs_lines(
     case: Case,
+    places: Sequence[Any],
     results: Sequence[Argument | Result],
     outputs: Sequence[jax.Array],
     wanted: Sequence[np.ndarray],
     limits: Sequence[np.ndarray | None],
     traced: Sequence[Any],
 ) -> list[Line]:
-    """The lines of numbers (or gradient), replicas and sharding of one execution."""
+    """The lines of numbers (or gradient), replicas and sharding of one execution; `places` are the devices by
+    flat mesh position."""
     check = "gradient" if case.plan.wrt else "numbers"
     if len(outputs) != len(results):
         return [Line(check, "fail", f"{len(outputs)} results instead of {len(results)}")]
     numbers = [
-        compare(case, result, output, want, limit)
+        compare(case, places, result, output, want, limit)
         for result, output, want, limit in zip(results, outputs, wanted, limits, strict=True)
     ]
     largest = max(numbers, key=lambda n: n.badness)
@@ -152,9 +157,9 @@ def outputs_lines(
     if case.plan.precision:
         data["precision"] = precision.named(case.plan, case.cell.request.dtype)
     replica = next((n.replica for n in numbers if n.replica), "")
-    places = [placement(case, r, o) for r, o in zip(results, outputs, strict=True)]
+    misplaced = [placement(case, places, r, o) for r, o in zip(results, outputs, strict=True)]
     types = [typed(case, r, t) for r, t in zip(results, traced, strict=False)]
-    wrong_place = next(filter(None, [*places, *types]), "")
+    wrong_place = next(filter(None, [*misplaced, *types]), "")
     return [
         Line(check, "fail" if largest.badness > 1 else "pass", largest.reason, data),
         Line("replicas", "fail" if replica else "pass", replica),
@@ -185,7 +190,12 @@ class Numbers:
 
 
 def compare(
-    case: Case, result: Argument | Result, output: jax.Array, want: np.ndarray, bound: np.ndarray | None
+    case: Case,
+    places: Sequence[Any],
+    result: Argument | Result,
+    output: jax.Array,
+    want: np.ndarray,
+    bound: np.ndarray | None,
 ) -> Numbers:
     """Compare every device's shard with its part of the reference, and replicas with each other to the bit.
 
@@ -198,7 +208,7 @@ def compare(
             np.inf,
             reason=f"result is {output.dtype}{list(output.shape)} instead of {result.dtype}{list(result.shape)}",
         )
-    parts = dict(zip(_mesh_devices(case, output), layout.indices(result.shape, result.spec, case.mesh.sizes)))
+    parts = dict(zip(places, layout.indices(result.shape, result.spec, case.mesh.sizes), strict=True))
     first: dict[tuple, tuple[Any, np.ndarray]] = {}
     assembled = np.zeros(result.shape, output.dtype)
     for shard in output.addressable_shards:
@@ -216,7 +226,9 @@ def compare(
         if key in first:
             other, block = first[key]
             if not verdict.replica and not np.array_equal(as_bits(block), as_bits(seen)):
-                verdict.replica = f"devices {other} and {shard.device} hold different replicas of {_show(index)}"
+                verdict.replica = (
+                    f"devices {other} and {shard.device} hold different replicas of {_show(index)}"
+                )
         else:
             first[key] = (shard.device, seen)
             assembled[index] = seen
@@ -260,9 +272,9 @@ def difference(
     return float(ratio[where]), float(error[where]), float(bound[where]), where, int((ratio > 1).sum())
 
 
-def placement(case: Case, result: Argument | Result, output: jax.Array) -> str:
+def placement(case: Case, places: Sequence[Any], result: Argument | Result, output: jax.Array) -> str:
     """Why the output is not where the spec says, or ""."""
-    want = dict(zip(_mesh_devices(case, output), layout.indices(result.shape, result.spec, case.mesh.sizes)))
+    want = dict(zip(places, layout.indices(result.shape, result.spec, case.mesh.sizes), strict=True))
     for shard in output.addressable_shards:
         index = tuple(slice(*i.indices(n)[:2]) for i, n in zip(shard.index, result.shape, strict=True))
         if want.get(shard.device) != index:
@@ -288,16 +300,9 @@ def raised(case: Case, error: Exception) -> Line:
     unsupported = isinstance(error, Missing) or (missing and case.cell.capabilities)
     verdict = "unsupported" if unsupported else "error"
     frames = [
-        f"{PurePath(f.filename).stem}:{f.name}:{f.lineno}"
-        for f in traceback.extract_tb(error.__traceback__)
+        f"{PurePath(f.filename).stem}:{f.name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)
     ]
     return Line("execute", verdict, f"{type(error).__name__}: {message}"[:500], {"stack": frames[-12:]})
-
-
-def _mesh_devices(case: Case, output: jax.Array) -> list[Any]:
-    """The devices by flat mesh position, read off the output's devices in the order of their ids."""
-    devices = sorted(output.sharding.device_set, key=lambda d: d.id)
-    return [devices[i] for i in case.mesh.ordinals.flat] if len(devices) == case.mesh.size else devices
 
 
 def _wide(array: np.ndarray) -> np.ndarray:

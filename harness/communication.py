@@ -137,7 +137,11 @@ def _unordered(kind: str, groups: Iterable[Sequence[int]]) -> frozenset[tuple[in
 
 
 def _shape(c: Collective) -> str:
-    return f"{len(c.pairs)} pairs" if c.kind == "collective-permute" else f"{len(c.groups)}x{len(c.groups[0]) if c.groups else 0}"
+    return (
+        f"{len(c.pairs)} pairs"
+        if c.kind == "collective-permute"
+        else f"{len(c.groups)}x{len(c.groups[0]) if c.groups else 0}"
+    )
 
 
 def _few(groups: Iterable[Sequence[int]]) -> str:

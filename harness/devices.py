@@ -93,7 +93,9 @@ def probe(timeout: float = 300.0) -> Facts:
         raise NoBackend(f"listing the devices took more than {timeout:.0f} s: see JAX_PLATFORMS") from None
     if child.returncode or not child.stdout.strip():
         last = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
-        raise NoBackend(f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r})")
+        raise NoBackend(
+            f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r})"
+        )
     return Facts.from_json(json.loads(child.stdout.splitlines()[-1]))
 
 
@@ -133,13 +135,19 @@ def suite() -> dict[str, Any]:
 
     def git(*arguments: str) -> str | None:
         try:
-            done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=30)
+            done = subprocess.run(
+                ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=30
+            )
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
     status = git("status", "--porcelain")
-    return {"version": __version__, "commit": git("rev-parse", "HEAD"), "clean": None if status is None else not status}
+    return {
+        "version": __version__,
+        "commit": git("rev-parse", "HEAD"),
+        "clean": None if status is None else not status,
+    }
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ class DType:
 
     @property
     def kind(self) -> str:
-        """"float", "complex", "int", "uint" or "bool"."""
+        """ "float", "complex", "int", "uint" or "bool"."""
         if self.name.startswith(("float", "bfloat")):
             return "float"
         return self.name.rstrip("0123456789")
@@ -46,8 +46,16 @@ class DType:
     @cached_property
     def tiny(self) -> float:
         """The smallest normal magnitude: results below it may be flushed to zero; 0 for exact types."""
-        real = self.name.replace("complex64", "float32").replace("complex128", "float64")
-        return float(ml_dtypes.finfo(real).tiny) if self.unit_roundoff else 0.0
+        return float(self._info.tiny) if self.unit_roundoff else 0.0
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest finite magnitude of a float type; infinity for exact types."""
+        return float(self._info.max) if self.unit_roundoff else float("inf")
+
+    @property
+    def _info(self) -> ml_dtypes.finfo:
+        return ml_dtypes.finfo({"complex64": "float32", "complex128": "float64"}.get(self.name, self.name))
 
 
 DTYPES: dict[str, DType] = {

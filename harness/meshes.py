@@ -110,8 +110,8 @@ def weighted(n: int) -> dict[MeshShape, int]:
     weights = {first: 0}
     for axes in (1, 2, 3):
         for shape in factorizations(n, axes):
-            plain = axes == 1 or (1 not in shape and shape != first.shape and n > 1)
-            weights.setdefault(MeshShape(shape), 1 if plain else 2)
+            # Axes of size 1 change little: shapes of three axes with them come last.
+            weights.setdefault(MeshShape(shape), 1 if 1 not in shape or axes == 1 else axes)
     if n > 2:
         weights[MeshShape(first.shape, "shuffled")] = 2
     for odd in (3, 6):

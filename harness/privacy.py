@@ -7,7 +7,9 @@ import re
 import socket
 from functools import cache
 
-_PATH = re.compile(r"(?<![\w.:/<])(?:[A-Za-z]:\\|/)(?:[^\s:'\"<>|,;=()\[\]{}]+[/\\])+[^\s:'\"<>|,;=()\[\]{}]*")
+_PATH = re.compile(
+    r"(?<![\w.:/<])(?:[A-Za-z]:\\|/)(?:[^\s:'\"<>|,;=()\[\]{}]+[/\\])+[^\s:'\"<>|,;=()\[\]{}]*"
+)
 
 
 @cache

@@ -42,7 +42,8 @@ def by_mode(cases: Mapping[str, Judged]) -> tuple[list[str], list[list[str]]]:
     rows = [
         [f"{level} {name}", *(tally(row.get(mode, [])) for mode in modes)]
         for (level, name), row in sorted(
-            found.items(), key=lambda kv: (kv[0][0], order.index(kv[0][1]) if kv[0][1] in order else len(order))
+            found.items(),
+            key=lambda kv: (kv[0][0], order.index(kv[0][1]) if kv[0][1] in order else len(order)),
         )
     ]
     return ["operation", *modes], rows
@@ -53,7 +54,11 @@ def counts(cases: Mapping[str, Judged]) -> str:
     number = Counter(j.verdict for j in cases.values())
     shown = [f"{number[v]} {v}" for v in reversed(VERDICTS) if number[v]]
     fixed = sum(any(line.get("fixed") for line in j.lines) and j.verdict == "pass" for j in cases.values())
-    return f"{len(cases)} cases: " + ", ".join(shown or ["none"]) + (f" ({fixed} of them fixed)" if fixed else "")
+    return (
+        f"{len(cases)} cases: "
+        + ", ".join(shown or ["none"])
+        + (f" ({fixed} of them fixed)" if fixed else "")
+    )
 
 
 def levels(cases: Mapping[str, Judged]) -> list[str]:
@@ -62,7 +67,9 @@ def levels(cases: Mapping[str, Judged]) -> list[str]:
     for level in sorted({j["level"] for j in cases.values()}):
         number = Counter(j.verdict for j in cases.values() if j["level"] == level)
         others = ", ".join(f"{number[v]} {v}" for v in VERDICTS if v != "pass" and number[v])
-        lines.append(f"{level}: {number['pass']} of {sum(number.values())} pass" + (f" ({others})" if others else ""))
+        lines.append(
+            f"{level}: {number['pass']} of {sum(number.values())} pass" + (f" ({others})" if others else "")
+        )
     return lines
 
 
@@ -78,7 +85,11 @@ def agreement(cases: Mapping[str, Judged]) -> str:
             modes[cell] += 1
     several = [c for c in cells if modes[c] > 1]
     same = sum(len(cells[c]) == 1 for c in several)
-    return f"modes agree to the bit in {same} of {len(several)} cells; the others agree within their bounds" if several else ""
+    return (
+        f"modes agree to the bit in {same} of {len(several)} cells; the others agree within their bounds"
+        if several
+        else ""
+    )
 
 
 def communication(cases: Mapping[str, Judged], most: int = 5) -> list[str]:
@@ -87,7 +98,12 @@ def communication(cases: Mapping[str, Judged], most: int = 5) -> list[str]:
     for judged in cases.values():
         for line in judged.lines:
             excess, sent = line.get("excess_bytes"), line.get("wire_bytes")
-            if isinstance(excess, (int, float)) and isinstance(sent, (int, float)) and excess > 0 and sent > excess:
+            if (
+                isinstance(excess, (int, float))
+                and isinstance(sent, (int, float))
+                and excess > 0
+                and sent > excess
+            ):
                 factor.setdefault((judged["operation"], judged["mode"]), []).append(sent / (sent - excess))
     ranked = sorted(factor.items(), key=lambda kv: -max(kv[1]))[:most]
     return [

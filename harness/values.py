@@ -55,7 +55,18 @@ def special(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np
     ordinary ones; data that only moves must keep each of them to the bit."""
     info = ml_dtypes.finfo(dtype)
     values = np.array(
-        [np.nan, np.inf, -np.inf, 0.0, -0.0, info.tiny, -info.tiny, info.max, info.min, info.smallest_subnormal],
+        [
+            np.nan,
+            np.inf,
+            -np.inf,
+            0.0,
+            -0.0,
+            info.tiny,
+            -info.tiny,
+            info.max,
+            info.min,
+            info.smallest_subnormal,
+        ],
         dtype,
     )
     pick = (bits >> np.uint64(32)) % np.uint64(2 * len(values))

@@ -52,8 +52,25 @@ def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
 def suite(family: str, most: int) -> tuple[float, int]:
     """(seconds, programs) of the suite in one process, workers off."""
     operations, words = FAMILIES[family]
-    command = [sys.executable, "-m", "pytest", "conformance", "-n", "0", "-q", "-p", "tests.overhead",
-               "--operations", operations, "--meshes", "2x4", "--modes", "auto,explicit,manual", "-k", words]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "conformance",
+        "-n",
+        "0",
+        "-q",
+        "-p",
+        "tests.overhead",
+        "--operations",
+        operations,
+        "--meshes",
+        "2x4",
+        "--modes",
+        "auto,explicit,manual",
+        "-k",
+        words,
+    ]
     return _run(command, most)
 
 
@@ -67,7 +84,9 @@ def _run(command: list[str], most: int) -> tuple[float, int]:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
     line = next((line for line in done.stdout.splitlines() if line.startswith("OVERHEAD ")), None)
     if line is None:
-        raise SystemExit(f"{' '.join(command[1:])} gave no figure:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        raise SystemExit(
+            f"{' '.join(command[1:])} gave no figure:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        )
     seconds, programs = json.loads(line.removeprefix("OVERHEAD "))
     return seconds, programs
 
@@ -82,7 +101,9 @@ def bare_loop(family: str, most: int) -> None:
     from harness.layout import indices
 
     operations, words = FAMILIES[family]
-    selection = Selection(operations=tuple(operations.split(",")), meshes=("2x4",), modes=("auto", "explicit", "manual"))
+    selection = Selection(
+        operations=tuple(operations.split(",")), meshes=("2x4",), modes=("auto", "explicit", "manual")
+    )
     chosen = [c for c in cases.cases(selection, 8) if ("grad" in c.id) == (words == "grad")][:most]
     devices = tuple(jax.devices())
     work = []
@@ -140,7 +161,13 @@ def main() -> int:
     if options.bare:
         bare_loop(options.bare, int(os.environ["MESHMARK_MOST"]))
         return 0
-    rows, low = ["| family | programs | bare loop, programs/s | suite, programs/s | ratio |", "|---|---|---|---|---|"], 0
+    rows, low = (
+        [
+            "| family | programs | bare loop, programs/s | suite, programs/s | ratio |",
+            "|---|---|---|---|---|",
+        ],
+        0,
+    )
     for family in FAMILIES:
         rates: dict[str, list[float]] = {"bare": [], "suite": []}
         for _ in range(options.rounds):

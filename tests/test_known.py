@@ -12,10 +12,18 @@ from harness.verdicts import CHECKS, Line, worst
 
 
 def issue(**other):
-    return Issue(**{
-        "cases": ["psum/*/auto/*"], "checks": ["numbers"], "jax": ">=0.10,<0.12", "backends": ["cpu"],
-        "link": "https://example.org/1", "why": "it is", "expires": "0.13", **other,
-    })
+    return Issue(
+        **{
+            "cases": ["psum/*/auto/*"],
+            "checks": ["numbers"],
+            "jax": ">=0.10,<0.12",
+            "backends": ["cpu"],
+            "link": "https://example.org/1",
+            "why": "it is",
+            "expires": "0.13",
+            **other,
+        }
+    )
 
 
 def test_it_concerns_its_releases_and_backends_until_it_expires():
@@ -47,7 +55,9 @@ def test_a_known_issue_that_passes_is_fixed():
     assert lines[0].verdict == "pass" and lines[0].data["fixed"] is True
 
 
-@pytest.mark.parametrize("entry", tomllib.loads(FILE.read_text()).get("issue", []), ids=lambda e: e["why"][:40])
+@pytest.mark.parametrize(
+    "entry", tomllib.loads(FILE.read_text()).get("issue", []), ids=lambda e: e["why"][:40]
+)
 def test_every_listed_issue_is_well_formed_and_fits_cases(entry):
     listed = Issue(**entry)
     assert re.match(r"https://", listed.link) and listed.why and set(listed.checks) <= set(CHECKS)

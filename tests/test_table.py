@@ -119,7 +119,9 @@ def test_layout_agrees_with_jax(mesh):
         ours = layout.indices(shape, spec, mesh.sizes)
         theirs = NamedSharding(real, PartitionSpec(*spec)).devices_indices_map(shape)
         for device, index in zip(real.devices.flat, ours, strict=True):
-            assert tuple(slice(*i.indices(n)[:2]) for i, n in zip(theirs[device], shape, strict=True)) == index
+            assert (
+                tuple(slice(*i.indices(n)[:2]) for i, n in zip(theirs[device], shape, strict=True)) == index
+            )
 
 
 @given(st.integers(1, 24))
@@ -132,7 +134,9 @@ def test_factorizations_multiply_to_n(n):
 
 def test_all_ordered_factorizations_are_meshes():
     labels = [m.label for m in meshes.weighted(8)]
-    assert {"8", "1x8", "8x1", "2x4", "4x2", "2x2x2", "1x1x8", "4x1x2", "2x4-shuffled", "3", "6"} <= set(labels)
+    assert {"8", "1x8", "8x1", "2x4", "4x2", "2x2x2", "1x1x8", "4x1x2", "2x4-shuffled", "3", "6"} <= set(
+        labels
+    )
 
 
 def test_a_shuffled_mesh_moves_every_device_but_few():
@@ -170,14 +174,18 @@ def test_summands_are_exact_in_any_order_and_need_the_whole_type(dtype, terms):
     from harness.operations.base import Argument
 
     kind = DTYPES[dtype].numpy
-    block = Argument((terms, 500), dtype, (), values.summands, {"terms": terms}).block(0, values.whole((terms, 500)))
+    block = Argument((terms, 500), dtype, (), values.summands, {"terms": terms}).block(
+        0, values.whole((terms, 500))
+    )
     exact = block.astype(np.float64).sum(axis=0)
     for order in ([*range(terms)], [*reversed(range(terms))]):
         total = block[order[0]]
         for i in order[1:]:
             total = (total + block[i]).astype(kind)
         np.testing.assert_array_equal(total.astype(np.float64), exact)
-    narrower = {"float32": ml_dtypes.bfloat16, "float16": ml_dtypes.float8_e5m2, "int32": np.float32}.get(dtype)
+    narrower = {"float32": ml_dtypes.bfloat16, "float16": ml_dtypes.float8_e5m2, "int32": np.float32}.get(
+        dtype
+    )
     if narrower:
         assert (block.astype(narrower).astype(np.float64) != block.astype(np.float64)).mean() > 0.5
 

@@ -45,7 +45,15 @@ class ArrayOperation(Operation):
             for label in spec_labels(mesh):
                 for dim in (0, 1):
                     plain = dim == 0 and label == home(mesh)
-                    weight = 0 if plain else 1 if dim == 0 and label in near else 2 if self.every_spec else 3
+                    weight = (
+                        0
+                        if plain
+                        else 1
+                        if dim == 0 and label in near
+                        else 2
+                        if self.every_spec and dim == 0
+                        else 3
+                    )
                     yield Variant.of(self.distance + more + weight, of=label, dim=dim, **options)
 
     def choices(self) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -237,7 +245,7 @@ class PadConcatenate(Moves):
     """A chain of pad, slice and concatenate, which a fused program got wrong by aliasing (jax#39100)."""
 
     name = "pad_concatenate"
-    distance = 1
+    distance = 2
 
     def options(self, request: Request, shape: tuple[int, ...]) -> dict[str, Any]:
         return {"value": 0}
@@ -358,7 +366,7 @@ class AssociativeScan(Cumsum):
     """`lax.associative_scan` with addition."""
 
     name = "associative_scan"
-    distance = 1
+    distance = 2
     modes = ("auto", "explicit", "pjit")
 
     @staticmethod

@@ -103,7 +103,7 @@ class Plan:
     forward: tuple[Result, ...] = ()
     repeats: int = 1
     """How often a loop in the program repeats its collectives."""
-    arithmetic: Mapping[str, float] = field(default_factory=dict)
+    arithmetic: Mapping[str, Any] = field(default_factory=dict)
     """For judge "bound": what departs from the dtype's own arithmetic (see harness.bounds.Arithmetic)."""
 
     @property
@@ -172,6 +172,8 @@ class Operation:
     sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0}
     """Sizes by label, with their weight: bytes of one device's block (4KiB), or a dimension (n64)."""
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit")
+    everywhere: ClassVar[bool] = False
+    """Whether the standard profile has it on every mesh shape, those with axes of size 1 among them."""
 
     auto: ClassVar[Callable[..., Any]]
     explicit: ClassVar[Callable[..., Any]]

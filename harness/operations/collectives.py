@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -20,7 +19,7 @@ from jax.sharding import auto_axes, reshard
 
 from harness import values
 from harness.dtypes import dtype as dtype_of
-from harness.layout import Spec, assemble, local_shape, split
+from harness.layout import Spec, assemble, split
 from harness.meshes import MeshShape
 from harness.operations.base import Argument, Cost, Operation, Plan, Request, Result, Traffic, Variant, nbytes
 
@@ -67,7 +66,7 @@ def axis_choices(mesh: MeshShape) -> Iterator[tuple[int, tuple[str, ...]]]:
     yield 0, names
     for name in reversed(names):
         if len(names) > 1:
-            yield (0 if name == names[-1] else 1), (name,)
+            yield 1, (name,)
     for pair in itertools.permutations(names, 2):
         if pair != names:
             yield (1 if len(names) == 2 else 2), pair
@@ -147,7 +146,9 @@ class Collective(Operation):
         """The same groups, as what must be connected in every mode."""
         if not request.elements:
             return ()
-        return tuple(g for g in groups_of(request.mesh.sizes, options["axes"], options["groups"]) if len(g) > 1)
+        return tuple(
+            g for g in groups_of(request.mesh.sizes, options["axes"], options["groups"]) if len(g) > 1
+        )
 
 
 class Reduction(Collective):
@@ -197,7 +198,8 @@ class Psum(Reduction):
     """Sum over mesh axes; in a global program, a sum over the sharded dimension."""
 
     name = "psum"
-    dtypes = NUMBERS
+    everywhere = True
+    dtypes: ClassVar[tuple[str, ...]] = NUMBERS
 
     def fill(self, members: int) -> tuple[Callable[..., np.ndarray], dict[str, Any]]:
         return values.summands, {"terms": members}
@@ -214,13 +216,16 @@ class Psum(Reduction):
 
     @staticmethod
     def reference(x, *, sizes, axes, in_spec, out_spec, groups):
-        return over_groups(lambda blocks: [sum(blocks)] * len(blocks), x, sizes, axes, in_spec, out_spec, groups)
+        return over_groups(
+            lambda blocks: [sum(blocks)] * len(blocks), x, sizes, axes, in_spec, out_spec, groups
+        )
 
 
 class Pmean(Psum):
     """Mean over mesh axes; exact where the group is a power of two, else within 2u (XLA multiplies by 1/n)."""
 
     name = "pmean"
+    everywhere = False
     dtypes = ("float32", "bfloat16", "float16", "complex64", "float64", "complex128")
     divided = True
 
@@ -298,11 +303,12 @@ class AllGather(Collective):
     """Every member gets all blocks, along an existing dimension (tiled) or stacked along a new one."""
 
     name = "all_gather"
+    everywhere = True
     kind = "all-gather"
 
     def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
         yield 0, {"dim": 0, "tiled": True}
-        yield 0, {"dim": 1, "tiled": True}
+        yield 1, {"dim": 1, "tiled": True}
         for dim in range(4):
             yield (1 if dim < 2 else 2), {"dim": dim, "tiled": False}
         yield 2, {"dim": 0, "tiled": True, "fill": "special"}
@@ -381,7 +387,7 @@ class PsumScatter(Collective):
 
     def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
         yield 0, {"dim": 0, "tiled": True}
-        yield 0, {"dim": 1, "tiled": True}
+        yield 1, {"dim": 1, "tiled": True}
         yield 1, {"dim": 0, "tiled": False}
         yield 1, {"dim": 1, "tiled": False}
         yield from self.with_groups(n, dim=0, tiled=True)
@@ -455,14 +461,15 @@ class AllToAll(Collective):
 
     name = "all_to_all"
     kind = "all-to-all"
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "int8", "bool", "complex64", "float64")
 
     def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
         yield 0, {"split": 1, "concat": 0, "tiled": True}
         yield 1, {"split": 0, "concat": 1, "tiled": True}
         yield 1, {"split": 0, "concat": 0, "tiled": True}
-        yield 1, {"split": 1, "concat": 1, "tiled": True}
+        yield 2, {"split": 1, "concat": 1, "tiled": True}
         for split_axis, concat in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            yield 1, {"split": split_axis, "concat": concat, "tiled": False}
+            yield 1 + (split_axis == concat), {"split": split_axis, "concat": concat, "tiled": False}
         yield 2, {"split": 1, "concat": 0, "tiled": True, "fill": "special"}
         yield from self.with_groups(n, split=0, concat=0, tiled=True)
 
@@ -554,10 +561,12 @@ class Pswapaxes(AllToAll):
     """An array dimension of the size of the mesh axes changes places with them."""
 
     name = "pswapaxes"
+    dtypes = ("float32", "bfloat16", "int32", "complex64", "float64")
+    sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0}
 
     def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
         yield 0, {"split": 0, "concat": 0, "tiled": False}
-        yield 1, {"split": 1, "concat": 1, "tiled": False}
+        yield 2, {"split": 1, "concat": 1, "tiled": False}
         yield from self.with_groups(n, split=0, concat=0, tiled=False)
 
     def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
@@ -590,7 +599,7 @@ class Ppermute(Collective):
     kind = "collective-permute"
 
     def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        for weight, kind in ((0, "ring"), (1, "reverse"), (0, "partial"), (0, "cycles"), (2, "identity")):
+        for weight, kind in ((0, "ring"), (2, "reverse"), (0, "partial"), (0, "cycles"), (2, "identity")):
             if permutation(kind, n) is not None and (n > 1 or kind == "identity"):
                 yield (weight if n > 1 else 0), {"perm": kind}
         if n > 1:
@@ -605,7 +614,8 @@ class Ppermute(Collective):
         n = mesh.product(axes)
         local = self.block(request, 0)
         if variant.get("rank") == 1:
-            local, spec = [math.prod(local)], ((*rest, *axes),)
+            local = [math.prod(local)]
+            spec: Spec = ((*rest, *axes),)
             shape: tuple[int, ...] = (local[0] * mesh.size,)
         else:
             spec = (axes, None, rest or None)
@@ -686,11 +696,13 @@ class Pshuffle(Ppermute):
     """Member i receives the block of member perm[i]."""
 
     name = "pshuffle"
+    dtypes = ("float32", "bfloat16", "int32", "complex64", "float64")
+    sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0, "64B": 2}
 
     def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        for kind in ("ring", "reverse", "cycles"):
+        for kind in ("cycles", "ring", "reverse"):
             if permutation(kind, n):
-                yield (0 if kind == "cycles" else 1), {"perm": kind}
+                yield (0 if kind == "cycles" else 2), {"perm": kind}
 
     @staticmethod
     def manual(x, *, axes, pairs):
@@ -789,9 +801,7 @@ class Pbroadcast(Collective):
 
     @staticmethod
     def reference(x, *, sizes, axes, in_spec, out_spec, source):
-        return over_groups(
-            lambda blocks: [blocks[source]] * len(blocks), x, sizes, axes, in_spec, out_spec
-        )
+        return over_groups(lambda blocks: [blocks[source]] * len(blocks), x, sizes, axes, in_spec, out_spec)
 
 
 def ragged_table(
@@ -830,7 +840,8 @@ class RaggedAllToAll(Collective):
         spec: Spec = (axes, None)
         rows = 2 * n * n  # no member sends or receives more than two rows a partner
         tables = [
-            Argument((n, n), "int32", spec, ragged_table, {"part": part}) for part in ("from", "send", "to", "receive")
+            Argument((n, n), "int32", spec, ragged_table, {"part": part})
+            for part in ("from", "send", "to", "receive")
         ]
         operand = Argument((rows, width), request.dtype, spec)
         output = Argument((rows, width), request.dtype, spec)
@@ -877,6 +888,8 @@ def public_collectives() -> list[str]:
         except (TypeError, ValueError):
             return False
 
-    public = [n for n in dir(lax) if not n.startswith("_") and not n.endswith("_p") and callable(getattr(lax, n))]
+    public = [
+        n for n in dir(lax) if not n.startswith("_") and not n.endswith("_p") and callable(getattr(lax, n))
+    ]
     direct = [n for n in public if takes_axis_name(n)]
     return sorted({n for n in public if any(n == d or n.startswith(d) for d in direct)})

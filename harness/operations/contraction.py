@@ -90,12 +90,6 @@ def summed(mesh: MeshShape, axes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     return tuple(g for g in groups_of(mesh.sizes, axes) if len(g) > 1)
 
 
-def thin(mesh: MeshShape) -> int:
-    """The weight of a mesh of three axes of which some have size 1, beyond its own: for computations that
-    are composed of collectives, it says nothing that one of two axes does not."""
-    return int(len(mesh.shape) == 3 and 1 in mesh.shape)
-
-
 def narrow(dtype: str) -> bool:
     """Whether products of this dtype are accumulated in float32."""
     return dtype_of(dtype).unit_roundoff > dtype_of("float32").unit_roundoff
@@ -233,7 +227,7 @@ class Matmul(Contraction):
                 weight = 0
             elif sorted(map(str, choice)) == sorted(roles):
                 weight = 1
-            yield weight + thin(mesh), sharded
+            yield weight, sharded
             if len(names) == 2 and choice[0] == choice[1] and choice[0]:
                 yield 2, {**sharded, choice[0]: names[::-1]}
 
@@ -294,7 +288,7 @@ class BatchMatmul(Matmul):
         if len(mesh.names) > 1:
             yield 1, {"batch": mesh.names}
         for weight, other in ((0, "rows"), (0, "inner"), (2, "cols")):
-            yield weight + thin(mesh), outer_inner(mesh, "batch", other)
+            yield weight, outer_inner(mesh, "batch", other)
         yield 2, outer_inner(mesh, "rows", "batch")
         yield 2, outer_inner(mesh, "inner", "cols")
 
@@ -326,7 +320,7 @@ class Einsum(Contraction):
             (1, "heads", "h", "d"),
             (2, "heads", "s", "m"),
         ):
-            yield weight + thin(mesh), {"pattern": pattern, **outer_inner(mesh, outer, inner)}
+            yield weight, {"pattern": pattern, **outer_inner(mesh, outer, inner)}
 
     @staticmethod
     def manual(a, b, *, subscripts, inner, precision, accumulate):

@@ -35,7 +35,7 @@ from harness.operations.base import (
     nbytes,
     parse_size,
 )
-from harness.operations.contraction import FLOAT32, fitted, narrow, outer_inner, summed, thin
+from harness.operations.contraction import FLOAT32, fitted, narrow, outer_inner, summed
 
 PUBLISHED_INPUTS = np.frombuffer(base64.b64decode(
     "YK9jP+3x1L7ss5s/8yzgP5orNj8AHtG9iaA6vrko1T/2J6C+LYnpv4Zumj/UsPu9t+27P1zdkb/VJwU/ZLFePqqKh75IJ6U+Py77"
@@ -99,7 +99,7 @@ class Layer(Operation):
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         for i, variant in enumerate(self.shardings(mesh)):
             rare = bool(self.wrt and i)  # gradients compile slowly
-            yield replace(variant, weight=variant.weight + self.rare + rare + thin(mesh))
+            yield replace(variant, weight=variant.weight + self.rare + rare)
 
     def shardings(self, mesh: MeshShape) -> Iterator[Variant]:
         """The options that say what is sharded over what."""
@@ -342,15 +342,15 @@ class Attention(Layer):
     nothing; sharded over the sequence, every device gathers all of K and V."""
 
     name = "attention"
-    sizes: ClassVar[dict[str, int]] = {"n32": 0, "n64": 2}
+    sizes: ClassVar[dict[str, int]] = {"n32": 0, "n64": 3}
 
     def shardings(self, mesh: MeshShape) -> Iterator[Variant]:
         names = mesh.names
         yield Variant.of(**outer_inner(mesh, "batch", "sequence"))
         yield Variant.of(1, **outer_inner(mesh, "batch", "heads"))
-        yield Variant.of(2, **outer_inner(mesh, "batch", "sequence"), precision="default")
+        yield Variant.of(3, **outer_inner(mesh, "batch", "sequence"), precision="default")
         if len(names) > 1:
-            yield Variant.of(1, sequence=names)
+            yield Variant.of(2, sequence=names)
             yield Variant.of(2, **outer_inner(mesh, "sequence", "heads"))
 
     def forward(self, request: Request) -> Plan:

@@ -58,12 +58,12 @@ def spec_pairs(mesh: MeshShape) -> Iterator[tuple[int, str, str]]:
         (f"{forward}.-", f"-.{forward}"),
         (f"{forward}.-", f"{forward[::-1]}.-"),
     }
-    ordinary = {first, "-.-", f"{forward}.-"}
+    ordinary = {first, "-.-", f"{forward}.-"}  # from these to any other
     labels = spec_labels(mesh)
     for source in labels:
         for target in labels:
             pair = (source, target)
-            far = 2 if ordinary & {*pair} else 3
+            far = 2 if source in ordinary else 3
             yield 0 if pair == (first, swapped) else 1 if pair in near else far, source, target
 
 
@@ -276,6 +276,7 @@ class PutGet(Build):
     """`device_put` of a host array in each sharding, and the host copy that `device_get` makes of it."""
 
     name = "put_get"
+    everywhere = True
     level = "L0"
     distance = 0
 

@@ -27,7 +27,7 @@ from harness.operations.base import (
     nbytes,
     parse_size,
 )
-from harness.operations.contraction import fitted, outer_inner, summed, thin
+from harness.operations.contraction import fitted, outer_inner, summed
 
 
 class Training(Operation):
@@ -40,7 +40,7 @@ class Training(Operation):
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         for weight, options in self.shardings(mesh):
-            yield Variant.of(weight + thin(mesh), **options)
+            yield Variant.of(weight, **options)
 
     def shardings(self, mesh: MeshShape) -> Iterator[tuple[int, dict[str, Any]]]:
         """(weight, options) that say what is sharded over what: here the batch, over all axes or the last."""
