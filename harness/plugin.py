@@ -1,7 +1,8 @@
 """The pytest plugin behind `pytest conformance`: options, workers, cases, records and the closing table.
 
 The controller probes the devices in a child process and starts no backend. Workers (pytest-xdist) are on by
-default: as many as there are cores on CPU, one on any other backend; `-n 0` runs in the pytest process.
+default: as many as there are cores on CPU, one on any other backend; `-n 0` runs in the pytest process, where
+nothing contains a crash or a hang.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import cases, containment, devices, known, summary
+from harness import cases, containment, counters, devices, known, summary
 from harness.cases import Case, Selection, SelectionError
 from harness.devices import Facts, NoBackend
 from harness.records import Judged, RecordError, Writer, case_lines
@@ -38,25 +40,62 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of the suite."""
     group = parser.getgroup("meshmark", "Meshmark, conformance of distributed JAX")
     add = group.addoption
-    add("--profile", default="standard", help="how much: " + ", ".join(cases.PROFILES) + " (default standard)")
+    add(
+        "--profile", default="standard", help="how much: " + ", ".join(cases.PROFILES) + " (default standard)"
+    )
     add("--level", default="", metavar="L0,L1,...", help="only these levels: " + ", ".join(cases.LEVELS))
-    add("--with", dest="with_", default="", metavar="NAMES",
-        help="optional capabilities: " + "; ".join(f"{k}: {v}" for k, v in cases.CAPABILITIES.items()))
-    for name, example in (("operations", "psum,matmul"), ("modes", "auto,manual"), ("meshes", "2x4,8"),
-                          ("dtypes", "float32,int8"), ("sizes", "4KiB")):
+    add(
+        "--with",
+        dest="with_",
+        default="",
+        metavar="NAMES",
+        help="optional capabilities: " + "; ".join(f"{k}: {v}" for k, v in cases.CAPABILITIES.items()),
+    )
+    for name, example in (
+        ("operations", "psum,matmul"),
+        ("modes", "auto,manual"),
+        ("meshes", "2x4,8"),
+        ("dtypes", "float32,int8"),
+        ("sizes", "4KiB"),
+    ):
         add(f"--{name}", default="", metavar="NAMES", help=f"only these {name}, such as {example}")
     add("--seed", type=int, default=0, metavar="N", help="seed of the inputs (default 0)")
-    add("--num-devices", type=int, default=None, metavar="N",
-        help="virtual CPU devices (default 8); ignored with a notice on real hardware")
-    add("--record", type=Path, default=None, metavar="FILE",
-        help="write records (JSON lines) to this new file; without it nothing is written")
-    add("--resume", type=Path, default=None, metavar="FILE",
-        help="go on with the interrupted run that wrote this file, and append to it (instead of --record)")
-    add("--deadline", type=float, default=containment.DEADLINE, metavar="SECONDS",
+    add(
+        "--num-devices",
+        type=int,
+        default=None,
+        metavar="N",
+        help="virtual CPU devices (default 8); ignored with a notice on real hardware",
+    )
+    add(
+        "--record",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="write records (JSON lines) to this new file; without it nothing is written",
+    )
+    add(
+        "--resume",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="go on with the interrupted run that wrote this file, and append to it (instead of --record)",
+    )
+    add(
+        "--deadline",
+        type=float,
+        default=containment.DEADLINE,
+        metavar="SECONDS",
         help="a case that takes longer is a hang; stretched where the backend's first compile takes more than"
-        f" {containment.BRISK:.0f} s (default {containment.DEADLINE:.0f})")
-    add("--repeat", type=int, default=1, metavar="N",
-        help="run each program N times in one compile, and record how many runs differ (default 1)")
+        f" {containment.BRISK:.0f} s (default {containment.DEADLINE:.0f})",
+    )
+    add(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run each program N times in one compile, and record how many runs differ (default 1)",
+    )
 
 
 def _names(config: pytest.Config, option: str) -> tuple[str, ...]:
@@ -102,12 +141,15 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         _open_records(config)
     except RecordError as error:
         raise pytest.UsageError(str(error)) from None
-    if getattr(config.option, "numprocesses", 0) is None and not (config.option.collectonly or config.option.usepdb):
+    if getattr(config.option, "numprocesses", 0) is None and not (
+        config.option.collectonly or config.option.usepdb
+    ):
         config.option.numprocesses = (os.cpu_count() or 1) if facts.virtual else 1
     if getattr(config.option, "numprocesses", 0):
-        # Workers keep their own standard error, so pytest's capture must leave file descriptor 2 alone there,
-        # and a case that crashes must not use up the restarts of the others.
-        config.option.capture = "no"
+        # Workers keep their own standard error, so pytest's capture must leave file descriptor 2 alone there
+        # (they read the command line and this variable, not the controller's options), and a case that
+        # crashes must not use up the restarts of the others.
+        os.environ["PYTEST_ADDOPTS"] = os.environ.get("PYTEST_ADDOPTS", "") + " --capture=no"
         if config.option.maxworkerrestart is None:
             config.option.maxworkerrestart = str(10**9)
 
@@ -116,7 +158,9 @@ def _open_records(config: pytest.Config) -> None:
     """Open the file of --record or --resume before anything runs."""
     record, resume = config.getoption("record"), config.getoption("resume")
     if record and resume:
-        raise RecordError("--record and --resume name one file each: --resume appends to the file that it names")
+        raise RecordError(
+            "--record and --resume name one file each: --resume appends to the file that it names"
+        )
     if config.option.collectonly or not (record or resume):
         return
     facts, selection = config.stash[FACTS], config.stash[SELECTION]
@@ -142,12 +186,16 @@ def pytest_configure(config: pytest.Config) -> None:
         data = json.loads(handed)
         config.stash[FACTS] = Facts.from_json(data["facts"])
         config.stash[SELECTION] = _selection(config, config.stash[FACTS].num_devices)
-        config.stash[DONE] = dict.fromkeys(data["done"])  # type: ignore[arg-type]
+        config.stash[DONE] = dict.fromkeys(data["done"])  # type: ignore[misc, arg-type]
         config.stash[DIRECTORY] = Path(data["directory"])
+        containment.belong_to(data["controller"])
         stream = containment.own_stderr(config.stash[DIRECTORY], config.workerinput["workerid"])  # type: ignore[attr-defined]
         config.stash[WATCHDOG] = containment.Watchdog(config.getoption("deadline"), stream)
     elif FACTS in config.stash and not config.option.collectonly:
-        config.stash[DIRECTORY] = Path(tempfile.mkdtemp(prefix="meshmark-"))
+        try:
+            config.stash[DIRECTORY] = Path(tempfile.mkdtemp(prefix="meshmark-"))
+        except OSError as error:
+            raise pytest.UsageError(f"no temporary directory: {error.strerror} (see TMPDIR)") from None
         config.pluginmanager.register(Report(config), "meshmark-report")
 
 
@@ -155,11 +203,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """pytest-xdist: hand the facts to a worker."""
     stash = node.config.stash
-    node.workerinput["meshmark"] = json.dumps({
-        "facts": stash[FACTS].to_json(),
-        "done": list(stash[DONE]),
-        "directory": str(stash[DIRECTORY]),
-    })
+    node.workerinput["meshmark"] = json.dumps(
+        {
+            "facts": stash[FACTS].to_json(),
+            "done": list(stash[DONE]),
+            "directory": str(stash[DIRECTORY]),
+            "controller": os.getpid(),
+        }
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -169,13 +220,17 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         return []
     lines = ["meshmark: " + line for line in facts.describe()]
     shapes = {cell.request.mesh.label: None for cell, _ in cases.cells(selection, facts.num_devices)}
-    lines.append(f"meshmark: profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}")
+    lines.append(
+        f"meshmark: profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
+    )
     missing = [n for n in (3, 6) if n >= facts.num_devices]
     if missing:
         lines.append(
             f"meshmark: {facts.num_devices} devices: meshes of more, and the sub-meshes of the first"
             f" {' and '.join(map(str, missing))} devices, are outside of what is counted"
         )
+    if not (getattr(config.option, "numprocesses", 0) or config.option.collectonly):
+        lines.append("meshmark: no workers: nothing contains a case that crashes or hangs")
     if config.getoption("num_devices") and not facts.virtual:
         lines.append(f"meshmark: --num-devices is ignored on backend {facts.backend}")
     return lines
@@ -218,19 +273,24 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Case], list[Line]]:
     from harness.checks import Judge
 
     facts, watchdog = pytestconfig.stash[FACTS], pytestconfig.stash[WATCHDOG]
-    judge = Judge(tuple(jax.devices()), pytestconfig.getoption("seed"), pytestconfig.getoption("repeat"))
-    issues = known.load(facts.jax, facts.backend)
+    if not watchdog:  # with -n 0 JAX was imported before the environment said this
+        jax.config.update("jax_num_cpu_devices", int(os.environ["JAX_NUM_CPU_DEVICES"]))
+        jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64", "0").lower() in ("1", "true"))
+    with watchdog.over(containment.START) if watchdog else nullcontext():
+        devices_here, compiling = tuple(jax.devices()), containment.first_compile()
     if watchdog:
-        watchdog.seconds = containment.stretched(watchdog.seconds, containment.first_compile())
+        watchdog.seconds = containment.stretched(watchdog.seconds, compiling)
+    judge = Judge(
+        devices_here,
+        pytestconfig.getoption("seed"),
+        pytestconfig.getoption("repeat"),
+        counters.load(facts.jax, facts.backend, facts.num_devices),
+    )
+    issues = known.load(facts.jax, facts.backend)
 
     def run(case: Case) -> list[Line]:
-        if watchdog:
-            watchdog.arm()
-        try:
+        with watchdog.over() if watchdog else nullcontext():
             lines = judge.run(case)
-        finally:
-            if watchdog:
-                watchdog.rest()
         known.apply(issues, case.id, lines)
         return lines
 
@@ -238,7 +298,9 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Case], list[Line]]:
 
 
 @pytest.fixture
-def verdict(request: pytest.FixtureRequest, judge_case: Callable[[Case], list[Line]]) -> Callable[[Case], None]:
+def verdict(
+    request: pytest.FixtureRequest, judge_case: Callable[[Case], list[Line]]
+) -> Callable[[Case], None]:
     """Judges a case and ends the test with its verdict."""
 
     def assert_verdict(case: Case) -> None:
@@ -264,6 +326,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report: Any = yield
     if report.when == "call" and LINES in item.stash:
         report.meshmark = item.stash[LINES]
+        del item.stash[LINES]
     return report
 
 
@@ -280,21 +343,35 @@ class Report:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.facts = config.stash[FACTS]
-        self.cases: dict[str, Judged] = dict(config.stash[DONE])
+        done: dict[str, Judged] = config.stash[DONE]
+        self.cases = dict(done)
         self.writer: Writer | None = config.stash.get(WRITER, None)
         self.resident = 0
         self.idle_deaths = 0
+        self.started: dict[str, float] = {}
         self._terminate = signal.signal(signal.SIGTERM, _interrupt)
 
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Keep the session."""
+        self.session = session
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note when a case starts: one that kills its worker can't tell how long it took."""
+        self.started[nodeid] = time.perf_counter()
+
+    @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Keep and write what a finished case brought."""
-        lines = getattr(report, "meshmark", None)
+        """Keep and write what a finished case brought; pytest-xdist does not count a crash for -x."""
+        lines = vars(report).pop("meshmark", None)
         if lines is not None:
             self.take(json.loads(lines))
+        if self.session.shouldfail and report.when == "???":
+            self.end_workers()
+            raise self.session.Failed(self.session.shouldfail)
 
     def take(self, records: list[dict[str, Any]]) -> None:
         """Keep the records of one case, and write them; a full disk ends the run, and nothing that is written is lost."""
-        self.cases[records[0]["case"]] = Judged(records[0]["case"], records)
+        self.idle_deaths = 0
         if self.writer:
             try:
                 self.writer.write(records)
@@ -305,6 +382,7 @@ class Report:
                     f" make room and go on with --resume {path}",
                     returncode=pytest.ExitCode.INTERRUPTED,
                 )
+        self.cases[records[0]["case"]] = Judged(records[0]["case"], records)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
@@ -316,10 +394,11 @@ class Report:
         report.longrepr = _message(case, [line])
         if line.verdict == "known":
             report.outcome, report.wasxfail = "skipped", line.reason
-        self.take(case_lines(case, [line], self.config.getoption("seed"), 0.0))
-        self.idle_deaths -= 1
+        seconds = time.perf_counter() - self.started.get(crashitem, time.perf_counter())
+        self.take(case_lines(case, [line], self.config.getoption("seed"), seconds))
         if self.writer:
-            with open(f"{self.writer.path}.stderr", "a", encoding="utf-8", errors="replace") as file:
+            beside = f"{self.writer.path}.stderr"
+            with suppress(OSError), open(beside, "a", encoding="utf-8", errors="replace") as file:
                 file.write(f"== {case.id}\n{raw}\n")
 
     @pytest.hookimpl(optionalhook=True)
@@ -330,8 +409,25 @@ class Report:
             self.idle_deaths += 1
             if self.idle_deaths > 3:
                 _, raw = containment.post_mortem(self.config.stash[DIRECTORY], node.gateway.id)
-                last = (raw.strip().splitlines() or ["no message"])[-1]
-                pytest.exit(f"workers die before they run a case: {last}", returncode=pytest.ExitCode.INTERNAL_ERROR)
+                last = ((raw.strip() or str(error)).splitlines() or ["no message"])[-1]
+                pytest.exit(
+                    f"workers die before they run a case: {last}", returncode=pytest.ExitCode.INTERNAL_ERROR
+                )
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """The run is interrupted, also by a full disk: what the workers are at is of no use any more."""
+        self.end_workers()
+
+    def end_workers(self) -> None:
+        """End them at once, whatever they do."""
+        containment.end_workers(self.config.stash[DIRECTORY])
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A resumed run ends with the exit code of an uninterrupted one."""
+        well = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if session.exitstatus in well and self.config.stash[DONE]:
+            bad = any(judged.verdict in BAD for judged in self.cases.values())
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED if bad else pytest.ExitCode.OK
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The closing table."""

@@ -27,6 +27,9 @@ KINDS = ("run", "conformance", "timing")
 LONGEST = 1 << 20
 """Characters of the longest line that is read."""
 
+TORN = "the last line is cut off, as by a killed run; what came before it is used"
+"""The one problem of a file that does not hinder going on with it."""
+
 
 class RecordError(ValueError):
     """A records file that can't be used; the message is one line that names the file and the mend."""
@@ -83,7 +86,12 @@ class Writer:
     def create(cls, path: Path, run: dict[str, Any]) -> Writer:
         """A new file; RecordError where it exists or can't be written."""
         try:
-            return cls(path, open(path, "xb", buffering=0), run)
+            file = open(path, "xb", buffering=0)  # noqa: SIM115
+            try:
+                return cls(path, file, run)
+            except OSError:
+                path.unlink()
+                raise
         except FileExistsError:
             raise RecordError(f"{path} exists: records are never overwritten, name another file") from None
         except OSError as error:
@@ -97,7 +105,7 @@ class Writer:
         another release, on other devices, or with another selection, seed or repeat.
         """
         records = read(path)
-        if cut := [p for p in records.problems if "cut off" not in p]:
+        if cut := [p for p in records.problems if not p.endswith(TORN)]:
             raise RecordError(f"can't resume: {cut[0]}")
         for name in ("selection", "seed", "repeat"):
             was, now = records.runs[0].get(name), json.loads(dumps({name: run[name]}))[name]
@@ -204,7 +212,7 @@ def _take(records: Records, text: str) -> None:
     if len(text) > LONGEST:
         raise RecordError(f"a line of more than {LONGEST} characters is no record; the rest is left out")
     if not text.endswith("\n"):
-        raise RecordError("the last line is cut off, as by a killed run; what came before it is used")
+        raise RecordError(TORN)
     try:
         record = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -212,12 +220,17 @@ def _take(records: Records, text: str) -> None:
     if not isinstance(record, dict) or record.get("kind") not in KINDS:
         raise RecordError(f"no record: `kind` must be one of {', '.join(KINDS)}")
     if record.get("schema") != SCHEMA:
-        raise RecordError(f"schema {record.get('schema')!r}, and this version reads {SCHEMA}: use the suite that wrote it")
+        raise RecordError(
+            f"schema {record.get('schema')!r}, and this version reads {SCHEMA}: use the suite that wrote it"
+        )
     if record["kind"] == "run":
         _must(record, {"run": str, "facts": dict})
         records.runs.append(record)
     elif record["kind"] == "conformance":
-        _must(record, {n: str for n in ("case", "operation", "variant", "mode", "mesh", "dtype", "level", "reason")})
+        _must(
+            record,
+            {n: str for n in ("case", "operation", "variant", "mode", "mesh", "dtype", "level", "reason")},
+        )
         if record.get("verdict") not in VERDICTS or record.get("check") not in CHECKS:
             raise RecordError("no record: unknown `verdict` or `check`")
         records.cases.setdefault(record["case"], Judged(record["case"])).lines.append(record)

@@ -124,7 +124,12 @@ def nudged(shard: np.ndarray) -> np.ndarray:
 
 def through(kind: Any) -> Callable[[np.ndarray], np.ndarray]:
     """Round floats through a narrower type."""
-    return lambda s: s.astype(kind).astype(s.dtype) if s.dtype.kind in "fV" and s.dtype.itemsize > 2 else s
+
+    def rounded(s: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return s.astype(kind).astype(s.dtype) if s.dtype.kind in "fV" and s.dtype.itemsize > 2 else s
+
+    return rounded
 
 
 def of_dtype(name: str) -> Callable[[Case], bool]:

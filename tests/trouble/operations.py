@@ -1,18 +1,26 @@
-"""Operations that pass, crash or hang; `when` says in which mode, so that a cell holds both."""
+"""Operations that pass, crash or hang.
+
+MESHMARK_TROUBLE=NAME keeps one of them, or makes every worker fail as it starts ("start").
+MESHMARK_SLOW=SECONDS puts operations in their place that pass, and take their time in mode manual.
+MESHMARK_FLAG=FILE is made when the trouble begins.
+"""
 
 import ctypes
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from harness.operations import OPERATIONS
 from harness.operations.base import Argument, Operation, Plan, Result
+
+SLOW = 8
+"""How many slow operations there are, of three cases each on one mesh."""
 
 
 def abort():
@@ -45,13 +53,16 @@ def sleep_without_the_gil():
     ctypes.CDLL(None).sleep(600)
 
 
+def slow():
+    time.sleep(float(os.environ["MESHMARK_SLOW"]))
+
+
 class Trouble(Operation):
     """x + 1, after the trouble."""
 
     family = "trouble"
     level = "L0"
     modes = ("auto", "explicit", "manual")
-    trouble = staticmethod(lambda: None)
 
     def plan(self, request):
         mesh = request.mesh
@@ -70,12 +81,15 @@ class Trouble(Operation):
         return x.astype(np.float32) + np.float32(1)
 
 
-def make(trouble):
+def make(trouble, name=""):
     def manual(x):
+        if "MESHMARK_FLAG" in os.environ:
+            Path(os.environ["MESHMARK_FLAG"]).touch()
         trouble()
         return x + 1
 
-    return type(trouble.__name__, (Trouble,), {"name": trouble.__name__, "manual": staticmethod(manual)})
+    name = name or trouble.__name__
+    return type(name, (Trouble,), {"name": name, "manual": staticmethod(manual)})
 
 
 class Deadlock(Trouble):
@@ -93,17 +107,11 @@ class Deadlock(Trouble):
 CRASHES = (abort, segmentation_fault, killed, leaves)
 HANGS = (spin, sleep_with_the_gil, sleep_without_the_gil)
 
-for cls in (*map(make, CRASHES + HANGS), Deadlock):
-    if os.environ.get("MESHMARK_TROUBLE", cls.name) == cls.name:
+asked = os.environ.get("MESHMARK_TROUBLE", "")
+if "MESHMARK_SLOW" in os.environ:
+    classes = [make(slow, f"slow{number}") for number in range(SLOW)]
+else:
+    classes = [*map(make, CRASHES + HANGS), Deadlock]
+for cls in classes:
+    if not asked or asked in (cls.name, "start"):
         OPERATIONS[cls.name] = cls()
-
-if os.environ.get("MESHMARK_SLOW"):  # many cases that take their time, to be interrupted
-
-    def slow(seconds=float(os.environ["MESHMARK_SLOW"])):
-        time.sleep(seconds)
-
-    OPERATIONS.clear()
-    for number in range(12):
-        OPERATIONS[f"slow{number}"] = type(f"slow{number}", (make(slow),), {"name": f"slow{number}"})()
-
-jax  # the import is part of what a worker pays

@@ -1,0 +1,108 @@
+"""Runs of the suite that makes trouble, each a pytest process of its own in its own process group."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Run:
+    """One run of `pytest`, bounded in time; `with` ends whatever is left of it."""
+
+    def __init__(self, *arguments, cwd=ROOT, file_limit=None, target="tests/trouble", **environment):
+        self.mark = f"MESHMARK_MARK={uuid.uuid4().hex}"
+        name, _, value = self.mark.partition("=")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "MESHMARK_"))}
+        self.command = ["pytest", target, *map(str, arguments)]
+        self.environment = environment
+        command = [sys.executable, "-m", "pytest", str(ROOT / target), *map(str, arguments)]
+        if file_limit is not None:  # stands for a full disk: a longer file can't be written
+            limit = f"r.setrlimit(r.RLIMIT_FSIZE, ({file_limit}, r.RLIM_INFINITY))"
+            command[1:3] = ["-c", f"import resource as r, pytest; {limit}; raise SystemExit(pytest.main())"]
+        self.start = time.perf_counter()
+        self.process = subprocess.Popen(
+            [*command, "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")],
+            cwd=cwd,
+            env=kept | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8", name: value} | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.code, self.output, self.seconds = None, "", 0.0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        for pid in {self.process.pid, *self.alive()}:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait(10)
+        self.process.stdout.close()
+
+    def finish(self, seconds=180):
+        """Wait for the end: exit code, output and time are then known."""
+        self.output, _ = self.process.communicate(timeout=seconds)
+        self.code, self.seconds = self.process.returncode, time.perf_counter() - self.start
+        return self
+
+    def kill(self, number, pid=None):
+        """Send a signal to the controller, or to this process."""
+        os.kill(pid or self.process.pid, number)
+        return self
+
+    def alive(self):
+        """The processes of this run that have not ended, found by the mark in their environment."""
+        found = []
+        for directory in Path("/proc").glob("[0-9]*"):
+            try:
+                if self.mark.encode() in (directory / "environ").read_bytes().split(b"\0"):
+                    found.append(int(directory.name))
+            except OSError:
+                continue
+        return found
+
+    def workers(self):
+        """The processes of this run without the controller."""
+        return [pid for pid in self.alive() if pid != self.process.pid]
+
+    def gone(self, seconds=5):
+        """Whether no process is left, now or within some seconds."""
+        return until(lambda: not self.alive(), seconds)
+
+
+def until(condition, seconds=90):
+    """Wait until the condition holds; False where it did not in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def lines(path):
+    """The whole lines of a record file, each strict JSON."""
+    whole = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [json.loads(line, parse_constant=lambda name: 1 / 0) for line in whole]
+
+
+def finished(path):
+    """The ids of the cases whose last line is in the file, in order, as often as they are there."""
+    return [line["case"] for line in lines(path) if "seconds" in line]
+
+
+def table(output):
+    """The closing table that a run printed, up to the counts of its verdicts."""
+    part = output.partition("= meshmark =")[2].partition("\n")[2]
+    return re.match(r".*?^\d+ cases:[^\n]*|", part, re.DOTALL | re.MULTILINE).group().strip().splitlines()
