@@ -370,7 +370,7 @@ class Report:
             raise self.session.Failed(self.session.shouldfail)
 
     def take(self, records: list[dict[str, Any]]) -> None:
-        """Keep the records of one case, and write them; a full disk ends the run, and nothing that is written is lost."""
+        """Keep the records of one case, and write them; a full disk ends the run, and what is written is kept."""
         self.idle_deaths = 0
         if self.writer:
             try:

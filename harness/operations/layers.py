@@ -347,7 +347,7 @@ class Attention(Layer):
     def shardings(self, mesh: MeshShape) -> Iterator[Variant]:
         names = mesh.names
         yield Variant.of(**outer_inner(mesh, "batch", "sequence"))
-        yield Variant.of(1, **outer_inner(mesh, "batch", "heads"))
+        yield Variant.of(2, **outer_inner(mesh, "batch", "heads"))
         yield Variant.of(3, **outer_inner(mesh, "batch", "sequence"), precision="default")
         if len(names) > 1:
             yield Variant.of(2, sequence=names)
