@@ -71,12 +71,12 @@ def apply(issues: Sequence[Issue], case_id: str, lines: Sequence[Line]) -> None:
         if not issue.covers(case_id):
             continue
         issue.matched = True
-        for line in lines:
-            if line.check not in issue.checks:
-                continue
-            if line.verdict in BAD:
-                line.data |= {"link": issue.link, "was": line.verdict}
-                line.verdict = "known"
-                line.reason = f"{issue.why} | {line.reason}"
-            elif line.verdict == "pass" and line.check != "execute":
+        listed = [line for line in lines if line.check in issue.checks]
+        bad = [line for line in listed if line.verdict in BAD]
+        for line in bad:
+            line.data |= {"link": issue.link, "was": line.verdict}
+            line.verdict = "known"
+            line.reason = f"{issue.why} | {line.reason}"
+        if not bad:
+            for line in listed:
                 line.data["fixed"] = True

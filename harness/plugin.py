@@ -313,7 +313,7 @@ def verdict(
         if found == "pass":
             return
         if found in BAD:
-            pytest.fail(_message(case, lines), pytrace=False)
+            pytest.fail(_message(case, lines, seed), pytrace=False)
         reason = next(line.reason for line in lines if line.verdict == found)
         (pytest.xfail if found == "known" else pytest.skip)(reason)
 
@@ -391,7 +391,7 @@ class Report:
         line, raw = containment.post_mortem(self.config.stash[DIRECTORY], worker)
         case = cases.find(case_of(crashitem), self.facts.num_devices)
         known.apply(known.load(self.facts.jax, self.facts.backend), case.id, [line])
-        report.longrepr = _message(case, [line])
+        report.longrepr = _message(case, [line], self.config.getoption("seed"))
         if line.verdict == "known":
             report.outcome, report.wasxfail = "skipped", line.reason
         seconds = time.perf_counter() - self.started.get(crashitem, time.perf_counter())
@@ -460,7 +460,8 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt(f"signal {signal.Signals(number).name}")
 
 
-def _message(case: Case, lines: list[Line]) -> str:
+def _message(case: Case, lines: list[Line], seed: int) -> str:
     """What a failure says: the case, each reason, and the command that repeats it."""
     reasons = [f"{line.check}: {line.verdict}: {line.reason}" for line in lines if line.verdict != "pass"]
-    return "\n".join([case.id, *reasons, f"a script that repeats it: python -m harness repro '{case.id}'"])
+    again = f"python -m harness repro '{case.id}'" + (f" --seed {seed}" if seed else "")
+    return "\n".join([case.id, *reasons, f"a script that repeats it: {again}"])

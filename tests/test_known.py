@@ -49,6 +49,12 @@ def test_another_case_is_not_excused():
     assert lines[0].verdict == "fail"
 
 
+def test_a_case_that_still_fails_one_listed_check_is_not_fixed():
+    lines = [Line("numbers", "fail"), Line("replicas")]
+    known.apply([issue(checks=["numbers", "replicas"])], "psum/axes=x/auto/8/float32/4KiB", lines)
+    assert "fixed" not in lines[1].data
+
+
 def test_a_known_issue_that_passes_is_fixed():
     lines = [Line("numbers")]
     known.apply([issue()], "psum/axes=x/auto/8/float32/4KiB", lines)
