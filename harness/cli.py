@@ -24,8 +24,8 @@ from harness.operations import OPERATIONS
 from harness.operations.base import MODES, Operation
 from harness.records import RecordError, Records
 from harness.repro import ReproError
-from harness.summary import text_table
-from harness.tables import TablesError, printable
+from harness.summary import printable, text_table
+from harness.tables import TablesError
 
 BAD_INPUT = (SelectionError, NoBackend, RecordError, ReproError, TablesError)
 """What a command raises for bad input; each message is one line."""

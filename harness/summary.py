@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from harness.operations import OPERATIONS
 from harness.operations.base import MODES
@@ -11,9 +13,26 @@ from harness.records import Judged
 from harness.verdicts import VERDICTS, worst
 
 
+def printable(text: str) -> str:
+    """The text in one line without control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def number(value: Any) -> float:
+    """A number of a record ("inf" and "nan" are strings there); NaN for what is none."""
+    if isinstance(value, str) and value in ("inf", "-inf", "nan"):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def text_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of a plain table, the first column to the left and the others to the right."""
-    grid = [list(map(str, header)), *[list(map(str, row)) for row in rows]]
+    grid = [[printable(str(value)) for value in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
 
     def line(row: Sequence[str]) -> str:
@@ -51,8 +70,8 @@ def by_mode(cases: Mapping[str, Judged]) -> tuple[list[str], list[list[str]]]:
 
 def counts(cases: Mapping[str, Judged]) -> str:
     """Verdict counts with their denominator: 5120 cases: 5100 pass, 20 known."""
-    number = Counter(j.verdict for j in cases.values())
-    shown = [f"{number[v]} {v}" for v in reversed(VERDICTS) if number[v]]
+    tallied = Counter(j.verdict for j in cases.values())
+    shown = [f"{tallied[v]} {v}" for v in reversed(VERDICTS) if tallied[v]]
     fixed = sum(any(line.get("fixed") for line in j.lines) and j.verdict == "pass" for j in cases.values())
     return (
         f"{len(cases)} cases: "
@@ -65,10 +84,10 @@ def levels(cases: Mapping[str, Judged]) -> list[str]:
     """One line a level: passed of all, with the other verdicts."""
     lines = []
     for level in sorted({j["level"] for j in cases.values()}):
-        number = Counter(j.verdict for j in cases.values() if j["level"] == level)
-        others = ", ".join(f"{number[v]} {v}" for v in VERDICTS if v != "pass" and number[v])
+        tallied = Counter(j.verdict for j in cases.values() if j["level"] == level)
+        others = ", ".join(f"{tallied[v]} {v}" for v in VERDICTS if v != "pass" and tallied[v])
         lines.append(
-            f"{level}: {number['pass']} of {sum(number.values())} pass" + (f" ({others})" if others else "")
+            f"{level}: {tallied['pass']} of {sum(tallied.values())} pass" + (f" ({others})" if others else "")
         )
     return lines
 
@@ -79,7 +98,7 @@ def agreement(cases: Mapping[str, Judged]) -> str:
     modes: Counter[tuple[str, ...]] = Counter()
     for judged in cases.values():
         bits = next((line["bits"] for line in judged.lines if line.get("bits")), None)
-        if bits is not None and judged["mode"] not in ("pmap", "host"):
+        if isinstance(bits, str) and judged["mode"] not in ("pmap", "host"):
             cell = tuple(p for i, p in enumerate(judged.case.split("/")) if i != 2)
             cells.setdefault(cell, set()).add(bits)
             modes[cell] += 1
@@ -96,14 +115,11 @@ def communication(cases: Mapping[str, Judged], most: int = 5) -> list[str]:
     """The operations in which auto or explicit mode sends more than manual mode spells, the largest first."""
     factor: dict[tuple[str, str], list[float]] = {}
     for judged in cases.values():
+        if judged["mode"] not in ("auto", "explicit", "pjit"):
+            continue
         for line in judged.lines:
-            excess, sent = line.get("excess_bytes"), line.get("wire_bytes")
-            if (
-                isinstance(excess, (int, float))
-                and isinstance(sent, (int, float))
-                and excess > 0
-                and sent > excess
-            ):
+            excess, sent = number(line.get("excess_bytes")), number(line.get("wire_bytes"))
+            if 0 < excess < sent < math.inf:
                 factor.setdefault((judged["operation"], judged["mode"]), []).append(sent / (sent - excess))
     ranked = sorted(factor.items(), key=lambda kv: -max(kv[1]))[:most]
     return [
@@ -117,4 +133,4 @@ def closing(cases: Mapping[str, Judged]) -> list[str]:
     lines = [*text_table(*by_mode(cases)), "", *levels(cases)]
     lines += filter(None, [agreement(cases)])
     lines += communication(cases)
-    return [*lines, counts(cases)]
+    return [printable(line) for line in [*lines, counts(cases)]]

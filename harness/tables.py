@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness import __version__, summary
 from harness.records import Judged, Records
+from harness.summary import number, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,11 +49,6 @@ class TablesError(RuntimeError):
 # Untrusted strings ------------------------------------------------------------------------------------------
 
 
-def printable(text: str) -> str:
-    """The text in one line without control characters, which a terminal would obey."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def plain(value: Any) -> str:
     """A value of a record as one printable line of bounded length; "" for none."""
     if value is None:
@@ -82,18 +78,6 @@ def cell(value: Any) -> Any:
     if isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@")):
         return "'" + value
     return value
-
-
-def number(value: Any) -> float:
-    """A number of a record ("inf" and "nan" are strings there); NaN for what is none."""
-    if isinstance(value, str) and value in ("inf", "-inf", "nan"):
-        return float(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
 
 
 def field(value: Any, name: str) -> Any:

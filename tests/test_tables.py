@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import cases, tables
+from harness import cases, summary, tables
 from harness.cli import main
-from harness.records import Records, case_lines, dumps, read
-from harness.verdicts import Line
+from harness.records import Judged, Records, case_lines, dumps, read
+from harness.verdicts import VERDICTS, Line
 
 FACTS = {
     "versions": {"jax": "0.12.0.1", "jaxlib": "0.12.0.1"},
@@ -186,9 +186,7 @@ def test_any_record_gives_tables(tmp_path_factory, facts, strange):
     path = tmp_path_factory.getbasetemp() / "strange.jsonl"
     with path.open("w", errors="surrogatepass") as out:
         for line in [RUN | {"facts": facts}, *(COSTLY[0] | s for s in strange)]:
-            out.write(
-                json.dumps(line, allow_nan=True).replace("NaN", '"nan"').replace("Infinity", '"inf"') + "\n"
-            )
+            out.write(dumps(line) + "\n")
     made = tables.made([read(path)], tables.FORMATS)
     for text in made.values():
         assert text.isascii() or text.encode()
@@ -254,3 +252,21 @@ def test_a_file_without_cases(tmp_path):
     path = write(tmp_path / "empty.jsonl", [RUN])
     assert "0 cases: none" in tables.made([read(path)], ["md", "csv"])["md"]
     assert isinstance(read(path), Records)
+
+
+@given(
+    strange=st.lists(
+        st.fixed_dictionaries(
+            {name: st.text() for name in ("operation", "mode", "level", "reason")}
+            | {"verdict": st.sampled_from(VERDICTS)},
+            optional={name: ANYTHING for name in ("bits", "wire_bytes", "excess_bytes", "fixed")},
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    name=st.text(),
+)
+def test_the_closing_lines_show_any_record_harmlessly(strange, name):
+    """A resumed run shows what the file holds."""
+    lines = summary.closing({name: Judged(name, strange)})
+    assert all(line.isprintable() for line in lines)
