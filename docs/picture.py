@@ -13,13 +13,13 @@ from harness import records, summary
 from harness.devices import Facts
 
 read = records.read(Path(sys.argv[1]))
-console = Console(record=True, width=110, file=io.StringIO())
 lines = [
     "$ python -m pytest conformance",
     *Facts.from_json(read.runs[0]["facts"]).describe()[:2],
     "",
     *summary.closing(read.cases),
 ]
+console = Console(record=True, width=max(map(len, lines)), file=io.StringIO())
 for line in lines:
     console.print(Text(line))
 console.save_svg(sys.argv[2], title="meshmark")

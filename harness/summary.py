@@ -76,7 +76,7 @@ def counts(cases: Mapping[str, Judged]) -> str:
     return (
         f"{len(cases)} cases: "
         + ", ".join(shown or ["none"])
-        + (f" ({fixed} of them fixed)" if fixed else "")
+        + (f" ({fixed} that pass are listed as known)" if fixed else "")
     )
 
 
@@ -93,22 +93,19 @@ def levels(cases: Mapping[str, Judged]) -> list[str]:
 
 
 def agreement(cases: Mapping[str, Judged]) -> str:
-    """In how many cells all modes gave the same bits."""
-    cells: dict[tuple[str, ...], set[str]] = {}
-    modes: Counter[tuple[str, ...]] = Counter()
+    """In how many of the cells whose modes all pass they gave the same bits."""
+    cells: dict[tuple[str, ...], list[str | None]] = {}
     for judged in cases.values():
-        bits = next((line["bits"] for line in judged.lines if line.get("bits")), None)
-        if isinstance(bits, str) and judged["mode"] not in ("pmap", "host"):
-            cell = tuple(p for i, p in enumerate(judged.case.split("/")) if i != 2)
-            cells.setdefault(cell, set()).add(bits)
-            modes[cell] += 1
-    several = [c for c in cells if modes[c] > 1]
-    same = sum(len(cells[c]) == 1 for c in several)
-    return (
-        f"modes agree to the bit in {same} of {len(several)} cells; the others agree within their bounds"
-        if several
-        else ""
-    )
+        bits = next((line["bits"] for line in judged.lines if isinstance(line.get("bits"), str)), None)
+        if judged["mode"] not in ("pmap", "host"):  # which see other arrays, or stand alone
+            cell = tuple(part for i, part in enumerate(judged.case.split("/")) if i != 2)
+            cells.setdefault(cell, []).append(bits if judged.verdict == "pass" else None)
+    passing = [bits for bits in cells.values() if len(bits) > 1 and None not in bits]
+    same = sum(len(set(bits)) == 1 for bits in passing)
+    if not passing:
+        return ""
+    others = "; in the others they are within their bounds" if same < len(passing) else ""
+    return f"modes agree to the bit in {same} of {len(passing)} cells that pass in all of them{others}"
 
 
 def communication(cases: Mapping[str, Judged], most: int = 5) -> list[str]:
@@ -121,10 +118,11 @@ def communication(cases: Mapping[str, Judged], most: int = 5) -> list[str]:
             excess, sent = number(line.get("excess_bytes")), number(line.get("wire_bytes"))
             if 0 < excess < sent < math.inf:
                 factor.setdefault((judged["operation"], judged["mode"]), []).append(sent / (sent - excess))
-    ranked = sorted(factor.items(), key=lambda kv: -max(kv[1]))[:most]
+    ranked = sorted(((max(times), len(times), *key) for key, times in factor.items()), reverse=True)
     return [
-        f"{name} in mode {mode} sends up to {max(times):.2g} times the bytes of manual mode ({len(times)} cases)"
-        for (name, mode), times in ranked
+        f"{name} in mode {mode} sends up to {times:.{0 if times >= 10 else 1}f} times the bytes of manual mode"
+        f" ({count} cases)"
+        for times, count, name, mode in ranked[:most]
     ]
 
 
