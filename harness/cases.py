@@ -256,6 +256,16 @@ def cases(selection: Selection, num_devices: int) -> Iterator[Case]:
             yield cell.case(mode)
 
 
+def not_empty(selection: Selection, num_devices: int) -> None:
+    """SelectionError where nothing is chosen, with what may be missing."""
+    if next(cases(selection, num_devices), None) is not None:
+        return
+    every = replace(selection, capabilities=tuple(CAPABILITIES))
+    needed = {c for cell, _ in cells(every, num_devices) for c in cell.capabilities}
+    mend = f"add --with {','.join(sorted(needed))}" if needed else "take a larger profile, or narrow less"
+    raise SelectionError(f"no case is chosen: {mend} (see `meshmark list`)")
+
+
 def find(case_id: str, num_devices: int) -> Case:
     """The case with this id, whatever its weight; SelectionError where the table has none."""
     parts = case_id.split("/")

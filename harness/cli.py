@@ -51,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        complain(f"can't write the output: {error.strerror}")
+        return 2
     except KeyboardInterrupt:
         return 130
     return code

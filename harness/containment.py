@@ -29,6 +29,9 @@ from harness.verdicts import Line
 DEADLINE = 20.0
 """Seconds a case may take on a backend whose first compile is fast; far below XLA's own 60."""
 
+LONGEST = 50.0
+"""Seconds up to which the deadline is stretched: XLA's CPU backend aborts a stuck collective after 60."""
+
 BRISK = 1.0
 """Seconds of a first compile up to which the deadline is not stretched."""
 
@@ -65,8 +68,8 @@ class Watchdog:
 
 
 def stretched(deadline: float, first_compile: float) -> float:
-    """The deadline of a backend whose first compile took so many seconds."""
-    return deadline * max(1.0, first_compile / BRISK)
+    """The deadline of a backend whose first compile took so many seconds; no more than LONGEST unless asked for."""
+    return max(deadline, min(deadline * max(1.0, first_compile / BRISK), LONGEST))
 
 
 def first_compile() -> float:

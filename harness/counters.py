@@ -10,6 +10,7 @@ temporary memory are recorded with every run but not compared here: they follow 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -44,7 +45,7 @@ def load(jax: str, backend: str, num_devices: int) -> dict[str, str]:
 
 def main() -> int:
     """Write the counters of a records file."""
-    from harness import records  # which stands behind the checks that import this module
+    from harness import cases, records  # which stand behind the checks that import this module
 
     if len(sys.argv) != 2:
         print("usage: python -m harness.counters RECORDS", file=sys.stderr)
@@ -55,12 +56,21 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     facts = read.runs[0]["facts"]
-    path = path_for(facts["versions"]["jax"], facts["backend"], facts["num_devices"])
+    named = [
+        str(facts.get("versions", {}).get("jax")),
+        str(facts.get("backend")),
+        str(facts.get("num_devices")),
+    ]
+    if not all(re.fullmatch(r"[\w+]+(\.[\w+]+)*", name) for name in named):
+        print(f"{sys.argv[1]} does not say its JAX release, backend and devices: {named}", file=sys.stderr)
+        return 2
+    path = DIRECTORY / f"{'-'.join(named)}.tsv"
+    current = {case.id for case in cases.cases(cases.Selection(), int(facts["num_devices"]))}
     lines = [
         f"{judged.case}\t{spelled(line['collectives'])}\n"
         for judged in read.cases.values()
         for line in judged.lines
-        if "collectives" in line
+        if judged.case in current and isinstance(line.get("collectives"), list) and line["verdict"] != "fail"
     ]
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(sorted(lines)), encoding="utf-8")

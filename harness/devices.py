@@ -23,6 +23,10 @@ FLAGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "CUDA_VISIBLE", "NCCL_", "ROCR_", "H
 """Prefixes of the environment variables that are recorded."""
 
 
+MARK = "meshmark-facts "
+"""Begins the child's line: a plugin may print lines of its own."""
+
+
 class NoBackend(RuntimeError):
     """JAX could not be imported or found no device; the message is one line."""
 
@@ -91,12 +95,13 @@ def probe(timeout: float = 300.0) -> Facts:
         child = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
     except subprocess.TimeoutExpired:
         raise NoBackend(f"listing the devices took more than {timeout:.0f} s: see JAX_PLATFORMS") from None
-    if child.returncode or not child.stdout.strip():
+    marked = [line for line in child.stdout.splitlines() if line.startswith(MARK)]
+    if child.returncode or not marked:
         last = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
         raise NoBackend(
             f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r})"
         )
-    return Facts.from_json(json.loads(child.stdout.splitlines()[-1]))
+    return Facts.from_json(json.loads(marked[-1].removeprefix(MARK)))
 
 
 def facts() -> Facts:
@@ -142,6 +147,8 @@ def suite() -> dict[str, Any]:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
+    if git("rev-parse", "--show-toplevel") != str(ROOT):  # installed somewhere below another checkout
+        return {"version": __version__, "commit": None, "clean": None}
     status = git("status", "--porcelain")
     return {
         "version": __version__,
@@ -151,4 +158,4 @@ def suite() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(facts().to_json()))
+    print(MARK + json.dumps(facts().to_json()))

@@ -122,17 +122,19 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if asks or hasattr(config, "workerinput"):
         return
     wanted = config.getoption("num_devices")
-    if wanted is not None and wanted < 1:
-        raise pytest.UsageError(f"--num-devices {wanted}: use a number from 1 on")
-    for option, least in (("seed", 0), ("repeat", 1), ("deadline", 0.1)):
-        if config.getoption(option) < least:
-            raise pytest.UsageError(f"--{option} {config.getoption(option)}: use a number from {least} on")
+    if wanted is not None and not 1 <= wanted <= 4096:
+        raise pytest.UsageError(f"--num-devices {wanted}: use a number from 1 to 4096")
+    for option, least, most in (("seed", 0, 2**31), ("repeat", 1, 10**6), ("deadline", 0.1, 86400)):
+        if not least <= config.getoption(option) <= most:
+            value = config.getoption(option)
+            raise pytest.UsageError(f"--{option} {value}: use a number from {least} to {most}")
     devices.ask_for_cpu_devices(wanted)
     if "x64" in _names(config, "with_"):
         os.environ["JAX_ENABLE_X64"] = "1"
     try:
         facts = devices.probe()
         config.stash[SELECTION] = _selection(config, facts.num_devices)
+        cases.not_empty(config.stash[SELECTION], facts.num_devices)
     except (SelectionError, NoBackend) as error:
         raise pytest.UsageError(str(error)) from None
     config.stash[FACTS] = facts
@@ -215,24 +217,27 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """What is under test."""
+    return [f"meshmark: {line}" for line in _under_test(config)]
+
+
+def _under_test(config: pytest.Config) -> list[str]:
+    """The environment, what was chosen, and what can't be had here."""
     facts, selection = config.stash.get(FACTS, None), config.stash.get(SELECTION, None)
     if facts is None or selection is None:
         return []
-    lines = ["meshmark: " + line for line in facts.describe()]
     shapes = {cell.request.mesh.label: None for cell, _ in cases.cells(selection, facts.num_devices)}
-    lines.append(
-        f"meshmark: profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
-    )
+    chosen = f"profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
+    lines = [*facts.describe(), chosen]
     missing = [n for n in (3, 6) if n >= facts.num_devices]
     if missing:
         lines.append(
-            f"meshmark: {facts.num_devices} devices: meshes of more, and the sub-meshes of the first"
+            f"{facts.num_devices} devices: meshes of more, and the sub-meshes of the first"
             f" {' and '.join(map(str, missing))} devices, are outside of what is counted"
         )
-    if not (getattr(config.option, "numprocesses", 0) or config.option.collectonly):
-        lines.append("meshmark: no workers: nothing contains a case that crashes or hangs")
     if config.getoption("num_devices") and not facts.virtual:
-        lines.append(f"meshmark: --num-devices is ignored on backend {facts.backend}")
+        lines.append(f"--num-devices is ignored on backend {facts.backend}")
+    if not getattr(config.option, "numprocesses", 0) and not config.option.collectonly:
+        lines.append("no workers: a case that crashes or hangs takes this process with it")
     return lines
 
 
@@ -435,6 +440,8 @@ class Report:
             return
         write = terminalreporter.write_line
         terminalreporter.section("meshmark")
+        for line in (*_under_test(self.config), ""):
+            write(line)
         for line in summary.closing(self.cases):
             write(line)
         if self.resident:

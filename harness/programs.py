@@ -153,7 +153,7 @@ class Program:
         if mode == "pjit":
             inputs = tuple(sharding(self.mesh, a.spec) for a in self.arguments)
             return pjit(function, in_shardings=inputs, out_shardings=shardings)
-        return jax.jit(function, out_shardings=shardings)
+        return jax.jit(function, out_shardings=shardings) if self.case.plan.placed else jax.jit(function)
 
 
 def pulled_back(function: Callable[..., Any], wrt: Sequence[int], cotangents: int) -> Callable[..., Any]:

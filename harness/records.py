@@ -110,11 +110,15 @@ class Writer:
         for name in ("selection", "seed", "repeat"):
             was, now = records.runs[0].get(name), json.loads(dumps({name: run[name]}))[name]
             if was != now:
-                raise RecordError(f"can't resume {path}: it has {name} {was}, and this run {now}")
+                raise RecordError(
+                    f"can't resume {path}: it has {name} {str(was)[:200]!a}, and this run {str(now)[:200]!a}"
+                )
         for name in ("versions", "backend", "device_kind", "num_devices"):
             was, now = records.runs[0]["facts"].get(name), run["facts"][name]
             if was != now:
-                raise RecordError(f"can't resume {path}: its {name} were {was}, and are {now} here")
+                raise RecordError(
+                    f"can't resume {path}: its {name} were {str(was)[:200]!a}, and are {str(now)[:200]!a} here"
+                )
         finished = {name: judged for name, judged in records.cases.items() if judged.finished}
         try:
             end = _end_of_finished(path)

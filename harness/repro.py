@@ -584,7 +584,7 @@ def _program(case: Case, spelled: str, spelling: Callable[..., Any]) -> Iterator
         "explicit": "types = []\nprogram = jax.jit(typed(function, types))",
         "pmap": 'program = jax.pmap(function, axis_name="x", devices=list(mesh.devices.flat))',
         "pjit": f"program = pjit(function, in_shardings=tuple(shardings), out_shardings={outs})",
-    }.get(case.mode, "program = jax.jit(function)")
+    }.get(case.mode if plan.placed else "", "program = jax.jit(function)")
     yield "placed = [jax.device_put(a, s) for a, s in zip(inputs, shardings, strict=True)]"
     indent = ""
     if case.mode == "explicit":

@@ -703,6 +703,114 @@ def sum_of_a_sharded_dimension_drops_the_last():
     return patched(jnp, "sum", make)
 
 
+# Faults in contractions, gradients, placement and arrays.
+
+
+@fault(core=True, operations=("matmul",))
+def factors_rounded_to_bfloat16():
+    def make(real):
+        return lambda a, b, **k: real(lax.reduce_precision(a, 8, 7) if a.dtype == jnp.float32 else a, b, **k)
+
+    return patched(jnp, "matmul", make)
+
+
+@fault(core=True, operations=("matmul",))
+def the_last_term_of_a_contraction_is_lost():
+    def make(real):
+        return lambda a, b, **k: real(
+            jnp.where(jnp.arange(a.shape[-1]) == a.shape[-1] - 1, 0, a).astype(a.dtype), b, **k
+        )
+
+    return patched(jnp, "matmul", make)
+
+
+@fault(operations=("einsum",))
+def factors_of_an_einsum_rounded_to_TF32():
+    def make(real):
+        return lambda s, a, b, **k: real(
+            s, lax.reduce_precision(a, 8, 10) if a.dtype == jnp.float32 else a, b, **k
+        )
+
+    return patched(jnp, "einsum", make)
+
+
+@fault(core=True, operations=("mlp_gradient",))
+def a_lost_transpose_in_a_gradient():
+    """Square gradients come back transposed."""
+
+    def make(real):
+        def vjp(f, *primals):
+            out, pull = real(f, *primals)
+
+            def turned(g):
+                return tuple(x.T if x.ndim == 2 and x.shape[0] == x.shape[1] else x for x in pull(g))
+
+            return out, turned
+
+        return vjp
+
+    return patched(jax, "vjp", make)
+
+
+@fault(core=True, operations=("embedding_gradient",))
+def the_gradient_leaks_across_vocabulary_rows():
+    """xla#42481: values are right, and every row's gradient gets something of the others'."""
+
+    def make(real):
+        def take(table, index, *arguments, **k):
+            extra = jnp.sum(table, axis=0, keepdims=True)
+            return real(table, index, *arguments, **k) + (extra - lax.stop_gradient(extra))[0]
+
+        return take
+
+    return patched(jnp, "take", make)
+
+
+@fault(operations=("mlp_gradient", "embedding_gradient"), modes=("manual", "manual-novma"))
+def the_gradient_of_a_psum_is_summed_again():
+    def make(real):
+        def psum(x, axes, **k):
+            @jax.custom_vjp
+            def total(v):
+                return real(v, axes, **k)
+
+            total.defvjp(lambda v: (total(v), None), lambda _, g: (g * lax.axis_size(axes),))
+            return total(x)
+
+        return psum
+
+    return patched(lax, "psum", make)
+
+
+@fault(operations=("with_sharding_constraint",))
+def a_sharding_constraint_is_ignored():
+    return patched(lax, "with_sharding_constraint", lambda real: lambda x, sharding: x)
+
+
+@fault(operations=("make_array_from_callback",))
+def every_device_is_given_the_first_block():
+    def make(real):
+        def make_array_from_callback(shape, sharding, callback, **k):
+            first = next(iter(sharding.devices_indices_map(shape).values()))
+            return real(shape, sharding, lambda index: callback(first), **k)
+
+        return make_array_from_callback
+
+    return patched(jax, "make_array_from_callback", make)
+
+
+@fault(core=True, operations=("cumsum",), modes=("auto", "explicit"))
+def a_scan_starts_anew_in_the_second_half():
+    def make(real):
+        def cumsum(x, axis=None, **k):
+            head, tail = jnp.split(x, 2, axis)
+            return jnp.concatenate([real(head, axis, **k), real(tail, axis, **k)], axis)
+
+        return cumsum
+
+    return patched(jnp, "cumsum", make)
+
+
 # Running them.
 
 

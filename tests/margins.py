@@ -59,11 +59,12 @@ def main() -> int:
     options = parser.parse_args()
     issues = known.load(jax.__version__, jax.default_backend())
     share: dict[tuple[str, str], float] = defaultdict(float)
-    executions = alarms = number = 0
+    executions = alarms = ran = 0
     chosen = [c for c in cases.cases(Selection(options.profile), 8) if c.mode != "host"]
     for number, case in enumerate(chosen[:: options.every], 1):
-        if any(issue.covers(case.id) for issue in issues):
+        if any(issue.covers(case.id) and set(issue.checks) - {"communication"} for issue in issues):
             continue
+        ran += 1
         for seed, lines in enumerate(judged(case, range(1, options.seeds + 1)), 1):
             executions += 1
             if worst(line.verdict for line in lines) in BAD:
@@ -76,7 +77,7 @@ def main() -> int:
             jax.clear_caches()
             print(f"{number} cases", flush=True)
     head = (
-        f"JAX {jax.__version__}, {options.profile} profile: {number} cases, {options.seeds} seeds,"
+        f"JAX {jax.__version__}, {options.profile} profile: {ran} cases, {options.seeds} seeds,"
         f" {executions} executions, {alarms} false alarms"
     )
     table = [head, "", "| operation | dtype | largest error / bound |", "|---|---|---|"]

@@ -25,14 +25,12 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 FAMILIES = {
-    "collectives": ("psum,all_gather,psum_scatter,all_to_all,ppermute", "not grad"),
-    "contractions": ("matmul,batch_matmul,einsum", "not grad"),
-    "layers": ("dense,mlp,attention,embedding", "not grad"),
-    "gradients": ("dense,mlp,attention,embedding", "grad"),
+    "collectives": "psum,all_gather,psum_scatter,all_to_all,ppermute",
+    "contractions": "matmul,batch_matmul,einsum",
+    "layers": "dense,mlp,attention,embedding",
+    "gradients": "dense_gradient,mlp_gradient,attention_gradient,embedding_gradient",
 }
-"""Family -> (operations, pytest's -k)."""
-
-CLOCK = {"start": 0.0, "end": 0.0, "programs": 0}
+"""Family -> operations."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,7 +49,6 @@ def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
 
 def suite(family: str, most: int) -> tuple[float, int]:
     """(seconds, programs) of the suite in one process, workers off."""
-    operations, words = FAMILIES[family]
     command = [
         sys.executable,
         "-m",
@@ -63,13 +60,11 @@ def suite(family: str, most: int) -> tuple[float, int]:
         "-p",
         "tests.overhead",
         "--operations",
-        operations,
+        FAMILIES[family],
         "--meshes",
         "2x4",
         "--modes",
         "auto,explicit,manual",
-        "-k",
-        words,
     ]
     return _run(command, most)
 
@@ -88,6 +83,7 @@ def _run(command: list[str], most: int) -> tuple[float, int]:
             f"{' '.join(command[1:])} gave no figure:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         )
     seconds, programs = json.loads(line.removeprefix("OVERHEAD "))
+    assert programs, f"no program of {' '.join(command[1:])}"
     return seconds, programs
 
 
@@ -100,11 +96,10 @@ def bare_loop(family: str, most: int) -> None:
     from harness.cases import Selection
     from harness.layout import indices
 
-    operations, words = FAMILIES[family]
     selection = Selection(
-        operations=tuple(operations.split(",")), meshes=("2x4",), modes=("auto", "explicit", "manual")
+        operations=tuple(FAMILIES[family].split(",")), meshes=("2x4",), modes=("auto", "explicit", "manual")
     )
-    chosen = [c for c in cases.cases(selection, 8) if ("grad" in c.id) == (words == "grad")][:most]
+    chosen = list(cases.cases(selection, 8))[:most]
     devices = tuple(jax.devices())
     work = []
     made: dict[object, tuple] = {}

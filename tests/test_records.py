@@ -203,3 +203,14 @@ def test_user_and_host_are_redacted(monkeypatch):
 
 def test_reasons_are_redacted_in_records(case):
     assert case_lines(case, [Line("numbers", "fail", "see /a/b/c")], 0, 0.0)[0]["reason"] == "see <path>"
+
+
+@pytest.mark.parametrize(
+    "text", ["/opt/a/b:/home/ann/lib/x.so", "Error:/home/ann/x", "file:///home/ann/x", "at /srv/data/run.py:3"]
+)
+def test_no_absolute_path_is_left(text):
+    assert not any(part in redact(text) for part in ("home", "ann", "opt", "srv"))
+
+
+def test_an_address_is_no_path():
+    assert redact("see https://example.org/a/b for more") == "see https://example.org/a/b for more"

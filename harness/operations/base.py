@@ -101,6 +101,8 @@ class Plan:
     """Gradient plans: the arguments that are differentiated. The last arguments are then the cotangents of
     `forward`, the results of the undifferentiated operation."""
     forward: tuple[Result, ...] = ()
+    placed: bool = True
+    """Whether jit is told where the results go; else the program itself must bring it about."""
     repeats: int = 1
     """How often a loop in the program repeats its collectives."""
     arithmetic: Mapping[str, Any] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import jax
@@ -204,11 +205,14 @@ class Reshard(Move):
 
 
 class WithShardingConstraint(Move):
-    """A constraint inside a program on a value that is used further: the rows of it in reverse order."""
+    """A constraint that alone says where the result goes: the rows of a matrix in reverse order."""
 
     name = "with_sharding_constraint"
-    modes = ("auto", "pjit")
+    modes = ("auto",)
     distance = 1
+
+    def plan(self, request: Request) -> Plan:
+        return replace(super().plan(request), placed=False)
 
     def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
         if mode == "explicit":
@@ -218,7 +222,7 @@ class WithShardingConstraint(Move):
     @staticmethod
     def auto(x, *, out_spec):
         mesh = jax.typeof(x).sharding.mesh
-        return lax.with_sharding_constraint(x, NamedSharding(mesh, P(*out_spec)))[::-1]
+        return lax.with_sharding_constraint(x[::-1], NamedSharding(mesh, P(*out_spec)))
 
     @staticmethod
     def reference(x):
