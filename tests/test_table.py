@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import cases, layout, meshes, values
+from harness import cases, counters, layout, meshes, values
 from harness.cases import Selection, SelectionError
 from harness.dtypes import DTYPES, as_bits
 from harness.meshes import MeshShape
@@ -231,3 +231,11 @@ def test_every_bound_is_far_below_what_it_judges():
             for value, bound in zip(expected, bounds, strict=True):
                 if bound is not None and value.size:
                     assert bound.max() < 0.1 * np.abs(value).max(), cell.id
+
+
+@pytest.mark.parametrize("path", sorted(counters.DIRECTORY.glob("*-8.tsv")), ids=lambda p: p.stem)
+def test_committed_counters_are_of_cases_that_exist(path):
+    current = {case.id for case in cases.cases(Selection(), 8)}
+    committed = [line.split("\t")[0] for line in path.read_text().splitlines()]
+    assert set(committed) <= current
+    assert len(committed) > 0.85 * len(current), "most programs of the standard profile have counters"
