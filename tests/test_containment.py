@@ -305,7 +305,9 @@ def test_workers_that_never_start_end_the_run():
 # ------------------------------------------------------------------------------------------ in this process
 
 
-@pytest.mark.parametrize(("first", "deadline"), [(0.0, 20.0), (1.0, 20.0), (0.2, 20.0), (2.0, 40.0), (6.0, 50.0)])
+@pytest.mark.parametrize(
+    ("first", "deadline"), [(0.0, 20.0), (1.0, 20.0), (0.2, 20.0), (2.0, 40.0), (6.0, 50.0)]
+)
 def test_a_slow_first_compile_stretches_the_deadline(first, deadline):
     assert containment.stretched(20.0, first) == deadline
 

@@ -206,7 +206,8 @@ def test_reasons_are_redacted_in_records(case):
 
 
 @pytest.mark.parametrize(
-    "text", ["/opt/a/b:/home/ann/lib/x.so", "Error:/home/ann/x", "file:///home/ann/x", "at /srv/data/run.py:3"]
+    "text",
+    ["/opt/a/b:/home/ann/lib/x.so", "Error:/home/ann/x", "file:///home/ann/x", "at /srv/data/run.py:3"],
 )
 def test_no_absolute_path_is_left(text):
     assert not any(part in redact(text) for part in ("home", "ann", "opt", "srv"))
