@@ -1,0 +1,21 @@
+"""The README says what is there."""
+
+import re
+from pathlib import Path
+
+from harness.operations import OPERATIONS
+from tests.faults import CATALOGUE
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXT = (ROOT / "README.md").read_text()
+
+
+def test_no_placeholder_is_left_and_what_it_names_exists():
+    assert not re.search(r"@[A-Z]+@", TEXT)
+    for path in re.findall(r"(?:docs|harness|conformance|tests)/[\w./]*\w", TEXT):
+        assert (ROOT / path).exists(), path
+
+
+def test_every_operation_and_the_number_of_faults_are_in_it():
+    assert not [name for name in OPERATIONS if f"{name}" not in TEXT]
+    assert f"puts {len(CATALOGUE)} faults" in TEXT
