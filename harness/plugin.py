@@ -237,7 +237,7 @@ def _under_test(config: pytest.Config) -> list[str]:
     if config.getoption("num_devices") and not facts.virtual:
         lines.append(f"--num-devices is ignored on backend {facts.backend}")
     if not getattr(config.option, "numprocesses", 0) and not config.option.collectonly:
-        lines.append("no workers: a case that crashes or hangs takes this process with it")
+        lines.append("no workers: nothing contains a case that crashes or hangs")
     return lines
 
 

@@ -103,6 +103,6 @@ def finished(path):
 
 
 def table(output):
-    """The closing table that a run printed, up to the counts of its verdicts."""
-    part = output.partition("= meshmark =")[2].partition("\n")[2]
-    return re.match(r".*?^\d+ cases:[^\n]*|", part, re.DOTALL | re.MULTILINE).group().strip().splitlines()
+    """The closing table that a run printed, behind what was under test and up to the counts of its verdicts."""
+    found = re.search(r"^operation +auto.*?^\d+ cases:[^\n]*", output, re.DOTALL | re.MULTILINE)
+    return found.group().splitlines() if found else []
