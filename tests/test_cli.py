@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from harness import __version__, advice, cli
 from harness.cases import CAPABILITIES, PROFILES
@@ -236,3 +238,49 @@ def test_devices_as_text(monkeypatch, capsys):
 def test_repro_takes_a_case_of_more_devices(capsys):
     assert main(["repro", "psum/axes=x+y/manual/4x4/float32/4KiB"]) == 0
     assert '"jax_num_cpu_devices", 16' in capsys.readouterr().out
+
+
+WORDS = [
+    *(
+        "list",
+        "tables",
+        "repro",
+        "diff",
+        "--json",
+        "--cases",
+        "--why",
+        "--profile",
+        "smoke",
+        "--meshes",
+        "2x4",
+    ),
+    *(
+        "--operations",
+        "psum",
+        "--num-devices",
+        "8",
+        "-1",
+        "--seed",
+        "--format",
+        "md",
+        "--modes",
+        "auto",
+        "--level",
+    ),
+]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(WORDS) | st.text(max_size=6), max_size=6))
+def test_no_command_line_gives_a_traceback(capsys, argv):
+    """Any words end with a known exit code; bad input says so in one line."""
+    if "devices" in argv or any(word.startswith("-o") or word.startswith("--o") for word in argv):
+        argv = ["list"]
+    try:
+        code = main(argv)
+    except SystemExit as end:
+        code = end.code
+    seen = capsys.readouterr()
+    assert code in (0, 1, 2)
+    assert code != 2 or len(seen.err.strip().splitlines()) >= 1
+    assert "Traceback" not in seen.err
