@@ -188,7 +188,7 @@ def pytest_configure(config: pytest.Config) -> None:
         data = json.loads(handed)
         config.stash[FACTS] = Facts.from_json(data["facts"])
         config.stash[SELECTION] = _selection(config, config.stash[FACTS].num_devices)
-        config.stash[DONE] = dict.fromkeys(data["done"])  # type: ignore[misc, arg-type]
+        config.stash[DONE] = dict.fromkeys(data["done"])  # type: ignore[misc]
         config.stash[DIRECTORY] = Path(data["directory"])
         containment.belong_to(data["controller"])
         stream = containment.own_stderr(config.stash[DIRECTORY], config.workerinput["workerid"])  # type: ignore[attr-defined]
