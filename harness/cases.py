@@ -27,6 +27,9 @@ from harness.values import whole
 PROFILES = {"smoke": 0, "standard": 2, "full": 4}
 """Profiles and the largest weight that they take."""
 
+TIMED_PROFILES = {"quick": 0, "standard": 2, "full": 4}
+"""The same for what the benchmarks time."""
+
 LEVELS = ("L0", "L1", "L2", "L3", "L4")
 
 CAPABILITIES = {
@@ -39,6 +42,9 @@ CAPABILITIES = {
 """What hardware may lack, by the name that --with takes."""
 
 DTYPE_WEIGHTS = {"float32": 0}  # others: 2
+TIMED_RARE = 2
+"""What rare coordinates weigh more where they are timed, for time is spent on what people choose between: dtypes
+other than bfloat16, the lesser modes, meshes with an axis of size 1, permuted or not over all devices."""
 MODE_WEIGHTS = {"auto": 0, "explicit": 0, "manual": 0, "host": 0, "manual-novma": 2, "pmap": 1, "pjit": 2}
 
 
@@ -180,14 +186,21 @@ class Selection:
     sizes: tuple[str, ...] = ()
     limit: int | None = field(default=None)
     """The largest weight, where it is not the profile's."""
+    timed: bool = False
+    """Whether to choose from what the benchmarks time: their sizes (any size that is named), variants and
+    profiles."""
+
+    @property
+    def profiles(self) -> dict[str, int]:
+        """The profiles that it may name."""
+        return TIMED_PROFILES if self.timed else PROFILES
 
     def checked(self, num_devices: int) -> Selection:
         """This selection; SelectionError for an unknown name or a mesh that the devices do not allow."""
-        every_size = sorted(
-            {s for o in OPERATIONS.values() for s in o.sizes}, key=lambda s: (s[0] == "n", parse_size(s))
-        )
+        declared = {s for o in OPERATIONS.values() for s in (*o.sizes, *o.timed)}
+        every_size = sorted(declared, key=lambda s: (s[0] == "n", parse_size(s)))
         for what, chosen, valid in (
-            ("profile", (self.profile,), PROFILES),
+            ("profile", (self.profile,), self.profiles),
             ("level", self.levels, LEVELS),
             ("capability", self.capabilities, CAPABILITIES),
             ("operation", self.operations, OPERATIONS),
@@ -196,7 +209,12 @@ class Selection:
             ("size", self.sizes, every_size),
         ):
             for name in chosen:
-                if name not in valid:
+                if what == "size" and self.timed:
+                    try:
+                        parse_size(name)
+                    except ValueError as error:
+                        raise SelectionError(str(error)) from None
+                elif name not in valid:
                     raise SelectionError(f"unknown {what} {name!r}: choose from {', '.join(valid)}")
         for label in self.meshes:
             try:
@@ -213,26 +231,30 @@ class Selection:
 
 def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[str]]]:
     """Each chosen cell with its chosen modes, in the order of the table."""
-    limit = PROFILES[selection.profile] if selection.limit is None else selection.limit
+    limit = selection.profiles[selection.profile] if selection.limit is None else selection.limit
     shapes = meshes.weighted(num_devices)
+    if selection.timed:
+        shapes = {m: w + TIMED_RARE * (w > 1) for m, w in shapes.items()}
+        shapes[meshes.MeshShape((num_devices,))] = 0  # one axis over all devices is what bandwidth is told of
     if selection.meshes:
-        shapes = {m: shapes.get(m, 1) for m in map(meshes.parse, selection.meshes)}
+        unnamed = 0 if selection.timed else 1
+        shapes = {m: shapes.get(m, unnamed) for m in map(meshes.parse, selection.meshes)}
     for operation in OPERATIONS.values():
         if selection.operations and operation.name not in selection.operations:
             continue
         for mesh, mesh_weight in shapes.items():
-            if operation.everywhere:
+            if operation.everywhere and not selection.timed:
                 mesh_weight = min(mesh_weight, PROFILES["standard"])
             if mesh_weight > limit:
                 continue
-            for variant in operation.variants(mesh):
+            for variant in operation.timed_variants(mesh) if selection.timed else operation.variants(mesh):
                 weight = mesh_weight + variant.weight
                 if weight > limit or not _allowed(variant.capability, selection):
                     continue
                 if selection.levels and (variant.get("level") or operation.level) not in selection.levels:
                     continue
                 modes = [
-                    (mode, MODE_WEIGHTS[mode])
+                    (mode, MODE_WEIGHTS[mode] and MODE_WEIGHTS[mode] + TIMED_RARE * selection.timed)
                     for mode in operation.modes
                     if (not selection.modes or mode in selection.modes)
                     and operation.absent(mode, variant, mesh) is None
@@ -240,13 +262,29 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
                 for dtype in _chosen(operation.dtypes, selection.dtypes):
                     if not _allowed(dtype_of(dtype).capability, selection):
                         continue
-                    for size in _chosen(operation.sizes, selection.sizes):
-                        total = weight + DTYPE_WEIGHTS.get(dtype, 2) + operation.sizes[size]
-                        if operation.dtypes[0] == dtype:  # an operation's first dtype is its ordinary one
-                            total -= DTYPE_WEIGHTS.get(dtype, 2)
+                    dtype_weight = DTYPE_WEIGHTS.get(dtype, 2)
+                    if selection.timed and dtype_weight and dtype != "bfloat16":
+                        dtype_weight += TIMED_RARE
+                    if operation.dtypes[0] == dtype:  # an operation's first dtype is its ordinary one
+                        dtype_weight = 0
+                    for size, size_weight in _sizes(operation, selection).items():
+                        total = weight + dtype_weight + size_weight
                         used = [mode for mode, more in modes if total + more <= limit]
                         if used:
                             yield Cell(operation, Request(variant, mesh, dtype, size), total), used
+
+
+def _sizes(operation: Operation, selection: Selection) -> dict[str, int]:
+    """The chosen sizes of an operation with their weight: a benchmark takes any that is named, in bytes where
+    the operation counts bytes, a dimension where it counts dimensions."""
+    known = dict(operation.sizes)
+    if selection.timed:
+        full = TIMED_PROFILES["full"]
+        known = dict(operation.timed) or dict.fromkeys((s for s, w in known.items() if not w), full)
+        dimension = next(iter(operation.sizes)).startswith("n")
+        if operation.timed:
+            known |= {s: 0 for s in selection.sizes if s not in known and s.startswith("n") == dimension}
+    return {size: weight for size, weight in known.items() if not selection.sizes or size in selection.sizes}
 
 
 def cases(selection: Selection, num_devices: int) -> Iterator[Case]:
@@ -276,6 +314,7 @@ def find(case_id: str, num_devices: int) -> Case:
     name, _, mode, mesh, dtype, size = parts
     selection = Selection(
         "full",
+        timed=True,  # any size, at first
         capabilities=tuple(CAPABILITIES),
         operations=(name,),
         modes=(mode,),
@@ -284,9 +323,10 @@ def find(case_id: str, num_devices: int) -> Case:
         sizes=(size,),
         limit=99,
     ).checked(num_devices)
-    for case in cases(selection, num_devices):
-        if case.id == case_id:
-            return case
+    for timed in (False, True):
+        for case in cases(replace(selection, timed=timed), num_devices):
+            if case.id == case_id:
+                return case
     raise SelectionError(f"no case {case_id!r}: see `meshmark list --operations {name} --profile full`")
 
 

@@ -7,7 +7,7 @@ import hashlib
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import PurePath
 from typing import Any
 
@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from harness import layout, precision
-from harness.calls import call
+from harness.calls import chosen
 from harness.cases import Case, Cell
 from harness.communication import communication
 from harness.dtypes import as_bits
@@ -64,29 +64,37 @@ class Judge:
         program = Program(case, self.devices)
         compiled = program.compile()
         yield communication(case, compiled, self.counters.get(case.id))
-        arguments, expected, bounds = prepared(case.cell, self.seed)
-        inputs = self._inputs(program, arguments)
+        inputs = self.inputs(program)
 
         def execute() -> list[jax.Array]:
             with program.context():
                 return jax.block_until_ready(jax.tree.leaves(compiled(*inputs)))
 
-        plan = case.plan
-        wanted = [program.view(r, e) for r, e in zip(plan.results, expected, strict=True)]
-        limits = [
-            None if b is None else program.view(r, b) for r, b in zip(plan.results, bounds, strict=True)
-        ]
-        yield from self._judged(case, execute, program.results, wanted, limits, program.traced_types)
+        yield from self.executed(program, execute)
+
+    def executed(self, program: Program, execute: Callable[[], list[jax.Array]]) -> Iterator[Line]:
+        """The lines of a compiled program that `execute` runs on the inputs."""
+        _, expected, bounds = prepared(program.case.cell, self.seed)
+        results = program.case.plan.results
+        wanted = [program.view(r, e) for r, e in zip(results, expected, strict=True)]
+        limits = [None if b is None else program.view(r, b) for r, b in zip(results, bounds, strict=True)]
+        yield from self._judged(program.case, execute, program.results, wanted, limits, program.traced_types)
 
     def _host(self, case: Case) -> Iterator[Line]:
-        arguments, expected, bounds = prepared(case.cell, self.seed)
-        mesh = mesh_over(self.devices, case.mesh)
-        host = type(case.operation).host
+        _, expected, bounds = prepared(case.cell, self.seed)
+        called = self.host_call(case)
 
         def execute() -> list[jax.Array]:
-            return jax.block_until_ready(jax.tree.leaves(call(host, [mesh, *arguments], case.plan.options)))
+            return jax.block_until_ready(jax.tree.leaves(called()))
 
         yield from self._judged(case, execute, case.plan.results, expected, bounds, ())
+
+    def host_call(self, case: Case) -> Callable[[], Any]:
+        """What calls a host operation on the inputs."""
+        arguments, _, _ = prepared(case.cell, self.seed)
+        mesh = mesh_over(self.devices, case.mesh)
+        host = type(case.operation).host
+        return partial(host, mesh, *arguments, **chosen(host, case.plan.options))
 
     def _judged(
         self,
@@ -117,7 +125,7 @@ class Judge:
         yield Line("execute")
         yield from lines
 
-    def _inputs(self, program: Program, arguments: Sequence[np.ndarray]) -> list[jax.Array]:
+    def inputs(self, program: Program) -> list[jax.Array]:
         """The inputs on the devices, shared by the modes of a cell that place them alike."""
         cell, placed = self._placed
         if cell is not program.case.cell:
@@ -125,13 +133,19 @@ class Judge:
             self._placed = (program.case.cell, placed)
         key = (program.mesh, program.stacked)
         if key not in placed:
-            placed[key] = [
-                place(program.mesh, seen.spec, program.view(argument, array))
-                for argument, seen, array in zip(
-                    program.case.plan.arguments, program.arguments, arguments, strict=True
-                )
-            ]
+            placed[key] = placed_inputs(program, self.seed)
         return placed[key]
+
+
+def placed_inputs(program: Program, seed: int) -> list[jax.Array]:
+    """A program's inputs, made and put on its devices."""
+    arguments, _, _ = prepared(program.case.cell, seed)
+    return [
+        place(program.mesh, seen.spec, program.view(argument, array))
+        for argument, seen, array in zip(
+            program.case.plan.arguments, program.arguments, arguments, strict=True
+        )
+    ]
 
 
 def outputs_lines(

@@ -1,9 +1,16 @@
-"""Records: append-only JSON lines, one run line and then a line a check, strict JSON, flushed a case.
+"""Records: append-only JSON lines, one run line and then a line a check or a measurement, strict JSON, flushed
+a case (timings: a cell).
 
-Schema 1. Every line has `schema`, `kind` ("run" or "conformance"; "timing" is reserved) and `run`. The run line
-comes first and holds the facts of harness.devices and the selection. A conformance line names the case (`case,
+Schema 1. Every line has `schema`, `kind` ("run", "conformance", "timing", "ceiling" or "comparison") and `run`. The
+run line comes first and holds the facts of harness.devices and the selection. A conformance line names the case (`case,
 operation, variant, mode, mesh, dtype, size_bytes, level, seed`) and one check (`check, verdict, reason` and what
-was measured). Numbers that JSON does not have are written as the strings "inf", "-inf" and "nan".
+was measured). A timing line names the case likewise, the `cadence`, the `process` (0, 1, ...: which of the children
+that timed it), whether the values were `verified`, the `verdict`, and `samples_s`, all of them in the order in which
+they were taken; the samples of one cell, cadence and process with the same position are one round. A ceiling line
+holds what the machine was seen to do at best. A comparison line closes a child process of `meshmark compare` (`what`:
+"process") or holds what was found of a case ("verdict"); the timing lines of a comparison say their `environment`, A
+or B, and each has a run line. Numbers that JSON does not have are written as the strings "inf",
+"-inf" and "nan".
 """
 
 from __future__ import annotations
@@ -23,7 +30,7 @@ from harness.privacy import redact
 from harness.verdicts import CHECKS, VERDICTS, Line, worst
 
 SCHEMA = 1
-KINDS = ("run", "conformance", "timing")
+KINDS = ("run", "conformance", "timing", "ceiling", "comparison")
 LONGEST = 1 << 20
 """Characters of the longest line that is read."""
 
@@ -37,10 +44,21 @@ class RecordError(ValueError):
 
 def case_lines(case: Case, lines: Iterable[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
     """The record lines of one judged case, without `run`; `seconds` is the time that the case took."""
+    head = case_head(case, seed, "conformance")
+    found = [
+        head | {"check": line.check, "verdict": line.verdict, "reason": redact(line.reason)} | line.data
+        for line in lines
+    ]
+    found[-1]["seconds"] = round(seconds, 6)
+    return found
+
+
+def case_head(case: Case, seed: int, kind: str) -> dict[str, Any]:
+    """What every line of a case says of it."""
     request = case.cell.request
-    head = {
+    return {
         "schema": SCHEMA,
-        "kind": "conformance",
+        "kind": kind,
         "case": case.id,
         "operation": case.operation.name,
         "variant": request.variant.label,
@@ -51,12 +69,6 @@ def case_lines(case: Case, lines: Iterable[Line], seed: int, seconds: float) -> 
         "level": case.level,
         "seed": seed,
     }
-    found = [
-        head | {"check": line.check, "verdict": line.verdict, "reason": redact(line.reason)} | line.data
-        for line in lines
-    ]
-    found[-1]["seconds"] = round(seconds, 6)
-    return found
 
 
 def dumps(record: dict[str, Any]) -> str:
@@ -99,16 +111,23 @@ class Writer:
 
     @classmethod
     def resume(cls, path: Path, run: dict[str, Any]) -> tuple[Writer, dict[str, Judged]]:
-        """Go on with the file of an interrupted run: (writer, the cases that it finished).
+        """Go on with the file of an interrupted run of `pytest conformance`: (writer, the cases that it finished);
+        see `going_on`."""
+        writer, records = cls.going_on(path, run)
+        return writer, {name: judged for name, judged in records.cases.items() if judged.finished}
 
-        What follows the last finished case is cut off. RecordError where the file can't be read or was made by
-        another release, on other devices, or with another selection, seed or repeat.
+    @classmethod
+    def going_on(cls, path: Path, run: dict[str, Any]) -> tuple[Writer, Records]:
+        """Go on with the file of an interrupted run: (writer, what it has finished).
+
+        What follows the last finished case or cell is cut off. RecordError where the file can't be read or was made
+        by another release, on other devices, or with another selection, seed, repeat or timing.
         """
         records = read(path)
         if cut := [p for p in records.problems if not p.endswith(TORN)]:
             raise RecordError(f"can't resume: {cut[0]}")
-        for name in ("selection", "seed", "repeat"):
-            was, now = records.runs[0].get(name), json.loads(dumps({name: run[name]}))[name]
+        for name in ("selection", "seed", "repeat", "timing"):
+            was, now = records.runs[0].get(name), json.loads(dumps({name: run.get(name)}))[name]
             if was != now:
                 raise RecordError(
                     f"can't resume {path}: it has {name} {str(was)[:200]!a}, and this run {str(now)[:200]!a}"
@@ -119,12 +138,12 @@ class Writer:
                 raise RecordError(
                     f"can't resume {path}: its {name} were {str(was)[:200]!a}, and are {str(now)[:200]!a} here"
                 )
-        finished = {name: judged for name, judged in records.cases.items() if judged.finished}
         try:
             end = _end_of_finished(path)
             file = open(path, "r+b", buffering=0)  # noqa: SIM115
             file.truncate(end)
             file.seek(end)
+            finished = read(path)
             return cls(path, file, run), finished
         except OSError as error:
             raise RecordError(f"can't write records to {path}: {os.strerror(error.errno or 0)}") from None
@@ -140,18 +159,23 @@ class Writer:
             self._file.truncate(start)
             raise
 
+    def beside(self, run: dict[str, Any]) -> Writer:
+        """Another run in the same file, such as the other environment of a comparison."""
+        return Writer(self.path, self._file, run)
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
 def _end_of_finished(path: Path) -> int:
-    """Offset behind the last line that closes a case or a run line."""
+    """Offset behind the last line that closes a case or cell, or is one of the run."""
     end = position = 0
     with open(path, "rb") as file:
         for line in file:
             position += len(line)
-            if line.endswith(b"\n") and (b'"seconds":' in line or b'"kind":"run"' in line):
+            closes = b'"seconds":' in line or b'"kind":"run"' in line or b'"kind":"ceiling"' in line
+            if line.endswith(b"\n") and closes:
                 end = position
     return end
 
@@ -184,10 +208,14 @@ class Judged:
 
 @dataclass
 class Records:
-    """What was read: the run lines, the judged cases by id, and what could not be read."""
+    """What was read: the run lines, the judged cases by id, timings and ceilings as they came, and what could not
+    be read."""
 
     runs: list[dict[str, Any]] = field(default_factory=list)
     cases: dict[str, Judged] = field(default_factory=dict)
+    timings: list[dict[str, Any]] = field(default_factory=list)
+    ceilings: list[dict[str, Any]] = field(default_factory=list)
+    comparisons: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
@@ -238,6 +266,23 @@ def _take(records: Records, text: str) -> None:
         if record.get("verdict") not in VERDICTS or record.get("check") not in CHECKS:
             raise RecordError("no record: unknown `verdict` or `check`")
         records.cases.setdefault(record["case"], Judged(record["case"])).lines.append(record)
+    elif record["kind"] == "timing":
+        named = ("case", "operation", "variant", "mode", "mesh", "dtype", "cadence", "reason")
+        _must(record, {n: str for n in named} | {"process": int, "samples_s": list})
+        samples = record["samples_s"]
+        if record.get("verdict") not in VERDICTS or not all(
+            type(s) in (int, float) and s > 0 for s in samples
+        ):
+            raise RecordError("no record: unknown `verdict`, or `samples_s` that are no positive numbers")
+        records.timings.append(record)
+    elif record["kind"] == "ceiling":
+        _must(record, {"name": str, "unit": str, "value": float})
+        records.ceilings.append(record)
+    elif record["kind"] == "comparison":
+        process = {"environment": str, "process": int, "seconds": float}
+        verdict = {"what": str, "case": str, "verdict": str, "reason": str}
+        _must(record, process if record.get("what") == "process" else verdict)
+        records.comparisons.append(record)
 
 
 def _must(record: dict[str, Any], types: dict[str, type]) -> None:

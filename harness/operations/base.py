@@ -173,6 +173,8 @@ class Operation:
     dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0}
     """Sizes by label, with their weight: bytes of one device's block (4KiB), or a dimension (n64)."""
+    timed: ClassVar[Mapping[str, int]] = {}
+    """Sizes that the benchmarks time, with their weight; where empty, `sizes` in the full profile alone."""
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit")
     everywhere: ClassVar[bool] = False
     """Whether the standard profile has it on every mesh shape, those with axes of size 1 among them."""
@@ -188,6 +190,10 @@ class Operation:
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         """The options that make sense on this mesh."""
         yield Variant()
+
+    def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        """The variants that the benchmarks time: the ordinary ones."""
+        return (v for v in self.variants(mesh) if not v.weight and not v.capability)
 
     def plan(self, request: Request) -> Plan:
         """The plan of one cell."""
@@ -208,11 +214,11 @@ class Operation:
 
 
 def parse_size(label: str) -> int:
-    """The number in a size label: 4KiB -> 4096, 64B -> 64, n64 -> 64."""
-    if label.startswith("n"):
+    """The number in a size label: 4KiB -> 4096, 64B -> 64, n64 -> 64; ValueError says what a label looks like."""
+    if label.startswith("n") and label[1:].isdecimal():
         return int(label[1:])
-    for unit, factor in (("MiB", 2**20), ("KiB", 2**10), ("B", 1)):
-        if label.endswith(unit):
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1)):
+        if label.endswith(unit) and label.removesuffix(unit).isdecimal():
             return int(label.removesuffix(unit)) * factor
     raise ValueError(f"{label!r} is no size: use a number of bytes such as 4KiB or a dimension such as n64")
 

@@ -86,6 +86,9 @@ class Collective(Operation):
     level = "L1"
     dtypes: ClassVar[tuple[str, ...]] = ANY
     sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0, "64B": 2, "512KiB": 2, "0B": 2}
+    timed: ClassVar[Mapping[str, int]] = {
+        "4KiB": 0, "64KiB": 0, "1MiB": 0, "1KiB": 1, "16KiB": 1, "256KiB": 1, "4MiB": 2, "16MiB": 4, "64MiB": 4,
+    }  # fmt: skip
     kind: ClassVar[str]
     """The HLO collective that manual mode spells."""
 
@@ -716,6 +719,7 @@ class AxisIndex(Collective):
     name = "axis_index"
     dtypes = ("int32",)
     sizes: ClassVar[Mapping[str, int]] = {"4B": 0}
+    timed: ClassVar[Mapping[str, int]] = {}
 
     def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
         if mode in ("auto", "explicit", "pjit"):

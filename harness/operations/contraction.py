@@ -11,6 +11,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -210,6 +211,7 @@ class Matmul(Contraction):
 
     name = "matmul"
     sizes: ClassVar[dict[str, int]] = {"n64": 0, "n256": 2}
+    timed: ClassVar[dict[str, int]] = {"n256": 1, "n1024": 1, "n512": 2, "n2048": 3, "n4096": 4}
     letters: ClassVar[dict[str, str]] = {"rows": "i", "inner": "k", "cols": "j"}
     wide = False
 
@@ -242,6 +244,13 @@ class Matmul(Contraction):
                 yield Variant.of(weight + 2, **sharded, scatter=True, check="rounded", precision="highest")
             elif sharded["rows"] or sharded["cols"]:
                 yield Variant.of(weight + 1, **sharded, infer=True, check="exact")
+
+    def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        """Every choice of what is sharded that uses the whole mesh, the sums whole and scattered: the exact
+        form, which has the same program as the rounded one."""
+        for variant in self.variants(mesh):
+            if variant["check"] == "exact" and variant.weight <= 1 and not variant.get("infer"):
+                yield replace(variant, weight=0)
 
     @staticmethod
     def manual(a, b, *, inner, scatter, precision, accumulate):
@@ -276,6 +285,7 @@ class BatchMatmul(Matmul):
     name = "batch_matmul"
     dtypes = ("float32", "bfloat16", "complex64", "float64")
     sizes: ClassVar[dict[str, int]] = {"n64": 0, "n16": 2}
+    timed: ClassVar[dict[str, int]] = {"n256": 2}
     letters: ClassVar[dict[str, str]] = {"batch": "b", **Matmul.letters}
     short = "b"
     wide = True
@@ -299,6 +309,7 @@ class Einsum(Contraction):
     name = "einsum"
     dtypes = ("float32", "bfloat16", "complex64", "float64")
     sizes: ClassVar[dict[str, int]] = {"n64": 0, "n16": 2}
+    timed: ClassVar[dict[str, int]] = {"n256": 2}
     short = "bh"
     patterns: ClassVar[dict[str, str]] = {
         "turned": "ij,jk->ki",

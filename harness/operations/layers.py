@@ -263,6 +263,7 @@ class Mlp(Layer):
     """relu(x @ W1) @ W2 with W1 split by columns and W2 by rows (tensor parallelism): one all-reduce."""
 
     name = "mlp"
+    timed: ClassVar[dict[str, int]] = {"n256": 1, "n1024": 1, "n4096": 4}
 
     def shardings(self, mesh: MeshShape) -> Iterator[Variant]:
         names = mesh.names
@@ -343,6 +344,7 @@ class Attention(Layer):
 
     name = "attention"
     sizes: ClassVar[dict[str, int]] = {"n32": 0, "n64": 3}
+    timed: ClassVar[dict[str, int]] = {"n64": 1, "n512": 1, "n2048": 4}
 
     def shardings(self, mesh: MeshShape) -> Iterator[Variant]:
         names = mesh.names

@@ -23,7 +23,7 @@ from harness import values
 from harness.dtypes import dtype as dtype_of
 from harness.layout import Spec, indices
 from harness.meshes import MeshShape
-from harness.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from harness.operations.base import Argument, Cost, Operation, Plan, Request, Result, Variant, nbytes
 from harness.operations.collectives import ANY
 
 
@@ -133,6 +133,7 @@ class Move(Operation):
     level = "L2"
     dtypes: ClassVar[tuple[str, ...]] = ANY
     sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0, "64B": 3, "0B": 2}
+    timed: ClassVar[Mapping[str, int]] = {"4KiB": 1, "1MiB": 1, "16MiB": 3}
     distance: ClassVar[int] = 0
     """Added to the weight of every pair."""
 
@@ -151,6 +152,7 @@ class Move(Operation):
             results,
             {"in_spec": source, "out_spec": target},
             judge="bits",
+            cost=Cost(nbytes=nbytes(argument, request.mesh)),
             connect=moved(type(self).reference, (argument,), results, request.mesh.sizes),
         )
 

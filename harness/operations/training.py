@@ -63,6 +63,7 @@ class DataParallel(Training):
 
     name = "data_parallel"
     sizes: ClassVar[dict[str, int]] = {"n8": 0}
+    timed: ClassVar[dict[str, int]] = {"n8": 1, "n64": 1, "n256": 4}
 
     def plan(self, request: Request) -> Plan:
         mesh, batch, dtype = request.mesh, request.variant["batch"], request.dtype
@@ -258,6 +259,7 @@ class Inference(Training):
     name = "inference"
     level = "L2"
     sizes: ClassVar[dict[str, int]] = {"n16": 0, "n32": 2}
+    timed: ClassVar[dict[str, int]] = {"n32": 2, "n512": 2}
 
     def shardings(self, mesh: MeshShape) -> Iterator[tuple[int, dict[str, Any]]]:
         yield 0, outer_inner(mesh, "batch", "model")

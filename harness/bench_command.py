@@ -1,0 +1,228 @@
+"""`meshmark bench`: times a part of the case table and prints what it found."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+from harness import bench, cases, devices, records, timing_tables
+from harness.arguments import names, natural, path, positive, seconds
+from harness.bench import Progress
+from harness.cases import Selection, SelectionError
+from harness.measure import Budget
+from harness.operations.base import MODES
+from harness.records import Records, Writer
+from harness.summary import printable
+from harness.timer import CADENCES, Job
+from harness.verdicts import BAD
+
+SECONDS = {"quick": 0.1, "standard": 0.25, "full": 0.5}
+"""Seconds of sampling for each program and cadence, by profile."""
+
+NAMED = (
+    ("operations", "psum,matmul"),
+    ("modes", ",".join(MODES[:3])),
+    ("meshes", "2x4,8"),
+    ("dtypes", "float32,bfloat16"),
+    ("sizes", "64KiB,3MiB,n512"),
+)
+
+
+def add_arguments(add: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add.add_argument(
+        "--profile", default="quick", help=f"how much: {', '.join(cases.TIMED_PROFILES)} (default quick)"
+    )
+    add.add_argument(
+        "--scaling",
+        action="store_true",
+        help="instead of a profile, strong and weak scaling over meshes of 1, 2, 4 ... devices",
+    )
+    for option, example in NAMED:
+        add.add_argument(
+            f"--{option}",
+            type=names,
+            default=(),
+            metavar="NAMES",
+            help=f"only these {option}, such as {example}",
+        )
+    add.add_argument(
+        "--cadence",
+        type=names,
+        default=("isolated", "stream"),
+        metavar="NAMES",
+        help=f"how calls follow each other: {', '.join(CADENCES)} (default isolated,stream)",
+    )
+    add.add_argument(
+        "--seconds",
+        type=seconds,
+        metavar="S",
+        help="sampling time of each program and cadence (default "
+        + ", ".join(f"{v} {k}" for k, v in SECONDS.items())
+        + ")",
+    )
+    add.add_argument(
+        "--precision",
+        type=seconds,
+        default=Budget.precision,
+        metavar="SHARE",
+        help="stop earlier where the 95 %% interval of each median is as narrow: half of it as a share of the median"
+        f" (default {Budget.precision})",
+    )
+    add.add_argument(
+        "--processes",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="time everything in N child processes, one after the other (default 1; identical processes differ)",
+    )
+    add.add_argument("--no-ceilings", action="store_true", help="leave out copy bandwidth and largest matmul")
+    add.add_argument(
+        "--seed", type=natural, default=0, metavar="N", help="seed of inputs and order (default 0)"
+    )
+    add.add_argument("--num-devices", type=positive, metavar="N", help="virtual CPU devices (default 8)")
+    add.add_argument(
+        "--deadline",
+        type=seconds,
+        default=60.0,
+        metavar="S",
+        help="a step of a case that takes longer is a hang (default 60)",
+    )
+    add.add_argument(
+        "--record", type=path, metavar="FILE", help="write records (JSON lines) to this new file"
+    )
+    add.add_argument(
+        "--resume", type=path, metavar="FILE", help="go on with the interrupted run that wrote this file"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Choose, time, print."""
+    unknown = set(arguments.cadence) - set(CADENCES)
+    if unknown or not arguments.cadence:
+        raise SelectionError(
+            f"unknown cadence {', '.join(sorted(unknown))!r}: choose from {', '.join(CADENCES)}"
+        )
+    devices.ask_for_cpu_devices(arguments.num_devices)
+    facts = devices.probe()
+    if arguments.num_devices and not facts.virtual:
+        note(f"--num-devices is ignored on backend {facts.backend}")
+    selection = Selection(
+        profile=arguments.profile, timed=True, **{name: getattr(arguments, name) for name, _ in NAMED}
+    ).checked(facts.num_devices)
+    todo, left_out = (bench.scaling if arguments.scaling else bench.chosen)(selection, facts)
+    job = Job(
+        cells=[],
+        num_devices=facts.num_devices,
+        seed=arguments.seed,
+        cadences=list(arguments.cadence),
+        seconds=arguments.seconds or SECONDS[arguments.profile],
+        precision=arguments.precision,
+        ceilings=not arguments.no_ceilings,
+        deadline=arguments.deadline,
+    )
+    described = {
+        "facts": facts.to_json(),
+        "selection": {k: v for k, v in vars(selection).items() if v not in ((), None)}
+        | {"scaling": arguments.scaling},
+        "seed": arguments.seed,
+        "repeat": arguments.processes,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "precision", "least", "most")},
+    }
+    before = Records(runs=[described])
+    writer = None
+    if arguments.record and arguments.resume:
+        raise records.RecordError(
+            "--record and --resume name one file each: --resume appends to the file that it names"
+        )
+    if arguments.record:
+        writer = Writer.create(arguments.record, described)
+    elif arguments.resume:
+        writer, before = Writer.going_on(arguments.resume, described)
+        job = replace(job, ceilings=job.ceilings and not before.ceilings)
+    kept = before
+
+    def write(lines: list[dict[str, Any]]) -> None:
+        if writer:
+            writer.write(lines)
+        for line in lines:
+            (kept.ceilings if line["kind"] == "ceiling" else kept.timings).append(line)
+
+    for line in (*facts.describe(), *(f"left out: {why}" for why in left_out)):
+        print(line)
+    for line in bench.load():
+        note(line)
+    interrupted = None
+    with shown(len(todo) * arguments.processes) as tell:
+        try:
+            progress = bench.run(
+                todo, facts, job, arguments.processes, write, bench.done_before(before), tell
+            )
+        except KeyboardInterrupt:
+            interrupted = "interrupted"
+            progress = Progress(0)
+        except OSError as error:
+            interrupted = f"can't go on: {error.strerror or error}"
+            progress = Progress(0)
+    if writer:
+        writer.close()
+    for line in timing_tables.lines(kept):
+        print(line)
+    for line in dict.fromkeys(progress.notes):
+        note(f"a noisy machine: {line}")
+    file = arguments.record or arguments.resume
+    if progress.raw and file:
+        with suppress(OSError), open(f"{file}.stderr", "a", encoding="utf-8", errors="replace") as beside:
+            beside.write("\n".join(progress.raw) + "\n")
+    if file:
+        print(f"records: {file}")
+    if interrupted:
+        how = f": go on with --resume {file}" if file else ""
+        note(f"{interrupted}, and what was timed is {'kept' if file else 'above'}{how}")
+        return 130 if interrupted == "interrupted" else 2
+    return int(any(r["verdict"] in BAD for r in kept.timings))
+
+
+def note(text: str) -> None:
+    """One line on stderr."""
+    print(f"meshmark: {printable(text)}", file=sys.stderr)
+
+
+@contextmanager
+def shown(total: int) -> Iterator[Callable[[Progress], None]]:
+    """Shows progress on stderr: a bar where rich is installed and a person looks, else a line now and then."""
+    try:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+        from rich.progress import Progress as Bar
+    except ImportError:
+        Console = None  # type: ignore[assignment, misc]
+    if Console is None or not sys.stderr.isatty():
+        last = [time.monotonic()]
+
+        def tell(progress: Progress) -> None:
+            if time.monotonic() - last[0] > 10:
+                last[0] = time.monotonic()
+                print(f"{progress.done} of {progress.cells} cells", file=sys.stderr, flush=True)
+
+        yield tell
+        return
+    columns = (
+        TextColumn("timing"), BarColumn(), MofNCompleteColumn(), TextColumn("cells"),
+        TimeElapsedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda progress: bar.update(task, completed=progress.done, total=progress.cells)
