@@ -230,8 +230,14 @@ class Selection:
 
 
 def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[str]]]:
-    """Each chosen cell with its chosen modes, in the order of the table."""
+    """Each chosen cell with its chosen modes, in the order of the table.
+
+    Of what is timed, a size, dtype or mode that is named is taken whatever the profile, and an operation that is
+    named in its ordinary sizes at least.
+    """
     limit = selection.profiles[selection.profile] if selection.limit is None else selection.limit
+    if selection.timed and selection.operations:
+        limit = max(limit, 1)
     shapes = meshes.weighted(num_devices)
     if selection.timed:
         shapes = {m: w + TIMED_RARE * (w > 1) for m, w in shapes.items()}
@@ -254,7 +260,7 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
                 if selection.levels and (variant.get("level") or operation.level) not in selection.levels:
                     continue
                 modes = [
-                    (mode, MODE_WEIGHTS[mode] and MODE_WEIGHTS[mode] + TIMED_RARE * selection.timed)
+                    (mode, _mode_weight(mode, selection))
                     for mode in operation.modes
                     if (not selection.modes or mode in selection.modes)
                     and operation.absent(mode, variant, mesh) is None
@@ -267,11 +273,20 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
                         dtype_weight += TIMED_RARE
                     if operation.dtypes[0] == dtype:  # an operation's first dtype is its ordinary one
                         dtype_weight = 0
+                    if selection.timed and dtype in selection.dtypes:
+                        dtype_weight = 0
                     for size, size_weight in _sizes(operation, selection).items():
                         total = weight + dtype_weight + size_weight
                         used = [mode for mode, more in modes if total + more <= limit]
                         if used:
                             yield Cell(operation, Request(variant, mesh, dtype, size), total), used
+
+
+def _mode_weight(mode: str, selection: Selection) -> int:
+    weight = MODE_WEIGHTS[mode]
+    if not selection.timed or not weight:
+        return weight
+    return 0 if mode in selection.modes else weight + TIMED_RARE
 
 
 def _sizes(operation: Operation, selection: Selection) -> dict[str, int]:
@@ -283,7 +298,7 @@ def _sizes(operation: Operation, selection: Selection) -> dict[str, int]:
         known = dict(operation.timed) or dict.fromkeys((s for s, w in known.items() if not w), full)
         dimension = next(iter(operation.sizes)).startswith("n")
         if operation.timed:
-            known |= {s: 0 for s in selection.sizes if s not in known and s.startswith("n") == dimension}
+            known |= {s: 0 for s in selection.sizes if s.startswith("n") == dimension}
     return {size: weight for size, weight in known.items() if not selection.sizes or size in selection.sizes}
 
 

@@ -115,7 +115,9 @@ class Timing:
                     continue
                 with self.watched("stream", [p.case.id], factor):
                     try:
-                        streams.append(stream(p, self.judge, min(STREAM_SECONDS, self.budget.seconds / 20)))
+                        streams.append(
+                            stream(p, self.judge, min(STREAM_SECONDS, max(0.002, self.budget.seconds / 20)))
+                        )
                     except Wrong as wrong:
                         lines.append(self.line(p.case, "stream", p, wrong=wrong))
             with self.watched("sample", [s.prepared.case.id for s in streams], factor):
