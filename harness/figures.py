@@ -122,6 +122,12 @@ def pooled(records: Sequence[Mapping[str, Any]]) -> Estimate | None:
     return Estimate(found.value, min(values), max(values))
 
 
+def extremes(records: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Medians of the fastest and of the slowest process, in seconds; (0, 0) without samples."""
+    medians = [statistics.median(r["samples_s"]).value for r in records if r["samples_s"]]
+    return (min(medians), max(medians)) if medians else (0.0, 0.0)
+
+
 def paired(some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> Estimate | None:
     """The ratio of two cases' times by the rounds that they share (same process, same position)."""
     by_process = {r["process"]: r["samples_s"] for r in others}

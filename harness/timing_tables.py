@@ -21,6 +21,9 @@ BASE = "manual"
 Key = tuple[str, str]
 """A cell's id and a cadence."""
 
+Cells = Mapping[Key, Mapping[str, list[Mapping[str, Any]]]]
+"""Timing records by cell and cadence, then by mode; a list holds one a process."""
+
 
 def by_cell(timings: Sequence[Mapping[str, Any]]) -> dict[Key, dict[str, list[Mapping[str, Any]]]]:
     """Timing records by cell and cadence, then by mode; a list holds one a process."""
@@ -42,11 +45,13 @@ def yardsticks(records: Records) -> Yardsticks:
 
 
 def rows(records: Records) -> list[dict[str, Any]]:
-    """A tidy row for each case and cadence: figures over all of its processes, counters, and the ratio to
-    manual mode of the same cell."""
+    """A tidy row for each case and cadence: figures over all of its processes, the fastest and the slowest of
+    them, counters, the ratio to manual mode of the same cell, and dispatch (isolated less stream)."""
     of = yardsticks(records)
     found = []
-    for (_, cadence), modes in by_cell(records.timings).items():
+    cells = by_cell(records.timings)
+    dispatches = dispatch(cells)
+    for (cell, cadence), modes in cells.items():
         for mode, own in modes.items():
             first = own[0]
             time = figures.pooled(own)
@@ -68,6 +73,11 @@ def rows(records: Records) -> list[dict[str, Any]]:
             if time:
                 row |= {"median_s": time.value, "low_s": time.low, "high_s": time.high}
                 row |= figures.rates(first, time.value, of)
+                row |= dict(
+                    zip(("fastest_process_s", "slowest_process_s"), figures.extremes(own), strict=True)
+                )
+                if cadence == "isolated":
+                    row["dispatch_s"] = dispatches.get((cell, mode))
                 versus = figures.paired(own, modes[BASE]) if mode != BASE and BASE in modes else None
                 if versus:
                     row |= {"ratio": versus.value, "ratio_low": versus.low, "ratio_high": versus.high}
@@ -119,10 +129,7 @@ def lines(records: Records) -> Iterator[str]:
     if scaled:
         yield from ["", "scaling over one axis", ""]
         yield from text_table(["case", "kind", "devices", "time", "efficiency"], scaled)
-    overheads = [v for v in _dispatch(cells) if v > 0]
-    if overheads:
-        middle = statistics.median(overheads)
-        yield f"dispatch (isolated less stream, median of {len(overheads)} cases): {seconds(middle.value)}"
+    yield from _remarks(records, cells)
     bad = [r for r in records.timings if r["verdict"] != "pass"]
     for record in bad:
         yield (
@@ -139,9 +146,7 @@ def _meaning(cadence: str) -> str:
     }[cadence]
 
 
-def _modes(
-    cells: Mapping[Key, Mapping[str, list[Mapping[str, Any]]]], cadence: str, of: Yardsticks
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def _modes(cells: Cells, cadence: str, of: Yardsticks) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, by mode: time; "ratios": by mode; "rate", "share") for each cell."""
     for (cell, found), modes in cells.items():
         if found != cadence:
@@ -163,7 +168,7 @@ def _modes(
             rates = figures.rates(modes[best][0], time.value, of)
             row["rate"] = rate(rates)
             row["share"] = f"{100 * rates['share']:.1f} %" if rates["share"] else "-"
-        yield cell.replace("/*/", " ").replace("/", " "), row
+        yield _short(cell), row
 
 
 def _filled(
@@ -181,19 +186,59 @@ def _filled(
         ]
 
 
-def _dispatch(cells: Mapping[Key, Mapping[str, list[Mapping[str, Any]]]]) -> Iterator[float]:
+def dispatch(cells: Cells) -> dict[tuple[str, str], float]:
+    """Seconds of an isolated call beyond one of a stream, by cell and mode."""
+    found = {}
     for (cell, cadence), modes in cells.items():
-        if cadence != "stream":
-            continue
-        for mode, own in modes.items():
+        for mode, own in modes.items() if cadence == "stream" else ():
             streamed = figures.pooled(own)
             alone = figures.pooled(cells.get((cell, "isolated"), {}).get(mode, []))
             if streamed and alone:
-                yield alone.value - streamed.value
+                found[cell, mode] = alone.value - streamed.value
+    return found
+
+
+def _remarks(records: Records, cells: Cells) -> Iterator[str]:
+    """Dispatch, compile time, how processes differ, and where a mode sends more than manual mode."""
+    overheads = [v for v in dispatch(cells).values() if v > 0]
+    if overheads:
+        middle = seconds(statistics.median(overheads).value)
+        yield f"dispatch (isolated less stream): median of {len(overheads)} cases {middle}"
+    compiled = [(r["compile_s"], r["case"]) for r in records.timings if r.get("compile_s")]
+    if compiled:
+        longest, case = max(compiled)
+        middle = seconds(statistics.median([s for s, _ in compiled]).value)
+        yield f"compile time: median {middle}, longest {seconds(longest)} ({printable(case)})"
+    apart = [
+        slowest / fastest
+        for modes in cells.values()
+        for own in modes.values()
+        if len(own) > 1
+        for fastest, slowest in [figures.extremes(own)]
+        if fastest
+    ]
+    if apart:
+        yield (
+            f"the slowest process took {statistics.median(apart).value:.2f} times as long as the fastest"
+            f" (median of {len(apart)} cases; at most {max(apart):.2f})"
+        )
+    more: dict[tuple[str, str], tuple[float, str]] = {}
+    for (cell, cadence), modes in cells.items():
+        sent = {mode: own[0].get("wire_bytes") or 0 for mode, own in modes.items()}
+        for mode, nbytes in sent.items() if cadence == "isolated" and sent.get(BASE) else ():
+            if nbytes > sent[BASE]:
+                key = (mode, cell.split("/*/")[0])
+                more[key] = max(more.get(key, (0.0, "")), (nbytes / sent[BASE], cell))
+    for (mode, _), (factor, cell) in sorted(more.items(), key=lambda kv: -kv[1][0]):
+        yield f"{mode} sends up to {factor:.3g} times the bytes of {BASE}: {_short(cell)}"
+
+
+def _short(cell: str) -> str:
+    return printable(cell.replace("/*/", " ").replace("/", " "))
 
 
 def sweeps(
-    cells: Mapping[Key, Mapping[str, list[Mapping[str, Any]]]],
+    cells: Cells,
 ) -> dict[tuple[str, str, str], list[tuple[int, float]]]:
     """(S, seconds) of the sizes of each collective, by (cell without its size, cadence, mode)."""
     found: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
@@ -206,7 +251,7 @@ def sweeps(
     return {key: sorted(points) for key, points in found.items() if len(points) > 2}
 
 
-def _fits(cells: Mapping[Key, Mapping[str, list[Mapping[str, Any]]]]) -> Iterator[list[str]]:
+def _fits(cells: Cells) -> Iterator[list[str]]:
     for (cell, cadence, mode), points in sweeps(cells).items():
         if cadence == "isolated" and (cell, "stream", mode) in sweeps(cells):
             continue  # the stream's fit is of the wire, not of the dispatch
@@ -215,7 +260,7 @@ def _fits(cells: Mapping[Key, Mapping[str, list[Mapping[str, Any]]]]) -> Iterato
             continue
         beta = f"{fit.beta / 1e9:.2f} GB/s" if math.isfinite(fit.beta) else "no growth"
         yield [
-            cell.replace("/*/", " ").replace("/", " "),
+            _short(cell),
             cadence,
             mode,
             str(len(points)),
@@ -225,13 +270,13 @@ def _fits(cells: Mapping[Key, Mapping[str, list[Mapping[str, Any]]]]) -> Iterato
         ]
 
 
-def _scaling(cells: Mapping[Key, Mapping[str, list[Mapping[str, Any]]]]) -> Iterator[list[str]]:
+def _scaling(cells: Cells) -> Iterator[list[str]]:
     for series in scaling(cells):
         for devices, time, efficiency in series["points"]:
             yield [series["name"], series["kind"], str(devices), seconds(time), f"{100 * efficiency:.0f} %"]
 
 
-def scaling(cells: Mapping[Key, Mapping[str, list[Mapping[str, Any]]]]) -> list[dict[str, Any]]:
+def scaling(cells: Cells) -> list[dict[str, Any]]:
     """Strong and weak scaling over meshes of one axis, where at least three sizes of mesh were timed.
 
     Strong: the same problem on n devices, efficiency t(1) n1 / (t(n) n), n1 being the smallest mesh. Weak: the same
