@@ -166,7 +166,7 @@ def _signed_rank_tail(n: int) -> Array:
     mass = np.zeros(count + 1)
     mass[0] = 1.0
     for rank in range(1, n + 1):
-        mass[rank:] += mass[:-rank].copy()
+        mass[rank:] += mass[:-rank]
         mass /= 2
     return np.minimum(np.cumsum(mass), 1.0)
 

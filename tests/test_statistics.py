@@ -482,6 +482,16 @@ def test_detectable_by_search():
     assert power(0.8 * shift) < 0.85
 
 
+def test_false_alarms():
+    """One A/A comparison in a hundred exceeds the noise; the test and its adjustment leave fewer of those, not none."""
+    rule = Rule(alpha=0.05, least=0.0, looks=(20,))
+    alone = [judged(made(0.0, n=20, seed=s), rule, 0).false_alarms for s in range(10)]
+    assert 0.005 < np.mean(alone) <= 0.01
+    among = compare({str(s): made(0.0, n=20, seed=s) for s in range(20)}, rule, 0, True)
+    assert 0 < np.mean([o.false_alarms for o in among.values()]) < 0.005
+    assert judged(made(0.0, n=20), dataclasses.replace(rule, least=0.1), 0).false_alarms == 0
+
+
 def test_interval_coverage():
     """The bootstrap interval of 20 pairs, nominally 0.95 for one look that is all: no less than 0.92."""
     trials, rule = 400, Rule(looks=(20,))
