@@ -319,7 +319,8 @@ def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random) -> list[
         until = perf_counter() + budget.seconds * len(timers)
         look = 2 * budget.least
         for number in range(1, budget.most + 1):
-            rng.shuffle(order)
+            if len(order) > 1:  # work between calls cools what short ones need: 0.5 percent of 14 us
+                rng.shuffle(order)
             for i in order:
                 samples[i].append(timers[i].sample())
             if number < budget.least:

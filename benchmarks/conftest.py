@@ -1,0 +1,346 @@
+"""Options, cases and machine information of `pytest benchmarks`: the timed case table under pytest-benchmark.
+
+Everything runs in the pytest process, one case after the other: nothing contains a case that crashes or hangs, and the
+modes of a cell are not timed in turns. `meshmark bench` does both. Each benchmark calls a program that was
+compiled ahead of time and whose values were found right in this process; one that is wrong fails its test and is
+not timed.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from harness import cases, devices, known
+from harness.cases import Case, Selection, SelectionError
+from harness.devices import Facts
+from harness.privacy import redact
+from harness.verdicts import BAD, Line, worst
+
+if TYPE_CHECKING:  # it imports JAX, which must not be before the number of devices is known
+    from harness.measure import Prepared
+
+CLEAR_EVERY = 200
+"""Cases after which JAX's caches are dropped."""
+
+FACTS = pytest.StashKey[Facts]()
+CASES = pytest.StashKey[dict[str, Case]]()
+LEFT_OUT = pytest.StashKey[list[str]]()
+UNTIMED = pytest.StashKey[dict[str, str]]()
+"""Case -> verdict of what was not timed."""
+
+COMPARABLE = ("backend", "device_kind", "num_devices", "num_processes")
+"""What must be the same for two runs to be compared."""
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """The options that choose from the timed table: those of the conformance suite, with its profiles replaced."""
+    if pluginmanager.hasplugin("harness.plugin"):
+        return  # refused in pytest_cmdline_main
+    pluginmanager.set_blocked("harness.plugin")  # the same for the other order of the two
+    group = parser.getgroup("meshmark", "Meshmark, benchmarks of distributed JAX")
+    add = group.addoption
+    add(
+        "--profile",
+        default="quick",
+        help="how much is timed: " + ", ".join(cases.TIMED_PROFILES) + " (default quick)",
+    )
+    add(
+        "--with",
+        dest="with_",
+        default="",
+        metavar="NAMES",
+        help="optional capabilities: " + "; ".join(f"{k}: {v}" for k, v in cases.CAPABILITIES.items()),
+    )
+    for name, example in (
+        ("operations", "psum,matmul"),
+        ("modes", "auto,manual"),
+        ("meshes", "2x4,8"),
+        ("dtypes", "bfloat16"),
+        ("sizes", "64KiB,n512"),
+    ):
+        add(f"--{name}", default="", metavar="NAMES", help=f"only these {name}, such as {example}")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the inputs (default 0)")
+    add(
+        "--num-devices",
+        type=int,
+        default=None,
+        metavar="N",
+        help="virtual CPU devices (default 8); ignored with a notice on real hardware",
+    )
+
+
+def _names(config: pytest.Config, option: str) -> tuple[str, ...]:
+    return tuple(filter(None, (n.strip() for n in config.getoption(option).split(","))))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Check the options, start JAX in this process and choose the cases."""
+    if config.option.help or config.option.version or config.option.showfixtures or config.option.markers:
+        return
+    if not config.pluginmanager.is_blocked("harness.plugin") or any(
+        "conformance" in os.path.dirname(str(name)).split(os.sep)[-1:]
+        for name, plugin in config.pluginmanager.list_name_plugin()
+        if plugin and str(name).endswith("conftest.py")
+    ):
+        raise pytest.UsageError(
+            "conformance and benchmarks have options of their own: run pytest once for each"
+        )
+    if not config.pluginmanager.hasplugin("benchmark"):
+        raise pytest.UsageError(
+            "pytest benchmarks needs pytest-benchmark 5.1 or later: pip install 'pytest-benchmark>=5.1'"
+            " (and no `-p no:benchmark`)"
+        )
+    spread = getattr(config.option, "numprocesses", None) or getattr(config.option, "tx", None)
+    if spread or getattr(config.option, "dist", "no") != "no":
+        raise pytest.UsageError(
+            "benchmarks are timed in one process, for workers would take the cores from each other: leave out -n"
+            " and --dist, or say -n 0 (`meshmark bench` times in children of its own)"
+        )
+    wanted, seed = config.getoption("num_devices"), config.getoption("seed")
+    if wanted is not None and not 1 <= wanted <= 4096:
+        raise pytest.UsageError(f"--num-devices {wanted}: use a number from 1 to 4096")
+    if not 0 <= seed <= 2**31:
+        raise pytest.UsageError(f"--seed {seed}: use a number from 0 to {2**31}")
+    config.option.benchmark_disable_gc = True  # as the measuring core does
+    try:
+        facts = config.stash[FACTS] = _start(wanted, "x64" in _names(config, "with_"))
+        selection = Selection(
+            profile=config.getoption("profile"),
+            capabilities=_names(config, "with_"),
+            operations=_names(config, "operations"),
+            modes=_names(config, "modes"),
+            meshes=_names(config, "meshes"),
+            dtypes=_names(config, "dtypes"),
+            sizes=_names(config, "sizes"),
+            timed=True,
+        ).checked(facts.num_devices)
+        from harness import bench
+
+        todo, config.stash[LEFT_OUT] = bench.chosen(selection, facts)
+    except SelectionError as error:
+        raise pytest.UsageError(str(error)) from None
+    found = [cell.case(mode) for cell, modes in todo for mode in modes]
+    config.stash[CASES] = {case.id: case for case in found}
+    config.stash[UNTIMED] = {}
+
+
+def _start(num_devices: int | None, x64: bool) -> Facts:
+    """Start JAX's backend here, as pytest-benchmark times in this process."""
+    devices.ask_for_cpu_devices(num_devices)
+    if x64:
+        os.environ["JAX_ENABLE_X64"] = "1"
+    try:
+        import jax
+
+        # Whoever imported JAX before did so before the environment said this.
+        jax.config.update("jax_num_cpu_devices", int(os.environ["JAX_NUM_CPU_DEVICES"]))
+        jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64", "0").lower() in ("1", "true"))
+        jax.config.update("jax_enable_compilation_cache", False)  # compile time is a result
+        return devices.facts()
+    except (ImportError, RuntimeError, ValueError) as error:
+        last = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise pytest.UsageError(
+            f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r},"
+            f" JAX_NUM_CPU_DEVICES={os.environ['JAX_NUM_CPU_DEVICES']!r})"
+        ) from None
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """What is under test, and what this way of timing lacks."""
+    if FACTS not in config.stash:
+        return []
+    facts, chosen = config.stash[FACTS], config.stash[CASES]
+    meshes = dict.fromkeys(case.mesh.label for case in chosen.values())
+    lines = [
+        *facts.describe(),
+        f"profile {config.getoption('profile')}, seed {config.getoption('seed')}, {len(chosen)} cases,"
+        f" meshes {' '.join(meshes)}",
+        *(f"left out: {why}" for why in config.stash[LEFT_OUT]),
+        "one process without containment: a case that crashes or hangs ends this run (`meshmark bench` contains it)",
+        "modes are timed one after the other, the garbage collector off (`meshmark bench` times them in turns)",
+    ]
+    if config.getoption("num_devices") and not facts.virtual:
+        lines.append(f"--num-devices is ignored on backend {facts.backend}")
+    return [f"meshmark: {line}" for line in lines]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test a case. The parameter is the case id: it goes into the JSON, and a Case would be an address there."""
+    if "case_id" in metafunc.fixturenames:
+        chosen: dict[str, Case] = metafunc.config.stash[CASES]
+        metafunc.parametrize("case_id", [*chosen])
+
+
+@dataclass
+class Bench:
+    """Prepares cases over the devices of this process, and tells what of them was found."""
+
+    config: pytest.Config
+
+    def __post_init__(self) -> None:
+        import jax
+
+        from harness.checks import Judge
+
+        facts = self.config.stash[FACTS]
+        self.devices = tuple(jax.devices())
+        self.judge = Judge(self.devices, self.config.getoption("seed"))
+        self.issues = known.load(facts.jax, facts.backend)
+        self.prepared = 0
+
+    def prepare(self, case_id: str) -> Prepared:
+        """The case, compiled, verified and warmed up; ends the test with its verdict where it must not be timed."""
+        import jax
+
+        from harness.measure import Wrong, prepare
+
+        self.prepared += 1
+        if self.prepared % CLEAR_EVERY == 0:
+            jax.clear_caches()
+            gc.collect()
+        case = self.config.stash[CASES][case_id]
+        try:
+            made = prepare(case, self.devices, judge=self.judge)
+        except Wrong as wrong:
+            self._refuse(case, wrong.lines or [Line("execute", "error", str(wrong))])
+        known.apply(self.issues, case.id, made.lines)
+        until = perf_counter() + 0.1  # both sets of inputs, at least
+        for number in range(10):
+            made.run()
+            if number and perf_counter() > until:
+                break
+        return made
+
+    def _refuse(self, case: Case, lines: list[Line]) -> None:
+        """End the test of a case that must not be timed."""
+        known.apply(self.issues, case.id, lines)
+        found = worst(line.verdict for line in lines if line.check != "communication")
+        told = next(line for line in lines if line.verdict == found)
+        self.config.stash[UNTIMED][case.id] = found
+        if found in BAD:
+            again = f"judge it again: python -m harness repro '{case.id}'"
+            pytest.fail(f"{case.id}\n{told.check}: {found}: {told.reason}\nnot timed. {again}", pytrace=False)
+        (pytest.xfail if found == "known" else pytest.skip)(f"not timed: {told.reason}")
+
+
+@pytest.fixture(scope="session")
+def bench(pytestconfig: pytest.Config) -> Bench:
+    """Prepares the cases of this session."""
+    return Bench(pytestconfig)
+
+
+@pytest.fixture
+def timed(bench: Bench, benchmark: Any) -> Callable[[str], None]:
+    """Times one case by its id."""
+
+    def run(case_id: str) -> None:
+        made = bench.prepare(case_id)
+        benchmark.group = made.case.cell.id
+        benchmark(made.run)
+        benchmark.extra_info.update(_extra(made, benchmark, bench.config))
+
+    return run
+
+
+def _extra(made: Prepared, benchmark: Any, config: pytest.Config) -> dict[str, Any]:
+    """What goes beside the times: the verdict, rates from the median, compile time and counters."""
+    from harness import figures
+
+    case, facts = made.case, config.stash[FACTS]
+    bad = [line for line in made.lines if line.verdict != "pass"]
+    samples = [] if benchmark.disabled else list(benchmark.stats.stats.data)
+    cost, request = case.plan.cost, case.cell.request
+    record = {
+        "samples_s": samples,
+        "dtype": request.dtype,
+        "precision": case.plan.precision,
+        "devices": case.mesh.size,
+        "cost": {"flops": cost.flops, "nbytes": cost.nbytes, "factor": cost.factor},
+    }
+    found = figures.of(record, figures.Yardsticks(facts.device_kind, facts.virtual))
+    interval = [found.get("low_s", math.nan), found.get("high_s", math.nan)]
+    scaled = {
+        name: None if found.get(key) is None else found[key] / unit
+        for name, key, unit in (
+            ("algbw_GB_per_s", "algbw", 1e9),
+            ("busbw_GB_per_s", "busbw", 1e9),
+            ("TFLOP_per_s", "flops_per_s", 1e12),
+            ("share_of_peak", "share", 1),
+        )
+    }
+    return {
+        "case": case.id,
+        "cadence": "isolated",
+        "virtual": facts.virtual,
+        "verdict": worst(line.verdict for line in made.lines),
+        "reason": redact("; ".join(f"{line.check}: {line.reason}" for line in bad)),
+        **scaled,
+        "peak": found.get("share_of", ""),
+        "median_interval_s": interval if all(map(math.isfinite, interval)) else None,  # from six samples on
+        "lower_s": made.lower_s,
+        "compile_s": made.compile_s,
+        **made.counters,
+    }
+
+
+def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
+    """Add devices, versions and flags, and take out what names this machine or changes from run to run."""
+    machine_info["node"] = "<host>"
+    cpu = machine_info.get("cpu") or {}
+    for name in [n for n in cpu if n.startswith("hz_actual")]:
+        del cpu[name]  # the clock of this moment would make any two runs differ
+    if FACTS in config.stash:
+        facts = config.stash[FACTS].to_json()
+        machine_info["meshmark"] = {
+            name: facts[name] for name in ("versions", *COMPARABLE, "virtual", "devices", "flags", "host")
+        }
+    for name, value in machine_info.items():
+        if isinstance(value, str):
+            machine_info[name] = redact(value) if value != "<host>" else value
+
+
+def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
+    """Tell which cases are missing because they were not timed, for pytest-benchmark drops them, and the commit."""
+    if FACTS in config.stash:
+        untimed: dict[str, str] = config.stash[UNTIMED]
+        output_json["meshmark"] = {"suite": config.stash[FACTS].suite, "not_timed": {**untimed}}
+
+
+def pytest_benchmark_compare_machine_info(
+    machine_info: dict[str, Any], compared_benchmark: dict[str, Any]
+) -> None:
+    """Refuse to rank other devices, or virtual against real ones."""
+    here, there = machine_info.get("meshmark"), compared_benchmark["machine_info"].get("meshmark")
+    if here and there and any(here[name] != there[name] for name in COMPARABLE):
+        texts = [f"{m['num_devices']} {m['device_kind']} devices ({m['backend']}" for m in (there, here)]
+        texts = [
+            text + f", {m['num_processes']} process{'es' * (m['num_processes'] > 1)})"
+            for text, m in zip(texts, (there, here), strict=True)
+        ]
+        raise pytest.UsageError(
+            f"--benchmark-compare: the saved run timed {texts[0]} and this one has {texts[1]}: compare runs of the"
+            " same devices (see --num-devices)"
+        )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
+    """Behind pytest-benchmark's table: what was not timed and so is in neither table nor JSON."""
+    yield
+    untimed = config.stash.get(UNTIMED, {})
+    if untimed:
+        terminalreporter.section("meshmark")
+        terminalreporter.write_line(
+            f"{len(untimed)} cases were not timed, and are missing from the table and from saved JSON:"
+        )
+        for case_id, verdict in untimed.items():
+            terminalreporter.write_line(f"  {case_id}: {verdict}")
