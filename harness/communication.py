@@ -9,8 +9,10 @@ send no more than gathering everything everywhere would; what they send beyond m
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import jax
 
 from harness import counters
 from harness.cases import Case
@@ -22,6 +24,11 @@ SPELLED = ("manual", "manual-novma", "pmap")
 
 EQUIVALENTS = {"reduce-scatter": ("all-reduce",)}
 """A kind that may stand in for another: psum_scatter as all-reduce and dynamic-slice, say."""
+
+EQUIVALENTS_BY_PLATFORM = {"tpu": {"all-gather": ("all-reduce",)}}
+"""The same on one platform. libtpu's compiler gathers small blocks by adding up what each device has written into
+its place among zeros (512 B over eight v5e chips: dynamic-update-slice and all-reduce). The payload is the gathered
+array, so that a sum of the blocks themselves, 1/n of it, can't pass for it."""
 
 WIDENED = (2, 4)
 """XLA may reduce a narrow type in a wider one (its AllReducePromotion pass): the payload grows so much."""
@@ -39,7 +46,8 @@ def communication(case: Case, compiled: Any, committed: str | None = None) -> Li
     if case.mode not in SPELLED:
         reason = _global(case, found, sent)
     elif case.plan.traffic is not None:
-        reason = _spelled(case, found, case.plan.traffic)
+        equivalents = EQUIVALENTS | EQUIVALENTS_BY_PLATFORM.get(platform(compiled), {})
+        reason = _spelled(found, case.plan.traffic, equivalents)
     spelled = _spelled_bytes(case)
     data: dict[str, Any] = {
         "collectives": [
@@ -58,7 +66,15 @@ def communication(case: Case, compiled: Any, committed: str | None = None) -> Li
     return Line("communication", "fail" if reason else "pass", reason, data)
 
 
-def _spelled(case: Case, found: Sequence[Collective], traffic: Sequence[Traffic]) -> str:
+def platform(compiled: Any) -> str:
+    """The platform that a program is compiled for: cpu, gpu, tpu; "" where it has no output to tell by."""
+    shardings = jax.tree.leaves(compiled.output_shardings)
+    return next((device.platform for s in shardings for device in s.device_set), "")
+
+
+def _spelled(
+    found: Sequence[Collective], traffic: Sequence[Traffic], equivalents: Mapping[str, tuple[str, ...]]
+) -> str:
     """Why these are not the collectives that were spelled, or ""."""
     want: dict[Key, int] = defaultdict(int)
     for t in traffic:
@@ -70,7 +86,7 @@ def _spelled(case: Case, found: Sequence[Collective], traffic: Sequence[Traffic]
         if key[1]:
             have[key] += c.nbytes * (c.trips or 1)
     for (kind, groups), payload in want.items():
-        for stand_in in (kind, *EQUIVALENTS.get(kind, ())):
+        for stand_in in (kind, *equivalents.get(kind, ())):
             seen = have.get((stand_in, groups))
             if seen is not None and (seen == payload or _widened(kind, seen, payload)):
                 del have[stand_in, groups]

@@ -1,9 +1,10 @@
 """Committed counters: the collectives that each case compiled to, per JAX release, backend and device count.
 
-`conformance/counters/<jax>-<backend>-<devices>.tsv` holds a line a case of the standard profile: the case id, a
-tab, and its collectives. A difference fails the communication check, since whoever changes what a program
-communicates should know; a release or backend without a file is judged by the contract alone. Flops and
-temporary memory are recorded with every run but not compared here: they follow the processor's vector width.
+`conformance/counters/<jax>-<backend>-<devices>.tsv` (of a topology `<jax>-<compiler>-<topology>.tsv`) holds a line
+a case of the standard profile: the case id, a tab, and its collectives. A difference fails the communication
+check, since whoever changes what a program communicates should know; a release or backend without a file is
+judged by the contract alone. Flops and temporary memory are recorded with every run but not compared here: they
+follow the processor's vector width.
 
 `python -m harness.counters RECORDS` makes the file from the records of a run.
 """
@@ -20,9 +21,25 @@ from typing import Any
 DIRECTORY = Path(__file__).resolve().parent.parent / "conformance" / "counters"
 
 
-def path_for(jax: str, backend: str, num_devices: int) -> Path:
-    """Where the counters of this release, backend and number of devices are."""
+def path_for(jax: str, backend: str, num_devices: int | str) -> Path:
+    """Where the counters of this release, backend and number of devices are (see `identity`)."""
     return DIRECTORY / f"{jax}-{backend}-{num_devices}.tsv"
+
+
+def identity(facts: Mapping[str, Any]) -> tuple[str, str, str]:
+    """What the counters of a run belong to, as `path_for` takes it: JAX's release, and backend and number of
+    devices, or compiler (libtpu0.0.52) and topology (v5e.2x4): another libtpu compiles other programs."""
+    versions, topology = facts.get("versions", {}), str(facts.get("topology") or "")
+    if not topology:
+        return str(versions.get("jax")), str(facts.get("backend")), str(facts.get("num_devices"))
+    wheel, version = next(iter(facts.get("compiler", {}).items()), ("unknown", ""))
+    return str(versions.get("jax")), f"{wheel}{version}", place_of(facts).replace(":", ".")
+
+
+def place_of(facts: Mapping[str, Any]) -> str:
+    """The topology and its layout as case ids name them (v5e:2x4, v5e:2x4-physical); "" for real devices."""
+    topology, layout = str(facts.get("topology") or ""), str(facts.get("layout", "plain"))
+    return topology if not topology or layout == "plain" else f"{topology}-{layout}"
 
 
 def spelled(collectives: Sequence[Mapping[str, Any]]) -> str:
@@ -34,7 +51,7 @@ def spelled(collectives: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(f"{n} {text}" for text, n in sorted(number.items())) or "none"
 
 
-def load(jax: str, backend: str, num_devices: int) -> dict[str, str]:
+def load(jax: str, backend: str, num_devices: int | str) -> dict[str, str]:
     """The committed counters by case id; empty where there is no file."""
     path = path_for(jax, backend, num_devices)
     if not path.exists():
@@ -55,26 +72,28 @@ def main() -> int:
     except records.RecordError as error:
         print(error, file=sys.stderr)
         return 2
-    facts = read.runs[0]["facts"]
-    named = [
-        str(facts.get("versions", {}).get("jax")),
-        str(facts.get("backend")),
-        str(facts.get("num_devices")),
-    ]
-    if not all(re.fullmatch(r"[\w+]+(\.[\w+]+)*", name) for name in named):
-        print(f"{sys.argv[1]} does not say its JAX release, backend and devices: {named}", file=sys.stderr)
-        return 2
-    path = DIRECTORY / f"{'-'.join(named)}.tsv"
-    current = {case.id for case in cases.cases(cases.Selection(), int(facts["num_devices"]))}
-    lines = [
-        f"{judged.case}\t{spelled(line['collectives'])}\n"
-        for judged in read.cases.values()
-        for line in judged.lines
-        if judged.case in current and isinstance(line.get("collectives"), list) and line["verdict"] != "fail"
-    ]
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(sorted(lines)), encoding="utf-8")
-    print(f"{len(lines)} cases in {path}")
+    for facts in (read.runs[0]["facts"], *read.runs[0]["facts"].get("others", [])):
+        named = identity(facts)
+        if not all(re.fullmatch(r"[\w+-]+(\.[\w+-]+)*", name) for name in named):
+            print(
+                f"{sys.argv[1]} does not say its JAX release, backend and devices: {named}", file=sys.stderr
+            )
+            return 2
+        path, place = path_for(*named), place_of(facts)
+        current = {case.id for case in cases.cases(cases.Selection(), int(facts["num_devices"]))}
+        lines = [
+            f"{own}\t{spelled(line['collectives'])}\n"
+            for judged in read.cases.values()
+            for own, _, where in [judged.case.partition("@")]
+            for line in judged.lines
+            if where == place
+            and own in current
+            and isinstance(line.get("collectives"), list)
+            and line["verdict"] != "fail"
+        ]
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(sorted(lines)), encoding="utf-8")
+        print(f"{len(lines)} cases in {path}")
     return 0
 
 

@@ -11,17 +11,25 @@ import os
 import platform
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from harness import topologies
+from harness.counters import place_of
+from harness.meshes import MeshShape, parse
 from harness.privacy import redact
+from harness.topologies import Topology
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_CPU_DEVICES = 8
 FLAGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "CUDA_VISIBLE", "NCCL_", "ROCR_", "HIP_")
 """Prefixes of the environment variables that are recorded."""
 
+
+MOST_LISTED = 1024
+"""Devices of a topology that are listed one by one: the line of a run has a limit."""
 
 MARK = "meshmark-facts "
 """Begins the child's line: a plugin may print lines of its own."""
@@ -44,6 +52,19 @@ class Facts:
     flags: dict[str, str]
     host: dict[str, Any]
     suite: dict[str, Any] = field(default_factory=dict)
+    topology: str = ""
+    """The compile-only topology; "" for devices that are there."""
+    layout: str = "plain"
+    """In which order a mesh takes the devices of a topology."""
+    compiler: dict[str, str] = field(default_factory=dict)
+    """The distributions that compile for a topology, and their versions."""
+    no_layout: dict[str, str] = field(default_factory=dict)
+    """Why a mesh (by label) can't be had in this layout of the topology."""
+
+    @property
+    def place(self) -> str:
+        """The topology and its layout as case ids name them: v5e:2x4, v5e:2x4-physical; "" for real devices."""
+        return place_of({"topology": self.topology, "layout": self.layout})
 
     @property
     def virtual(self) -> bool:
@@ -57,6 +78,13 @@ class Facts:
 
     def describe(self) -> list[str]:
         """Lines that say what is under test."""
+        if self.topology:
+            compiled = ", ".join(f"{k} {v}" for k, v in self.compiler.items())
+            order = "" if self.layout == "plain" else f", {self.layout} layout"
+            return [
+                f"topology {self.topology}: {self.num_devices} {self.device_kind} devices{order}, compile-only:"
+                f" nothing runs; jax {self.versions['jax']}, {compiled}"
+            ]
         virtual = " (virtual: they share the cores)" if self.virtual else ""
         lines = [
             f"jax {self.versions['jax']}, jaxlib {self.versions['jaxlib']}, numpy {self.versions['numpy']},"
@@ -89,29 +117,68 @@ def ask_for_cpu_devices(number: int | None) -> None:
 
 def probe(timeout: float = 300.0) -> Facts:
     """Start a child that lists the devices and ends; NoBackend when that fails."""
-    command = [sys.executable, "-m", "harness.devices"]
+    code, marked, last = _child([], timeout)
+    if code or not marked:
+        raise NoBackend(
+            f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r})"
+        )
+    return Facts.from_json(marked[-1])
+
+
+def probe_topology(topology: Topology, layout: str, shapes: Iterable[MeshShape]) -> Facts:
+    """The facts of a compile-only topology, found in a child process: its devices, and which of these meshes
+    have no such layout. TopologyError where the compiler is missing or does not know the topology."""
+    topologies.prepare_environment(topology.name)
+    code, marked, last = _child([topology.name, layout, *(shape.label for shape in shapes)], 300.0)
+    if code or not marked:
+        raise topologies.TopologyError(f"topology {topology}: listing its devices failed: {last}")
+    if "refused" in marked[-1]:
+        raise topologies.TopologyError(marked[-1]["refused"])
+    return Facts.from_json(marked[-1])
+
+
+def _child(arguments: Sequence[str], timeout: float) -> tuple[int, list[dict[str, Any]], str]:
+    """Run this module in a child: (exit code, what it printed behind MARK, its last words)."""
+    command = [sys.executable, "-m", "harness.devices", *arguments]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
     except subprocess.TimeoutExpired:
         raise NoBackend(f"listing the devices took more than {timeout:.0f} s: see JAX_PLATFORMS") from None
-    marked = [line for line in child.stdout.splitlines() if line.startswith(MARK)]
-    if child.returncode or not marked:
-        last = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
-        raise NoBackend(
-            f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r})"
-        )
-    return Facts.from_json(json.loads(marked[-1].removeprefix(MARK)))
+    marked = [line.removeprefix(MARK) for line in child.stdout.splitlines() if line.startswith(MARK)]
+    last = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+    return child.returncode, list(map(json.loads, marked)), last
 
 
 def facts() -> Facts:
     """The facts, read in this process; starts the JAX backend."""
     import jax
+
+    return _facts(jax.devices(), jax.default_backend(), jax.process_count())
+
+
+def topology_facts(topology: Topology, layout: str, labels: Iterable[str]) -> Facts:
+    """The facts of a compile-only topology, read in this process; loads its compiler."""
+    devices = topologies.devices(topology)
+    reasons = {label: topologies.has_layout(topology, parse(label), layout) for label in labels}
+    found = _facts(devices[:MOST_LISTED], devices[0].platform, len({d.process_index for d in devices}))
+    return replace(
+        found,
+        num_devices=len(devices),
+        topology=topology.name,
+        layout=layout,
+        compiler=topologies.compiler(topology),
+        no_layout={label: reason for label, reason in reasons.items() if reason},
+        flags={k: v for k, v in found.flags.items() if topologies.ENVIRONMENT.get(k) != v},
+    )
+
+
+def _facts(devices: Sequence[Any], backend: str, num_processes: int) -> Facts:
+    import jax
     import jaxlib
     import ml_dtypes
     import numpy
 
-    devices = jax.devices()
     return Facts(
         versions={
             "jax": jax.__version__,
@@ -120,10 +187,10 @@ def facts() -> Facts:
             "ml_dtypes": ml_dtypes.__version__,
             "python": platform.python_version(),
         },
-        backend=jax.default_backend(),
+        backend=backend,
         device_kind=devices[0].device_kind,
         num_devices=len(devices),
-        num_processes=jax.process_count(),
+        num_processes=num_processes,
         devices=[
             {"id": d.id, "process": d.process_index, "coords": list(getattr(d, "coords", None) or [])}
             for d in devices
@@ -157,5 +224,17 @@ def suite() -> dict[str, Any]:
     }
 
 
+def main(arguments: Sequence[str]) -> None:
+    """The child process: print the facts of the devices, or of a topology (name, layout, mesh labels)."""
+    if arguments:
+        name, layout, *labels = arguments
+        try:
+            print(MARK + json.dumps(topology_facts(topologies.parse(name), layout, labels).to_json()))
+        except topologies.TopologyError as error:
+            print(MARK + json.dumps({"refused": str(error)}))
+    else:
+        print(MARK + json.dumps(facts().to_json()))
+
+
 if __name__ == "__main__":
-    print(MARK + json.dumps(facts().to_json()))
+    main(sys.argv[1:])

@@ -76,7 +76,7 @@ def collectives(text: str, num_partitions: int | None = None) -> tuple[Collectiv
             chains.add(key)
         permute = kind == "collective-permute"
         groups = () if permute else _groups(rest, num_partitions or module.num_devices)
-        dtype, nbytes = _payload(_result_of_start(shape, kind) if start else shape)
+        dtype, nbytes = payload(_result_of_start(shape, kind) if start else shape)
         if kind == "reduce-scatter":
             nbytes *= len(groups[0])  # its output is printed, S is its input
         elif kind == "all-reduce" and computation.startswith("all-reduce-scatter"):
@@ -261,8 +261,8 @@ _ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")  # without its layout; <= marks
 
 
 @functools.lru_cache(maxsize=4096)
-def _payload(shape: str) -> tuple[str, int]:
-    """First element type and bytes, without padding, of an array or tuple type."""
+def payload(shape: str) -> tuple[str, int]:
+    """First element type and bytes, without padding, of an array or tuple type of HLO."""
     arrays = _ARRAY.findall(shape)
     if not arrays:
         raise ValueError(f"no array in the HLO type {shape!r}")

@@ -6,7 +6,8 @@ The file is `conformance/known_issues.toml`, a table [[issue]] each:
     checks     the checks that may fail: numbers, execute ...
     jax        affected releases, as a version specifier (">=0.10,<0.12")
     backends   affected backends, or ["*"]
-    link       where it is reported or documented
+    topologies only these compile-only topologies (fnmatch: 2x* is any two slices); left out: everywhere
+    link       where it is reported or documented; README.md#... where nobody has reported it yet
     why        what is known of it, one line
     expires    the JAX release from which on it counts as a failure again
 """
@@ -39,6 +40,7 @@ class Issue:
     link: str
     why: str
     expires: str
+    topologies: Sequence[str] = ()
     _pattern: re.Pattern[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -53,15 +55,23 @@ class Issue:
             and any(b in ("*", backend) for b in self.backends)
         )
 
+    def at(self, topology: str) -> bool:
+        """Whether it is listed for this topology by name."""
+        return any(re.match(translate(pattern), topology) for pattern in self.topologies)
+
     def covers(self, case_id: str) -> bool:
         """Whether the case fits its pattern."""
         return self._pattern.match(case_id) is not None
 
 
-def load(jax: str, backend: str, path: Path = FILE) -> list[Issue]:
-    """The issues that concern this release and backend."""
+def load(jax: str, backend: str, path: Path = FILE, topology: str = "") -> list[Issue]:
+    """The issues that concern this release, backend and compile-only topology ("" for devices that are there)."""
     entries = tomllib.loads(path.read_text()).get("issue", [])
-    return [issue for issue in (Issue(**entry) for entry in entries) if issue.concerns(jax, backend)]
+    return [
+        issue
+        for issue in (Issue(**entry) for entry in entries)
+        if issue.concerns(jax, backend) and (not issue.topologies or issue.at(topology))
+    ]
 
 
 def apply(issues: Sequence[Issue], case_id: str, lines: Sequence[Line]) -> None:

@@ -100,6 +100,26 @@ def preferred(n: int) -> MeshShape:
     return MeshShape(max((f for f in factorizations(n, 2) if f[0] <= f[1]), key=lambda f: f[0]))
 
 
+EVERY_SHAPE = 16
+"""Devices up to which every ordered factorization is a mesh; 1,024 devices would have 78."""
+
+
+def shapes(n: int, axes: int) -> Iterator[tuple[int, ...]]:
+    """The shapes of so many axes that are used for n devices: all, or of many devices those at the ends.
+
+    At the ends are the shapes that come closest to a square or cube, those with an axis of 2 (the smallest that
+    communicates), of 8 (what one host holds, as a rule) or of 1 beside one large axis, and their reverses.
+    """
+    if n <= EVERY_SHAPE or axes == 1:
+        yield from factorizations(n, axes)
+        return
+    rising = [f for f in factorizations(n, axes) if tuple(sorted(f)) == f]
+    nearest = max(rising, key=lambda f: f[:-1])
+    ends = [nearest, *(f for small in (1, 2, 8) for f in rising if f[:-1] == (small,) * (axes - 1))]
+    for shape in dict.fromkeys(ends):
+        yield from dict.fromkeys((shape, shape[::-1]))
+
+
 def weighted(n: int) -> dict[MeshShape, int]:
     """The meshes of n devices with their weight: how far each stands from the preferred one (0).
 
@@ -109,7 +129,7 @@ def weighted(n: int) -> dict[MeshShape, int]:
     first = preferred(n)
     weights = {first: 0}
     for axes in (1, 2, 3):
-        for shape in factorizations(n, axes):
+        for shape in shapes(n, axes):
             # Axes of size 1 change little: shapes of three axes with them come last.
             weights.setdefault(MeshShape(shape), 1 if 1 not in shape or axes == 1 else axes)
     if n > 2:

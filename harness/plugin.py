@@ -15,25 +15,36 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import cases, containment, counters, devices, known, summary
-from harness.cases import Case, Selection, SelectionError
+from harness import cases, compile_only, containment, counters, devices, known, meshes, summary, topologies
+from harness.cases import Selection, SelectionError
+from harness.compile_only import CompileOnly, Placed, split_id
 from harness.devices import Facts, NoBackend
 from harness.records import Judged, RecordError, Writer, case_lines
 from harness.verdicts import BAD, Line, worst
 
 FACTS = pytest.StashKey[Facts]()
+PLACES = pytest.StashKey[list[Facts]]()
+"""The facts of every place where cases are judged: the devices that are there, or each topology and layout."""
+LEFT_OUT = pytest.StashKey[list[tuple[str, str, int]]]()
+"""(place, why, how many cases) of what compile-only runs leave out."""
 SELECTION = pytest.StashKey[Selection]()
-BY_FAMILY = pytest.StashKey[dict[str, list[Case]]]()
+BY_FAMILY = pytest.StashKey[dict[str, list[Placed]]]()
 LINES = pytest.StashKey[str]()
 WRITER = pytest.StashKey[Writer]()
 DONE = pytest.StashKey[dict[str, Judged]]()
 DIRECTORY = pytest.StashKey[Path]()
 WATCHDOG = pytest.StashKey[containment.Watchdog | None]()
+
+
+COMPILING = 120.0
+"""Seconds that a case may take where it is compiled for a topology: a pod's layer takes long, and nothing waits for
+a collective there."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,6 +77,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         metavar="N",
         help="virtual CPU devices (default 8); ignored with a notice on real hardware",
+    )
+    add(
+        "--topology",
+        action="append",
+        default=[],
+        metavar="NAMES",
+        help="compile for devices that are not there, and run nothing: v5e:2x4, v5p:4x4x4, h100:8; two slices"
+        " are 2xv5e:2x4; separate several by commas",
+    )
+    add(
+        "--layout",
+        default="plain",
+        metavar="NAMES",
+        help="order of a topology's devices in a mesh: plain, physical (as jax.make_mesh has it), or both"
+        " separated by a comma (default plain)",
+    )
+    add(
+        "--export",
+        default="",
+        metavar="PLATFORMS",
+        help="with --topology: also export each case for these platforms (tpu, cuda), read it back and lower it",
     )
     add(
         "--record",
@@ -132,12 +164,17 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if "x64" in _names(config, "with_"):
         os.environ["JAX_ENABLE_X64"] = "1"
     try:
-        facts = devices.probe()
-        config.stash[SELECTION] = _selection(config, facts.num_devices)
-        cases.not_empty(config.stash[SELECTION], facts.num_devices)
-    except (SelectionError, NoBackend) as error:
+        config.stash[PLACES] = _places(config)
+        config.stash[FACTS] = facts = config.stash[PLACES][0]
+        for place in config.stash[PLACES]:
+            config.stash[SELECTION] = _selection(config, place.num_devices)
+            cases.not_empty(config.stash[SELECTION], place.num_devices)
+    except (SelectionError, NoBackend, topologies.TopologyError) as error:
         raise pytest.UsageError(str(error)) from None
-    config.stash[FACTS] = facts
+    _choose(config)
+    if facts.topology and not any(config.stash[BY_FAMILY].values()):
+        reasons = "; ".join(f"{number} {why}" for _, why, number in config.stash[LEFT_OUT])
+        raise pytest.UsageError(f"no case can be compiled for {facts.place}: {reasons}")
     config.stash[DONE] = {}
     try:
         _open_records(config)
@@ -146,7 +183,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if getattr(config.option, "numprocesses", 0) is None and not (
         config.option.collectonly or config.option.usepdb
     ):
-        config.option.numprocesses = (os.cpu_count() or 1) if facts.virtual else 1
+        config.option.numprocesses = (os.cpu_count() or 1) if facts.virtual or facts.topology else 1
     if getattr(config.option, "numprocesses", 0):
         # Workers keep their own standard error, so pytest's capture must leave file descriptor 2 alone there
         # (they read the command line and this variable, not the controller's options), and a case that
@@ -154,6 +191,44 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         os.environ["PYTEST_ADDOPTS"] = os.environ.get("PYTEST_ADDOPTS", "") + " --capture=no"
         if config.option.maxworkerrestart is None:
             config.option.maxworkerrestart = str(10**9)
+
+
+def _places(config: pytest.Config) -> list[Facts]:
+    """Probe what there is, or the topologies that were asked for; raises what a wrong choice raises."""
+    wanted = topologies.parse_all(config.getoption("topology"))
+    layouts = tuple(dict.fromkeys(_names(config, "layout"))) or ("plain",)
+    exports = _names(config, "export")
+    for name, valid in ((layouts, topologies.LAYOUTS), (exports, compile_only.EXPORTS)):
+        for one in name:
+            if one not in valid:
+                option = "--layout" if name is layouts else "--export"
+                raise SelectionError(f"{option} {one}: choose from {', '.join(valid)}")
+    if exports and find_spec("flatbuffers") is None:
+        raise SelectionError(
+            "--export needs the package flatbuffers, with which jax.export writes: pip install flatbuffers"
+        )
+    if not wanted:
+        given = "--layout" if layouts != ("plain",) else "--export" if exports else ""
+        if given or config.getoption("topology"):
+            raise SelectionError(f"{given or '--topology'} takes a topology: --topology v5e:2x4")
+        return [devices.probe()]
+    found = []
+    for topology in wanted:
+        number = topology.num_devices
+        shapes = [*meshes.weighted(number), *map(meshes.parse, _selection(config, number).meshes)]
+        found += [devices.probe_topology(topology, layout, shapes) for layout in layouts]
+    return found
+
+
+def _choose(config: pytest.Config) -> None:
+    """The cases of every place, by family, and what is left out."""
+    stash = config.stash
+    stash[BY_FAMILY], stash[LEFT_OUT] = {}, []
+    for facts in stash[PLACES]:
+        taken, left_out = compile_only.chosen(_selection(config, facts.num_devices), facts)
+        stash[LEFT_OUT] += [(facts.place, why, number) for why, number in left_out.items()]
+        for placed in taken:
+            stash[BY_FAMILY].setdefault(placed.case.operation.family, []).append(placed)
 
 
 def _open_records(config: pytest.Config) -> None:
@@ -166,9 +241,13 @@ def _open_records(config: pytest.Config) -> None:
     if config.option.collectonly or not (record or resume):
         return
     facts, selection = config.stash[FACTS], config.stash[SELECTION]
+    others = [place.to_json() for place in config.stash[PLACES][1:]]
+    options = {"topology": config.getoption("topology"), "export": _names(config, "export")}
+    if facts.topology:
+        options["layout"] = _names(config, "layout")
     run = {
-        "facts": facts.to_json(),
-        "selection": {k: v for k, v in vars(selection).items() if v not in ((), None)},
+        "facts": facts.to_json() | ({"others": others} if others else {}),
+        "selection": {k: v for k, v in (vars(selection) | options).items() if v not in ((), [], None)},
         "seed": config.getoption("seed"),
         "repeat": config.getoption("repeat"),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -186,8 +265,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[WATCHDOG] = None
     if handed is not None:
         data = json.loads(handed)
-        config.stash[FACTS] = Facts.from_json(data["facts"])
+        config.stash[PLACES] = list(map(Facts.from_json, data["places"]))
+        config.stash[FACTS] = config.stash[PLACES][0]
         config.stash[SELECTION] = _selection(config, config.stash[FACTS].num_devices)
+        _choose(config)
         config.stash[DONE] = dict.fromkeys(data["done"])  # type: ignore[misc]
         config.stash[DIRECTORY] = Path(data["directory"])
         containment.belong_to(data["controller"])
@@ -207,7 +288,7 @@ def pytest_configure_node(node: Any) -> None:
     stash = node.config.stash
     node.workerinput["meshmark"] = json.dumps(
         {
-            "facts": stash[FACTS].to_json(),
+            "places": [facts.to_json() for facts in stash[PLACES]],
             "done": list(stash[DONE]),
             "directory": str(stash[DIRECTORY]),
             "controller": os.getpid(),
@@ -225,9 +306,14 @@ def _under_test(config: pytest.Config) -> list[str]:
     facts, selection = config.stash.get(FACTS, None), config.stash.get(SELECTION, None)
     if facts is None or selection is None:
         return []
-    shapes = {cell.request.mesh.label: None for cell, _ in cases.cells(selection, facts.num_devices)}
+    shapes = {
+        placed.case.mesh.label: None for family in config.stash[BY_FAMILY].values() for placed in family
+    }
     chosen = f"profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
-    lines = [*facts.describe(), chosen]
+    lines = [*(line for place in config.stash[PLACES] for line in place.describe()), chosen]
+    if facts.topology:
+        lines += [f"{where}: {number} cases {why}" for where, why, number in config.stash[LEFT_OUT]]
+        return lines
     missing = [n for n in (3, 6) if n >= facts.num_devices]
     if missing:
         lines.append(
@@ -246,12 +332,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("family")
     if marker is None or "case" not in metafunc.fixturenames:
         return
-    stash = metafunc.config.stash
-    if BY_FAMILY not in stash:
-        stash[BY_FAMILY] = {}
-        for case in cases.cases(stash[SELECTION], stash[FACTS].num_devices):
-            stash[BY_FAMILY].setdefault(case.operation.family, []).append(case)
-    chosen = stash[BY_FAMILY].get(marker.args[0], [])
+    chosen = metafunc.config.stash[BY_FAMILY].get(marker.args[0], [])
     metafunc.parametrize("case", chosen, ids=[case.id for case in chosen])
 
 
@@ -271,8 +352,10 @@ def case_of(nodeid: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def judge_case(pytestconfig: pytest.Config) -> Callable[[Case], list[Line]]:
+def judge_case(pytestconfig: pytest.Config) -> Callable[[Placed], list[Line]]:
     """Runs one case in this process and gives its lines, known issues applied."""
+    if pytestconfig.stash[FACTS].topology:
+        return _compiles(pytestconfig)
     import jax
 
     from harness.checks import Judge
@@ -293,10 +376,37 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Case], list[Line]]:
     )
     issues = known.load(facts.jax, facts.backend)
 
-    def run(case: Case) -> list[Line]:
+    def run(placed: Placed) -> list[Line]:
         with watchdog.over() if watchdog else nullcontext():
-            lines = judge.run(case)
-        known.apply(issues, case.id, lines)
+            lines = judge.run(placed.case)
+        known.apply(issues, placed.id, lines)
+        return lines
+
+    return run
+
+
+def _compiles(config: pytest.Config) -> Callable[[Placed], list[Line]]:
+    """The same for topologies: compiles one case, and runs nothing."""
+    import jax
+
+    places, watchdog = config.stash[PLACES], config.stash[WATCHDOG]
+    topologies.prepare_environment(*(facts.topology for facts in places))
+    jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64", "0").lower() in ("1", "true"))
+    judges, issues = {}, {}
+    for facts in places:
+        topology = topologies.parse(facts.topology)
+        with watchdog.over(containment.START) if watchdog else nullcontext():
+            topologies.devices(topology)
+        committed = counters.load(*counters.identity(facts.to_json()))
+        judges[facts.place] = CompileOnly(topology, facts.layout, committed, _names(config, "export"))
+        issues[facts.place] = known.load(facts.jax, facts.backend, topology=facts.topology)
+    if watchdog and watchdog.seconds == containment.DEADLINE:
+        watchdog.seconds = COMPILING
+
+    def run(placed: Placed) -> list[Line]:
+        with watchdog.over() if watchdog else nullcontext():
+            lines = judges[placed.facts.place].run(placed.case)
+        known.apply(issues[placed.facts.place], placed.case.id, lines)
         return lines
 
     return run
@@ -304,16 +414,16 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Case], list[Line]]:
 
 @pytest.fixture
 def verdict(
-    request: pytest.FixtureRequest, judge_case: Callable[[Case], list[Line]]
-) -> Callable[[Case], None]:
+    request: pytest.FixtureRequest, judge_case: Callable[[Placed], list[Line]]
+) -> Callable[[Placed], None]:
     """Judges a case and ends the test with its verdict."""
 
-    def assert_verdict(case: Case) -> None:
+    def assert_verdict(case: Placed) -> None:
         start = time.perf_counter()
         lines = judge_case(case)
         seconds = time.perf_counter() - start
         seed = request.config.getoption("seed")
-        request.node.stash[LINES] = json.dumps(case_lines(case, lines, seed, seconds))
+        request.node.stash[LINES] = json.dumps(_records(case, lines, seed, seconds))
         found = worst(line.verdict for line in lines)
         if found == "pass":
             return
@@ -394,13 +504,15 @@ class Report:
         """pytest-xdist: a worker died while it ran this item."""
         worker = report.node.gateway.id
         line, raw = containment.post_mortem(self.config.stash[DIRECTORY], worker)
-        case = cases.find(case_of(crashitem), self.facts.num_devices)
-        known.apply(known.load(self.facts.jax, self.facts.backend), case.id, [line])
+        own, place = split_id(case_of(crashitem))
+        facts = next(facts for facts in self.config.stash[PLACES] if facts.place == place)
+        case = Placed(cases.find(own, facts.num_devices), facts)
+        known.apply(known.load(facts.jax, facts.backend, topology=facts.topology), own, [line])
         report.longrepr = _message(case, [line], self.config.getoption("seed"))
         if line.verdict == "known":
             report.outcome, report.wasxfail = "skipped", line.reason
         seconds = time.perf_counter() - self.started.get(crashitem, time.perf_counter())
-        self.take(case_lines(case, [line], self.config.getoption("seed"), seconds))
+        self.take(_records(case, [line], self.config.getoption("seed"), seconds))
         if self.writer:
             beside = f"{self.writer.path}.stderr"
             with suppress(OSError), open(beside, "a", encoding="utf-8", errors="replace") as file:
@@ -442,13 +554,23 @@ class Report:
         terminalreporter.section("meshmark")
         for line in (*_under_test(self.config), ""):
             write(line)
-        for line in summary.closing(self.cases):
-            write(line)
+        places: dict[str, dict[str, Judged]] = {}
+        for case, judged in self.cases.items():
+            places.setdefault(split_id(case)[1], {})[case] = judged
+        for place, found in places.items():
+            if len(places) > 1:
+                write(f"-- {place}")
+            for line in summary.closing(found):
+                write(line)
+            if len(places) > 1:
+                write("")
+        if len(places) > 1:
+            write(f"together {summary.counts(self.cases)}")
         if self.resident:
             write(f"largest worker: {self.resident / 1e6:.0f} MB resident")
         whole = self.config.stash[SELECTION] == Selection("full")
-        for issue in known.load(self.facts.jax, self.facts.backend):
-            if whole and not any(map(issue.covers, self.cases)):
+        for issue in known.load(self.facts.jax, self.facts.backend, topology=self.facts.topology):
+            if whole and not any(issue.covers(split_id(case)[0]) for case in self.cases):
                 write(f"warning: known issue {issue.link} matches no case: mend its pattern")
         path = self.config.getoption("record") or self.config.getoption("resume")
         if path:
@@ -467,8 +589,27 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt(f"signal {signal.Signals(number).name}")
 
 
-def _message(case: Case, lines: list[Line], seed: int) -> str:
+def _records(placed: Placed, lines: list[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
+    """The record lines of a judged case; on a topology with its place in the case id and in `topology`."""
+    records = case_lines(placed.case, lines, seed, seconds)
+    if placed.facts.topology:
+        for record in records:
+            record |= {"case": placed.id, "topology": placed.facts.topology, "layout": placed.facts.layout}
+    return records
+
+
+def _message(placed: Placed, lines: list[Line], seed: int) -> str:
     """What a failure says: the case, each reason, and the command that repeats it."""
-    reasons = [f"{line.check}: {line.verdict}: {line.reason}" for line in lines if line.verdict != "pass"]
-    again = f"python -m harness repro '{case.id}'" + (f" --seed {seed}" if seed else "")
-    return "\n".join([case.id, *reasons, f"a script that repeats it: {again}"])
+    bad = [line for line in lines if line.verdict not in ("pass", "not_run")]
+    reasons = [f"{line.check}: {line.verdict}: {line.reason}" for line in bad]
+    case, request = placed.case, placed.case.cell.request
+    again = f"a script that repeats it: python -m harness repro '{case.id}'" + (
+        f" --seed {seed}" if seed else ""
+    )
+    if placed.facts.topology:
+        again = (
+            f"compile it again: python -m pytest conformance -n 0 --topology {placed.facts.topology}"
+            f" --layout {placed.facts.layout} --profile full --operations {case.operation.name}"
+            f" --modes {case.mode} --meshes {request.mesh.label} --dtypes {request.dtype} --sizes {request.size}"
+        )
+    return "\n".join([placed.id, *reasons, again])

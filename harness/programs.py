@@ -103,13 +103,17 @@ class Program:
 
     def lower(self) -> Any:
         """The lowered program."""
-        structs = [
+        structs = self.structs()
+        with self.context():
+            wrapped = self.jitted()
+            return wrapped.trace(*structs).lower() if hasattr(wrapped, "trace") else wrapped.lower(*structs)
+
+    def structs(self) -> list[jax.ShapeDtypeStruct]:
+        """The abstract arguments, with their shardings."""
+        return [
             jax.ShapeDtypeStruct(a.shape, dtype_of(a.dtype).numpy, sharding=sharding(self.mesh, a.spec))
             for a in self.arguments
         ]
-        with self.context():
-            wrapped = self._jitted()
-            return wrapped.trace(*structs).lower() if hasattr(wrapped, "trace") else wrapped.lower(*structs)
 
     def function(self) -> Callable[..., Any]:
         """The global function of this mode, not yet jitted (for pmap the local one)."""
@@ -135,7 +139,8 @@ class Program:
             )
         return pulled_back(function, plan.wrt, len(plan.forward)) if plan.wrt else function
 
-    def _jitted(self) -> Any:
+    def jitted(self) -> Any:
+        """The function of this mode under jit (pmap, pjit); trace it in `context`."""
         mode, function = self.case.mode, self.function()
         if mode == "pmap":
             return jax.pmap(function, axis_name="x", devices=list(self.mesh.devices.flat))

@@ -10,7 +10,7 @@ from typing import Any
 from harness.operations import OPERATIONS
 from harness.operations.base import MODES
 from harness.records import Judged
-from harness.verdicts import VERDICTS, worst
+from harness.verdicts import CHECKS, VERDICTS, worst
 
 
 def printable(text: str) -> str:
@@ -43,10 +43,13 @@ def text_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str
 
 
 def tally(verdicts: Sequence[str]) -> str:
-    """How many of these pass: 12, or 10/12 and the worst verdict where not all do; - for none."""
+    """How many of these pass: 12, or 10/12 and the worst verdict where not all do; - for none. Where nothing ran,
+    how many were compiled without a failure: 12 not_run."""
     if not verdicts:
         return "-"
-    passed = verdicts.count("pass")
+    passed, compiled = verdicts.count("pass"), verdicts.count("not_run")
+    if compiled == len(verdicts):
+        return f"{compiled} not_run"
     return str(passed) if passed == len(verdicts) else f"{passed}/{len(verdicts)} {worst(verdicts)}"
 
 
@@ -126,9 +129,26 @@ def communication(cases: Mapping[str, Judged], most: int = 5) -> list[str]:
     ]
 
 
+def checked(cases: Mapping[str, Judged]) -> list[str]:
+    """Where cases were compiled and not run: a line that says of each check how often it had which verdict."""
+    if not any(judged.verdict == "not_run" for judged in cases.values()):
+        return []
+    tallied: dict[str, Counter[str]] = {}
+    for judged in cases.values():
+        for line in judged.lines:
+            tallied.setdefault(str(line.get("check")), Counter())[line["verdict"]] += 1
+    found = [
+        f"{check} " + " ".join(f"{tallied[check][v]} {v}" for v in reversed(VERDICTS) if tallied[check][v])
+        for check in CHECKS
+        if check in tallied
+    ]
+    return ["compiled and not run; by check: " + ", ".join(found)]
+
+
 def closing(cases: Mapping[str, Judged]) -> list[str]:
     """Everything that a run says at its end."""
     lines = [*text_table(*by_mode(cases)), "", *levels(cases)]
     lines += filter(None, [agreement(cases)])
+    lines += checked(cases)
     lines += communication(cases)
     return [printable(line) for line in [*lines, counts(cases)]]

@@ -12,7 +12,10 @@ VERDICTS = ("crash", "hang", "error", "fail", "known", "unsupported", "not_run",
 BAD = ("crash", "hang", "error", "fail")
 """The verdicts that make a run fail."""
 
-CHECKS = ("execute", "numbers", "replicas", "sharding", "communication", "gradient")
+CHECKS = (
+    *("execute", "numbers", "replicas", "sharding", "communication", "gradient"),
+    *("compile", "memory", "host", "export"),  # of programs that are compiled and not run
+)
 
 
 @dataclass

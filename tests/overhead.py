@@ -130,7 +130,7 @@ def bare_loop(family: str, most: int) -> None:
             made[case.cell] = (arguments, *case.cell.expected(arguments))
         arguments, expected, bounds = made[case.cell]
         parts = [indices(r.shape, r.spec, case.mesh.sizes) for r in case.plan.results]
-        work.append((program, arguments, expected, bounds, parts, program._jitted(), program.context))
+        work.append((program, arguments, expected, bounds, parts, program.jitted(), program.context))
     jax.block_until_ready(jax.jit(lambda x: x + 1)(1.0))
 
     start = time.perf_counter()

@@ -35,6 +35,25 @@ def test_it_concerns_its_releases_and_backends_until_it_expires():
     assert issue(jax=">=0.10").concerns("0.12.0.dev20260101", "cpu")
 
 
+def test_an_issue_of_some_topologies_leaves_other_places_alone(tmp_path):
+    file = tmp_path / "known.toml"
+    file.write_text(
+        """[[issue]]
+cases = ["psum/*"]
+checks = ["execute"]
+jax = ">=0.10"
+backends = ["tpu"]
+topologies = ["2x*"]
+link = "README.md#x"
+why = "it is"
+expires = "0.13"
+"""
+    )
+    assert known.load("0.12.0.1", "tpu", file, "2xv5e:2x2")
+    assert not known.load("0.12.0.1", "tpu", file, "v5e:2x4")
+    assert not known.load("0.12.0.1", "tpu", file)
+
+
 def test_a_failure_becomes_known_with_its_link():
     lines = [Line("execute"), Line("numbers", "fail", "3 differ"), Line("sharding", "fail", "elsewhere")]
     known.apply([issue()], "psum/axes=x/auto/8/float32/4KiB", lines)
@@ -66,7 +85,7 @@ def test_a_known_issue_that_passes_is_fixed():
 )
 def test_every_listed_issue_is_well_formed_and_fits_cases(entry):
     listed = Issue(**entry)
-    assert re.match(r"https://", listed.link) and listed.why and set(listed.checks) <= set(CHECKS)
+    assert re.match(r"https://|README\.md#", listed.link) and listed.why and set(listed.checks) <= set(CHECKS)
     every = cases.cases(Selection("full", capabilities=tuple(CAPABILITIES)), 8)
     left = set(listed.cases)
     for case in every:
