@@ -48,7 +48,8 @@ class Progress:
     cells: int
     done: int = 0
     started: float = field(default_factory=time.monotonic)
-    notes: list[str] = field(default_factory=list)
+    spread: float = 0.0
+    """By how much a fixed piece of work varied, at most: its 90th percentile over its fastest, less one."""
     raw: list[str] = field(default_factory=list)
     """The raw standard error of children that died."""
 
@@ -170,10 +171,8 @@ def _take(
         progress.done += not message.get("unfinished")
     elif "ceilings" in message:
         write([{"schema": 1, "kind": "ceiling", **c} for c in message["ceilings"]])
-    elif "end" in message and max(message["spread"]) > NOISY_SPREAD:
-        progress.notes.append(
-            f"a fixed piece of work varied by {100 * max(message['spread']):.0f} % (90th percentile over the fastest)"
-        )
+    elif "end" in message:
+        progress.spread = max(progress.spread, *message["spread"])
 
 
 def _known(record: dict[str, Any], issues: Sequence[known.Issue]) -> None:
@@ -181,6 +180,15 @@ def _known(record: dict[str, Any], issues: Sequence[known.Issue]) -> None:
         if record["verdict"] in BAD and issue.covers(record["case"]) and record["check"] in issue.checks:
             record |= {"was": record["verdict"], "verdict": "known", "link": issue.link}
             record["reason"] = f"{issue.why} | {record['reason']}"
+
+
+def noise(progress: Progress) -> Iterator[str]:
+    """A line where a fixed piece of work varied too much while this run went on."""
+    if progress.spread > NOISY_SPREAD:
+        yield (
+            f"a noisy machine: a fixed piece of work varied by up to {100 * progress.spread:.0f} %"
+            " (90th percentile over the fastest)"
+        )
 
 
 def load() -> Iterator[str]:

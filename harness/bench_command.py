@@ -21,7 +21,7 @@ from harness.summary import printable
 from harness.timer import CADENCES, Job
 from harness.verdicts import BAD
 
-SECONDS = {"quick": 0.1, "standard": 0.25, "full": 0.5}
+SECONDS = {"quick": 0.08, "standard": 0.25, "full": 0.5}
 """Seconds of sampling for each program and cadence, by profile."""
 
 NAMED = (
@@ -174,8 +174,8 @@ def run(arguments: argparse.Namespace) -> int:
         writer.close()
     for line in timing_tables.lines(kept):
         print(line)
-    for line in dict.fromkeys(progress.notes):
-        note(f"a noisy machine: {line}")
+    for line in bench.noise(progress):
+        note(line)
     file = arguments.record or arguments.resume
     if progress.raw and file:
         with suppress(OSError), open(f"{file}.stderr", "a", encoding="utf-8", errors="replace") as beside:

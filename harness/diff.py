@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from harness.records import Judged
-from harness.summary import text_table
-from harness.tables import printable
+from harness.summary import printable, text_table
 from harness.verdicts import BAD, VERDICTS
 
 SHOWN = 20

@@ -279,8 +279,8 @@ def _take(records: Records, text: str) -> None:
         _must(record, {"name": str, "unit": str, "value": float})
         records.ceilings.append(record)
     elif record["kind"] == "comparison":
-        process = {"environment": str, "process": int, "seconds": float}
-        verdict = {"what": str, "case": str, "verdict": str, "reason": str}
+        process: dict[str, type] = {"environment": str, "process": int, "seconds": float}
+        verdict: dict[str, type] = {"what": str, "case": str, "verdict": str, "reason": str}
         _must(record, process if record.get("what") == "process" else verdict)
         records.comparisons.append(record)
 

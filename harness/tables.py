@@ -1,22 +1,20 @@
 """Records in, Markdown and CSV out, through pandas.
 
-A record file may come from anyone: every string of it is escaped where it could be read as Markdown, HTML, a
-terminal's control sequence or a spreadsheet's formula. Nothing is written until everything is computed.
+Every string of a record file is escaped (harness.escape). Nothing is written until everything is computed.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import __version__, summary
+from harness import __version__, summary, topology_tables
+from harness.escape import cell, field, link, markdown, plain
 from harness.records import Judged, Records
-from harness.summary import number, printable
+from harness.summary import number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,64 +23,26 @@ FORMATS = ("md", "csv")
 NAME = "conformance"
 """The name of the files that are written, before the format."""
 
-LONGEST = 500
-"""Characters that are shown of one string of a record."""
-
 COLUMNS = (
     *("case", "operation", "variant", "mode", "mesh", "dtype", "size_bytes", "level", "seed"),
     *("verdict", "check", "reason", "link", "error", "bound", "error_over_bound", "precision"),
     *("collectives", "wire_bytes", "excess_bytes", "flops", "bytes_accessed", "temp_bytes", "seconds"),
+    *("topology", "layout", "memory_bytes", "compile_s"),
     *("run", "jax", "backend", "device_kind"),
 )
 """The columns of the table of cases."""
 
-TEXTS = ("case", "operation", "variant", "mode", "mesh", "dtype", "level", "link", "precision", "run")
-SIZES = ("size_bytes", "wire_bytes", "excess_bytes", "bytes_accessed", "temp_bytes")
-NUMBERS = (*SIZES, "seed", "flops", "seconds")
+TEXTS = (
+    *("case", "operation", "variant", "mode", "mesh", "dtype", "level", "link", "precision", "run"),
+    *("topology", "layout"),
+)
+SIZES = ("size_bytes", "wire_bytes", "excess_bytes", "bytes_accessed", "temp_bytes", "memory_bytes")
+NUMBERS = (*SIZES, "seed", "flops", "seconds", "compile_s")
 """The columns that are taken over from the lines of a case."""
 
 
 class TablesError(RuntimeError):
     """Tables that can't be made; the message is one line that names the mend."""
-
-
-# Untrusted strings ------------------------------------------------------------------------------------------
-
-
-def plain(value: Any) -> str:
-    """A value of a record as one printable line of bounded length; "" for none."""
-    if value is None:
-        return ""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = printable(text[: LONGEST + 1])
-    return text if len(text) <= LONGEST else text[: LONGEST - 4] + " ..."
-
-
-def markdown(value: Any) -> str:
-    """A value of a record as Markdown text that shows just these characters."""
-    text = plain(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = re.sub(r"([\\`*\[\]|~#$])", r"\\\1", text)
-    text = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)  # within a word it emphasizes nothing
-    return text.replace("://", "&#58;//").replace("www.", "www&#46;").replace("@", "&#64;")
-
-
-def link(value: Any) -> str:
-    """A link of a record as Markdown: clickable where it is a plain https address, else text."""
-    text = plain(value)
-    clickable = re.fullmatch(r"https://[\w.-]+(?:/[\w./#=~%+-]*)?", text, re.ASCII)
-    return f"<{text}>" if clickable else markdown(text)
-
-
-def cell(value: Any) -> Any:
-    """A value for CSV; strings that a spreadsheet would take for a formula get an apostrophe before them."""
-    if isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@")):
-        return "'" + value
-    return value
-
-
-def field(value: Any, name: str) -> Any:
-    """value[name] where there is such a thing, else None."""
-    return value.get(name) if isinstance(value, dict) else None
 
 
 # The table of cases -----------------------------------------------------------------------------------------
@@ -176,6 +136,7 @@ def _integral(column: pd.Series) -> bool:
 def as_markdown(table: pd.DataFrame, files: Sequence[Records]) -> str:
     """All of the Markdown, a chapter a record file."""
     lines = ["# Conformance of distributed JAX", ""]
+    lines += topology_tables.chapter(topology_tables.compiled(files))
     start = 0
     for records in files:
         part = table.iloc[start : start + len(records.cases)]
@@ -231,6 +192,10 @@ class Markdown(str):
 
 def _title(facts: Any) -> str:
     versions = field(facts, "versions")
+    if field(facts, "topology"):
+        every = [facts, *others] if isinstance(others := field(facts, "others"), list) else [facts]
+        places = ", ".join({plain(field(f, "topology")): None for f in every})
+        return f"JAX {plain(field(versions, 'jax'))} compiled for {places}"
     return (
         f"JAX {plain(field(versions, 'jax'))} on {plain(field(facts, 'num_devices'))}"
         f" {plain(field(facts, 'device_kind'))} devices"
@@ -239,9 +204,10 @@ def _title(facts: Any) -> str:
 
 
 def failures(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
-    """Every case that does not pass, the worst first."""
+    """Every case that does not pass, the worst first; without what was only compiled, and so never ran."""
     order = {v: i for i, v in enumerate(summary.VERDICTS)}
-    chosen = table[table["verdict"] != "pass"].sort_values(
+    compiled = (table["verdict"] == "not_run") & (table["topology"] != "")
+    chosen = table[(table["verdict"] != "pass") & ~compiled].sort_values(
         "verdict", key=lambda column: column.map(order), kind="stable"
     )
     rows = [[r.verdict, r.case, r.check, r.reason, Markdown(link(r.link))] for r in chosen.itertuples()]

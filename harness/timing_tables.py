@@ -227,7 +227,7 @@ def _remarks(records: Records, cells: Cells) -> Iterator[str]:
         sent = {mode: own[0].get("wire_bytes") or 0 for mode, own in modes.items()}
         for mode, nbytes in sent.items() if cadence == "isolated" and sent.get(BASE) else ():
             if nbytes > sent[BASE]:
-                key = (mode, cell.split("/*/")[0])
+                key = (mode, cell.split("/")[0])
                 more[key] = max(more.get(key, (0.0, "")), (nbytes / sent[BASE], cell))
     for (mode, _), (factor, cell) in sorted(more.items(), key=lambda kv: -kv[1][0]):
         yield f"{mode} sends up to {factor:.3g} times the bytes of {BASE}: {_short(cell)}"

@@ -226,7 +226,10 @@ def test_a_noisy_machine_is_told(capsys):
         assert not list(bench.load())
     progress = bench.Progress(1)
     bench._take({"end": True, "spread": [0.1, 0.5]}, lambda lines: None, (), progress)
-    assert progress.notes == ["a fixed piece of work varied by 50 % (90th percentile over the fastest)"]
+    assert list(bench.noise(progress)) == [
+        "a noisy machine: a fixed piece of work varied by up to 50 % (90th percentile over the fastest)"
+    ]
+    assert not list(bench.noise(bench.Progress(1)))
 
 
 # What is chosen, and figures --------------------------------------------------------------------------------
