@@ -19,6 +19,7 @@ from harness.bounds import Arithmetic, Bounded, bounded
 from harness.calls import call
 from harness.dtypes import DTYPES
 from harness.dtypes import dtype as dtype_of
+from harness.errors import BadInput
 from harness.meshes import MeshShape
 from harness.operations import OPERATIONS
 from harness.operations.base import MODES, Argument, Operation, Plan, Request, parse_size
@@ -48,7 +49,7 @@ other than bfloat16, the lesser modes, meshes with an axis of size 1, permuted o
 MODE_WEIGHTS = {"auto": 0, "explicit": 0, "manual": 0, "host": 0, "manual-novma": 2, "pmap": 1, "pjit": 2}
 
 
-class SelectionError(ValueError):
+class SelectionError(BadInput, ValueError):
     """A choice that the table does not have; the message names it and the valid ones."""
 
 

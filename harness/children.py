@@ -21,6 +21,7 @@ from typing import Any
 from harness import containment
 from harness.cases import find
 from harness.devices import ROOT
+from harness.errors import BadInput
 from harness.records import case_head
 from harness.timer import MARK, Job
 from harness.verdicts import Line
@@ -29,7 +30,7 @@ MOST_IDLE_DEATHS = 2
 """How often a child may die before it times anything."""
 
 
-class ChildError(RuntimeError):
+class ChildError(BadInput, RuntimeError):
     """Children die before they time anything; the message is one line."""
 
 

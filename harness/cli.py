@@ -17,18 +17,31 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness import __version__, advice, cases, devices, diff, meshes, records, repro, tables
-from harness.cases import Case, Selection, SelectionError
-from harness.devices import DEFAULT_CPU_DEVICES, NoBackend
+from harness import (
+    __version__,
+    advice,
+    asv_doctor,
+    bench_command,
+    cases,
+    compare_command,
+    devices,
+    diff,
+    growth_command,
+    meshes,
+    records,
+    repro,
+    tables,
+    topology_tables,
+)
+from harness.arguments import names, natural, path, positive
+from harness.cases import Case, Selection
+from harness.devices import DEFAULT_CPU_DEVICES
+from harness.errors import BadInput
 from harness.operations import OPERATIONS
 from harness.operations.base import MODES, Operation
 from harness.records import RecordError, Records
-from harness.repro import ReproError
 from harness.summary import printable, text_table
 from harness.tables import TablesError
-
-BAD_INPUT = (SelectionError, NoBackend, RecordError, ReproError, TablesError)
-"""What a command raises for bad input; each message is one line."""
 
 LONGEST = 2000
 """Characters of the longest complaint."""
@@ -45,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = arguments.run(arguments)
         sys.stdout.flush()
-    except BAD_INPUT as error:
+    except BadInput as error:
         complain(str(error))
         return 2
     except BrokenPipeError:  # the reader, such as head, has seen enough
@@ -106,9 +119,9 @@ def parser() -> argparse.ArgumentParser:
     add.add_argument("--json", action="store_true", help="the same as JSON")
 
     add = command("tables", make_tables, "records in, Markdown and CSV out")
-    add.add_argument("records", nargs="+", type=Path, metavar="RECORDS", help="what --record wrote")
+    add.add_argument("records", nargs="+", type=path, metavar="RECORDS", help="what --record wrote")
     add.add_argument(
-        "--output", type=Path, metavar="DIR", help="write files there instead of to the terminal"
+        "--output", type=path, metavar="DIR", help="write files there instead of to the terminal"
     )
     add.add_argument(
         "--format",
@@ -130,8 +143,27 @@ def parser() -> argparse.ArgumentParser:
     )
 
     add = command("diff", show_diff, "verdicts that changed between two record files")
-    add.add_argument("old", type=Path, metavar="OLD", help="the records before")
-    add.add_argument("new", type=Path, metavar="NEW", help="the records after")
+    add.add_argument("old", type=path, metavar="OLD", help="the records before")
+    add.add_argument("new", type=path, metavar="NEW", help="the records after")
+    add.add_argument(
+        "--compiled",
+        action="store_true",
+        help="compare what the programs compiled to instead: collectives, bytes, flops and memory, exactly",
+    )
+
+    add = command("bench", bench_command.run, "time collectives, matmuls and layers, the modes side by side")
+    bench_command.add_arguments(add)
+
+    add = command("compare", compare_command.run, "two environments, commits or record files: what is slower")
+    compare_command.add_arguments(add)
+
+    add = command(
+        "growth", growth_command.run, "what grows how fast with the number of devices, compiled only"
+    )
+    growth_command.add_arguments(add)
+
+    add = command("asv-doctor", asv_doctor.run, "known pitfalls in benchmarks and configurations of asv")
+    asv_doctor.add_arguments(add)
     return top
 
 
@@ -156,33 +188,12 @@ def add_selection(to: argparse.ArgumentParser) -> None:
         )
 
 
-def names(text: str) -> tuple[str, ...]:
-    """The names of a comma-separated list."""
-    return tuple(filter(None, (name.strip() for name in text.split(","))))
-
-
 def formats(text: str) -> tuple[str, ...]:
     """The formats of a comma-separated list."""
     chosen = names(text)
     if not chosen or set(chosen) - set(tables.FORMATS):
         raise argparse.ArgumentTypeError(f"unknown format {text!r}: choose from {', '.join(tables.FORMATS)}")
     return chosen
-
-
-def natural(text: str) -> int:
-    """A number from 0 on."""
-    return _number(text, 0)
-
-
-def positive(text: str) -> int:
-    """A number from 1 on."""
-    return _number(text, 1)
-
-
-def _number(text: str, least: int) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is no such number: use one from {least} on")
-    return int(text)
 
 
 # devices ----------------------------------------------------------------------------------------------------
@@ -323,16 +334,16 @@ def make_tables(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         print(texts[chosen[0]], end="")
     else:
-        show(f"wrote {path}" for path in tables.write(texts, arguments.output))
+        show(f"wrote {file}" for file in tables.write(texts, arguments.output))
     return code
 
 
 def read_all(paths: Iterable[Path]) -> tuple[list[Records], int]:
     """The record files that can be read, and 2 where there was any problem, each told in one line; else 0."""
     files, code = [], 0
-    for path in paths:
+    for file in paths:
         try:
-            found = records.read(path)
+            found = records.read(file)
         except RecordError as error:
             complain(str(error))
             code = 2
@@ -341,7 +352,7 @@ def read_all(paths: Iterable[Path]) -> tuple[list[Records], int]:
         for case in cut:
             del found.cases[case]
         if cut:
-            complain(f"{path}: {len(cut)} cases without their last line are left out, such as {cut[0]}")
+            complain(f"{file}: {len(cut)} cases without their last line are left out, such as {cut[0]}")
         for problem in found.problems:
             complain(problem)
         if cut or found.problems:
@@ -373,10 +384,14 @@ def _needed(case_id: str) -> int:
 
 
 def show_diff(arguments: argparse.Namespace) -> int:
-    """Verdicts that changed; 1 on a new failure, 2 where a file could not be used wholly."""
+    """Verdicts that changed; 1 on a new failure, 2 where a file could not be used wholly. With --compiled what
+    compiled otherwise, which is no failure."""
     files, code = read_all([arguments.old, arguments.new])
     if len(files) < 2:
         return 2
+    if arguments.compiled:
+        show(topology_tables.report(*topology_tables.differences(*files), *files))
+        return code
     found = diff.compare(files[0].cases, files[1].cases)
     show(diff.report(found))
     return code or int(bool(found.failures))

@@ -20,6 +20,7 @@ import numpy as np
 
 from harness import counters
 from harness.children import ChildError
+from harness.errors import BadInput
 from harness.records import SCHEMA
 from harness.statistics import ORDER, Outcome, Pairs, Rule, compare, done
 from harness.timer import Job
@@ -41,7 +42,7 @@ Run = Callable[[str, Job], Iterator[dict[str, Any]]]
 """(side, job) -> the messages of harness.timer."""
 
 
-class CompareError(ValueError):
+class CompareError(BadInput, ValueError):
     """What can't be compared; the message is one line."""
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from harness import topologies
 from harness.counters import place_of
+from harness.errors import BadInput
 from harness.meshes import MeshShape, parse
 from harness.privacy import redact
 from harness.topologies import Topology
@@ -35,7 +36,7 @@ MARK = "meshmark-facts "
 """Begins the child's line: a plugin may print lines of its own."""
 
 
-class NoBackend(RuntimeError):
+class NoBackend(BadInput, RuntimeError):
     """JAX could not be imported or found no device; the message is one line."""
 
 

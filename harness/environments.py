@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.devices import MARK, ROOT
+from harness.errors import BadInput
 from harness.privacy import redact
 
 FORMS = (
@@ -50,7 +51,7 @@ print({mark!r} + json.dumps(missing))
 """
 
 
-class NoEnvironment(ValueError):
+class NoEnvironment(BadInput, ValueError):
     """An environment that can't be had; the message is one line that names it and the mend."""
 
 

@@ -31,6 +31,7 @@ from typing import Any
 from harness import meshes, topologies
 from harness.cases import Case, Cell
 from harness.dtypes import dtype as dtype_of
+from harness.errors import BadInput
 from harness.hlo import Collective, wire_bytes
 from harness.operations import OPERATIONS
 from harness.operations.base import Argument, Operation, Plan, Request, Result, Variant, nbytes, parse_size
@@ -68,7 +69,7 @@ PART = {"bytes": 2**20, "dimension": 1024}
 """Weak scaling: bytes of one device's block, else the dimension on the fewest devices."""
 
 
-class GrowthError(ValueError):
+class GrowthError(BadInput, ValueError):
     """A series that can't be made; the message is one line that names the mend."""
 
 

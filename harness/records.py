@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from harness.cases import Case
+from harness.errors import BadInput
 from harness.operations.base import nbytes
 from harness.privacy import redact
 from harness.verdicts import CHECKS, VERDICTS, Line, worst
@@ -38,7 +39,7 @@ TORN = "the last line is cut off, as by a killed run; what came before it is use
 """The one problem of a file that does not hinder going on with it."""
 
 
-class RecordError(ValueError):
+class RecordError(BadInput, ValueError):
     """A records file that can't be used; the message is one line that names the file and the mend."""
 
 

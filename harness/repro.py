@@ -27,6 +27,7 @@ from harness import __version__
 from harness.calls import chosen
 from harness.cases import Case, exactly
 from harness.dtypes import as_bits
+from harness.errors import BadInput
 from harness.layout import indices, normal, split
 from harness.programs import pulled_back
 from harness.values import flat_index, random_bits, whole
@@ -58,7 +59,7 @@ STAND_INS = (("harness.bounds", "Bounded"),)
 """What is not copied, but replaced by what this module has of the same name."""
 
 
-class ReproError(ValueError):
+class ReproError(BadInput, ValueError):
     """A case that can't be printed as a script; the message is one line."""
 
 

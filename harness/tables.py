@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import __version__, summary, topology_tables
+from harness.errors import BadInput
 from harness.escape import cell, field, link, markdown, plain
 from harness.records import Judged, Records
 from harness.summary import number
@@ -41,7 +42,7 @@ NUMBERS = (*SIZES, "seed", "flops", "seconds", "compile_s")
 """The columns that are taken over from the lines of a case."""
 
 
-class TablesError(RuntimeError):
+class TablesError(BadInput, RuntimeError):
     """Tables that can't be made; the message is one line that names the mend."""
 
 

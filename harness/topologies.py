@@ -24,6 +24,7 @@ from typing import Any
 
 from harness import targets
 from harness.chips import CHIPS
+from harness.errors import BadInput
 from harness.meshes import MeshShape
 
 TPUS = ("v5e", "v5p", "v6e", "tpu7x")
@@ -54,7 +55,7 @@ WHEELS = {
 """Distributions that make up each platform's compiler; the first one names it."""
 
 
-class TopologyError(ValueError):
+class TopologyError(BadInput, ValueError):
     """A topology that can't be had; the message is one line that names it and the mend."""
 
 

@@ -1,0 +1,25 @@
+"""What asv and pytest-benchmark time: thin modules that choose from the case table.
+
+The modules of asv are timing, compiling and starting; their parameters are case ids (benchmarks.table). Importing
+this package asks no device and starts no backend: asv imports it to list the benchmarks too. It says how many
+virtual devices there are to be before JAX is imported; benchmarks.environment asserts it.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+"""The checkout that holds this package."""
+
+NUM_DEVICES = 8
+"""The devices that the case ids are listed for. A constant: asv addresses parameters by their index, so they must
+be the same on every machine. Where there are fewer devices the benchmarks are skipped."""
+
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(NUM_DEVICES))
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # compile times are of compiling
+
+# In an environment that asv made for a commit of Meshmark, `harness` is that commit's, installed; asv keeps the
+# checkout off sys.path. Everywhere else (an existing interpreter, pytest, the commits of JAX) it is the checkout's.
+if os.environ.get("ASV_PROJECT") != "meshmark" and str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))

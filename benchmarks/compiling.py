@@ -1,0 +1,106 @@
+"""What the compiler makes of each program, exactly, and how long compiling takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks import environment, table
+
+
+class Counters:
+    """Counters of compiled programs, per device. The same compiler gives the same numbers, so any change is real:
+    compare them with `--factor 1`. More is worse. MESHMARK_TOPOLOGY names a topology to compile for instead of the
+    devices here (benchmarks.environment)."""
+
+    params = table.counted()
+    param_names = ("case",)
+    timeout = 60.0
+
+    def setup_cache(self) -> dict[str, Any]:
+        """The counters of all cases, compiled in one process; for a case that has none, why not."""
+        found: dict[str, Any] = {}
+        for case_id in table.counted():
+            try:
+                found[case_id] = counters(case_id)
+            except NotImplementedError as error:
+                found[case_id] = {"skip": str(error)}
+            except environment.Mislabelled:
+                raise
+            except Exception as error:  # one program that doesn't compile fails alone
+                found[case_id] = {"error": f"{type(error).__name__}: {error}"}
+        return found
+
+    setup_cache.timeout = 1800.0  # type: ignore[attr-defined]
+
+    def setup(self, cache: dict[str, Any], case_id: str) -> None:
+        """Skip, or fail, for the reason that was found."""
+        counted = cache[case_id]
+        if "skip" in counted:
+            raise NotImplementedError(counted["skip"])
+        if "error" in counted:
+            raise RuntimeError(counted["error"])
+
+    def track_collectives(self, cache: dict[str, Any], case_id: str) -> int:
+        """Collectives in one execution."""
+        return known(cache[case_id]["collectives"])
+
+    def track_wire_bytes(self, cache: dict[str, Any], case_id: str) -> float:
+        """Bytes that a device sends."""
+        return known(cache[case_id]["wire_bytes"])
+
+    def track_flops(self, cache: dict[str, Any], case_id: str) -> float:
+        """Floating-point operations, as the compiler counts them."""
+        return known(cache[case_id]["flops"])
+
+    def track_temp_bytes(self, cache: dict[str, Any], case_id: str) -> int:
+        """Temporary memory."""
+        return known(cache[case_id]["temp_bytes"])
+
+    track_collectives.unit = "collectives"  # type: ignore[attr-defined]
+    track_wire_bytes.unit = "bytes"  # type: ignore[attr-defined]
+    track_flops.unit = "flops"  # type: ignore[attr-defined]
+    track_temp_bytes.unit = "bytes"  # type: ignore[attr-defined]
+
+
+def known(value: Any) -> Any:
+    """The counter; asv's skip where the backend does not give it."""
+    if value is None:
+        from asv_runner.benchmarks.mark import SkipNotImplemented
+
+        raise SkipNotImplemented("the backend gives no such counter")
+    return value
+
+
+def counters(case_id: str) -> dict[str, Any]:
+    """The tracked counters of one case; NotImplementedError where the commit has no such case."""
+    with environment.optional():
+        from harness import compile_only
+    devices = environment.compile_only_devices()
+    data = compile_only.counters(environment.case(case_id), devices)
+    return {
+        "collectives": sum(c["trips"] or 1 for c in data["collectives"]),
+        **{name: data[name] for name in ("wire_bytes", "flops", "temp_bytes")},
+    }
+
+
+class Compile:
+    """Seconds to trace, lower and compile a program, without the persistent cache."""
+
+    params = table.few()
+    param_names = ("case",)
+    number = 1
+    repeat = (5, 10, 10.0)
+    rounds = 1
+    warmup_time = 0.0
+    timeout = 300.0
+
+    def setup(self, case_id: str) -> None:
+        """Attach the case, or skip."""
+        self.case = environment.case(case_id)
+        self.devices = environment.devices()
+
+    def time_compile(self, case_id: str) -> None:
+        """One new program, compiled."""
+        from harness.programs import Program
+
+        Program(self.case, self.devices).compile()

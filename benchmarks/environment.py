@@ -1,0 +1,198 @@
+"""What is under test is what asv's label says, and the devices are as many as were asked for.
+
+asv files a result under the name of its environment, which says the versions that were asked for. That name is
+compared with the versions read in the process that measures, and with where the packages lie.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import NUM_DEVICES
+
+if TYPE_CHECKING:
+    from harness.cases import Case
+    from harness.measure import Prepared
+
+MATRIX = "MESHMARK_ASV_MATRIX"
+"""Set by the matrix of the configuration, so that its use without an environment of asv's own is seen."""
+
+
+TOPOLOGY = "MESHMARK_TOPOLOGY"
+"""The topology, such as v5e:2x4, for which counters are compiled instead of for the devices that are here."""
+
+
+class Mislabelled(RuntimeError):
+    """What runs is not what the label of the result says."""
+
+
+@functools.cache
+def checked() -> None:
+    """Mislabelled where the label of this process's results lies about what it runs."""
+    label = os.environ.get("ASV_ENV_NAME")
+    if label is None:
+        if MATRIX in os.environ:
+            raise Mislabelled(
+                "asv labels this interpreter with its matrix (--python=same): use -E existing:same"
+            )
+        return
+    import jax
+    import jaxlib
+    import numpy
+
+    versions = {
+        "py": platform.python_version(),
+        "jax": jax.__version__,
+        "jaxlib": jaxlib.__version__,
+        "numpy": numpy.__version__,
+    }
+    wrong = mismatches(label, versions)
+    if wrong:
+        raise Mislabelled(f"the environment {label} runs {' and '.join(wrong)}")
+    project, directory = os.environ.get("ASV_PROJECT"), os.environ.get("ASV_ENV_DIR")
+    if directory is None:
+        return
+    import harness
+
+    if project == "meshmark":
+        installed("harness", harness.__file__, directory)
+    if project == "jax":
+        installed("jax", jax.__file__, directory)
+        built_from(jax.__version__, os.environ.get("ASV_COMMIT", ""))
+
+
+def mismatches(label: str, versions: dict[str, str]) -> list[str]:
+    """What of an environment's name, such as virtualenv-py3.12-jax0.12.0.1-numpy, is not so: "jax 0.11.2" for
+    a package whose version differs from the label's. A label without a version says nothing."""
+    wrong = []
+    for name, version in versions.items():
+        said = re.search(rf"(?:^|-){name}(\d[^-]*)", label)
+        if said and version != said[1] and not (name == "py" and version.startswith(said[1] + ".")):
+            wrong.append(f"{'python' if name == 'py' else name} {version}")
+    return wrong
+
+
+def compile_only_devices() -> tuple[Any, ...]:
+    """The devices of the topology that is asked for, on which programs compile, and the devices here where none is.
+
+    NotImplementedError (asv: skip) where the commit has no topologies; Mislabelled where asv's label does not have
+    the topology, for then its counters would be filed as those of the devices here.
+    """
+    name = os.environ.get(TOPOLOGY)
+    if not name:
+        return devices()
+    label = os.environ.get("ASV_ENV_NAME")
+    if label is not None and f"{TOPOLOGY}{filed(name)}" not in label.split("-"):
+        raise Mislabelled(
+            f"{TOPOLOGY}={name} is not in the label {label}: set it in the matrix, as env_nobuild"
+        )
+    with optional():
+        from harness import topologies
+    topologies.prepare_environment(name)
+    checked()
+    found = topologies.devices(name)
+    if len(found) != NUM_DEVICES:
+        raise ValueError(
+            f"{TOPOLOGY}={name} has {len(found)} devices: take one of {NUM_DEVICES}, such as v5e:2x4"
+        )
+    return found
+
+
+def filed(value: str) -> str:
+    """A value as it stands in asv's names of environments."""
+    return re.sub(r'[<>:"/\\^|?*\x00-\x1f]', "_", value)
+
+
+def installed(name: str, file: str | None, directory: str) -> None:
+    """Mislabelled unless this file of a package lies in the environment's directory."""
+    if file is None or not Path(file).resolve().is_relative_to(Path(directory).resolve()):
+        raise Mislabelled(f"{name} is not the one installed in the environment but {file}")
+
+
+def built_from(version: str, commit: str) -> None:
+    """A JAX built from source has the commit in its version: 0.11.1.dev20260808+cec06d116c."""
+    built = version.partition("+")[2]
+    if commit and not (built and commit.startswith(built)):
+        raise Mislabelled(f"asv labels the commit {commit[:12]}, and the JAX that runs is {version}")
+
+
+@functools.cache
+def devices() -> tuple[Any, ...]:
+    """All devices, under a label that is true. NotImplementedError (asv: skip) where there are too few."""
+    checked()
+    import jax
+
+    found = tuple(jax.devices())
+    asked = os.environ["JAX_NUM_CPU_DEVICES"]
+    if jax.default_backend() == "cpu" and len(found) != int(asked):
+        raise RuntimeError(
+            f"asked for {asked} CPU devices and got {len(found)}: was a backend started before?"
+        )
+    if len(found) < NUM_DEVICES:
+        raise NotImplementedError(f"needs {NUM_DEVICES} devices and there are {len(found)}")
+    return found
+
+
+@contextlib.contextmanager
+def optional() -> Iterator[None]:
+    """NotImplementedError (asv: skip) where the commit under test has no such module or name of the harness.
+
+    Any other import that fails is a failure: a missing dependency must not look like an older commit.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "harness":
+            raise
+        raise NotImplementedError(f"this commit can't be benchmarked so: {error}") from None
+
+
+def case(case_id: str) -> Case:
+    """The case in the table of the commit under test; NotImplementedError (asv: skip) where it has none."""
+    with optional():
+        from harness.cases import SelectionError, find
+    try:
+        return find(case_id, NUM_DEVICES)
+    except SelectionError as error:
+        raise NotImplementedError(str(error)) from None
+
+
+@functools.cache
+def prepared(case_id: str) -> Prepared:
+    """The case compiled and verified, once a process, whatever calls setup how often.
+
+    NotImplementedError (asv: skip) where the commit can't, or the case is unsupported here; measure.Wrong where its
+    values are wrong: that is a failure and never a time.
+    """
+    with optional():
+        from harness.measure import Wrong, prepare
+    found = case(case_id)
+    try:
+        return prepare(found, devices())
+    except Wrong as error:
+        if any(line.verdict == "unsupported" for line in error.lines):
+            raise NotImplementedError(str(error)) from None
+        raise
+
+
+def first_result(case_id: str) -> str:
+    """Python source that goes from importing JAX to the first result of a case, unverified, in a fresh process."""
+    return (
+        f"import sys; sys.path[:] = {sys.path!r}\n"
+        "import jax\n"
+        "from harness.cases import find\n"
+        "from harness.checks import placed_inputs\n"
+        "from harness.programs import Program\n"
+        f"program = Program(find({case_id!r}, {NUM_DEVICES}), tuple(jax.devices()))\n"
+        "inputs = placed_inputs(program, 0)\n"
+        "with program.context():\n"
+        "    jax.block_until_ready(program.compile()(*inputs))\n"
+    )

@@ -1,0 +1,107 @@
+"""The case ids that asv benchmarks, from the case table of this checkout.
+
+asv runs the benchmarks of this checkout against other commits' packages and addresses a parameter by its index, so
+the ids must not come from the package under test. They are listed once, by a child process in which `harness` is
+the checkout's, and kept in build/asv under a digest of its sources: the many small processes of asv then need no
+JAX to know their parameter.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks import NUM_DEVICES, ROOT
+
+MESH = "2x4"
+"""The mesh of the ids: the preferred one of NUM_DEVICES."""
+
+
+def counted() -> list[str]:
+    """Programs whose compiled counters are tracked: every operation that has one, in its plain variants."""
+    return _ids()["counted"]
+
+
+def timed() -> list[str]:
+    """Calls that are timed: the first variant of each operation that declares sizes to be timed at."""
+    return _ids()["timed"]
+
+
+def few() -> list[str]:
+    """One program of each family, for what takes a process or a compilation a sample."""
+    return _ids()["few"]
+
+
+def listed() -> dict[str, list[str]]:
+    """The ids by use, from the `harness` of this process.
+
+    Of each variant of weight 0 the cell of least weight, the largest where several are as ordinary; all main modes.
+    """
+    from harness.cases import MODE_WEIGHTS, Cell, Selection, cells
+
+    main = tuple(mode for mode, weight in MODE_WEIGHTS.items() if not weight)
+
+    def plain(profile: str) -> list[tuple[Cell, list[str]]]:
+        found: dict[tuple[str, str], tuple[Cell, list[str]]] = {}
+        for cell, modes in cells(Selection(profile, timed=True, meshes=(MESH,), modes=main), NUM_DEVICES):
+            variant = cell.request.variant
+            key = cell.operation.name, variant.label
+            if not variant.weight and (key not in found or cell.weight <= found[key][0].weight):
+                found[key] = cell, modes
+        return list(found.values())
+
+    first: dict[str, tuple[Cell, list[str]]] = {}
+    families: dict[str, Cell] = {}
+    for cell, modes in plain("standard"):
+        first.setdefault(cell.operation.name, (cell, modes))
+        if "manual" in modes:
+            families.setdefault(cell.operation.family, cell)
+    return {
+        "counted": [c.case(m).id for c, modes in plain("full") for m in modes if m != "host"],
+        "timed": [c.case(m).id for c, modes in first.values() for m in modes],
+        "few": [c.case("manual").id for c in families.values()],
+    }
+
+
+@functools.cache
+def _ids() -> dict[str, list[str]]:
+    kept = ROOT / "build" / "asv" / f"cases-{_digest()}.json"
+    try:
+        return json.loads(kept.read_text())
+    except (OSError, ValueError):
+        text = _ask()
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=kept.parent, delete=False) as file:
+            file.write(text)
+        Path(file.name).replace(kept)
+    except OSError:  # a checkout that can't be written to: each process asks
+        pass
+    return json.loads(text)
+
+
+def _digest() -> str:
+    """Names and contents of the sources that the ids derive from."""
+    digest = hashlib.sha256()
+    for path in [Path(__file__), *sorted((ROOT / "harness").rglob("*.py"))]:
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _ask() -> str:
+    """The ids as JSON, from a child in which `harness` is the checkout's."""
+    environment = {k: v for k, v in os.environ.items() if k != "ASV_PROJECT"}
+    code = (
+        f"import json, sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from benchmarks import table; print(json.dumps(table.listed()))"
+    )
+    child = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    if child.returncode:
+        raise RuntimeError(f"the case table of {ROOT.name} can't be listed:\n{child.stderr}")
+    return child.stdout.splitlines()[-1]
