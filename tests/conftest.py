@@ -2,7 +2,19 @@
 
 import os
 
+import pytest
+
 os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 collect_ignore = ["trouble"]  # a suite of its own, run by test_containment.py
+
+
+@pytest.fixture(autouse=True)
+def _environment():
+    """Commands set variables for their children (--num-devices): the next test starts as this one did."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)

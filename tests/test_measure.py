@@ -69,7 +69,7 @@ def test_a_host_call_is_timed_too(judge):
     "case_id",
     [
         *map(PSUM.format, ("auto", "explicit", "manual")),
-        "matmul/rows=x+y,check=exact/auto/2x4/float32/n64",
+        "matmul/rows=x+y,check=exact/auto/2x4/float32/n256",
         "data_parallel/batch=x+y/explicit/2x4/float32/n8",
     ],
 )

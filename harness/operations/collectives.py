@@ -97,6 +97,14 @@ class Collective(Operation):
             for more, options in self.choices(mesh.product(axes)):
                 yield Variant.of(weight + more, options.pop("capability", None), axes=axes, **options)
 
+    def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        """The ordinary options over all axes, and over each axis alone, whose links may differ."""
+        every = list(self.variants(mesh))
+        ordinary = [v.options[1:] for v in every if not v.weight]  # the axes come first
+        for variant in every:
+            if variant.options[1:] in ordinary and (not variant.weight or len(variant["axes"]) == 1):
+                yield variant
+
     def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """(weight, options) beside the axes, for a group of n."""
         yield 0, {}
