@@ -1,8 +1,8 @@
-"""A benchmark run: cells in contained children, operation by operation, into timing records.
+"""A benchmark run: cells in contained children, family by family, into timing records.
 
-One child times one operation on all of its meshes and sizes, so that a sweep is of one process; with several
-processes the whole is done as often, a process at a time, since identical processes differ more than samples of
-one (27 to 35 percent were measured between them on two cores).
+One child times one family of operations on all meshes and sizes, so that a sweep, and what is compared with it, is of
+one process; with several processes the whole is done as often, a process at a time, since identical processes differ
+more than samples of one (27 to 35 percent were measured between them on two cores).
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def run(
     progress = Progress(left)
     with Children() as children:
         for process in range(processes):
-            for _, group in groupby(todo, lambda pair: pair[0].operation.name):
+            for _, group in groupby(todo, lambda pair: pair[0].operation.family):
                 cells = [
                     [cell.case(mode).id for mode in modes]
                     for cell, modes in group
