@@ -237,8 +237,6 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
     named in its ordinary sizes at least.
     """
     limit = selection.profiles[selection.profile] if selection.limit is None else selection.limit
-    if selection.timed and selection.operations:
-        limit = max(limit, 1)
     shapes = meshes.weighted(num_devices)
     if selection.timed:
         shapes = {m: w + TIMED_RARE * (w > 1) for m, w in shapes.items()}
@@ -300,6 +298,9 @@ def _sizes(operation: Operation, selection: Selection) -> dict[str, int]:
         dimension = next(iter(operation.sizes)).startswith("n")
         if operation.timed:
             known |= {s: 0 for s in selection.sizes if s.startswith("n") == dimension}
+        if selection.operations:
+            ordinary = min(known.values())
+            known = {size: weight - ordinary for size, weight in known.items()}
     return {size: weight for size, weight in known.items() if not selection.sizes or size in selection.sizes}
 
 
