@@ -29,7 +29,9 @@ COPIES = 16
 LONGEST = 0.1
 """Seconds of a product after which no larger one is tried."""
 
-SAMPLES = 5
+SAMPLES, MOST_SAMPLES, SAMPLING = 5, 50, 0.25
+"""At least so many samples of each size, and more until so many, or until so many seconds are spent: the fastest
+counts, and it takes some tries to see it on a machine that does other things too."""
 
 
 def measured(
@@ -72,12 +74,10 @@ def _copies(x: jax.Array) -> jax.Array:
 
 def _samples(called: Callable[[jax.Array], jax.Array], x: jax.Array) -> list[float]:
     jax.block_until_ready(called(x))
-    samples = []
-    for _ in range(SAMPLES):
+    samples: list[float] = []
+    while len(samples) < SAMPLES or (sum(samples) < SAMPLING and len(samples) < MOST_SAMPLES):
         start = perf_counter()
         outputs = jax.block_until_ready(called(x))
         samples.append(perf_counter() - start)
         del outputs
-        if sum(samples) > 4 * LONGEST:
-            break
     return samples
