@@ -27,11 +27,15 @@ from harness import (
     devices,
     diff,
     growth_command,
+    levels_command,
     meshes,
     records,
+    report_command,
     repro,
+    submit_command,
     tables,
     topology_tables,
+    validate_command,
 )
 from harness.arguments import names, natural, path, positive
 from harness.cases import Case, Selection
@@ -164,6 +168,20 @@ def parser() -> argparse.ArgumentParser:
 
     add = command("asv-doctor", asv_doctor.run, "known pitfalls in benchmarks and configurations of asv")
     asv_doctor.add_arguments(add)
+
+    add = command("report", report_command.run, "records in; page, Markdown, CSV and LaTeX out, or checked")
+    report_command.add_arguments(add)
+
+    add = command(
+        "levels", levels_command.run, "the level statement of records, and the frozen must-pass lists"
+    )
+    levels_command.add_arguments(add)
+
+    add = command("submit", submit_command.run, "records in, a bundle out that can be published")
+    submit_command.add_arguments(add)
+
+    add = command("validate", validate_command.run, "a bundle, or results/, checked as a reviewer would")
+    validate_command.add_arguments(add)
     return top
 
 

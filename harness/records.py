@@ -15,14 +15,16 @@ or B, and each has a run line. Numbers that JSON does not have are written as th
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
 import uuid
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from harness.cases import Case
 from harness.errors import BadInput
@@ -98,6 +100,7 @@ class Writer:
     @classmethod
     def create(cls, path: Path, run: dict[str, Any]) -> Writer:
         """A new file; RecordError where it exists or can't be written."""
+        _plain(path)
         try:
             file = open(path, "xb", buffering=0)  # noqa: SIM115
             try:
@@ -124,6 +127,7 @@ class Writer:
         What follows the last finished case or cell is cut off. RecordError where the file can't be read or was made
         by another release, on other devices, or with another selection, seed, repeat or timing.
         """
+        _plain(path)
         records = read(path)
         if cut := [p for p in records.problems if not p.endswith(TORN)]:
             raise RecordError(f"can't resume: {cut[0]}")
@@ -221,11 +225,11 @@ class Records:
 
 
 def read(path: Path) -> Records:
-    """Read a file. Lines that can't be used become `problems` and the rest is kept; RecordError where the file
-    as a whole can't be read or holds no run."""
+    """Read a file, plain or packed (.gz). Lines that can't be used become `problems` and the rest is kept;
+    RecordError where the file as a whole can't be read or holds no run."""
     records = Records()
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with opened(path) as file:
             for number, text in enumerate(iter(lambda: file.readline(LONGEST + 1), ""), 1):
                 try:
                     _take(records, text)
@@ -233,12 +237,27 @@ def read(path: Path) -> Records:
                     records.problems.append(f"{path}:{number}: {error}")
                     if len(text) > LONGEST:
                         break
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise RecordError(f"{path} is no whole gzip file: pack it again, or name the plain .jsonl") from None
     except OSError as error:
         raise RecordError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
     if not records.runs:
         first = f" ({records.problems[0]})" if records.problems else ""
         raise RecordError(f"{path} holds no run: name a file that `pytest conformance --record` wrote{first}")
     return records
+
+
+def opened(path: Path) -> IO[str]:
+    """The text of a record file, unpacked where its name ends in .gz; bytes that are no UTF-8 are replaced."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", errors="replace")
+    return open(path, encoding="utf-8", errors="replace")
+
+
+def _plain(path: Path) -> None:
+    """RecordError for a name under which a packed file would be expected: only plain files are appended to."""
+    if path.suffix == ".gz":
+        raise RecordError(f"{path}: records are written to plain files, name one that ends in .jsonl")
 
 
 def _take(records: Records, text: str) -> None:

@@ -83,9 +83,15 @@ def median(samples: Floats, confidence: float = 0.95) -> Estimate:
     Raises ValueError for an empty sample, one that is not finite, or a confidence outside (0, 1).
     """
     x = np.sort(_sample(samples))
-    r = int(stats.binom.ppf((1 - _inside(confidence, "confidence")) / 2, x.size, 0.5))
+    r = _end_rank(x.size, _inside(confidence, "confidence"))
     low, high = (x[r - 1], x[-r]) if r else (-math.inf, math.inf)
-    return Estimate(float(np.median(x)), float(low), float(high))
+    return Estimate(float((x[(x.size - 1) // 2] + x[x.size // 2]) / 2), float(low), float(high))
+
+
+@functools.cache
+def _end_rank(n: int, confidence: float) -> int:
+    """Give the largest r with 2 P(Binomial(n, 1/2) < r) <= 1 - confidence, 0 where there is none."""
+    return int(stats.binom.ppf((1 - confidence) / 2, n, 0.5))
 
 
 def tail(samples: Floats, q: float) -> float | None:

@@ -15,6 +15,8 @@ from harness.verdicts import CHECKS, VERDICTS, worst
 
 def printable(text: str) -> str:
     """The text in one line without control characters, which a terminal would obey."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -69,15 +69,16 @@ def frame(files: Sequence[Records]) -> pd.DataFrame:
 def row(judged: Judged, records: Records) -> dict[str, Any]:
     """One case as a row; what its lines do not say is NaN or ""."""
     last = {key: value for line in judged.lines for key, value in line.items()}
-    worst = min(judged.lines, key=lambda line: line["verdict"] != judged.verdict)
+    verdict = judged.verdict
+    worst = min(judged.lines, key=lambda line: line["verdict"] != verdict)
     error, bound = _error(judged)
     run = _run_of(last, records)
     versions = field(run.get("facts"), "versions")
     return {
         **{name: plain(last.get(name)) for name in TEXTS},
         **{name: number(last.get(name)) for name in NUMBERS},
-        "verdict": judged.verdict,
-        "check": "" if judged.verdict == "pass" else worst["check"],
+        "verdict": verdict,
+        "check": "" if verdict == "pass" else worst["check"],
         "reason": plain(judged.reason),
         "error": error,
         "bound": bound,
@@ -125,7 +126,10 @@ def _collectives(found: Any) -> str | None:
 def as_csv(table: pd.DataFrame) -> str:
     """The table of cases as CSV."""
     whole = {name: "Int64" for name in (*SIZES, "seed") if _integral(table[name])}
-    return table.astype(whole).map(cell, na_action="ignore").to_csv(index=False, lineterminator="\n")
+    table = table.astype(whole)
+    texts = table.select_dtypes(exclude="number").columns
+    table[texts] = table[texts].map(cell, na_action="ignore")
+    return table.to_csv(index=False, lineterminator="\n")
 
 
 def _integral(column: pd.Series) -> bool:

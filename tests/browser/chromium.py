@@ -1,0 +1,39 @@
+"""Chromium from the system's packages, driven by Playwright."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def missing() -> str:
+    """Why there is no browser here; "" where there is one."""
+    if find_spec("playwright") is None:
+        return "playwright is not installed: pip install playwright"
+    if not program():
+        return "no Chromium: apt-get install chromium"
+    return ""
+
+
+def program() -> str | None:
+    """Where Chromium is."""
+    return next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """A browser without a network to speak of: whatever it asks for beyond files is refused by name."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND"]
+        found = playwright.chromium.launch(executable_path=program(), args=arguments)
+        try:
+            yield found
+        finally:
+            found.close()

@@ -1,0 +1,105 @@
+"""Made-up records in the shape of real ones: two releases on virtual devices, one real machine, one topology, and
+strings that would like to be more than text."""
+
+import json
+
+HOSTILE = '</script><script>window.hacked=1</script><img src=x onerror="window.hacked=2">'
+REASON = f"31 of 64 elements differ {HOSTILE} =cmd|' /C calc'!A0 \u202e[x](javascript:window.hacked=3)"
+
+CASES = (  # operation, variant, meshes, level
+    ("psum", "axes=x", ("8", "2x4"), "L1"),
+    ("all_gather", "axes=x,dim=0,tiled", ("8",), "L1"),
+    ("shift_set", "of=x.y,dim=0", ("2x4",), "L2"),
+    ("matmul", "rows=x+y,check=exact", ("2x4",), "L2"),
+)
+MODES = ("auto", "explicit", "manual")
+
+
+def run(name, release="0.12.0.1", kind="cpu", virtual=True, **facts):
+    return {
+        "schema": 1, "kind": "run", "run": name, "seed": 0, "repeat": 1, "started": "2026-01-02T03:04:05Z",
+        "selection": {"profile": "smoke"},
+        "facts": {
+            "versions": {"jax": release, "jaxlib": release}, "backend": "cpu" if virtual else "gpu",
+            "device_kind": kind, "num_devices": 8, "virtual": virtual, "flags": {"XLA_FLAGS": "--some=1"},
+            "suite": {"version": "0.1.0", "commit": "c0ffee" * 6 + "abcd", "clean": True}, "topology": "",
+        } | facts,
+    }  # fmt: skip
+
+
+def head(operation, variant, mode, mesh, level, dtype="float32", size="4KiB", kind="conformance"):
+    return {
+        "schema": 1, "kind": kind, "case": f"{operation}/{variant}/{mode}/{mesh}/{dtype}/{size}",
+        "operation": operation, "variant": variant, "mode": mode, "mesh": mesh, "dtype": dtype, "size_bytes": 4096,
+        "level": level, "seed": 0,
+    }  # fmt: skip
+
+
+def judged(bad=(), topology=""):
+    """Lines of every case; `bad`: verdict and reason by (operation, mode)."""
+    lines = []
+    for operation, variant, meshes, level in CASES:
+        for mesh in meshes:
+            for mode in MODES:
+                first = head(operation, variant, mode, mesh, level)
+                wire = 8320.0 if operation == "shift_set" and mode != "manual" else 128.0
+                found = {"kind": "all-gather", "bytes": 8192, "groups": "4x2", "trips": 1}
+                verdict, reason = dict(bad).get((operation, mode), ("pass", ""))
+                own = [
+                    first | {"check": "communication", "verdict": "pass", "reason": "", "collectives": [found],
+                             "wire_bytes": wire, "excess_bytes": wire - 128.0},
+                    first | {"check": "numbers", "verdict": verdict, "reason": reason, "error": 0.0, "bound": 0.0,
+                             "seconds": 0.1, "link": "https://github.com/jax-ml/jax/issues/18434"},
+                ]  # fmt: skip
+                if topology:
+                    own = [
+                        line | {"topology": topology, "case": f"{line['case']}@{topology}"} for line in own
+                    ]
+                    own[1] |= {"verdict": "not_run", "reason": "compiled, where nothing can run"}
+                lines += own
+    return lines
+
+
+def timed(factor=1.0, unverified=()):
+    """Lines of a sweep over sizes and over devices; the times follow 0.1 ms + S / 10 GB/s, auto 20 percent more."""
+    lines = [{"schema": 1, "kind": "ceiling", "name": "copy bandwidth", "dtype": "float32", "unit": "B/s", "devices": 8,
+              "value": 80e9, "samples_s": [0.1]}]  # fmt: skip
+    for mesh, devices in (("2", 2), ("4", 4), ("8", 8)):
+        for k in (10, 14, 18, 20):
+            for mode in MODES:
+                for cadence in ("isolated", "stream"):
+                    size = f"{2**k // 1024}KiB" if k < 20 else "1MiB"
+                    t = factor * (1e-4 + 2**k / 1e10) * (1.2 if mode == "auto" else 1.0)
+                    lines.append(head("psum", "axes=x", mode, mesh, "L1", size=size, kind="timing") | {
+                        "cadence": cadence, "process": 0, "verified": (mode, k) not in unverified,
+                        "verdict": "fail" if (mode, k) in unverified else "pass", "check": "execute", "reason": "",
+                        "devices": devices, "calls": 1,
+                        "cost": {"flops": 0, "nbytes": 2**k, "factor": 2 * (devices - 1) / devices},
+                        "compile_s": 0.02, "collectives": 1, "wire_bytes": 2**k,
+                        "communication": [{"kind": "all-reduce", "bytes": 2**k, "groups": "1x8", "trips": 1}],
+                        "samples_s": [t * (1 + 0.001 * i) for i in range(20)],
+                    })  # fmt: skip
+    return lines
+
+
+def file(path, first, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line | {"run": first["run"]}) + "\n" for line in [first, *lines]))
+
+
+def write(directory):
+    """The record files below a directory."""
+    old = {("shift_set", "auto"): ("known", REASON), ("shift_set", "explicit"): ("fail", REASON)}
+    file(directory / "old.jsonl", run("aaaa", "0.10.2"), judged(old))
+    file(
+        directory / "new.jsonl", run("bbbb"), judged({("matmul", "manual"): ("crash", "signal 11 (SIGSEGV)")})
+    )
+    file(directory / "real.jsonl", run("cccc", kind=f"GPU {HOSTILE}", virtual=False), judged())
+    file(
+        directory / "compiled.jsonl",
+        run("dddd", kind="TPU v5 lite", virtual=False, topology="v5e:2x4"),
+        judged(topology="v5e:2x4"),
+    )
+    file(directory / "old-times.jsonl", run("eeee", "0.10.2"), timed(1.5))
+    file(directory / "new-times.jsonl", run("ffff"), timed(1.0, unverified={("explicit", 14)}))
+    file(directory / "real-times.jsonl", run("gggg", kind="NVIDIA H200", virtual=False), timed(0.01))

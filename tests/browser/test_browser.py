@@ -1,0 +1,310 @@
+"""The page in a real browser: filters, links, keyboard, themes, charts, and that it is silent and alone.
+
+The fixture `open_page` fails a test in which anything was logged as an error, or asked for over a network.
+"""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.browser.records import HOSTILE
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def visible_rows(tab):
+    return tab.eval_on_selector_all(
+        ".matrix tbody tr:not(.group):not([hidden]) th", "all => all.map(e => e.textContent)"
+    )
+
+
+def test_the_first_view_answers_with_denominators(open_page):
+    text = open_page().inner_text("#answers")
+    assert (
+        "What works?" in text
+        and "Is it as fast as it should be?" in text
+        and "Which mode should I use?" in text
+    )
+    assert "14 of 15 pass, 1 crash" in text
+    assert "auto takes 1.20 times as long as manual" in " ".join(text.split())
+    assert "shift_set (up to 65×)" in text
+    assert "No level" in text and "/1,310" in text  # the denominator is the must-pass list's
+
+
+def test_search_and_filters_change_the_matrix_and_the_address(open_page):
+    tab = open_page()
+    assert len(visible_rows(tab)) == 4
+    tab.fill("#f-q", "shift")
+    assert visible_rows(tab) == ["shift_set"]
+    assert "q=shift" in tab.url
+    tab.fill("#f-q", "elements differ")  # a reason
+    assert visible_rows(tab) == ["shift_set"]
+    assert "2 of 45 cases match" in tab.inner_text("#matrix-status")
+    tab.click("#filters button[type=reset]")
+    tab.wait_for_function(
+        "document.querySelectorAll('.matrix tbody tr:not(.group):not([hidden])').length === 4"
+    )
+    tab.select_option("#f-verdict", "crash")
+    assert visible_rows(tab) == ["matmul"]
+    tab.select_option("#f-verdict", "")
+    tab.select_option("#f-level", "L1")
+    assert visible_rows(tab) == ["psum", "all_gather"]
+
+
+def test_a_link_keeps_the_view(open_page):
+    tab = open_page("#q=shift_set&verdict=known")
+    tab.click(".cell:visible")
+    assert tab.is_visible("dialog[open]")
+    tab.select_option("#theme", "dark", force=True)
+    fragment = "#" + tab.url.partition("#")[2]
+    again = open_page(fragment)
+    assert again.input_value("#f-q") == "shift_set" and again.input_value("#f-verdict") == "known"
+    assert again.inner_text("#detail-h") == "shift_set · auto · L2"
+    again.click("#detail-close")
+    assert "cell=" not in again.url
+
+
+def test_the_detail_has_reason_command_and_program(open_page):
+    tab = open_page("#q=shift_set&verdict=fail")
+    tab.click(".cell:visible")
+    tab.click("dialog details.case > summary")
+    tab.wait_for_selector("dialog details.case pre")
+    text = tab.inner_text("#detail-body")
+    assert "31 of 64 elements differ" in text and "8,192 more than manual mode spells" in text
+    assert "python -m harness repro 'shift_set/of=x.y,dim=0/explicit/2x4/float32/4KiB'" in text
+    assert "python -m pytest 'conformance/test_arrays.py::" in text
+    tab.click("#detail-body > details > summary")
+    assert "def explicit(" in tab.inner_text("#detail-body")
+
+
+def test_the_commands_that_the_page_prints_choose_just_that_case(open_page):
+    tab = open_page("#q=shift_set&verdict=fail")
+    tab.click(".cell:visible")
+    tab.click("dialog details.case > summary")
+    tab.wait_for_selector("dialog details.case pre")
+    command = shlex.split(tab.locator("dialog pre", has_text="pytest").inner_text())
+    assert command[:3] == ["python", "-m", "pytest"] and "--num-devices" in command
+    done = subprocess.run(
+        [sys.executable, *command[1:], "--collect-only", "-q"], cwd=ROOT, capture_output=True, text=True
+    )
+    found = [line for line in done.stdout.splitlines() if "::" in line]
+    assert found == [
+        "conformance/test_arrays.py::test_arrays[shift_set/of=x.y,dim=0/explicit/2x4/float32/4KiB]"
+    ], done
+
+
+def test_the_keyboard_reaches_everything(open_page):
+    tab = open_page()
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.className") == "skip"
+    tab.keyboard.press("Enter")
+    assert tab.evaluate("document.activeElement.id") == "matrix"
+    tab.focus(".cell:visible")
+    tab.keyboard.press("Enter")
+    assert tab.is_visible("dialog[open]")
+    tab.keyboard.press("Escape")
+    assert not tab.is_visible("dialog[open]")
+    assert "cell" in tab.evaluate("document.activeElement.className")  # focus returns to where it was
+    outline = tab.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none"
+    tab.focus("#modes-out thead th:nth-child(4) button")
+    tab.keyboard.press("Enter")
+    assert tab.get_attribute("#modes-out thead th:nth-child(4)", "aria-sort") == "ascending"
+    assert "sort=modes" in tab.url
+    unnamed = tab.evaluate(
+        "[...document.querySelectorAll('button, select, input, [role=region]')].filter(e => !(e.textContent.trim() ||"
+        " e.getAttribute('aria-label') || e.labels?.length)).map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert not unnamed
+    assert tab.evaluate(
+        "[...document.querySelectorAll('table')].every(t => t.caption && t.querySelector('th[scope]'))"
+    )
+
+
+def test_cells_say_their_verdict_in_words_and_signs(open_page):
+    tab = open_page("#verdict=crash")
+    cell = tab.locator(".cell:visible").first
+    assert cell.get_attribute("aria-label").endswith("0 of 1 pass, worst: crash")
+    assert cell.locator("b").inner_text() == "✱"
+
+
+@pytest.mark.parametrize("chosen", ["light", "dark"])
+def test_light_and_dark_follow_the_system_and_the_choice(open_page, chosen):
+    other = {"light": "dark", "dark": "light"}[chosen]
+    tab = open_page(color_scheme=chosen)
+
+    def lightness():
+        return tab.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
+
+    assert (lightness() > 128) == (chosen == "light")
+    tab.select_option("#theme", other)
+    assert (lightness() > 128) == (other == "light")
+    tab.reload()
+    tab.wait_for_selector("html[data-ready=yes]")
+    assert (lightness() > 128) == (other == "light")
+
+
+def test_text_has_contrast_in_both_themes(open_page):
+    """At least 4.5 to 1 (WCAG 2.1, 1.4.3) for text, muted text, links and every verdict on its own ground."""
+    measure = """() => {
+      const linear = (v) => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; };
+      const light = (c) => {
+        const [r, g, b] = c.match(/[\\d.]+/g).map(Number).map(linear);
+        return .2126 * r + .7152 * g + .0722 * b;
+      };
+      const ground = (e) => {
+        for (; e; e = e.parentElement) {
+          const c = getComputedStyle(e).backgroundColor;
+          if (!/, 0\\)$/.test(c)) return c;
+        }
+        return 'rgb(255,255,255)';
+      };
+      const found = {};
+      const texts = ['.lead', 'nav a', '.v-pass', '.v-known', '.v-fail', '.v-not_run', 'caption', '.prov summary'];
+      for (const q of [...texts, 'td', '.tag']) {
+        const e = document.querySelector(q), a = light(getComputedStyle(e).color), b = light(ground(e));
+        found[q] = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+      }
+      return found; }"""
+    for scheme in ("light", "dark"):
+        found = open_page(color_scheme=scheme).evaluate(measure)
+        assert not {k: v for k, v in found.items() if v < 4.5}, scheme
+
+
+def test_what_changed_between_two_releases(open_page):
+    tab = open_page()
+    old = tab.locator("#c-old option", has_text="JAX 0.10.2").first.get_attribute("value")
+    new = tab.locator("#c-new option", has_text="JAX 0.12.0.1 · 8 × cpu").first.get_attribute("value")
+    tab.select_option("#c-old", old)
+    tab.select_option("#c-new", new)
+    text = tab.inner_text("#changes-out")
+    assert "3 changed, 12 as before" in text
+    assert "new failure" in text and "now passes" in text and "SIGSEGV" in text
+    tab.select_option("#c-what", "times")
+    assert "0.667" in tab.inner_text("#changes-out") and "apart" in tab.inner_text("#changes-out")
+    real = tab.locator("#c-new option", has_text="H200").first.get_attribute("value")
+    tab.select_option("#c-new", real)
+    assert "not put beside" in tab.inner_text("#changes-out")
+
+
+def test_virtual_devices_never_stand_beside_real_ones(open_page):
+    tab = open_page()
+    options = tab.eval_on_selector_all("#s-class option", "all => all.map(e => e.textContent)")
+    assert options == ["NVIDIA H200, real", "virtual devices"]
+    for option in options:
+        tab.select_option("#s-class", option)
+        heads = tab.inner_text("#side-table thead")
+        assert ("H200" in heads) != ("cpu" in heads)
+
+
+def test_values_that_were_not_verified_have_no_time(open_page):
+    tab = open_page()
+    machine = tab.locator("#m-machine option", has_text="JAX 0.12.0.1 · 8 × cpu").first.get_attribute("value")
+    tab.select_option("#m-machine", machine)
+    row = tab.locator("#modes-out tbody tr", has_text="8 float32 16KiB").first
+    assert "fail" in row.locator("td").nth(1).inner_text()
+    assert "s ±" in row.locator("td").nth(0).inner_text()
+
+
+def test_charts_are_drawn_with_a_table_behind_each(open_page):
+    tab = open_page("#view=speed")
+    for chart in ("bw", "scale", "share"):
+        tab.locator(f"#{chart}-chart").scroll_into_view_if_needed()
+        tab.wait_for_selector(f"#{chart}-chart[data-ready=yes]")
+        assert tab.locator(f"#{chart}-chart canvas").count() > 0
+        tab.click(f"#{chart}-table summary >> nth=0")
+        assert tab.locator(f"#{chart}-table tbody tr").count() > 0
+    text = tab.inner_text("#bw-table")
+    assert "100 µs" in text or "1 µs" in text  # alpha of the sweep, 0.1 ms or a hundredth of it
+
+
+def test_every_table_has_provenance_with_the_hash(open_page):
+    tab = open_page()
+    for place in (
+        "#matrix",
+        "#changes",
+        "#modes",
+        "#bw-table",
+        "#share-table",
+        "#side-table",
+        "#communication",
+    ):
+        found = tab.locator(f"{place} details.prov").first
+        text = found.evaluate("e => e.textContent")
+        assert "sha256:" in text and "c0ffee" in text and "XLA_FLAGS --some=1" in text, place
+    assert tab.locator("#modes details.prov").first.evaluate("e => e.textContent").count("noise: ") >= 1
+
+
+def test_strings_of_records_stay_text(open_page):
+    tab = open_page("#q=shift_set&verdict=fail")
+    tab.click(".cell:visible")
+    tab.click("dialog details.case > summary")
+    tab.wait_for_selector("dialog details.case pre")
+    assert HOSTILE in tab.inner_text("#detail-body")  # shown as it is
+    assert tab.evaluate("window.hacked") is None
+    assert tab.evaluate("document.querySelectorAll('img, iframe, object, form:not(.filters)').length") == 0
+    assert tab.evaluate("[...document.links].every(a => /^(https:|#|file:)/.test(a.getAttribute('href')))")
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "#q=%3Cimg%20src%3Dx%20onerror%3Dwindow.hacked%3D1%3E&sort=x~y~z",
+        "#cell=a~b~c~d&runs=zz.yy&machine=q",
+        "#%%%&view=nothing",
+    ],
+)
+def test_a_made_up_address_does_no_harm(open_page, fragment):
+    tab = open_page(fragment)
+    assert tab.evaluate("window.hacked") is None
+    assert tab.is_visible("#matrix-h")
+
+
+def test_the_policy_stops_other_scripts(browser, page_file):
+    tab = browser.new_page()
+    tab.goto(page_file.as_uri())
+    tab.evaluate(
+        "const s = document.createElement('script'); s.textContent = 'window.hacked = 9'; document.body.append(s)"
+    )
+    assert tab.evaluate("window.hacked") is None
+    tab.close()
+
+
+def test_a_phone_scrolls_tables_in_their_own_box(open_page):
+    tab = open_page(width=390, height=844)
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.eval_on_selector("#matrix-box", "b => b.scrollWidth > b.clientWidth")
+    assert tab.evaluate(
+        "[...document.querySelectorAll('.scroll')].every(b => b.tabIndex === 0 && b.getAttribute('aria-label'))"
+    )
+
+
+def test_print_shows_all_of_the_matrix_without_controls(open_page):
+    tab = open_page()
+    tab.emulate_media(media="print")
+    assert not tab.is_visible("#filters") and not tab.is_visible(".top")
+    assert tab.evaluate("getComputedStyle(document.getElementById('matrix-box')).overflow") == "visible"
+    assert tab.is_visible(".matrix")
+
+
+def test_without_javascript_the_runs_are_there(open_page, browser, page_file):
+    context = browser.new_context(java_script_enabled=False)
+    tab = context.new_page()
+    tab.goto(page_file.as_uri())
+    assert "SHA-256" in tab.content() and tab.locator("noscript table, main table").count() >= 1
+    context.close()
+
+
+def test_choosing_runs_changes_columns_and_the_address(open_page):
+    tab = open_page()
+    assert tab.locator(".matrix thead tr:first-child th").count() == 4  # the corner and three runs
+    tab.click(".more-runs summary")
+    tab.click("label:has-text('v5e:2x4')")
+    assert tab.locator(".matrix thead tr:first-child th").count() == 5
+    assert "runs=" in tab.url and "compiled" in tab.inner_text(".matrix tr.group >> nth=0")
+    again = open_page("#" + tab.url.partition("#")[2])
+    assert again.locator(".matrix thead tr:first-child th").count() == 5
+    assert again.is_checked("label:has-text('v5e:2x4') input")

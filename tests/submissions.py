@@ -1,0 +1,169 @@
+"""Records as a run on four virtual devices would write them, for the tests of what is published: every line is made
+from the case table, so that a check that finds something wrong in them is wrong itself."""
+
+import gzip
+import hashlib
+import json
+
+from harness import cases, levels, records, submit
+from harness.bundles import Bundle, File
+from harness.cases import Selection
+from harness.records import case_head
+from harness.submit import Wanted
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+RUN = "0123456789ab"
+TIMED = "9876543210ab"
+DEVICES = 4
+
+
+def facts(**other):
+    """Facts of a run on virtual CPU devices."""
+    number = other.get("num_devices", DEVICES)
+    return {
+        "versions": {"jax": "0.12.0.1", "jaxlib": "0.12.0.1", "numpy": "2.5.5", "python": "3.12.1"},
+        "backend": "cpu",
+        "device_kind": "cpu",
+        "num_devices": number,
+        "num_processes": 1,
+        "devices": [{"id": i, "process": 0, "coords": []} for i in range(number)],
+        "flags": {"JAX_NUM_CPU_DEVICES": str(number)},
+        "host": {"system": "Linux", "machine": "x86_64", "cores": 2},
+        "suite": {"version": "0.1.0", "commit": COMMIT, "clean": True},
+        "topology": "",
+        "layout": "plain",
+        "compiler": {},
+        "no_layout": {},
+        "virtual": True,
+    } | other  # fmt: skip
+
+
+def run_line(run=RUN, **other):
+    """A run line."""
+    return {
+        "schema": 1,
+        "kind": "run",
+        "facts": facts(),
+        "selection": {"profile": "standard", "timed": False},
+        "seed": 0,
+        "repeat": 1,
+        "started": "2026-11-20T10:00:00Z",
+        "run": run,
+    } | other
+
+
+def judged(case, run=RUN):
+    """The lines of a case that passes."""
+    head = case_head(case, 0, "conformance")
+    good = {"verdict": "pass", "reason": "", "run": run}
+    numbers = "gradient" if case.plan.wrt else "numbers"
+    lines = [{"check": "communication", "collectives": [], "wire_bytes": 0.0}] if case.mode != "host" else []
+    lines += [
+        {"check": "execute"},
+        {"check": numbers, "error": 0.0, "bound": 0.0, "bits": "0123456789abcdef"},
+        {"check": "replicas"},
+        {"check": "sharding", "seconds": 0.25},
+    ]
+    return [head | good | line for line in lines]
+
+
+def level(name="L0", devices=DEVICES):
+    """Every line of a level's cases, the run line first."""
+    found = [run_line(facts=facts(num_devices=devices))]
+    for case in cases.cases(Selection(levels=(name,)), devices):
+        found += judged(case)
+    return found
+
+
+def timing(name="psum/axes=x+y/manual/2x2/float32/64KiB", cadence="isolated", run=TIMED, **other):
+    """A timing line of 24 samples around 1 ms."""
+    case = cases.find(name, DEVICES)
+    cost = case.plan.cost
+    return (
+        case_head(case, 0, "timing")
+        | {
+            "cadence": cadence, "process": 0, "verified": True, "verdict": "pass", "check": "execute", "reason": "",
+            "devices": case.mesh.size, "precision": case.plan.precision, "calls": 1,
+            "cost": {"flops": cost.flops, "nbytes": cost.nbytes, "factor": cost.factor},
+            "compile_s": 0.01, "samples_s": [0.001 + 0.00001 * i for i in range(24)], "seconds": 1.0, "run": run,
+        }
+        | other
+    )  # fmt: skip
+
+
+def timed():
+    """A timing file: run line, two ceilings, timings."""
+    copied, product = [0.002, 0.001], [0.01, 0.004]
+    ceiling = {"schema": 1, "kind": "ceiling", "dtype": "float32", "devices": DEVICES, "run": TIMED}
+    return [
+        run_line(TIMED, selection={"profile": "quick", "timed": True},
+                 timing={"cadences": ["isolated", "stream"], "seconds": 0.1, "least": 10, "most": 1000}),
+        ceiling | {"name": "copy bandwidth", "unit": "B/s", "nbytes": 1 << 20, "samples_s": copied,
+                   "value": 2 * 16 * DEVICES * (1 << 20) / 0.001},
+        ceiling | {"name": "largest matmul", "unit": "FLOP/s", "n": 512, "flops": 2 * DEVICES * 512**3,
+                   "samples_s": product, "value": 2 * DEVICES * 512**3 / 0.004},
+        timing(),
+        timing(cadence="stream"),
+        timing("psum/axes=x+y/auto/2x2/float32/64KiB"),
+    ]  # fmt: skip
+
+
+def write(path, lines):
+    """A plain record file."""
+    path.write_text("".join(records.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+WANTED = Wanted("cpu-4", "The suite's own tests", contact="someone@example.org")
+
+
+def bundle(tmp_path, conformance=None, timings=None, wanted=WANTED):
+    """The bundle of a whole L0 run and of a few timings, in memory."""
+    files = [write(tmp_path / "a.jsonl", conformance or level())]
+    files.append(write(tmp_path / "b.jsonl", timings or timed()))
+    return submit.bundled(files, wanted)
+
+
+def lines_of(made, name):
+    """The records of one of its files."""
+    return [json.loads(line) for line in gzip.decompress(made.files[name].data).splitlines()]
+
+
+def replaced(made, name, data):
+    """The bundle with other bytes in one file."""
+    return Bundle(made.release, made.name, made.files | {name: File(name, data)}, list(made.refused))
+
+
+def with_lines(made, name, lines):
+    """The bundle with other records in one file."""
+    text = "".join(line if isinstance(line, str) else records.dumps(line) + "\n" for line in lines)
+    return replaced(made, name, gzip.compress(text.encode(), mtime=0))
+
+
+def resealed(made):
+    """The bundle with a manifest whose hashes, and with an environment whose runs, fit its files: what a forger who
+    knows the format would send."""
+    from harness import validate
+    from harness.bundles import Room
+
+    report = validate.Report("")
+    files = {
+        name: validate.entries(made, name, Room(), report)
+        for name in made.files
+        if name.endswith(".jsonl.gz")
+    }
+    made = replaced(made, "environment.json", json.dumps(validate.environment(files)).encode())
+    manifest = json.loads(made.files["manifest.json"].data)
+    merged = validate.as_records([entry for lines in files.values() for entry in lines])
+    manifest["totals"] = validate.totals(files)
+    if merged.runs:
+        try:
+            manifest["statement"] = levels.statement(merged).to_json()
+        except levels.LevelError:
+            manifest["statement"] = None
+    manifest["files"] = {
+        n: {"sha256": hashlib.sha256(f.data).hexdigest(), "bytes": len(f.data)}
+        for n, f in made.files.items()
+        if n != "manifest.json"
+    }
+    return replaced(made, "manifest.json", json.dumps(manifest).encode())
