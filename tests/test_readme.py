@@ -12,7 +12,7 @@ TEXT = (ROOT / "README.md").read_text()
 
 def test_no_placeholder_is_left_and_what_it_names_exists():
     assert not re.search(r"@[A-Z]+@", TEXT)
-    for path in re.findall(r"(?:docs|harness|conformance|tests)/[\w./]*\w", TEXT):
+    for path in re.findall(r"(?:docs|harness|conformance|tests)/[\w./-]*\w", TEXT):
         assert (ROOT / path).exists(), path
 
 
