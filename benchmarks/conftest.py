@@ -8,7 +8,6 @@ not timed.
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -26,9 +25,6 @@ from harness.verdicts import BAD, Line, worst
 
 if TYPE_CHECKING:  # it imports JAX, which must not be before the number of devices is known
     from harness.measure import Prepared
-
-CLEAR_EVERY = 200
-"""Cases after which JAX's caches are dropped."""
 
 FACTS = pytest.StashKey[Facts]()
 CASES = pytest.StashKey[dict[str, Case]]()
@@ -199,14 +195,11 @@ class Bench:
 
     def prepare(self, case_id: str) -> Prepared:
         """The case, compiled, verified and warmed up; ends the test with its verdict where it must not be timed."""
-        import jax
-
+        from harness.checks import clear_sometimes
         from harness.measure import Wrong, prepare
 
         self.prepared += 1
-        if self.prepared % CLEAR_EVERY == 0:
-            jax.clear_caches()
-            gc.collect()
+        clear_sometimes(self.prepared)
         case = self.config.stash[CASES][case_id]
         try:
             made = prepare(case, self.devices, judge=self.judge)

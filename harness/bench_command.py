@@ -10,54 +10,30 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from harness import bench, cases, devices, records, timing_tables
-from harness.arguments import names, natural, path, positive, seconds
+from harness import bench, devices, records, timing_tables
+from harness.arguments import path, positive, seconds
 from harness.bench import Progress
-from harness.cases import Selection, SelectionError
+from harness.cases import Selection
 from harness.measure import Budget
-from harness.operations.base import MODES
 from harness.records import Records, Writer
 from harness.summary import printable
-from harness.timer import CADENCES, Job
+from harness.timed_options import add_selection, add_timing, check_cadences, named
+from harness.timer import Job
 from harness.verdicts import BAD
 
 SECONDS = {"quick": 0.08, "standard": 0.25, "full": 0.5}
 """Seconds of sampling for each program and cadence, by profile."""
 
-NAMED = (
-    ("operations", "psum,matmul"),
-    ("modes", ",".join(MODES[:3])),
-    ("meshes", "2x4,8"),
-    ("dtypes", "float32,bfloat16"),
-    ("sizes", "64KiB,3MiB,n512"),
-)
-
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    add.add_argument(
-        "--profile", default="quick", help=f"how much: {', '.join(cases.TIMED_PROFILES)} (default quick)"
-    )
+    add_selection(add)
     add.add_argument(
         "--scaling",
         action="store_true",
         help="instead of a profile, strong and weak scaling over meshes of 1, 2, 4 ... devices",
     )
-    for option, example in NAMED:
-        add.add_argument(
-            f"--{option}",
-            type=names,
-            default=(),
-            metavar="NAMES",
-            help=f"only these {option}, such as {example}",
-        )
-    add.add_argument(
-        "--cadence",
-        type=names,
-        default=("isolated", "stream"),
-        metavar="NAMES",
-        help=f"how calls follow each other: {', '.join(CADENCES)} (default isolated,stream)",
-    )
+    add_timing(add, ("isolated", "stream"))
     add.add_argument(
         "--seconds",
         type=seconds,
@@ -83,17 +59,6 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     )
     add.add_argument("--no-ceilings", action="store_true", help="leave out copy bandwidth and largest matmul")
     add.add_argument(
-        "--seed", type=natural, default=0, metavar="N", help="seed of inputs and order (default 0)"
-    )
-    add.add_argument("--num-devices", type=positive, metavar="N", help="virtual CPU devices (default 8)")
-    add.add_argument(
-        "--deadline",
-        type=seconds,
-        default=60.0,
-        metavar="S",
-        help="a step of a case that takes longer is a hang (default 60)",
-    )
-    add.add_argument(
         "--record", type=path, metavar="FILE", help="write records (JSON lines) to this new file"
     )
     add.add_argument(
@@ -103,18 +68,14 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Choose, time, print."""
-    unknown = set(arguments.cadence) - set(CADENCES)
-    if unknown or not arguments.cadence:
-        raise SelectionError(
-            f"unknown cadence {', '.join(sorted(unknown))!r}: choose from {', '.join(CADENCES)}"
-        )
+    check_cadences(arguments.cadence)
     devices.ask_for_cpu_devices(arguments.num_devices)
     facts = devices.probe()
     if arguments.num_devices and not facts.virtual:
         note(f"--num-devices is ignored on backend {facts.backend}")
-    selection = Selection(
-        profile=arguments.profile, timed=True, **{name: getattr(arguments, name) for name, _ in NAMED}
-    ).checked(facts.num_devices)
+    selection = Selection(profile=arguments.profile, timed=True, **named(arguments)).checked(
+        facts.num_devices
+    )
     todo, left_out = (bench.scaling if arguments.scaling else bench.chosen)(selection, facts)
     job = Job(
         cells=[],

@@ -27,6 +27,13 @@ CLEAR_EVERY = 200
 """Cases after which JAX's caches are dropped: what it keeps of each program never serves a second one here."""
 
 
+def clear_sometimes(judged: int) -> None:
+    """Drop JAX's caches after every so many judged cases."""
+    if judged % CLEAR_EVERY == 0:
+        jax.clear_caches()
+        gc.collect()
+
+
 @lru_cache(maxsize=4)
 def prepared(cell: Cell, seed: int) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray | None]]:
     """(arguments, expected results, bounds) of a cell; made once for all of its modes."""
@@ -51,9 +58,7 @@ class Judge:
         """All check lines of a case. What it raises is a line too, never an exception."""
         lines: list[Line] = []
         self._judged_cases += 1
-        if self._judged_cases % CLEAR_EVERY == 0:
-            jax.clear_caches()
-            gc.collect()
+        clear_sometimes(self._judged_cases)
         try:
             lines += self._host(case) if case.mode == "host" else self._program(case)
         except Exception as error:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import bench, cases, compare, devices, environments, recorded, records
-from harness.arguments import names, natural, path, positive, seconds
-from harness.bench_command import NAMED, note
+from harness.arguments import names, path, positive, seconds
+from harness.bench_command import note
 from harness.cases import Selection, SelectionError
 from harness.children import Children
 from harness.compare import SIDES, CompareError, Comparison, Difference
@@ -28,7 +28,8 @@ from harness.privacy import redact
 from harness.records import Writer
 from harness.statistics import ORDER, Outcome
 from harness.summary import printable, text_table
-from harness.timer import CADENCES, Job
+from harness.timed_options import add_selection, add_timing, check_cadences, named
+from harness.timer import Job
 
 FAIL_ON = ("slower", "faster", "counters", "inconclusive", "failed")
 """What `--fail-on` may name."""
@@ -50,17 +51,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     """The options of the command."""
     for side, what in zip(SIDES, ("before", "after"), strict=True):
         add.add_argument(side, metavar=side, help=f"{what}: {environments.FORMS}")
-    add.add_argument(
-        "--profile", default="quick", help=f"how much: {', '.join(cases.TIMED_PROFILES)} (default quick)"
-    )
-    for option, example in NAMED:
-        add.add_argument(
-            f"--{option}",
-            type=names,
-            default=(),
-            metavar="NAMES",
-            help=f"only these {option}, such as {example}",
-        )
+    add_selection(add)
     add.add_argument(
         "--cases",
         type=case_ids,
@@ -68,13 +59,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         metavar="ID,...",
         help="these cases instead, as `meshmark list --cases` prints them",
     )
-    add.add_argument(
-        "--cadence",
-        type=names,
-        default=("isolated",),
-        metavar="NAMES",
-        help=f"how calls follow each other: {', '.join(CADENCES)} (default isolated)",
-    )
+    add_timing(add, ("isolated",))
     add.add_argument(
         "--budget",
         type=budget,
@@ -121,15 +106,6 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         "--anyway",
         action="store_true",
         help="rank what is not comparable too: other devices, virtual against real",
-    )
-    add.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the inputs (default 0)")
-    add.add_argument("--num-devices", type=positive, metavar="N", help="virtual CPU devices (default 8)")
-    add.add_argument(
-        "--deadline",
-        type=seconds,
-        default=60.0,
-        metavar="S",
-        help="a step of a case that takes longer is a hang (default 60)",
     )
     add.add_argument(
         "--record", type=path, metavar="FILE", help="write samples and verdicts to this new file"
@@ -192,10 +168,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def compare_environments(arguments: argparse.Namespace) -> int:
     """Time A and B in turns."""
-    if unknown := sorted(set(arguments.cadence) - set(CADENCES)):
-        raise CompareError(f"unknown cadence {unknown[0]!r}: choose from {', '.join(CADENCES)}")
-    if not arguments.cadence:
-        raise CompareError(f"--cadence names none: choose from {', '.join(CADENCES)}")
+    check_cadences(arguments.cadence)
     if arguments.record and arguments.resume:
         raise records.RecordError(
             "--record and --resume name one file each: --resume appends to the file that it names"
@@ -255,7 +228,7 @@ def compare_environments(arguments: argparse.Namespace) -> int:
 
 def chosen(arguments: argparse.Namespace, facts: Facts) -> tuple[list[list[str]], list[str]]:
     """(case ids, a list a cell; why others are left out)."""
-    options = {name: getattr(arguments, name) for name, _ in NAMED}
+    options = named(arguments)
     if not arguments.cases:
         selection = Selection(profile=arguments.profile, timed=True, **options).checked(facts.num_devices)
         todo, left_out = bench.chosen(selection, facts)
@@ -310,7 +283,7 @@ class Kept:
                 "environment": side,
                 "named": redact(sides[side].shown),
                 "commit": sides[side].commit,
-                "selection": {name: list(getattr(arguments, name)) for name, _ in NAMED}
+                "selection": {name: list(chosen) for name, chosen in named(arguments).items()}
                 | {"profile": arguments.profile, "cases": list(arguments.cases)},
                 "seed": arguments.seed,
                 "repeat": 1,

@@ -15,7 +15,6 @@ What raises is a line `execute` with verdict error, as where programs run.
 
 from __future__ import annotations
 
-import gc
 import re
 import time
 from collections import Counter
@@ -27,7 +26,7 @@ import jax
 
 from harness import cases, hlo, layout, topologies
 from harness.cases import Case, Selection
-from harness.checks import CLEAR_EVERY, raised, typed
+from harness.checks import clear_sometimes, raised, typed
 from harness.chips import CHIPS
 from harness.communication import SPELLED, communication
 from harness.devices import Facts
@@ -117,9 +116,7 @@ class CompileOnly:
         """All check lines of a case. What it raises is a line too, never an exception."""
         lines: list[Line] = []
         self._judged_cases += 1
-        if self._judged_cases % CLEAR_EVERY == 0:
-            jax.clear_caches()
-            gc.collect()
+        clear_sometimes(self._judged_cases)
         try:
             lines.extend(self._lines(case))
         except Exception as error:
