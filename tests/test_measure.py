@@ -170,7 +170,14 @@ def test_ceilings_are_rates_of_what_was_done():
     )
     assert product["value"] == pytest.approx(2 * 2 * product["n"] ** 3 / min(product["samples_s"]))
     x = jnp.arange(8.0)
-    np.testing.assert_array_equal(ceilings._copies(x), x)  # an even number of negations
+    np.testing.assert_array_equal(ceilings._copies(x, ceilings.COPIES), x)
+    np.testing.assert_array_equal(ceilings._copies(x, 3), -x)
+
+    def least(count):
+        many = jnp.ones((8, 2**16))
+        return min(ceilings._samples(jax.jit(ceilings._copies), many, jnp.int32(count)))
+
+    assert least(1600) > 4 * least(160)  # no pass is saved: ten times the copies, near ten times as long
 
 
 def test_device_time_is_an_error_where_the_backend_has_none(judge):
