@@ -49,7 +49,7 @@ def measured(
     samples = _samples(jax.jit(_copies), x, jnp.int32(COPIES))
     yield {
         "name": "copy bandwidth", "dtype": "float32", "unit": "B/s", "devices": len(devices),
-        "value": 2 * COPIES * x.nbytes / min(samples), "nbytes": COPY_BYTES, "samples_s": samples,
+        "value": 2 * COPIES * x.nbytes / min(samples), "nbytes": COPY_BYTES, "copies": COPIES, "samples_s": samples,
     }  # fmt: skip
     del x
     for dtype in dtypes:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness import chips, figures
+from harness.ceilings import COPIES
 
 SLACK = 1.01
 """By which a rate may exceed a peak: published figures are rounded."""
@@ -27,9 +28,6 @@ ABSURD = {"busbw": 1e15, "flops_per_s": 1e17}
 
 ALIKE = 20
 """Samples from which on it is no chance that all are the same number."""
-
-CEILING_COPIES = 16
-"""Copies in a sample of the ceiling "copy bandwidth", each of which reads and writes (harness.ceilings.COPIES)."""
 
 
 def peak_of(record: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[str, float, float, str] | None:
@@ -96,7 +94,7 @@ def ceiling(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained
         yield "a ceiling without samples: measure it again"
         return
     if record["name"] == "copy bandwidth":
-        work = 2 * CEILING_COPIES * devices * record.get("nbytes", 0)
+        work = 2 * record.get("copies", COPIES) * devices * record.get("nbytes", 0)
     else:
         work = record.get("flops", 0)
         if work != 2 * devices * record.get("n", 0) ** 3:
