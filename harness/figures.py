@@ -31,12 +31,14 @@ class Yardsticks:
         return cls(str(facts.get("device_kind")), bool(facts.get("virtual")), tuple(ceilings))
 
     def bandwidth(self) -> tuple[float, str] | None:
-        """(bytes/s of one device, of what)."""
+        """(bytes/s of one device, of what); None for virtual devices, whose messages go through caches and
+        share the cores: no bandwidth of the machine bounds theirs."""
+        if self.virtual:
+            return None
         chip = chips.chip_of(self.device_kind)
         if chip:
             return chip.links * chip.link_bandwidth / chip.devices_per_chip, f"{chip.name} links, published"
         found = self._ceiling("copy bandwidth")
-        # Virtual devices share one memory; each one's part of it is what it can have.
         return (found[0], "copy bandwidth measured here") if found else None
 
     def flops(self, dtype: str, precision: str, devices: int) -> tuple[float, str] | None:

@@ -98,7 +98,7 @@ def timed():
     return [
         run_line(TIMED, selection={"profile": "quick", "timed": True},
                  timing={"cadences": ["isolated", "stream"], "seconds": 0.1, "least": 10, "most": 1000}),
-        ceiling | {"name": "copy bandwidth", "unit": "B/s", "nbytes": 1 << 20, "samples_s": copied,
+        ceiling | {"name": "copy bandwidth", "unit": "B/s", "nbytes": 1 << 20, "copies": 16, "samples_s": copied,
                    "value": 2 * 16 * DEVICES * (1 << 20) / 0.001},
         ceiling | {"name": "largest matmul", "unit": "FLOP/s", "n": 512, "flops": 2 * DEVICES * 512**3,
                    "samples_s": product, "value": 2 * DEVICES * 512**3 / 0.004},
