@@ -24,7 +24,7 @@ from scipy import stats
 
 from harness.compare import CompareError, counted, figure, key_of
 from harness.records import Records
-from harness.statistics import Estimate, Outcome, Rule, Verdict
+from harness.statistics import Estimate, Outcome, Rule, stated
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.integer]
@@ -134,7 +134,7 @@ def compare(
         centre = float(np.median(ordered))
         at = _critical(n, m, 0.05)
         low, high = (-math.inf, math.inf) if at is None else (float(ordered[at]), float(ordered[-1 - at]))
-        noise = detectable = alarms = margin = math.nan
+        noise = detectable = alarms = math.nan
         if min(n, m) >= LEAST_PROCESSES:
             rng = np.random.default_rng(seed)
             rest = np.concatenate([(x - np.median(x)) * math.sqrt(x.size / (x.size - 1)) for x in (a, b)])
@@ -148,19 +148,11 @@ def compare(
             found = _critical(n, m, alpha / len(pairs))
             shift = np.full(resamples, math.inf) if found is None else -null[:, found]
             detectable = float(np.quantile(np.maximum(margin - centres, shift), 0.95, method="higher"))
-        verdict: Verdict = "inconclusive"
-        if adjusted[row] < alpha and (low > 0 or high < 0) and abs(centre) > margin:
-            verdict = "slower" if centre > 0 else "faster"
-        elif -least < low and high < least:
-            verdict = "no change"
-        outcomes[key] = Outcome(
-            verdict=verdict,
-            change=Estimate(*(float(np.exp(v)) for v in (centre, low, high))),
-            p=float(p[row]),
-            adjusted=float(adjusted[row]),
-            noise=float(np.expm1(noise)),
-            detectable=float(np.expm1(detectable)),
-            false_alarms=alarms,
-            pairs=min(n, m),
+        outcomes[key] = stated(
+            Estimate(float(centre), float(low), float(high)),
+            (float(p[row]), float(adjusted[row])),
+            (alpha, least),
+            (noise, detectable, alarms),
+            min(n, m),
         )
     return outcomes

@@ -413,6 +413,38 @@ def _adjusted(p: Array) -> Array:
     return np.asarray(stats.false_discovery_control(p, axis=0, method="bh"))
 
 
+def stated(
+    log_ratio: Estimate,
+    p: tuple[float, float],
+    rule: tuple[float, float],
+    noise: tuple[float, float, float],
+    pairs: int,
+) -> Outcome:
+    """Give the outcome of one case from what was computed of it, all in logarithms.
+
+    p is (as it is, adjusted), rule (alpha, least change), noise (of A/A comparisons, detectable, false alarms), nan
+    where too few A/A pairs can tell; then no change is reported.
+    """
+    alpha, least = rule
+    margin = math.nan if math.isnan(noise[0]) else max(least, noise[0])
+    verdict: Verdict = "inconclusive"
+    excludes = log_ratio.low > 0 or log_ratio.high < 0
+    if p[1] < alpha and excludes and abs(log_ratio.value) > margin:
+        verdict = "slower" if log_ratio.value > 0 else "faster"
+    elif -least < log_ratio.low and log_ratio.high < least:
+        verdict = "no change"
+    return Outcome(
+        verdict=verdict,
+        change=Estimate(*(float(np.exp(v)) for v in (log_ratio.value, log_ratio.low, log_ratio.high))),
+        p=p[0],
+        adjusted=p[1],
+        noise=float(np.expm1(noise[0])),
+        detectable=float(np.expm1(noise[1])),
+        false_alarms=noise[2],
+        pairs=pairs,
+    )
+
+
 def compare(
     pairs: Mapping[str, Pairs],
     rule: Rule,
@@ -470,7 +502,7 @@ def compare(
     outcomes = {}
     for row, (name, case) in enumerate(pairs.items()):
         d = case.log_ratios
-        noise = detectable = alarms = margin = math.nan
+        noise = detectable = alarms = math.nan
         if (null := nulls.get(name)) is not None:
             noise = float(np.quantile(np.abs(null.centres), _NOISE))
             margin = max(least, noise)
@@ -479,20 +511,12 @@ def compare(
             detectable = float(np.quantile(shifts, _POWER, method="higher"))
         centre = float(hodges_lehmann(d)) if d.size else math.nan
         low, high = _interval(d, places, confidence) if d.size else (-math.inf, math.inf)
-        verdict: Verdict = "inconclusive"
-        if adjusted[row] < alpha and (low > 0 or high < 0) and abs(centre) > margin:
-            verdict = "slower" if centre > 0 else "faster"
-        elif -least < low and high < least:
-            verdict = "no change"
-        outcomes[name] = Outcome(
-            verdict=verdict,
-            change=Estimate(*(float(np.exp(v)) for v in (centre, low, high))),
-            p=float(p[row]),
-            adjusted=float(adjusted[row]),
-            noise=float(np.expm1(noise)),
-            detectable=float(np.expm1(detectable)),
-            false_alarms=alarms,
-            pairs=d.size,
+        outcomes[name] = stated(
+            Estimate(centre, low, high),
+            (float(p[row]), float(adjusted[row])),
+            (alpha, least),
+            (noise, detectable, alarms),
+            d.size,
         )
     return outcomes
 
