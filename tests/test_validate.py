@@ -683,8 +683,12 @@ def test_directories_with_links_devices_and_odd_names(tmp_path, honest, capsys):
     assert cli.main(["validate", str(tmp_path / "links")]) == 2
 
 
+# Named, because a gzip header holds the second it was made in: two workers of one run would
+# collect tests of two names.
 @pytest.mark.parametrize(
-    "content", [None, b"", b"x", b"\x1f\x8b", gzip.compress(b""), gzip.compress(b"x" * 2000)]
+    "content",
+    [None, b"", b"x", b"\x1f\x8b", gzip.compress(b""), gzip.compress(b"x" * 2000)],
+    ids=["missing", "empty", "a letter", "cut in the header", "gzip of nothing", "gzip of text"],
 )
 def test_what_is_no_bundle_is_bad_input(tmp_path, content, capsys):
     path = tmp_path / "b.tar.gz"
