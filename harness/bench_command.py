@@ -89,8 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     described = {
         "facts": facts.to_json(),
-        "selection": {k: v for k, v in vars(selection).items() if v not in ((), None)}
-        | {"scaling": arguments.scaling},
+        "selection": selection.described() | {"scaling": arguments.scaling},
         "seed": arguments.seed,
         "repeat": arguments.processes,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -187,9 +188,16 @@ class Selection:
     sizes: tuple[str, ...] = ()
     limit: int | None = field(default=None)
     """The largest weight, where it is not the profile's."""
+    processes: int = 1
+    """Number of processes that share the devices."""
     timed: bool = False
     """Whether to choose from what the benchmarks time: their sizes (any size that is named), variants and
     profiles."""
+
+    def described(self) -> dict[str, Any]:
+        """What was chosen, for the line of a run: nothing of what was left open, and no number of processes where
+        there is one."""
+        return {k: v for k, v in vars(self).items() if v not in ((), None) and (k, v) != ("processes", 1)}
 
     @property
     def profiles(self) -> dict[str, int]:
@@ -223,7 +231,7 @@ class Selection:
             except ValueError as error:
                 raise SelectionError(str(error)) from None
             if mesh.size > num_devices:
-                fits = ", ".join(m.label for m in meshes.weighted(num_devices))
+                fits = ", ".join(m.label for m in meshes.weighted(num_devices, self.processes))
                 raise SelectionError(
                     f"mesh {label} needs {mesh.size} devices and there are {num_devices}: choose from {fits}"
                 )
@@ -237,7 +245,7 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
     named in its ordinary sizes at least.
     """
     limit = selection.profiles[selection.profile] if selection.limit is None else selection.limit
-    shapes = meshes.weighted(num_devices)
+    shapes = meshes.weighted(num_devices, selection.processes)
     if selection.timed:
         shapes = {m: w + TIMED_RARE * (w > 1) for m, w in shapes.items()}
         shapes[meshes.MeshShape((num_devices,))] = 0  # one axis over all devices is what bandwidth is told of
@@ -246,6 +254,8 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
         shapes = {m: shapes.get(m, unnamed) for m in map(meshes.parse, selection.meshes)}
     for operation in OPERATIONS.values():
         if selection.operations and operation.name not in selection.operations:
+            continue
+        if operation.processes and selection.processes == 1:
             continue
         for mesh, mesh_weight in shapes.items():
             if operation.everywhere and not selection.timed:
@@ -278,7 +288,8 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
                         total = weight + dtype_weight + size_weight
                         used = [mode for mode, more in modes if total + more <= limit]
                         if used:
-                            yield Cell(operation, Request(variant, mesh, dtype, size), total), used
+                            request = Request(variant, mesh, dtype, size, selection.processes)
+                            yield Cell(operation, request, total), used
 
 
 def _mode_weight(mode: str, selection: Selection) -> int:
@@ -315,13 +326,18 @@ def not_empty(selection: Selection, num_devices: int) -> None:
     """SelectionError where nothing is chosen, with what may be missing."""
     if next(cases(selection, num_devices), None) is not None:
         return
+    named = [OPERATIONS[name] for name in selection.operations]
+    if selection.processes == 1 and named and all(operation.processes for operation in named):
+        raise SelectionError(
+            f"{', '.join(selection.operations)} takes several processes: start them with `meshmark launch`"
+        )
     every = replace(selection, capabilities=tuple(CAPABILITIES))
     needed = {c for cell, _ in cells(every, num_devices) for c in cell.capabilities}
     mend = f"add --with {','.join(sorted(needed))}" if needed else "take a larger profile, or narrow less"
     raise SelectionError(f"no case is chosen: {mend} (see `meshmark list`)")
 
 
-def find(case_id: str, num_devices: int) -> Case:
+def find(case_id: str, num_devices: int, processes: int = 1) -> Case:
     """The case with this id, whatever its weight; SelectionError where the table has none."""
     parts = case_id.split("/")
     if len(parts) != 6:
@@ -339,11 +355,14 @@ def find(case_id: str, num_devices: int) -> Case:
         dtypes=(dtype,),
         sizes=(size,),
         limit=99,
+        processes=processes,
     ).checked(num_devices)
     for timed in (False, True):
         for case in cases(replace(selection, timed=timed), num_devices):
             if case.id == case_id:
                 return case
+    if processes == 1 and OPERATIONS[name].processes:
+        raise SelectionError(f"{name} takes several processes: see README.md, Many processes")
     raise SelectionError(f"no case {case_id!r}: see `meshmark list --operations {name} --profile full`")
 
 

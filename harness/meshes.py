@@ -18,8 +18,9 @@ AXIS_NAMES = ("x", "y", "z")
 class MeshShape:
     """The shape of a mesh over the first `size` devices, and the order in which it takes them.
 
-    `order` is "" for the devices as they come, or "shuffled" for a fixed permutation of them
-    (device i*k + 1 mod n with k the smallest integer from 3 on that is coprime to n).
+    `order` is "" for the devices as they come, "shuffled" for a fixed permutation of them (device i*k + 1 mod n
+    with k the smallest integer from 3 on that is coprime to n), or "interleaved" for one device of the second half
+    and one of the first in turn: neighbours then belong to different processes wherever there are several.
     """
 
     shape: tuple[int, ...]
@@ -63,6 +64,8 @@ class MeshShape:
         if self.order == "shuffled":
             step = next(k for k in range(3, self.size + 4) if math.gcd(k, self.size) == 1)
             flat = (flat * step + 1) % self.size
+        elif self.order == "interleaved":
+            flat = np.roll(flat, self.size // 2).reshape(2, -1).T
         return flat.reshape(self.shape)
 
     def groups(self, axes: tuple[str, ...]) -> np.ndarray:
@@ -73,7 +76,7 @@ class MeshShape:
         return positions.transpose(order).reshape(-1, self.product(axes))
 
 
-_LABEL = re.compile(r"(\d+(?:x\d+){0,2})(?:-(shuffled))?")
+_LABEL = re.compile(r"(\d+(?:x\d+){0,2})(?:-(shuffled|interleaved))?")
 
 
 def parse(label: str) -> MeshShape:
@@ -81,7 +84,10 @@ def parse(label: str) -> MeshShape:
     match = _LABEL.fullmatch(label)
     if not match or "0" in match[1].split("x"):
         raise ValueError(f"{label!r} is no mesh shape: use one to three sizes such as 8, 2x4 or 2x2x2")
-    return MeshShape(tuple(map(int, match[1].split("x"))), match[2] or "")
+    shape = MeshShape(tuple(map(int, match[1].split("x"))), match[2] or "")
+    if shape.order == "interleaved" and shape.size % 2:
+        raise ValueError(f"{label!r} is no mesh shape: an odd number of devices has no halves to interleave")
+    return shape
 
 
 def factorizations(n: int, axes: int) -> Iterator[tuple[int, ...]]:
@@ -120,11 +126,12 @@ def shapes(n: int, axes: int) -> Iterator[tuple[int, ...]]:
         yield from dict.fromkeys((shape, shape[::-1]))
 
 
-def weighted(n: int) -> dict[MeshShape, int]:
+def weighted(n: int, processes: int = 1) -> dict[MeshShape, int]:
     """The meshes of n devices with their weight: how far each stands from the preferred one (0).
 
     The weight decides from which profile on a mesh is used (see `harness.cases`). Sub-meshes of the
-    first 3 and 6 devices are included where there are as many.
+    first 3 and 6 devices are included where there are as many, and where each of the processes has one of them: a
+    process without a device has no part in a program. Several processes have an interleaved mesh too.
     """
     first = preferred(n)
     weights = {first: 0}
@@ -134,8 +141,10 @@ def weighted(n: int) -> dict[MeshShape, int]:
             weights.setdefault(MeshShape(shape), 1 if 1 not in shape or axes == 1 else axes)
     if n > 2:
         weights[MeshShape(first.shape, "shuffled")] = 2
+    if processes > 1 and n % 2 == 0:
+        weights[MeshShape(first.shape, "interleaved")] = 1
     for odd in (3, 6):
-        if n > odd:
+        if n > odd > n - n // processes:
             weights[MeshShape((odd,))] = 2
             if odd == 6:
                 weights |= {MeshShape((2, 3)): 2, MeshShape((3, 2)): 3}

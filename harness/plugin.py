@@ -247,7 +247,7 @@ def _open_records(config: pytest.Config) -> None:
         options["layout"] = _names(config, "layout")
     run = {
         "facts": facts.to_json() | ({"others": others} if others else {}),
-        "selection": {k: v for k, v in (vars(selection) | options).items() if v not in ((), [], None)},
+        "selection": selection.described() | {k: v for k, v in options.items() if v not in ((), [])},
         "seed": config.getoption("seed"),
         "repeat": config.getoption("repeat"),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

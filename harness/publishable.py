@@ -28,7 +28,7 @@ _INSIDE = re.compile(
 _PROMPT = re.compile(r"(?<![\w.@/-])[a-z_][a-z0-9_-]{0,31}@[A-Za-z][A-Za-z0-9.-]{0,62}:[~/$]")
 
 _CASE = re.compile(
-    r"(?<![a-z0-9_])[a-z0-9_]{1,64}/[^/\s]{1,200}/(?:auto|explicit|manual|manual-novma|pmap|pjit|host|\*)/[0-9x]+(?:-shuffled)?/[a-z0-9_]+/[A-Za-z0-9.]+"
+    r"(?<![a-z0-9_])[a-z0-9_]{1,64}/[^/\s]{1,200}/(?:auto|explicit|manual|manual-novma|pmap|pjit|host|\*)/[0-9x]+(?:-shuffled|-interleaved)?/[a-z0-9_]+/[A-Za-z0-9.]+"
 )
 """A case id, whose slashes are no path's."""
 

@@ -154,6 +154,8 @@ class Request:
     mesh: MeshShape
     dtype: str
     size: str
+    processes: int = 1
+    """Number of processes that share the devices, each as many of them, in order."""
 
     @property
     def elements(self) -> int:
@@ -176,6 +178,8 @@ class Operation:
     timed: ClassVar[Mapping[str, int]] = {}
     """Sizes that the benchmarks time, with their weight; where empty, `sizes` in the full profile alone."""
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit")
+    processes: ClassVar[bool] = False
+    """Whether it takes several processes."""
     everywhere: ClassVar[bool] = False
     """Whether the standard profile has it on every mesh shape, those with axes of size 1 among them."""
 
