@@ -51,6 +51,8 @@ class Judge:
     repeat: int = 1
     counters: Mapping[str, str] = field(default_factory=dict)
     """The committed counters of this release and backend by case id (see harness.counters)."""
+    meeting: Callable[[Case, Sequence[Mapping[str, Any]]], str] | None = None
+    """Over several processes: given the collectives that a program compiled to, says why it must not be run, or ""."""
     _placed: tuple[Cell | None, dict[Any, list[jax.Array]]] = field(default=(None, {}))
     _judged_cases: int = 0
 
@@ -68,7 +70,11 @@ class Judge:
     def _program(self, case: Case) -> Iterator[Line]:
         program = Program(case, self.devices)
         compiled = program.compile()
-        yield communication(case, compiled, self.counters.get(case.id))
+        contract = communication(case, compiled, self.counters.get(case.id))
+        yield contract
+        if self.meeting and (reason := self.meeting(case, contract.data.get("collectives", []))):
+            yield Line("execute", "error", reason)
+            return
         inputs = self.inputs(program)
 
         def execute() -> list[jax.Array]:

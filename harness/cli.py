@@ -27,6 +27,7 @@ from harness import (
     devices,
     diff,
     growth_command,
+    launch_command,
     levels_command,
     meshes,
     records,
@@ -182,6 +183,14 @@ def parser() -> argparse.ArgumentParser:
 
     add = command("validate", validate_command.run, "a bundle, or results/, checked as a reviewer would")
     validate_command.add_arguments(add)
+
+    add = command(
+        "launch", launch_command.launch, "several processes of one command on this machine, as ranks"
+    )
+    launch_command.add_launch_arguments(add)
+
+    add = command("merge", launch_command.merge_files, "the records of several ranks in, one file out")
+    launch_command.add_merge_arguments(add)
     return top
 
 

@@ -25,6 +25,8 @@ from harness.topologies import Topology
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_CPU_DEVICES = 8
+CPU_DEVICES_A_PROCESS = 4
+"""Virtual CPU devices of each of several processes, unless asked for otherwise."""
 FLAGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "CUDA_VISIBLE", "NCCL_", "ROCR_", "HIP_")
 """Prefixes of the environment variables that are recorded."""
 
@@ -59,6 +61,9 @@ class Facts:
     """In which order a mesh takes the devices of a topology."""
     compiler: dict[str, str] = field(default_factory=dict)
     """The distributions that compile for a topology, and their versions."""
+    group: dict[str, Any] = field(default_factory=dict)
+    """Of several processes: devices of each (`devices`), who found the coordinates (`detected`: JAX did), what carries
+    CPU collectives (`transport`)."""
     no_layout: dict[str, str] = field(default_factory=dict)
     """Why a mesh (by label) can't be had in this layout of the topology."""
 
@@ -107,13 +112,13 @@ class Facts:
         return cls(**{k: v for k, v in data.items() if k != "virtual"})
 
 
-def ask_for_cpu_devices(number: int | None) -> None:
+def ask_for_cpu_devices(number: int | None, default: int = DEFAULT_CPU_DEVICES) -> None:
     """Ask for so many virtual CPU devices, in this process and those that it starts (before JAX is imported).
 
-    Without a number, what the environment says, or eight.
+    Without a number, what the environment says, or the default.
     """
     if number is not None or "JAX_NUM_CPU_DEVICES" not in os.environ:
-        os.environ["JAX_NUM_CPU_DEVICES"] = str(number or DEFAULT_CPU_DEVICES)
+        os.environ["JAX_NUM_CPU_DEVICES"] = str(number or default)
 
 
 def probe(timeout: float = 300.0) -> Facts:

@@ -9,38 +9,44 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import cases, compile_only, containment, counters, devices, known, meshes, summary, topologies
+from harness import cases, compile_only, containment, counters, devices, known, meshes, ranks, topologies
 from harness.cases import Selection, SelectionError
-from harness.compile_only import CompileOnly, Placed, split_id
-from harness.devices import Facts, NoBackend
-from harness.records import Judged, RecordError, Writer, case_lines
+from harness.channel import ChannelError, Ended
+from harness.compile_only import CompileOnly, Placed
+from harness.controller import Report, case_of, message, record_lines, under_test
+from harness.devices import DEFAULT_CPU_DEVICES, Facts, NoBackend
+from harness.records import RecordError, Writer
+from harness.stashed import (
+    BY_FAMILY,
+    DIRECTORY,
+    DONE,
+    FACTS,
+    LEFT_OUT,
+    LINES,
+    PLACES,
+    SELECTION,
+    TOGETHER,
+    WATCHDOG,
+    WRITER,
+)
+from harness.together import LAUNCHED, Together
 from harness.verdicts import BAD, Line, worst
 
-FACTS = pytest.StashKey[Facts]()
-PLACES = pytest.StashKey[list[Facts]]()
-"""The facts of every place where cases are judged: the devices that are there, or each topology and layout."""
-LEFT_OUT = pytest.StashKey[list[tuple[str, str, int]]]()
-"""(place, why, how many cases) of what compile-only runs leave out."""
-SELECTION = pytest.StashKey[Selection]()
-BY_FAMILY = pytest.StashKey[dict[str, list[Placed]]]()
-LINES = pytest.StashKey[str]()
-WRITER = pytest.StashKey[Writer]()
-DONE = pytest.StashKey[dict[str, Judged]]()
-DIRECTORY = pytest.StashKey[Path]()
-WATCHDOG = pytest.StashKey[containment.Watchdog | None]()
-
+CHOSEN = (
+    *("profile", "level", "with_", "operations", "modes", "meshes", "dtypes", "sizes", "seed", "deadline"),
+    *("repeat", "record", "resume", "maxfail", "keyword", "markexpr", "file_or_dir", "collectonly"),
+)
+"""The options in which ranks must not differ."""
 
 COMPILING = 120.0
 """Seconds that a case may take where it is compiled for a topology: a pod's layer takes long, and nothing waits for
@@ -128,6 +134,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="run each program N times in one compile, and record how many runs differ (default 1)",
     )
+    group = parser.getgroup("meshmark-ranks", "Meshmark over several processes (each runs this command)")
+    add = group.addoption
+    add(
+        "--distributed",
+        action="store_true",
+        help="this process is one of several: JAX finds the others under srun, mpirun, Kubernetes and Cloud TPU",
+    )
+    add("--coordinator", default=None, metavar="HOST:PORT", help="JAX's coordinator, where it is to be named")
+    add("--num-processes", type=int, default=None, metavar="N", help="how many processes there are")
+    add("--process-id", type=int, default=None, metavar="I", help="which of them this is, from 0 on")
+    add(
+        "--control",
+        default=None,
+        metavar="HOST:PORT",
+        help="where rank 0 listens for the suite's own channel (default: the coordinator's port + 1)",
+    )
+    add(
+        "--join",
+        type=float,
+        default=ranks.JOIN,
+        metavar="SECONDS",
+        help=f"how long the processes have to come together (default {ranks.JOIN:.0f})",
+    )
 
 
 def _names(config: pytest.Config, option: str) -> tuple[str, ...]:
@@ -144,6 +173,7 @@ def _selection(config: pytest.Config, num_devices: int) -> Selection:
         meshes=_names(config, "meshes"),
         dtypes=_names(config, "dtypes"),
         sizes=_names(config, "sizes"),
+        processes=config.stash[TOGETHER].group.size if TOGETHER in config.stash else 1,
     ).checked(num_devices)
 
 
@@ -156,13 +186,22 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     wanted = config.getoption("num_devices")
     if wanted is not None and not 1 <= wanted <= 4096:
         raise pytest.UsageError(f"--num-devices {wanted}: use a number from 1 to 4096")
-    for option, least, most in (("seed", 0, 2**31), ("repeat", 1, 10**6), ("deadline", 0.1, 86400)):
+    limits = (("seed", 0, 2**31), ("repeat", 1, 10**6), ("deadline", 0.1, 86400), ("join", 1, 86400))
+    for option, least, most in limits:
         if not least <= config.getoption(option) <= most:
             value = config.getoption(option)
             raise pytest.UsageError(f"--{option} {value}: use a number from {least} to {most}")
-    devices.ask_for_cpu_devices(wanted)
+    try:
+        named = ("distributed", "coordinator", "num_processes", "process_id", "control")
+        coordinates = ranks.coordinates(os.environ, **{name: config.getoption(name) for name in named})
+    except (ranks.RankError, ChannelError) as error:
+        raise pytest.UsageError(str(error)) from None
+    devices.ask_for_cpu_devices(wanted, devices.CPU_DEVICES_A_PROCESS if coordinates else DEFAULT_CPU_DEVICES)
     if "x64" in _names(config, "with_"):
         os.environ["JAX_ENABLE_X64"] = "1"
+    if coordinates:
+        _come_together(config, coordinates)
+        return
     try:
         config.stash[PLACES] = _places(config)
         config.stash[FACTS] = facts = config.stash[PLACES][0]
@@ -191,6 +230,54 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         os.environ["PYTEST_ADDOPTS"] = os.environ.get("PYTEST_ADDOPTS", "") + " --capture=no"
         if config.option.maxworkerrestart is None:
             config.option.maxworkerrestart = str(10**9)
+
+
+def _come_together(config: pytest.Config, coordinates: ranks.Coordinates) -> None:
+    """This process is one rank of several: join the others, and choose the same cases as they."""
+    if getattr(config.option, "numprocesses", None) is not None or getattr(config.option, "tx", None):
+        raise pytest.UsageError("-n starts workers of one machine: leave it out, each rank is one process")
+    if config.getoption("topology"):
+        raise pytest.UsageError("--topology compiles in one process: leave out --distributed")
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture:  # what a rank says when it dies must reach the launcher
+        capture.stop_global_capturing()
+        config.pluginmanager.unregister(capture)
+    together = Together()
+    together.config = config
+    chosen = {name: str(config.getoption(name)) for name in CHOSEN}
+    try:
+        together.group = ranks.join(coordinates, chosen, config.getoption("join"), ended=together.give_up)
+    except (ChannelError, ranks.RankError) as error:
+        raise pytest.UsageError(str(error)) from None
+    except Ended as ended:
+        raise pytest.UsageError(ended.ending.reason) from None
+    try:
+        _set_up_jax()
+        facts = ranks.facts(together.group)
+        config.stash[TOGETHER] = together
+        config.stash[PLACES], config.stash[FACTS] = [facts], facts
+        config.stash[SELECTION] = _selection(config, facts.num_devices)
+        cases.not_empty(config.stash[SELECTION], facts.num_devices)
+        _choose(config)
+        together.group.alike("cases", ranks.digest(p.id for f in config.stash[BY_FAMILY].values() for p in f))
+        config.stash[DONE] = {}
+        _open_records(config)
+    except (SelectionError, RecordError, ChannelError, NoBackend) as error:
+        together.group.leave(f"could not begin: {error}")
+        raise pytest.UsageError(str(error)) from None
+    except Ended as ended:
+        together.group.leave(ended.ending.reason)
+        raise pytest.UsageError(ended.ending.reason) from None
+    if together.group.rank:  # rank 0 speaks for all
+        config.pluginmanager.set_blocked("terminalreporter")
+
+
+def _set_up_jax() -> None:
+    """JAX was imported before the environment said this."""
+    import jax
+
+    jax.config.update("jax_num_cpu_devices", int(os.environ["JAX_NUM_CPU_DEVICES"]))
+    jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64", "0").lower() in ("1", "true"))
 
 
 def _places(config: pytest.Config) -> list[Facts]:
@@ -238,6 +325,9 @@ def _open_records(config: pytest.Config) -> None:
         raise RecordError(
             "--record and --resume name one file each: --resume appends to the file that it names"
         )
+    together = config.stash.get(TOGETHER, None)
+    if together and not (record or resume) and LAUNCHED in os.environ:
+        record = Path(os.environ[LAUNCHED]) / "records.jsonl"  # to go on with, should a case end the ranks
     if config.option.collectonly or not (record or resume):
         return
     facts, selection = config.stash[FACTS], config.stash[SELECTION]
@@ -252,7 +342,10 @@ def _open_records(config: pytest.Config) -> None:
         "repeat": config.getoption("repeat"),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    if record:
+    if together:
+        again = LAUNCHED in os.environ and "MESHMARK_ENDED" in os.environ
+        together.open_records(record or resume, bool(resume) or again, run)
+    elif record:
         config.stash[WRITER] = Writer.create(record, run)
     else:
         config.stash[WRITER], config.stash[DONE] = Writer.resume(resume, run)
@@ -280,6 +373,9 @@ def pytest_configure(config: pytest.Config) -> None:
         except OSError as error:
             raise pytest.UsageError(f"no temporary directory: {error.strerror} (see TMPDIR)") from None
         config.pluginmanager.register(Report(config), "meshmark-report")
+        if TOGETHER in config.stash:
+            config.stash[TOGETHER].listen_to_signals()
+            config.pluginmanager.register(config.stash[TOGETHER], "meshmark-together")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -298,33 +394,7 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """What is under test."""
-    return [f"meshmark: {line}" for line in _under_test(config)]
-
-
-def _under_test(config: pytest.Config) -> list[str]:
-    """The environment, what was chosen, and what can't be had here."""
-    facts, selection = config.stash.get(FACTS, None), config.stash.get(SELECTION, None)
-    if facts is None or selection is None:
-        return []
-    shapes = {
-        placed.case.mesh.label: None for family in config.stash[BY_FAMILY].values() for placed in family
-    }
-    chosen = f"profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
-    lines = [*(line for place in config.stash[PLACES] for line in place.describe()), chosen]
-    if facts.topology:
-        lines += [f"{where}: {number} cases {why}" for where, why, number in config.stash[LEFT_OUT]]
-        return lines
-    missing = [n for n in (3, 6) if n >= facts.num_devices]
-    if missing:
-        lines.append(
-            f"{facts.num_devices} devices: meshes of more, and the sub-meshes of the first"
-            f" {' and '.join(map(str, missing))} devices, are outside of what is counted"
-        )
-    if config.getoption("num_devices") and not facts.virtual:
-        lines.append(f"--num-devices is ignored on backend {facts.backend}")
-    if not getattr(config.option, "numprocesses", 0) and not config.option.collectonly:
-        lines.append("no workers: nothing contains a case that crashes or hangs")
-    return lines
+    return [f"meshmark: {line}" for line in under_test(config)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -346,11 +416,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [i for i in items if id(i) not in finished]
 
 
-def case_of(nodeid: str) -> str:
-    """The case id in a node id."""
-    return nodeid.partition("[")[2].removesuffix("]")
-
-
 @pytest.fixture(scope="session")
 def judge_case(pytestconfig: pytest.Config) -> Callable[[Placed], list[Line]]:
     """Runs one case in this process and gives its lines, known issues applied."""
@@ -361,18 +426,22 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Placed], list[Line]]:
     from harness.checks import Judge
 
     facts, watchdog = pytestconfig.stash[FACTS], pytestconfig.stash[WATCHDOG]
-    if not watchdog:  # with -n 0 JAX was imported before the environment said this
-        jax.config.update("jax_num_cpu_devices", int(os.environ["JAX_NUM_CPU_DEVICES"]))
-        jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64", "0").lower() in ("1", "true"))
+    together = pytestconfig.stash.get(TOGETHER, None)
+    if not watchdog and not together:  # -n 0
+        _set_up_jax()
     with watchdog.over(containment.START) if watchdog else nullcontext():
         devices_here, compiling = tuple(jax.devices()), containment.first_compile()
     if watchdog:
         watchdog.seconds = containment.stretched(watchdog.seconds, compiling)
+    if together:
+        devices_here = ranks.in_order(devices_here)
+        together.agree_deadline(containment.stretched(pytestconfig.getoption("deadline"), compiling))
     judge = Judge(
         devices_here,
         pytestconfig.getoption("seed"),
         pytestconfig.getoption("repeat"),
         counters.load(facts.jax, facts.backend, facts.num_devices),
+        together.meeting if together else None,
     )
     issues = known.load(facts.jax, facts.backend)
 
@@ -420,15 +489,17 @@ def verdict(
 
     def assert_verdict(case: Placed) -> None:
         start = time.perf_counter()
-        lines = judge_case(case)
+        together = request.config.stash.get(TOGETHER, None)
+        own, lines = together.judge(case, judge_case) if together else (None, judge_case(case))
         seconds = time.perf_counter() - start
         seed = request.config.getoption("seed")
-        request.node.stash[LINES] = json.dumps(_records(case, lines, seed, seconds))
+        records = [record_lines(case, found, seed, seconds) for found in (own, lines) if found is not None]
+        request.node.stash[LINES] = json.dumps(records)
         found = worst(line.verdict for line in lines)
         if found == "pass":
             return
         if found in BAD:
-            pytest.fail(_message(case, lines, seed), pytrace=False)
+            pytest.fail(message(case, lines, seed), pytrace=False)
         reason = next(line.reason for line in lines if line.verdict == found)
         (pytest.xfail if found == "known" else pytest.skip)(reason)
 
@@ -446,170 +517,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """In a worker: tell the controller how large it has grown."""
+    """In a worker of pytest-xdist: tell the controller how large it has grown."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["resident"] = containment.largest_resident_bytes()
-
-
-class Report:
-    """In the controller: writes records as cases finish, makes verdicts of dead workers, closes with the table."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self.config = config
-        self.facts = config.stash[FACTS]
-        done: dict[str, Judged] = config.stash[DONE]
-        self.cases = dict(done)
-        self.writer: Writer | None = config.stash.get(WRITER, None)
-        self.resident = 0
-        self.idle_deaths = 0
-        self.started: dict[str, float] = {}
-        self._terminate = signal.signal(signal.SIGTERM, _interrupt)
-
-    def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Keep the session."""
-        self.session = session
-
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note when a case starts: one that kills its worker can't tell how long it took."""
-        self.started[nodeid] = time.perf_counter()
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        """Keep and write what a finished case brought; pytest-xdist does not count a crash for -x."""
-        lines = vars(report).pop("meshmark", None)
-        if lines is not None:
-            self.take(json.loads(lines))
-        if self.session.shouldfail and report.when == "???":
-            self.end_workers()
-            raise self.session.Failed(self.session.shouldfail)
-
-    def take(self, records: list[dict[str, Any]]) -> None:
-        """Keep the records of one case, and write them; a full disk ends the run, and what is written is kept."""
-        self.idle_deaths = 0
-        if self.writer:
-            try:
-                self.writer.write(records)
-            except OSError as error:
-                path, self.writer = self.writer.path, None
-                pytest.exit(
-                    f"can't write records to {path}: {os.strerror(error.errno or 0)}; what is written is kept:"
-                    f" make room and go on with --resume {path}",
-                    returncode=pytest.ExitCode.INTERRUPTED,
-                )
-        self.cases[records[0]["case"]] = Judged(records[0]["case"], records)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
-        """pytest-xdist: a worker died while it ran this item."""
-        worker = report.node.gateway.id
-        line, raw = containment.post_mortem(self.config.stash[DIRECTORY], worker)
-        own, place = split_id(case_of(crashitem))
-        facts = next(facts for facts in self.config.stash[PLACES] if facts.place == place)
-        case = Placed(cases.find(own, facts.num_devices), facts)
-        known.apply(known.load(facts.jax, facts.backend, topology=facts.topology), own, [line])
-        report.longrepr = _message(case, [line], self.config.getoption("seed"))
-        if line.verdict == "known":
-            report.outcome, report.wasxfail = "skipped", line.reason
-        seconds = time.perf_counter() - self.started.get(crashitem, time.perf_counter())
-        self.take(_records(case, [line], self.config.getoption("seed"), seconds))
-        if self.writer:
-            beside = f"{self.writer.path}.stderr"
-            with suppress(OSError), open(beside, "a", encoding="utf-8", errors="replace") as file:
-                file.write(f"== {case.id}\n{raw}\n")
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """pytest-xdist: a worker ended. Workers that die without a case would be started again for ever."""
-        self.resident = max(self.resident, getattr(node, "workeroutput", {}).get("resident", 0))
-        if error:
-            self.idle_deaths += 1
-            if self.idle_deaths > 3:
-                _, raw = containment.post_mortem(self.config.stash[DIRECTORY], node.gateway.id)
-                last = ((raw.strip() or str(error)).splitlines() or ["no message"])[-1]
-                pytest.exit(
-                    f"workers die before they run a case: {last}", returncode=pytest.ExitCode.INTERNAL_ERROR
-                )
-
-    def pytest_keyboard_interrupt(self) -> None:
-        """The run is interrupted, also by a full disk: what the workers are at is of no use any more."""
-        self.end_workers()
-
-    def end_workers(self) -> None:
-        """End them at once, whatever they do."""
-        containment.end_workers(self.config.stash[DIRECTORY])
-
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A resumed run ends with the exit code of an uninterrupted one."""
-        well = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if session.exitstatus in well and self.config.stash[DONE]:
-            bad = any(judged.verdict in BAD for judged in self.cases.values())
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED if bad else pytest.ExitCode.OK
-
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """The closing table."""
-        if not self.cases:
-            return
-        write = terminalreporter.write_line
-        terminalreporter.section("meshmark")
-        for line in (*_under_test(self.config), ""):
-            write(line)
-        places: dict[str, dict[str, Judged]] = {}
-        for case, judged in self.cases.items():
-            places.setdefault(split_id(case)[1], {})[case] = judged
-        for place, found in places.items():
-            if len(places) > 1:
-                write(f"-- {place}")
-            for line in summary.closing(found):
-                write(line)
-            if len(places) > 1:
-                write("")
-        if len(places) > 1:
-            write(f"together {summary.counts(self.cases)}")
-        if self.resident:
-            write(f"largest worker: {self.resident / 1e6:.0f} MB resident")
-        whole = self.config.stash[SELECTION] == Selection("full")
-        for issue in known.load(self.facts.jax, self.facts.backend, topology=self.facts.topology):
-            if whole and not any(issue.covers(split_id(case)[0]) for case in self.cases):
-                write(f"warning: known issue {issue.link} matches no case: mend its pattern")
-        path = self.config.getoption("record") or self.config.getoption("resume")
-        if path:
-            write(f"records: {path}")
-
-    def pytest_unconfigure(self) -> None:
-        """Close the file and clear the workers' directory."""
-        signal.signal(signal.SIGTERM, self._terminate)
-        if self.writer:
-            self.writer.close()
-        shutil.rmtree(self.config.stash[DIRECTORY], ignore_errors=True)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    """SIGTERM ends a run as Ctrl-C does: the workers are ended and the table is shown."""
-    raise KeyboardInterrupt(f"signal {signal.Signals(number).name}")
-
-
-def _records(placed: Placed, lines: list[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
-    """The record lines of a judged case; on a topology with its place in the case id and in `topology`."""
-    records = case_lines(placed.case, lines, seed, seconds)
-    if placed.facts.topology:
-        for record in records:
-            record |= {"case": placed.id, "topology": placed.facts.topology, "layout": placed.facts.layout}
-    return records
-
-
-def _message(placed: Placed, lines: list[Line], seed: int) -> str:
-    """What a failure says: the case, each reason, and the command that repeats it."""
-    bad = [line for line in lines if line.verdict not in ("pass", "not_run")]
-    reasons = [f"{line.check}: {line.verdict}: {line.reason}" for line in bad]
-    case, request = placed.case, placed.case.cell.request
-    again = f"a script that repeats it: python -m harness repro '{case.id}'" + (
-        f" --seed {seed}" if seed else ""
-    )
-    if placed.facts.topology:
-        again = (
-            f"compile it again: python -m pytest conformance -n 0 --topology {placed.facts.topology}"
-            f" --layout {placed.facts.layout} --profile full --operations {case.operation.name}"
-            f" --modes {case.mode} --meshes {request.mesh.label} --dtypes {request.dtype} --sizes {request.size}"
-        )
-    return "\n".join([placed.id, *reasons, again])

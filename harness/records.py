@@ -137,7 +137,7 @@ class Writer:
                 raise RecordError(
                     f"can't resume {path}: it has {name} {str(was)[:200]!a}, and this run {str(now)[:200]!a}"
                 )
-        for name in ("versions", "backend", "device_kind", "num_devices"):
+        for name in ("versions", "backend", "device_kind", "num_devices", "num_processes"):
             was, now = records.runs[0]["facts"].get(name), run["facts"][name]
             if was != now:
                 raise RecordError(
