@@ -23,7 +23,7 @@ from harness.dtypes import dtype as dtype_of
 from harness.errors import BadInput
 from harness.meshes import MeshShape
 from harness.operations import OPERATIONS
-from harness.operations.base import MODES, Argument, Operation, Plan, Request, parse_size
+from harness.operations.base import MODES, Argument, Operation, Plan, Request, owners_of, parse_size
 from harness.values import whole
 
 PROFILES = {"smoke": 0, "standard": 2, "full": 4}
@@ -40,6 +40,7 @@ CAPABILITIES = {
     "groups": "axis_index_groups",
     "broadcast": "lax.pbroadcast (collective-broadcast)",
     "ragged": "lax.ragged_all_to_all",
+    "checkpoint": "orbax-checkpoint",
 }
 """What hardware may lack, by the name that --with takes."""
 
@@ -235,6 +236,11 @@ class Selection:
                 raise SelectionError(
                     f"mesh {label} needs {mesh.size} devices and there are {num_devices}: choose from {fits}"
                 )
+            if mesh.size <= num_devices - num_devices // self.processes:
+                raise SelectionError(
+                    f"mesh {label} leaves a process without a device: name one of more than"
+                    f" {num_devices - num_devices // self.processes} devices"
+                )
         return self
 
 
@@ -262,9 +268,12 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
                 mesh_weight = min(mesh_weight, PROFILES["standard"])
             if mesh_weight > limit:
                 continue
+            owners = owners_of(mesh, num_devices, selection.processes)
             for variant in operation.timed_variants(mesh) if selection.timed else operation.variants(mesh):
                 weight = mesh_weight + variant.weight
                 if weight > limit or not _allowed(variant.capability, selection):
+                    continue
+                if selection.processes > 1 and operation.refuses(variant, mesh, owners):
                     continue
                 if selection.levels and (variant.get("level") or operation.level) not in selection.levels:
                     continue

@@ -7,6 +7,7 @@ The file is `conformance/known_issues.toml`, a table [[issue]] each:
     jax        affected releases, as a version specifier (">=0.10,<0.12")
     backends   affected backends, or ["*"]
     topologies only these compile-only topologies (fnmatch: 2x* is any two slices); left out: everywhere
+    processes  true: only in runs over several processes, and never in those of one; left out: in both
     link       where it is reported or documented; README.md#... where nobody has reported it yet
     why        what is known of it, one line
     expires    the JAX release from which on it counts as a failure again
@@ -41,6 +42,7 @@ class Issue:
     why: str
     expires: str
     topologies: Sequence[str] = ()
+    processes: bool = False
     _pattern: re.Pattern[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -64,13 +66,16 @@ class Issue:
         return self._pattern.match(case_id) is not None
 
 
-def load(jax: str, backend: str, path: Path = FILE, topology: str = "") -> list[Issue]:
-    """The issues that concern this release, backend and compile-only topology ("" for devices that are there)."""
+def load(jax: str, backend: str, path: Path = FILE, topology: str = "", processes: int = 1) -> list[Issue]:
+    """The issues that concern this release, backend, compile-only topology ("" for devices that are there) and number
+    of processes that a run goes over."""
     entries = tomllib.loads(path.read_text()).get("issue", [])
     return [
         issue
         for issue in (Issue(**entry) for entry in entries)
-        if issue.concerns(jax, backend) and (not issue.topologies or issue.at(topology))
+        if issue.concerns(jax, backend)
+        and (not issue.topologies or issue.at(topology))
+        and (not issue.processes or (processes > 1 and not topology))
     ]
 
 

@@ -103,7 +103,10 @@ class Program:
 
     def lower(self) -> Any:
         """The lowered program."""
-        structs = self.structs()
+        structs: list[Any] = self.structs()
+        if self.stacked and jax.process_count() > 1:
+            # Over several processes pmap lowers no ShapeDtypeStruct (IndexError in tile_aval_nd): it gets arrays.
+            structs = [place(self.mesh, s.sharding.spec, np.zeros(s.shape, s.dtype)) for s in structs]
         with self.context():
             wrapped = self.jitted()
             return wrapped.trace(*structs).lower() if hasattr(wrapped, "trace") else wrapped.lower(*structs)

@@ -54,6 +54,27 @@ expires = "0.13"
     assert not known.load("0.12.0.1", "tpu", file)
 
 
+def test_an_issue_of_several_processes_excuses_nothing_in_one(tmp_path):
+    file = tmp_path / "known.toml"
+    entry = """[[issue]]
+cases = ["psum/*"]
+checks = ["execute"]
+jax = ">=0.10"
+backends = ["cpu"]
+link = "README.md#x"
+why = "it is"
+expires = "0.13"
+"""
+    file.write_text(entry + "processes = true\n")
+    assert known.load("0.12.0.1", "cpu", file, processes=2)
+    assert not known.load("0.12.0.1", "cpu", file)
+    assert not known.load("0.12.0.1", "cpu", file, "v5e:2x4", processes=2), (
+        "a topology's processes are its hosts"
+    )
+    file.write_text(entry)
+    assert known.load("0.12.0.1", "cpu", file) and known.load("0.12.0.1", "cpu", file, processes=2)
+
+
 def test_a_failure_becomes_known_with_its_link():
     lines = [Line("execute"), Line("numbers", "fail", "3 differ"), Line("sharding", "fail", "elsewhere")]
     known.apply([issue()], "psum/axes=x/auto/8/float32/4KiB", lines)
@@ -86,7 +107,8 @@ def test_a_known_issue_that_passes_is_fixed():
 def test_every_listed_issue_is_well_formed_and_fits_cases(entry):
     listed = Issue(**entry)
     assert re.match(r"https://|README\.md#", listed.link) and listed.why and set(listed.checks) <= set(CHECKS)
-    every = cases.cases(Selection("full", capabilities=tuple(CAPABILITIES)), 8)
+    processes = 2 if listed.processes is True else 1
+    every = cases.cases(Selection("full", capabilities=tuple(CAPABILITIES), processes=processes), 8)
     left = set(listed.cases)
     for case in every:
         left -= {p for p in left if Issue(**{**entry, "cases": [p]}).covers(case.id)}

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from harness.operations import arrays, collectives, contraction, layers, placement, training, views
+from harness.operations import (
+    arrays,
+    collectives,
+    contraction,
+    layers,
+    lifecycle,
+    placement,
+    processes,
+    training,
+    views,
+)
 from harness.operations.base import Operation
 
-FAMILIES = (collectives, contraction, layers, training, placement, arrays, views)
+FAMILIES = (collectives, contraction, layers, training, placement, arrays, views, processes, lifecycle)
 
 
 def _leaves(cls: type[Operation]) -> list[type[Operation]]:

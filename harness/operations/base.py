@@ -211,10 +211,21 @@ class Operation:
             return "pmap has one axis over the devices in order"
         return None
 
+    def refuses(self, variant: Variant, mesh: MeshShape, owners: Sequence[int]) -> str | None:
+        """Why it has no case where several processes share the devices (`owners`: the process of each flat
+        position of the mesh), or None where it has one."""
+        return None
+
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
         """Bounds for judge "bound" where the operation knows sharper ones than forward error analysis gives;
         None otherwise."""
         return None
+
+
+def owners_of(mesh: MeshShape, num_devices: int, processes: int) -> tuple[int, ...]:
+    """The process of each flat position of a mesh over the first of the devices, which the processes share
+    equally and in order."""
+    return tuple((mesh.ordinals.ravel() // max(1, num_devices // processes)).tolist())
 
 
 def parse_size(label: str) -> int:

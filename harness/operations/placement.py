@@ -161,6 +161,14 @@ class Move(Operation):
         return (Result(source.shape, source.dtype, target),)
 
 
+def from_host(mesh, x, spec):
+    """A host array on the devices of the mesh; over several processes each fills what it can address."""
+    sharding = NamedSharding(mesh, P(*spec))
+    if sharding.is_fully_addressable:
+        return jax.device_put(x, sharding)
+    return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+
 class DevicePut(Move):
     """`jax.device_put` from each sharding to each other; the source keeps its values (jax#36308)."""
 
@@ -173,7 +181,7 @@ class DevicePut(Move):
 
     @staticmethod
     def host(mesh, x, *, in_spec, out_spec):
-        source = jax.device_put(x, NamedSharding(mesh, P(*in_spec)))
+        source = from_host(mesh, x, in_spec)
         moved = jax.device_put(source, NamedSharding(mesh, P(*out_spec)))
         return moved, source
 
@@ -241,6 +249,11 @@ class InShardingsOutShardings(Move):
     def results(self, request: Request, source: Result, target: Spec) -> tuple[Result, ...]:
         return (Result(source.shape, source.dtype, target),) * 2
 
+    def refuses(self, variant: Variant, mesh: MeshShape, owners: Sequence[int]) -> str | None:
+        if variant["from"] != "-.-":
+            return "over several processes jit takes a host array only where in_shardings replicates it"
+        return super().refuses(variant, mesh, owners)
+
     @staticmethod
     def host(mesh, x, *, in_spec, out_spec):
         target = NamedSharding(mesh, P(*out_spec))
@@ -279,7 +292,8 @@ class Build(Move):
 
 
 class PutGet(Build):
-    """`device_put` of a host array in each sharding, and the host copy that `device_get` makes of it."""
+    """`device_put` of a host array in each sharding, and the host copy that `device_get` makes of it (of an array
+    that spans processes `multihost_utils.process_allgather`, for device_get raises there by design)."""
 
     name = "put_get"
     everywhere = True
@@ -289,10 +303,18 @@ class PutGet(Build):
     def results(self, request: Request, source: Result, target: Spec) -> tuple[Result, ...]:
         return source, Result(source.shape, source.dtype, (None, None))
 
+    def refuses(self, variant: Variant, mesh: MeshShape, owners: Sequence[int]) -> str | None:
+        if variant.get("fill"):  # NaNs over processes have an operation of their own
+            return "operation device_put_of_host_array has the special values over several processes"
+        return super().refuses(variant, mesh, owners)
+
     @staticmethod
     def host(mesh, x, *, out_spec):
         array = jax.device_put(x, NamedSharding(mesh, P(*out_spec)))
-        copy = jax.device_get(array)
+        if array.is_fully_addressable:
+            copy = jax.device_get(array)
+        else:
+            copy = multihost_utils.process_allgather(array, tiled=True)
         return array, jax.device_put(copy, NamedSharding(mesh, P()))
 
     @staticmethod
@@ -326,10 +348,21 @@ class MakeArrayFromSingleDeviceArrays(Build):
 
 
 def process_part(sharding, x):
-    """The part of a host array that covers this process's shards."""
-    parts = sharding.addressable_devices_indices_map(x.shape).values()
-    bounds = [[i.indices(n)[:2] for i, n in zip(part, x.shape, strict=True)] for part in parts]
-    return x[tuple(slice(min(b[d][0] for b in bounds), max(b[d][1] for b in bounds)) for d in range(x.ndim))]
+    """The part of a host array that this process gives of it: along each dimension the slices that its devices
+    hold, in order and without what other processes hold between them. Where processes hold slices of a dimension
+    that overlap and are not the same, each gives the whole dimension, as JAX asks."""
+    held = {}
+    for device, part in sharding.devices_indices_map(x.shape).items():
+        sets = held.setdefault(device.process_index, [set() for _ in x.shape])
+        for slices, index, size in zip(sets, part, x.shape, strict=True):
+            slices.add(index.indices(size)[:2])
+    mine = held[jax.process_index()]
+    for d, size in enumerate(x.shape):
+        others = [slices[d] for slices in held.values()]
+        uniform = all(other == mine[d] or not other & mine[d] for other in others)
+        slices = sorted(mine[d]) if uniform else [(0, size)]
+        x = np.concatenate([x.take(range(*part), axis=d) for part in slices], axis=d)
+    return x
 
 
 class MakeArrayFromProcessLocalData(Build):
@@ -348,6 +381,15 @@ class HostLocalArrayToGlobalArray(Build):
     `global_array_to_host_local_array` gives back."""
 
     name = "host_local_array_to_global_array"
+
+    def refuses(self, variant: Variant, mesh: MeshShape, owners: Sequence[int]) -> str | None:
+        positions = np.array(owners).reshape(mesh.shape)
+        for process in set(owners):
+            where = np.argwhere(positions == process)
+            box = np.ptp(where, axis=0) + 1
+            if box.prod() != len(where) or len(where) * len(set(owners)) != mesh.size:
+                return "it takes a mesh in which the devices of each process form a subcube, as documented"
+        return super().refuses(variant, mesh, owners)
 
     def results(self, request: Request, source: Result, target: Spec) -> tuple[Result, ...]:
         return source, source
