@@ -136,7 +136,7 @@ def run(
     tell: Callable[[Progress], None],
 ) -> Progress:
     """Time the cells in as many processes each, write the records as they come, and tell the progress."""
-    issues = known.load(facts.jax, facts.backend)
+    issues = known.load(facts.jax, facts.backend, processes=facts.num_processes)
     left = sum((cell.id, process) not in finished for cell, _ in todo for process in range(processes))
     progress = Progress(left)
     with Children() as children:
@@ -165,7 +165,7 @@ def _take(
 ) -> None:
     if "timings" in message:
         for record in message["timings"]:
-            _known(record, issues)
+            mark_known(record, issues)
         if message["timings"]:
             write(message["timings"])
         progress.done += not message.get("unfinished")
@@ -175,7 +175,8 @@ def _take(
         progress.spread = max(progress.spread, *message["spread"])
 
 
-def _known(record: dict[str, Any], issues: Sequence[known.Issue]) -> None:
+def mark_known(record: dict[str, Any], issues: Sequence[known.Issue]) -> None:
+    """Make `known` of a bad timing line that a listed issue covers."""
     for issue in issues:
         if record["verdict"] in BAD and issue.covers(record["case"]) and record["check"] in issue.checks:
             record |= {"was": record["verdict"], "verdict": "known", "link": issue.link}

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from harness import bench, devices, records, timing_tables
+from harness import bench, devices, ranks, ranks_bench, records, timing_tables
 from harness.arguments import path, positive, seconds
 from harness.bench import Progress
 from harness.cases import Selection
 from harness.measure import Budget
+from harness.progress import note, shown
 from harness.records import Records, Writer
-from harness.summary import printable
-from harness.timed_options import add_selection, add_timing, check_cadences, named
+from harness.timed_options import add_ranks, add_selection, add_timing, check_cadences, named, of_ranks
 from harness.timer import Job
 from harness.verdicts import BAD
 
@@ -64,11 +63,18 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--resume", type=path, metavar="FILE", help="go on with the interrupted run that wrote this file"
     )
+    add_ranks(add)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Choose, time, print."""
     check_cadences(arguments.cadence)
+    if arguments.record and arguments.resume:
+        raise records.RecordError(
+            "--record and --resume name one file each: --resume appends to the file that it names"
+        )
+    if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
+        return ranks_bench.run(arguments, rank, arguments.seconds or SECONDS[arguments.profile])
     devices.ask_for_cpu_devices(arguments.num_devices)
     facts = devices.probe()
     if arguments.num_devices and not facts.virtual:
@@ -97,10 +103,6 @@ def run(arguments: argparse.Namespace) -> int:
     }
     before = Records(runs=[described])
     writer = None
-    if arguments.record and arguments.resume:
-        raise records.RecordError(
-            "--record and --resume name one file each: --resume appends to the file that it names"
-        )
     if arguments.record:
         writer = Writer.create(arguments.record, described)
     elif arguments.resume:
@@ -147,42 +149,3 @@ def run(arguments: argparse.Namespace) -> int:
         note(f"{interrupted}, and what was timed is {'kept' if file else 'above'}{how}")
         return 130 if interrupted == "interrupted" else 2
     return int(any(r["verdict"] in BAD for r in kept.timings))
-
-
-def note(text: str) -> None:
-    """One line on stderr."""
-    print(f"meshmark: {printable(text)}", file=sys.stderr)
-
-
-@contextmanager
-def shown(total: int) -> Iterator[Callable[[Progress], None]]:
-    """Shows progress on stderr: a bar where rich is installed and a person looks, else a line now and then."""
-    try:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-        from rich.progress import Progress as Bar
-    except ImportError:
-        Console = None  # type: ignore[assignment, misc]
-    if Console is None or not sys.stderr.isatty():
-        last = [time.monotonic()]
-
-        def tell(progress: Progress) -> None:
-            if time.monotonic() - last[0] > 10:
-                last[0] = time.monotonic()
-                print(f"{progress.done} of {progress.cells} cells", file=sys.stderr, flush=True)
-
-        yield tell
-        return
-    columns = (
-        TextColumn("timing"), BarColumn(), MofNCompleteColumn(), TextColumn("cells"),
-        TimeElapsedColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda progress: bar.update(task, completed=progress.done, total=progress.cells)

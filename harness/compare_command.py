@@ -18,13 +18,13 @@ from typing import Any
 
 from harness import bench, cases, compare, devices, environments, recorded, records
 from harness.arguments import names, path, positive, seconds
-from harness.bench_command import note
 from harness.cases import Selection, SelectionError
 from harness.children import Children
 from harness.compare import SIDES, CompareError, Comparison, Difference
 from harness.devices import Facts
 from harness.environments import Environment
 from harness.privacy import redact
+from harness.progress import note
 from harness.records import Writer
 from harness.statistics import ORDER, Outcome
 from harness.summary import printable, text_table

@@ -15,7 +15,7 @@ import gc
 import itertools
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -122,6 +122,8 @@ def prepare(case: Case, devices: Sequence[Any], seed: int = 0, judge: Judge | No
     judge = judge or Judge(tuple(devices), seed)
     try:
         made = _host(case, judge) if case.mode == "host" else _program(case, judge)
+    except Wrong:
+        raise
     except Exception as error:
         line = raised(case, error)
         raise Wrong(line.reason, [line]) from error
@@ -148,23 +150,30 @@ def _program(case: Case, judge: Judge) -> Prepared:
         middle = perf_counter()
         compiled = lowered.compile()
         stop = perf_counter()
-    inputs = judge.inputs(program)
+    inputs = [judge.inputs(program), placed_inputs(program, judge.seed)]
     contract = communication(case, compiled)
+    _met(judge, case, contract.data["collectives"])
 
     def execute() -> list[jax.Array]:
         with program.context():
-            return jax.block_until_ready(jax.tree.leaves(compiled(*inputs)))
+            return jax.block_until_ready(jax.tree.leaves(compiled(*inputs[0])))
 
     return Prepared(
         case,
         program,
         compiled,
-        [inputs, placed_inputs(program, judge.seed)],
+        inputs,
         [contract, *judge.executed(program, execute)],
         middle - start,
         stop - middle,
         counted(contract, compiled),
     )
+
+
+def _met(judge: Judge, case: Case, found: Sequence[dict[str, Any]]) -> None:
+    """Over several processes, before the first run: Wrong where another rank did not come to run it."""
+    if judge.meeting and (reason := judge.meeting(case, found)):
+        raise Wrong(reason, [Line("execute", "error", reason)])
 
 
 def counted(contract: Line, compiled: Any) -> dict[str, Any]:
@@ -213,8 +222,14 @@ class Stream:
 
 
 def stream(prepared: Prepared, judge: Judge, seconds: float = STREAM_SECONDS) -> Stream:
-    """The stream of a prepared case, verified as the case was; Wrong where it computes something else,
-    communicates otherwise than as many isolated calls would, or seems to skip the work.
+    """The stream of a prepared case, verified as the case was (`verified_stream`), with the number of calls that takes
+    so many seconds (`calibrated`); Wrong as these two have it."""
+    return calibrated(verified_stream(prepared, judge), seconds)
+
+
+def verified_stream(prepared: Prepared, judge: Judge) -> Stream:
+    """The stream of a prepared case, verified as the case was; Wrong where it computes something else or
+    communicates otherwise than as many isolated calls would.
 
     The loop's carry holds inputs and outputs and passes an optimization barrier in each turn, so that the
     inputs of a call depend on the outputs of the one before.
@@ -249,7 +264,10 @@ def stream(prepared: Prepared, judge: Judge, seconds: float = STREAM_SECONDS) ->
             start = perf_counter()
             made.compiled = jax.jit(streamed).lower(jnp.int32(1), *prepared.inputs[0], *outputs).compile()
             made.compile_s = perf_counter() - start
+            _met(judge, prepared.case, prepared.counters["communication"])
             lines = list(judge.executed(program, lambda: jax.tree.leaves(made.run(2))))
+    except Wrong:
+        raise
     except Exception as error:
         line = raised(prepared.case, error)
         raise Wrong(f"its stream: {line.reason}", [line]) from error
@@ -264,11 +282,23 @@ def stream(prepared: Prepared, judge: Judge, seconds: float = STREAM_SECONDS) ->
             f"its stream communicates otherwise: {'; '.join(looped) or 'nothing'} instead of"
             f" {'; '.join(alone) or 'nothing'}"
         )
-    with program.context():
+    return made
+
+
+def calibrated(
+    made: Stream, seconds: float = STREAM_SECONDS, slowest: Callable[[float], float] = float
+) -> Stream:
+    """The stream with the number of calls that takes so many seconds; Wrong where it seems to skip the work.
+
+    Over several processes `slowest` gives the longest of all ranks' times, so that all make as many calls.
+    """
+    prepared = made.prepared
+    assert prepared.program
+    with prepared.program.context():
         made.sample()
         once = made.sample()
         made.count = 8
-        each = max(made.sample(), 1e-7)
+        each = max(slowest(made.sample()), 1e-7)
         made.count = max(1, min(LONGEST_STREAM, math.ceil(seconds / each)))
         isolated = min(prepared.sample() for _ in range(3))
         each = made.sample()

@@ -1,15 +1,20 @@
-"""FILE.rank0, FILE.rank1 ... into FILE: one line a check of each case, as one process would have written it."""
+"""FILE.rank0, FILE.rank1 ... into FILE: one line a check of each case, as one process would have written it.
+
+Of timings one line a case and cadence: `samples_s` is the slowest rank's at each position, `samples_by_rank` has those
+of each rank, and `skew` how much they differ (harness.skew).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.agreement import agreed
 from harness.records import RecordError, Records, dumps, read
-from harness.verdicts import BAD
+from harness.skew import differing, slowest
+from harness.verdicts import BAD, VERDICTS
 
 SAME = ("selection", "seed", "repeat")
 """What the run lines of all ranks must say alike."""
@@ -59,9 +64,7 @@ def merged(path: Path, size: int) -> list[dict[str, Any]]:
     order = dict.fromkeys(name for file in files for name in file.cases)
     for name in order:
         lines += _case({rank: file for rank, file in enumerate(files)}, name)
-    timings = [record for file in files for record in file.timings]
-    if timings:
-        raise RecordError(f"{path}: timings of ranks are merged where they are taken")
+    lines += _timings(files)
     return [line | {"run": first["run"]} for line in lines]
 
 
@@ -74,6 +77,40 @@ def _case(files: Mapping[int, Records], name: str) -> list[dict[str, Any]]:
     if len(found) < len(files) and not any(judged.verdict in BAD for judged in found.values()):
         return []
     return agreed({rank: judged.lines for rank, judged in found.items()})
+
+
+def _timings(files: Sequence[Records]) -> Iterator[dict[str, Any]]:
+    """The timing lines of those cases that all ranks have timed together, or one of which ended them."""
+    found: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
+    for rank, file in enumerate(files):
+        groups = {run["run"]: run.get("group") for run in file.runs}
+        for record in file.timings:
+            key = (groups.get(record["run"]), record["case"], record["cadence"], record["process"])
+            found.setdefault(key, {})[rank] = record
+    for by_rank in found.values():
+        if len(by_rank) == len(files) or any(one["verdict"] in BAD for one in by_rank.values()):
+            yield timing(by_rank, len(files))
+
+
+def timing(by_rank: Mapping[int, Mapping[str, Any]], size: int) -> dict[str, Any]:
+    """The timing line of one case and cadence from those of the ranks: that of the lowest rank with the worst verdict,
+    with the samples of all where each of them has passed. RecordError where they differ in number."""
+    worst = min(by_rank, key=lambda rank: (VERDICTS.index(by_rank[rank]["verdict"]), rank))
+    line = dict(by_rank[worst]) | {"samples_s": []}
+    for name in ("lower_s", "compile_s", "seconds"):
+        if values := [one[name] for one in by_rank.values() if name in one]:
+            line[name] = max(values)
+    samples = [by_rank[rank]["samples_s"] for rank in range(size) if rank in by_rank]
+    if line["verdict"] == "pass" and len(samples) == size and any(samples):
+        try:
+            line |= {"samples_s": slowest(samples), "samples_by_rank": samples, "skew": differing(samples)}
+        except ValueError:
+            numbers = ", ".join(str(len(s)) for s in samples)
+            raise RecordError(
+                f"{line['case']}: the ranks have {numbers} samples, and each call was of all: use the files as they"
+                " were written"
+            ) from None
+    return line
 
 
 def _belongs(first: Mapping[str, Any], run: Mapping[str, Any], file: Path, rank: int, size: int) -> None:

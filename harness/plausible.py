@@ -13,6 +13,7 @@ from typing import Any
 
 from harness import chips, figures
 from harness.ceilings import COPIES
+from harness.skew import differing, slowest
 
 SLACK = 1.01
 """By which a rate may exceed a peak: published figures are rounded."""
@@ -25,6 +26,8 @@ SHORTEST = 1e-8
 
 ABSURD = {"busbw": 1e15, "flops_per_s": 1e17}
 """Bytes/s and FLOP/s of one device that no chip of this decade comes near."""
+
+TAKEN = "give the samples as they were taken"
 
 ALIKE = 20
 """Samples from which on it is no chance that all are the same number."""
@@ -64,6 +67,7 @@ def timing(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained:
         return
     if len(samples) >= ALIKE and len(set(samples)) == 1:
         yield f"all {len(samples)} samples are {samples[0]:.6g} s: give the samples as they were taken"
+    yield from _of_ranks(record, int(facts.get("num_processes", 1)))
     middle = sorted(samples)[len(samples) // 2]
     each = record.get("per_device_s")
     if each and max(each.values()) > middle * SLACK:
@@ -84,6 +88,31 @@ def timing(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained:
         limit = most * (record["devices"] if name == "flops_per_s" else 1)
         if rate and rate > limit:
             yield f"{name} of {rate:.3g}: no device comes near, time it again"
+
+
+def _of_ranks(record: Mapping[str, Any], size: int) -> Iterator[str]:
+    """What is wrong with the samples of several ranks: the record's must be the slowest's, and its skew theirs."""
+    by_rank = record.get("samples_by_rank")
+    if not by_rank:
+        if size > 1:
+            yield f"samples of one of {size} ranks, and the slowest counts: merge the ranks' files (`meshmark merge`)"
+        return
+    if len(by_rank) != size:
+        yield f"samples_by_rank of {len(by_rank)} ranks, and the run has {size} processes: {TAKEN}"
+        return
+    samples = record["samples_s"]
+    if {len(own) for own in by_rank} != {len(samples)}:
+        numbers = [len(own) for own in by_rank][:8]
+        yield f"samples_by_rank has {numbers} samples, and samples_s {len(samples)}: {TAKEN}"
+        return
+    wrong = [i for i, (a, b) in enumerate(zip(samples, slowest(by_rank), strict=True)) if a != b]
+    if wrong:
+        yield f"sample {wrong[0]} of samples_s is not that of the slowest of samples_by_rank: {TAKEN}"
+    own, found = record.get("skew") or {}, differing(by_rank)
+    if own.get("slowest") != found["slowest"] or not math.isclose(
+        own.get("median_s", math.nan), found["median_s"], rel_tol=1e-6, abs_tol=1e-12
+    ):
+        yield f"skew {str(own)[:80]} is not that of samples_by_rank, {found}: {TAKEN}"
 
 
 def ceiling(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained: bool) -> Iterator[str]:

@@ -2,15 +2,16 @@
 a case (timings: a cell).
 
 Schema 1. Every line has `schema`, `kind` ("run", "conformance", "timing", "ceiling" or "comparison") and `run`. The
-run line comes first and holds the facts of harness.devices and the selection. A conformance line names the case (`case,
-operation, variant, mode, mesh, dtype, size_bytes, level, seed`) and one check (`check, verdict, reason` and what
-was measured). A timing line names the case likewise, the `cadence`, the `process` (0, 1, ...: which of the children
-that timed it), whether the values were `verified`, the `verdict`, and `samples_s`, all of them in the order in which
-they were taken; the samples of one cell, cadence and process with the same position are one round. A ceiling line
-holds what the machine was seen to do at best. A comparison line closes a child process of `meshmark compare` (`what`:
-"process") or holds what was found of a case ("verdict"); the timing lines of a comparison say their `environment`, A
-or B, and each has a run line. Numbers that JSON does not have are written as the strings "inf",
-"-inf" and "nan".
+run line comes first and holds the facts of harness.devices and the selection. A conformance line names the case
+(`case, operation, variant, mode, mesh, dtype, size_bytes, level, seed`) and one check (`check, verdict, reason` and
+what was measured). A timing line names the case likewise, the `cadence`, the `process` (0, 1, ...: which of the
+children that timed it), whether the values were `verified`, the `verdict`, and `samples_s`, all of them in the order
+in which they were taken; the samples of one cell, cadence and process with the same position are one round. Where
+several ranks timed, `samples_s` is the slowest rank's at each position, beside `samples_by_rank` and `skew`
+(harness.skew). A ceiling line holds what the machine was seen to do at best. A comparison line closes a child process
+of `meshmark compare` (`what`: "process") or holds what was found of a case ("verdict"); the timing lines of a
+comparison say their `environment`, A or B, and each has a run line. Numbers that JSON does not have are written as
+the strings "inf", "-inf" and "nan".
 """
 
 from __future__ import annotations

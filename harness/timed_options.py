@@ -9,6 +9,7 @@ from harness import cases
 from harness.arguments import names, natural, positive, seconds
 from harness.cases import SelectionError
 from harness.operations.base import MODES
+from harness.ranks import JOIN
 from harness.timer import CADENCES
 
 NAMED = (
@@ -55,6 +56,42 @@ def add_timing(add: argparse.ArgumentParser, cadences: tuple[str, ...]) -> None:
         metavar="S",
         help="a step of a case that takes longer is a hang (default 60)",
     )
+
+
+RANKS = ("distributed", "coordinator", "num_processes", "process_id", "control")
+"""The options that say which rank this process is."""
+
+
+def add_ranks(add: argparse.ArgumentParser) -> None:
+    """Where this process is one of several that time together."""
+    group = add.add_argument_group("over several processes (each runs this command)")
+    group.add_argument(
+        "--distributed",
+        action="store_true",
+        help="this process is one of several: JAX finds the others under srun, mpirun, Kubernetes and Cloud TPU",
+    )
+    group.add_argument(
+        "--coordinator", metavar="HOST:PORT", help="JAX's coordinator, where it is to be named"
+    )
+    group.add_argument("--num-processes", type=positive, metavar="N", help="how many processes there are")
+    group.add_argument("--process-id", type=natural, metavar="I", help="which of them this is, from 0 on")
+    group.add_argument(
+        "--control",
+        metavar="HOST:PORT",
+        help="where rank 0 listens for the suite's own channel (default: the coordinator's port + 1)",
+    )
+    group.add_argument(
+        "--join",
+        type=seconds,
+        default=JOIN,
+        metavar="S",
+        help=f"how long the processes have to come together (default {JOIN:.0f})",
+    )
+
+
+def of_ranks(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options that say which rank this process is, by name."""
+    return {name: getattr(arguments, name) for name in RANKS}
 
 
 def named(arguments: argparse.Namespace) -> dict[str, Any]:

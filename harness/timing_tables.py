@@ -78,6 +78,8 @@ def rows(records: Records) -> list[dict[str, Any]]:
                 )
                 if cadence == "isolated":
                     row["dispatch_s"] = dispatches.get((cell, mode))
+                if skew := _skew(own):
+                    row |= {"ranks": len(skew[1]), "skew_s": skew[0], "slowest_rank": _slowest(skew[1])}
                 versus = figures.paired(own, modes[BASE]) if mode != BASE and BASE in modes else None
                 if versus:
                     row |= {"ratio": versus.value, "ratio_low": versus.low, "ratio_high": versus.high}
@@ -104,12 +106,14 @@ def lines(records: Records) -> Iterator[str]:
             yield from ["", f"{cadence}: {_meaning(cadence)}", ""]
             shown = [m for m in MODES if any(m in modes for (_, c), modes in cells.items() if c == cadence)]
             others = [m for m in shown if m not in (BASE, "host") and BASE in shown]
+            skewed = any(row["skew"] for _, row in table)
             header = ["case", *shown, *(f"{m}/{BASE}" for m in others), "rate", "share"]
-            yield from text_table(header, _filled(table, shown, others))
+            yield from text_table(header + ["skew"] * skewed, _filled(table, shown, others, skewed))
     yield ""
     yield (
         "times are medians with the half width of their 95 % interval, "
         + ("which is that of one process" if processes == 1 else f"over {processes} processes")
+        + _of_ranks(records)
         + f"; ratios are of pairs of one round, with their interval; rates are of mode {BASE}"
     )
     for name, value in sorted({(c["name"], c.get("dtype", "")): c for c in records.ceilings}.items()):
@@ -157,6 +161,7 @@ def _modes(cells: Cells, cadence: str, of: Yardsticks) -> Iterator[tuple[str, di
             "ratios": {},
             "rate": "-",
             "share": "-",
+            "skew": "",
         }
         for mode, own in modes.items():
             if mode != BASE and times[mode] and times.get(BASE):
@@ -168,11 +173,14 @@ def _modes(cells: Cells, cadence: str, of: Yardsticks) -> Iterator[tuple[str, di
             rates = figures.rates(modes[best][0], time.value, of)
             row["rate"] = rate(rates)
             row["share"] = f"{100 * rates['share']:.1f} %" if rates["share"] else "-"
+            if skew := _skew(modes[best]):
+                often = max(skew[1]) / sum(skew[1])
+                row["skew"] = f"{seconds(skew[0])} (rank {_slowest(skew[1])}: {100 * often:.0f} %)"
         yield _short(cell), row
 
 
 def _filled(
-    table: Sequence[tuple[str, Mapping[str, Any]]], shown: Sequence[str], others: Sequence[str]
+    table: Sequence[tuple[str, Mapping[str, Any]]], shown: Sequence[str], others: Sequence[str], skewed: bool
 ) -> Iterator[list[str]]:
     for name, row in table:
         times = [row["times"].get(mode, "-") for mode in shown]
@@ -183,7 +191,33 @@ def _filled(
             *(ratio(r) if r else "-" for r in ratios),
             row["rate"],
             row["share"],
+            *([row["skew"] or "-"] if skewed else ()),
         ]
+
+
+def _skew(own: Sequence[Mapping[str, Any]]) -> tuple[float, list[int]] | None:
+    """(how much the ranks differ, in seconds; at how many positions each was the slowest) of a case that several
+    ranks timed: the median over its records, and their sum."""
+    found = [record["skew"] for record in own if record.get("skew")]
+    if not found:
+        return None
+    counts = [sum(position) for position in zip(*(one["slowest"] for one in found), strict=True)]
+    return statistics.median([one["median_s"] for one in found]).value, counts
+
+
+def _slowest(counts: Sequence[int]) -> int:
+    return counts.index(max(counts))
+
+
+def _of_ranks(records: Records) -> str:
+    """What the figures are of, where several ranks timed."""
+    size = max((len(r["samples_by_rank"]) for r in records.timings if r.get("samples_by_rank")), default=0)
+    if not size:
+        return ""
+    return (
+        f" on each of {size} ranks; a sample is that of the slowest rank, and skew the median of slowest less fastest,"
+        f" with the rank that was the slowest most often, of mode {BASE}"
+    )
 
 
 def dispatch(cells: Cells) -> dict[tuple[str, str], float]:
