@@ -62,7 +62,7 @@ def load(jax: str, backend: str, num_devices: int | str) -> dict[str, str]:
 
 def main() -> int:
     """Write the counters of a records file."""
-    from harness import cases, records  # which stand behind the checks that import this module
+    from harness import cases, groups, records  # which stand behind the checks that import this module
 
     if len(sys.argv) != 2:
         print("usage: python -m harness.counters RECORDS", file=sys.stderr)
@@ -71,6 +71,13 @@ def main() -> int:
         read = records.read(Path(sys.argv[1]))
     except records.RecordError as error:
         print(error, file=sys.stderr)
+        return 2
+    if groups.processes(read.runs[0]["facts"]) > 1:
+        print(
+            f"{sys.argv[1]} is of several processes: the counters of so many devices are those of one process, by which"
+            " several are judged too",
+            file=sys.stderr,
+        )
         return 2
     for facts in (read.runs[0]["facts"], *read.runs[0]["facts"].get("others", [])):
         named = identity(facts)

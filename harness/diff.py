@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from harness.records import Judged
+from harness import groups
+from harness.records import Judged, Records
 from harness.summary import printable, text_table
 from harness.verdicts import BAD, VERDICTS
 
@@ -56,6 +57,22 @@ def compare(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> Difference:
             found.added.append(case)
     found.changes.sort(key=lambda c: (not c.failure, VERDICTS.index(c.new), c.case))
     return found
+
+
+def processes(old: Records, new: Records) -> Iterator[str]:
+    """A line where the two went over different numbers of processes, or are what single ranks wrote: what only one of
+    them has is then no change."""
+    told = [groups.alone(r.runs[0]) or _over(r) for r in (old, new)]
+    if told[0] != told[1]:
+        yield (
+            f"OLD is of {told[0]} and NEW of {told[1]}: one case id is not one program in both, and what only one of"
+            " them has is no change"
+        )
+
+
+def _over(records: Records) -> str:
+    number = groups.processes(records.runs[0]["facts"])
+    return f"{number} process{'es' * (number > 1)}"
 
 
 def report(found: Difference) -> Iterator[str]:

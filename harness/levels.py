@@ -9,6 +9,10 @@ the rule must give what the digest says; once it does not, the table has parted 
 then can be told by the suite's commit of that time alone. Any other count follows the rule, and a statement says so.
 Old versions stay; `write` makes a new one.
 
+L4 is the level of several processes, and its list depends on their number too: all that the standard profile without
+optional capabilities chooses where so many processes share so many devices, which is L0 to L3 over processes and what
+takes several. A run over several processes makes a statement of L4 alone, and a run of one process none of it.
+
 A case is met where its verdict is pass or known (the known ones are told in number). `unsupported` is not: the lists
 hold nothing optional. A level is met where every case of its list is, and every lower level is too. A run that only
 compiled meets no level, and virtual devices are called virtual.
@@ -25,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness import cases
+from harness import cases, groups
 from harness.cases import Selection
 from harness.errors import BadInput
 from harness.records import Judged, Records
@@ -39,13 +43,35 @@ LISTED = (4, 8, 16)
 DIGESTS = (*range(1, 17), 24, 32, 36, 48, 64, 72, 128, 256, 512, 1024)
 """Numbers of devices whose lists are frozen at least by their digest."""
 
+SEVERAL = "L4"
+"""The level of runs over several processes, whose lists are those of a number of devices and of processes."""
+
+LISTED_OVER = ((8, 2), (8, 4))
+"""(devices, processes) whose lists are frozen case by case."""
+
+DIGESTS_OVER = tuple(
+    sorted(
+        (each * processes, processes)
+        for each, over in (
+            (1, (2, 3, 4, 8, 16)),
+            (2, (2, 3, 4, 8)),
+            (3, (2,)),
+            (4, (2, 3, 4, 8, 16, 32)),
+            (8, (2, 4, 8, 16, 32)),
+        )
+        for processes in over
+    )
+)
+"""(devices, processes) whose lists are frozen at least by their digest: 1, 2, 4 or 8 devices of each process as a rule,
+as hosts have them."""
+
 MET = ("pass", "known")
 """Verdicts that meet a case."""
 
 MOST_DEVICES = 16384
 """Above this, no list is made."""
 
-_HEAD = re.compile(r"devices (\d+): (\d+) cases, sha256 ([0-9a-f]{64})")
+_HEAD = re.compile(r"devices (\d+)(?: over (\d+) processes)?: (\d+) cases, sha256 ([0-9a-f]{64})")
 
 
 class LevelError(BadInput, ValueError):
@@ -55,15 +81,23 @@ class LevelError(BadInput, ValueError):
 # Lists ------------------------------------------------------------------------------------------------------
 
 
-def names() -> tuple[str, ...]:
-    """The levels of which the table has cases, the lowest first."""
+def names(processes: int = 1) -> tuple[str, ...]:
+    """The levels that a run over so many processes makes a statement of, the lowest first."""
+    if processes > 1:
+        return (SEVERAL,)
     used = {case.level for case in cases.cases(Selection(), LISTED[0])}
-    return tuple(level for level in cases.LEVELS if level in used)
+    return tuple(level for level in cases.LEVELS if level in used and level != SEVERAL)
 
 
-def by_rule(level: str, devices: int) -> list[str]:
-    """The case ids that the table gives for a level on so many devices, sorted."""
-    return sorted(case.id for case in cases.cases(Selection(levels=(level,)), devices))
+def by_rule(level: str, devices: int, processes: int = 1) -> list[str]:
+    """The case ids that the table gives for a level on so many devices, which so many processes share, sorted."""
+    chosen = Selection(levels=(level,)) if processes == 1 else Selection(processes=processes)
+    return sorted(case.id for case in cases.cases(chosen, devices))
+
+
+def place(devices: int, processes: int = 1) -> str:
+    """8 devices, or 8 devices over 2 processes."""
+    return f"{devices} devices" + (f" over {processes} processes" if processes > 1 else "")
 
 
 def digest(ids: Iterable[str]) -> str:
@@ -73,7 +107,7 @@ def digest(ids: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Frozen:
-    """What a version says of one level on one number of devices."""
+    """What a version says of one level on one number of devices and processes."""
 
     count: int
     sha256: str
@@ -83,7 +117,7 @@ class Frozen:
 
 @dataclass(frozen=True)
 class MustPass:
-    """The list of a level on a number of devices."""
+    """The list of a level on a number of devices and processes."""
 
     level: str
     devices: int
@@ -92,6 +126,7 @@ class MustPass:
     sha256: str
     frozen: bool
     """Whether the version fixes it; False: by the rule of the table alone."""
+    processes: int = 1
 
 
 def versions(directory: Path = DIRECTORY) -> tuple[int, ...]:
@@ -103,12 +138,12 @@ def versions(directory: Path = DIRECTORY) -> tuple[int, ...]:
 
 
 @cache
-def read(version: int, directory: Path = DIRECTORY) -> dict[tuple[str, int], Frozen]:
-    """The lists of a version by (level, devices); LevelError where a file is not what `write` wrote."""
+def read(version: int, directory: Path = DIRECTORY) -> dict[tuple[str, int, int], Frozen]:
+    """The lists of a version by (level, devices, processes); LevelError where a file is not what `write` wrote."""
     if version not in versions(directory):
         known = ", ".join(map(str, versions(directory)))
         raise LevelError(f"no version {version} of the must-pass lists: choose from {known}")
-    found: dict[tuple[str, int], Frozen] = {}
+    found: dict[tuple[str, int, int], Frozen] = {}
     for path in sorted((directory / f"v{version}").glob("L*.txt")):
         sections: list[tuple[str, list[str]]] = []
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -121,46 +156,76 @@ def read(version: int, directory: Path = DIRECTORY) -> dict[tuple[str, int], Fro
         for head, lines in sections:
             match = _HEAD.fullmatch(head)
             listed = tuple(sorted(unpacked(lines)))
-            if not match or (listed and (len(listed), digest(listed)) != (int(match[2]), match[3])):
+            if not match or (listed and (len(listed), digest(listed)) != (int(match[3]), match[4])):
                 raise LevelError(f"{path}: {head[:60]!r} is not what follows it: restore the file")
-            found[path.stem, int(match[1])] = Frozen(int(match[2]), match[3], listed)
+            found[path.stem, int(match[1]), int(match[2] or 1)] = Frozen(int(match[3]), match[4], listed)
     return found
 
 
-def must_pass(level: str, devices: int, version: int | None = None, directory: Path = DIRECTORY) -> MustPass:
-    """The list of a level on so many devices, of the newest version or the one named; LevelError where the table has
-    parted from a version that keeps but a digest."""
+def must_pass(
+    level: str, devices: int, version: int | None = None, directory: Path = DIRECTORY, processes: int = 1
+) -> MustPass:
+    """The list of a level on so many devices, which so many processes share, of the newest version or the one named.
+
+    LevelError for a level that such a run has none of, devices that the processes can't share equally, and where the
+    table has parted from a version that keeps but a digest.
+    """
     if not 1 <= devices <= MOST_DEVICES:
         raise LevelError(f"no must-pass list for {devices} devices: they are from 1 to {MOST_DEVICES}")
+    if level == SEVERAL and processes < 2:
+        raise LevelError(
+            f"{SEVERAL} is of several processes: say over how many the devices are (--processes)"
+        )
+    if level != SEVERAL and processes > 1:
+        raise LevelError(f"{level} is of one process: over several there is one list, that of {SEVERAL}")
+    if devices % processes:
+        raise LevelError(f"{processes} processes can't share {devices} devices: each has as many")
     version = versions(directory)[-1] if version is None else version
-    frozen = read(version, directory).get((level, devices))
+    frozen = read(version, directory).get((level, devices, processes))
     if frozen is not None and (frozen.cases or not frozen.count):
-        return MustPass(level, devices, version, frozen.cases, frozen.sha256, True)
-    listed = tuple(by_rule(level, devices))
+        return MustPass(level, devices, version, frozen.cases, frozen.sha256, True, processes)
+    listed = tuple(by_rule(level, devices, processes))
     sha256 = digest(listed)
     if frozen is not None and frozen.sha256 != sha256:
         raise LevelError(
-            f"the case table has parted from version {version} of {level} on {devices} devices, of which only a"
-            " digest is kept: use the suite's commit of that version, or name a newer version"
+            f"the case table has parted from version {version} of {level} on {place(devices, processes)}, of which only"
+            " a digest is kept: use the suite's commit of that version, or name a newer version"
         )
-    return MustPass(level, devices, version, listed, sha256, frozen is not None)
+    return MustPass(level, devices, version, listed, sha256, frozen is not None, processes)
+
+
+def kept() -> tuple[tuple[str, int, int], ...]:
+    """(level, devices, processes) of every list that a new version keeps, in its order."""
+    return (
+        *((level, devices, 1) for level in names() for devices in DIGESTS),
+        *((SEVERAL, devices, processes) for devices, processes in DIGESTS_OVER),
+    )
+
+
+def lacking(version: int | None = None, directory: Path = DIRECTORY) -> tuple[str, ...]:
+    """The levels of which a version (the newest) has no list at all: it is older than they are."""
+    version = versions(directory)[-1] if version is None else version
+    held = {level for level, _, _ in read(version, directory)}
+    return tuple(dict.fromkeys(level for level, _, _ in kept() if level not in held))
 
 
 def parted(version: int | None = None, directory: Path = DIRECTORY) -> list[str]:
-    """How the table has parted from a version (the newest), a line each; [] where it has not."""
+    """How the table has parted from a version (the newest), a line each; [] where it has not. What it is `lacking`
+    as a whole is not told here."""
     version = versions(directory)[-1] if version is None else version
     frozen, found = read(version, directory), []
-    for level in (*names(), *sorted({level for level, _ in frozen} - set(names()))):
-        for devices in sorted({*DIGESTS, *(n for own, n in frozen if own == level)}):
-            was, now = frozen.get((level, devices)), by_rule(level, devices)
-            if was is None:
-                found.append(f"{level} on {devices} devices: not in version {version}")
-            elif was.sha256 != digest(now):
-                new, gone = sorted({*now} - {*was.cases}), sorted({*was.cases} - {*now})
-                named = f" (+{len(new)} -{len(gone)}, such as {(new or gone)[0]})" if was.cases else ""
-                found.append(
-                    f"{level} on {devices} devices: {len(now)} cases instead of {was.count} of version {version}{named}"
-                )
+    late = lacking(version, directory)
+    for level, devices, processes in sorted({*kept(), *frozen}):
+        if level in late:
+            continue
+        was, now = frozen.get((level, devices, processes)), by_rule(level, devices, processes)
+        where = f"{level} on {place(devices, processes)}"
+        if was is None:
+            found.append(f"{where}: not in version {version}")
+        elif was.sha256 != digest(now):
+            new, gone = sorted({*now} - {*was.cases}), sorted({*was.cases} - {*now})
+            named = f" (+{len(new)} -{len(gone)}, such as {(new or gone)[0]})" if was.cases else ""
+            found.append(f"{where}: {len(now)} cases instead of {was.count} of version {version}{named}")
     return found
 
 
@@ -170,25 +235,31 @@ def write(directory: Path = DIRECTORY) -> Path:
         newest = versions(directory)[-1]
     except LevelError:
         newest = 0
-    if newest and not parted(newest, directory):
+    if newest and not lacking(newest, directory) and not parted(newest, directory):
         raise LevelError(f"version {newest} of the must-pass lists is what the table gives: nothing to write")
+    files: dict[str, list[str]] = {}
+    for level, devices, processes in kept():
+        ids = by_rule(level, devices, processes)
+        where = place(devices, processes).replace(" devices", "", 1)
+        lines = files.setdefault(level, _comment(level, newest + 1))
+        lines.append(f"devices {where}: {len(ids)} cases, sha256 {digest(ids)}")
+        if devices in LISTED if processes == 1 else (devices, processes) in LISTED_OVER:
+            lines += packed(ids)
     made = directory / f"v{newest + 1}"
     made.mkdir(parents=True)
-    for level in names():
-        lines = [
-            f"# Must-pass list of {level}, version {newest + 1}: frozen. harness/levels.py says what it means; never",
-            "# edit it, `meshmark levels --write` makes a new version. A line: operation, variants, modes, meshes,",
-            "# dtype:size; every combination is a case.",
-        ]
-        for devices in DIGESTS:
-            ids = by_rule(level, devices)
-            lines.append(f"devices {devices}: {len(ids)} cases, sha256 {digest(ids)}")
-            if devices in LISTED:
-                lines += packed(ids)
+    for level, lines in files.items():
         (made / f"{level}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     read.cache_clear()
     read(newest + 1, directory)
     return made
+
+
+def _comment(level: str, version: int) -> list[str]:
+    return [
+        f"# Must-pass list of {level}, version {version}: frozen. harness/levels.py says what it means; never",
+        "# edit it, `meshmark levels --write` makes a new version. A line: operation, variants, modes, meshes,",
+        "# dtype:size; every combination is a case.",
+    ]
 
 
 def packed(ids: Sequence[str]) -> list[str]:
@@ -266,6 +337,8 @@ class Statement:
     version: int
     standings: tuple[Standing, ...] = field(repr=False)
     """A level each, the lowest first; none of a compile-only run."""
+    processes: int = 1
+    """Over how many the devices are; of several, each has as many."""
 
     @property
     def met(self) -> str:
@@ -284,9 +357,13 @@ class Statement:
 
     @property
     def text(self) -> str:
-        """L2 on 8 devices (NVIDIA H200), JAX 0.12.0.1, 3 known issues in 25 cases; must-pass list 1, 2944 of 2944."""
+        """L2 on 8 devices (NVIDIA H200), JAX 0.12.0.1, 3 known issues in 25 cases; must-pass list 1, 2944 of 2944;
+        L4 on 2 processes of 4 devices (NVIDIA H200), JAX ..."""
         kind = printable(self.device_kind)[:60]
-        where = f"{self.devices} virtual CPU devices" if self.virtual else f"{self.devices} devices ({kind})"
+        each = self.devices // self.processes
+        what = "device" if each == 1 and self.processes > 1 else "devices"
+        where = f"{each} virtual CPU {what}" if self.virtual else f"{each} {what} ({kind})"
+        where = f"{self.processes} processes of {where}" if self.processes > 1 else where
         if self.topology:
             name = printable(self.topology)[:60]
             return (
@@ -308,12 +385,14 @@ class Statement:
         return [self.text, *(f"  {standing.told()}" for standing in self.standings)]
 
     def to_json(self) -> dict[str, Any]:
-        """The statement in JSON types; of what is missing or unmet the numbers."""
+        """The statement in JSON types; of what is missing or unmet the numbers. The number of processes is in it where
+        there are several."""
         return {
             "text": self.text,
             "met": self.met,
             "list": self.version,
             "devices": self.devices,
+            **({"processes": self.processes} if self.processes > 1 else {}),
             "device_kind": self.device_kind,
             "jax": self.jax,
             "virtual": self.virtual,
@@ -339,10 +418,14 @@ def statement(
     """What the conformance lines of one run, or of several of the same environment, amount to.
 
     The lines alone decide: the `level` that a line names is not asked, and a case that was judged more than once counts
-    with its worst verdict. LevelError where the runs are of different releases or devices, or name none.
+    with its worst verdict. LevelError where the runs are of different releases, devices or numbers of processes, name
+    none, or are what one rank of several wrote.
     """
     files = [records] if isinstance(records, Records) else list(records)
     facts = environment(files)
+    processes = groups.processes(facts)
+    if processes > 1:
+        _merged(files, processes)
     version = versions(directory)[-1] if version is None else version
     judged: dict[str, list[Judged]] = {}
     for file in files:
@@ -350,8 +433,8 @@ def statement(
             judged.setdefault(name, []).append(one)
     devices, topology = int(facts["num_devices"]), str(facts.get("topology") or "")
     standings = []
-    for level in () if topology else names():
-        standings.append(_standing(must_pass(level, devices, version, directory), judged))
+    for level in () if topology else names(processes):
+        standings.append(_standing(must_pass(level, devices, version, directory, processes), judged))
     return Statement(
         devices=devices,
         device_kind=str(facts.get("device_kind")),
@@ -360,7 +443,20 @@ def statement(
         topology=topology,
         version=version,
         standings=tuple(standings),
+        processes=processes,
     )
+
+
+def _merged(files: Sequence[Records], processes: int) -> None:
+    """LevelError where the runs that judged cases do not hold what all ranks found of them."""
+    for file in files:
+        judged = {line["run"] for one in file.cases.values() for line in one.lines}
+        for run in file.runs:
+            if run["run"] in judged and run.get("ranks") != processes:
+                raise LevelError(
+                    f"a run over {processes} processes that does not hold what all of them found: use the merged file"
+                    " (`meshmark merge FILE`)"
+                )
 
 
 def _standing(must: MustPass, judged: Mapping[str, Sequence[Judged]]) -> Standing:
@@ -387,7 +483,8 @@ def _standing(must: MustPass, judged: Mapping[str, Sequence[Judged]]) -> Standin
 
 
 IDENTITY = ("backend", "device_kind", "num_devices", "topology", "layout")
-"""The facts in which the runs of one statement agree, beside the version of JAX."""
+"""The facts in which the runs of one statement agree, beside the version of JAX and the number of processes (as
+harness.groups has it)."""
 
 
 def environment(files: Sequence[Records]) -> Mapping[str, Any]:
@@ -402,7 +499,12 @@ def environment(files: Sequence[Records]) -> Mapping[str, Any]:
         jax = facts["versions"].get("jax") if isinstance(facts.get("versions"), dict) else None
         if not isinstance(jax, str) or type(facts.get("num_devices")) is not int:
             raise LevelError("a run without its JAX release and number of devices: use what --record wrote")
-        identities.append({"jax": jax} | {name: facts.get(name) for name in IDENTITY})
+        if alone := groups.alone(run):
+            raise LevelError(
+                f"records of {alone}: use the merged file, FILE and not FILE.rank0 (`meshmark merge FILE`)"
+            )
+        over = {"num_processes": groups.processes(facts)}
+        identities.append({"jax": jax} | {name: facts.get(name) for name in IDENTITY} | over)
         if facts.get("others"):
             raise LevelError("a run over several topologies makes no statement: it compiled only")
     for one in identities[1:]:

@@ -21,6 +21,13 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     )
     add.add_argument("--num-devices", type=positive, default=8, metavar="N", help="for --cases (default 8)")
     add.add_argument(
+        "--processes",
+        type=positive,
+        default=1,
+        metavar="P",
+        help=f"for --cases {levels.SEVERAL}: over so many processes (8 devices over 2: 4 each)",
+    )
+    add.add_argument(
         "--list-version", type=positive, metavar="N", help="a version of the lists (default the newest)"
     )
     add.add_argument(
@@ -41,23 +48,25 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.check:
         found = levels.parted(arguments.list_version)
+        found += [f"{level}: in no list yet" for level in levels.lacking(arguments.list_version)]
         for line in found:
             print(line)
         print("table and lists have parted: `meshmark levels --write`" if found else "table and lists agree")
         return int(bool(found))
     if arguments.cases:
-        if arguments.cases not in levels.names():
-            raise LevelError(f"unknown level {arguments.cases!a}: choose from {', '.join(levels.names())}")
-        for name in levels.must_pass(arguments.cases, arguments.num_devices, arguments.list_version).cases:
+        known = (*levels.names(), levels.SEVERAL)
+        if arguments.cases not in known:
+            raise LevelError(f"unknown level {arguments.cases!a}: choose from {', '.join(known)}")
+        asked = (arguments.cases, arguments.num_devices, arguments.list_version)
+        for name in levels.must_pass(*asked, processes=arguments.processes).cases:
             print(name)
         return 0
     if not arguments.records:
         version = levels.versions()[-1] if arguments.list_version is None else arguments.list_version
-        for (level, devices), frozen in sorted(levels.read(version).items()):
+        for (level, devices, processes), frozen in sorted(levels.read(version).items()):
             how = "case by case" if frozen.cases else "by digest"
-            print(
-                f"list {version}: {level} on {devices} devices: {frozen.count} cases, {how}, {frozen.sha256[:16]}"
-            )
+            where = f"{level} on {levels.place(devices, processes)}"
+            print(f"list {version}: {where}: {frozen.count} cases, {how}, {frozen.sha256[:16]}")
         return 0
     said = levels.statement([records.read(file) for file in arguments.records], arguments.list_version)
     if arguments.json:

@@ -60,7 +60,7 @@ class MeshShape:
     @cached_property
     def ordinals(self) -> np.ndarray:
         """Array of shape `shape`: which device (by position in the list of devices) stands where."""
-        flat = np.arange(self.size)
+        flat: np.ndarray = np.arange(self.size)
         if self.order == "shuffled":
             step = next(k for k in range(3, self.size + 4) if math.gcd(k, self.size) == 1)
             flat = (flat * step + 1) % self.size

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from harness import __version__, cases, levels, repro, results, statistics, timing_tables
+from harness import __version__, cases, groups, levels, repro, results, statistics, timing_tables
 from harness.errors import BadInput
 from harness.escape import field as field_of
 from harness.escape import link as markdown_link
@@ -174,13 +174,13 @@ def _run(
     kind = "compiled" if compiled else "virtual" if _virtual(facts) else "real"
     timings = [t for t in records.timings if "environment" not in t]
     compared = len(records.timings) - len(timings)
-    devices = facts.get("num_devices")
+    devices, over = facts.get("num_devices"), groups.processes(facts)
     jax = plain(field_of(facts.get("versions"), "jax"))
     title = plain(field_of(source.about, "title") or field_of(source.about, "name") or source.product)
     machine = (
         plain(compiled)
         if compiled
-        else f"{plain(devices)} × {plain(facts.get('device_kind'))}"
+        else f"{groups.told(facts)} {'× ' * (over == 1)}{plain(facts.get('device_kind'))}{' devices' * (over > 1)}"
         + (" (virtual)" if kind == "virtual" else "")
     )
     run: dict[str, Any] = {
@@ -194,6 +194,8 @@ def _run(
         "machine": machine,
         "kind": plain(facts.get("device_kind")),
         "devices": devices if type(devices) is int else None,
+        "processes": over,
+        "detected": field_of(facts.get("group"), "detected") is True,
         "facts": list(_facts(records, source)),
         "commit": plain(field_of(facts.get("suite"), "commit")),
         "clean": field_of(facts.get("suite"), "clean") is True,
@@ -225,7 +227,8 @@ def _virtual(facts: Mapping[str, Any]) -> bool:
 
 
 def _name(runs: Sequence[dict[str, Any]]) -> None:
-    """Labels, expiry and order: real devices first, then virtual, then compiled; the newest release first."""
+    """Labels, expiry and order: real devices first, then virtual, then compiled; the newest release first, and of one
+    release what ran in one process."""
     newest = max((r["release"] for r in runs), key=_release, default="")
     for run in runs:
         run["expired"] = _expired(run["release"], newest)
@@ -238,7 +241,7 @@ def _name(runs: Sequence[dict[str, Any]]) -> None:
             several = [r for r in same if r[part]]
             for run in several if len(several) > 1 else ():
                 run["label"] = f"JAX {run['release']} · {run['machine']} · {run['file'].rpartition('/')[2]}"
-    runs.sort(key=lambda r: r["file"])  # type: ignore[attr-defined]
+    runs.sort(key=lambda r: (r["processes"], r["file"]))  # type: ignore[attr-defined]
     runs.sort(key=lambda r: _release(r["release"]), reverse=True)  # type: ignore[attr-defined]
     runs.sort(key=lambda r: CLASSES.index(r["class"]))  # type: ignore[attr-defined]
 
@@ -539,13 +542,17 @@ def programs(shown: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def scripts(bad: Iterable[tuple[str, Source]]) -> dict[str, str]:
-    """The stand-alone script of the first SCRIPTS of these cases that this table has, by case id."""
+    """The stand-alone script of the first SCRIPTS of these cases that this table has, by case id. A script is one
+    process: cases of several have none."""
     found: dict[str, str] = {}
     for case, source in bad:
         if len(found) >= SCRIPTS:
             break
-        devices = source.records.runs[0]["facts"].get("num_devices")
-        if case in found or "@" in case or type(devices) is not int or not 0 < devices <= 4096:
+        facts = source.records.runs[0]["facts"]
+        devices = facts.get("num_devices")
+        if case in found or "@" in case or groups.processes(facts) > 1:
+            continue
+        if type(devices) is not int or not 0 < devices <= 4096:
             continue
         seed = source.records.cases[case].lines[0].get("seed")
         try:

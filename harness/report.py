@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from harness import __version__, latex, page, page_data, records, results, tables
+from harness import __version__, groups, latex, page, page_data, records, results, tables
 from harness.errors import BadInput
 from harness.escape import cell as csv_cell
 from harness.escape import plain
@@ -70,14 +70,12 @@ class _File:
 
 
 def find(paths: Sequence[Path]) -> Found:
-    """Read record files, and those below directories. ReportError where nothing is left; RecordError where a file
-    can't be read."""
+    """Read record files, and those below directories, but for what one rank of several wrote. ReportError where
+    nothing is left; RecordError where a file can't be read."""
     found, seen = Found(), dict[str, str]()
     for file in itertools.chain.from_iterable(map(_files, paths)):
-        if _is_growth(file.path):
-            found.notes.append(
-                f"{file.name}: records of `meshmark growth`, which has its own report; left out"
-            )
+        if other := _elsewhere(file.path):
+            found.notes.append(f"{file.name}: records of {other}, which has its own report; left out")
             continue
         sha256, size = _hash(file.path)
         if sha256 in seen:
@@ -85,6 +83,9 @@ def find(paths: Sequence[Path]) -> Found:
             continue
         seen[sha256] = file.name
         read = records.read(file.path)
+        if alone := groups.alone(read.runs[0]):
+            found.problems.append(f"{file.name}: records of {alone} are left out: name the merged file")
+            continue
         cut = [case for case, judged in read.cases.items() if not judged.finished]
         for case in cut:
             del read.cases[case]
@@ -121,14 +122,16 @@ def _files(path: Path) -> Iterator[_File]:
             yield _File(file, name)
 
 
-def _is_growth(path: Path) -> bool:
-    """Whether the second line of a file is one of `meshmark growth`."""
+def _elsewhere(path: Path) -> str:
+    """What wrote a file that is not for this report, by its first two lines; "" for any other."""
     try:
         with records.opened(path) as file:
-            second = [file.readline(1 << 16), file.readline(1 << 16)][1]
+            first, second = file.readline(1 << 16), file.readline(1 << 16)
     except (OSError, EOFError):
-        return False
-    return '"kind":"growth"' in second
+        return ""
+    if '"schema":"meshmark-others-' in first[:200]:
+        return "`python -m benchmarks.others`"
+    return "`meshmark growth`" if '"kind":"growth"' in second else ""
 
 
 def _hash(path: Path) -> tuple[str, int]:
@@ -210,7 +213,10 @@ def summary(data: Mapping[str, Any]) -> Iterator[str]:
     yield "# Results"
     yield ""
     yield from tables.section("Levels", *levels(data), empty="No conformance records.")
-    yield "Cases met (pass, or known and listed) of the frozen must-pass list of each level."
+    yield (
+        "Cases met (pass, or known and listed) of the frozen must-pass list of each level. L4 is the list of several"
+        " processes, which holds all of L0 to L3 over them; one process has no part in it."
+    )
     yield ""
     yield from tables.section("Modes against manual", *modes(data), empty="No times.")
     yield (
@@ -298,7 +304,11 @@ def _noise(run: Mapping[str, Any]) -> str:
     if not noise or noise["interval"] is None:
         return ""
     several = (
-        f", slowest process {noise['processes']} times the fastest" if noise["processes"] else ", one process"
+        f", slowest process {noise['processes']} times the fastest"
+        if noise["processes"]
+        else ", one process"
+        if run["processes"] == 1
+        else ", started once"
     )
     return f"±{100 * noise['interval']:.2g} %{several}"
 
@@ -383,6 +393,7 @@ def timings_csv(sources: Sequence[Source]) -> str:
             "file": clean(source.name),
             "sha256": source.sha256,
             "device_kind": clean(str(facts.get("device_kind"))),
+            "num_processes": groups.processes(facts),
             "virtual": facts.get("virtual") is not False,
         }
         for t in source.times:

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import __version__, bundles, levels, publishable, records, results, validate
+from harness import __version__, bundles, groups, levels, publishable, records, results, validate
 from harness.bundles import Bundle, File, Room
-from harness.devices import DEFAULT_CPU_DEVICES
+from harness.devices import CPU_DEVICES_A_PROCESS, DEFAULT_CPU_DEVICES
 from harness.errors import BadInput
+from harness.escape import field as field_of
 from harness.levels import LevelError, Statement
 from harness.records import KINDS
 from harness.results import ENVIRONMENT, MANIFEST, PRODUCT
@@ -207,8 +208,10 @@ def _product(
         marks.append(f"{DIRTY}: {why}")
         refused.append(f"{why}: run again from a clean checkout, or publish it marked (--mark)")
     level = statement.met if wanted.level is None else wanted.level
-    if level and level not in levels.names():
-        raise SubmitError(f"no level {level[:20]!a}: choose from {', '.join(levels.names())}, or none")
+    names = levels.names(statement.processes)
+    if level and level not in names:
+        over = f" of {statement.processes} processes" if statement.processes > 1 else " of one process"
+        raise SubmitError(f"no level {level[:20]!a}{over}: choose from {', '.join(names)}, or none")
     judged = any(r["kind"] == "conformance" for lines in files.values() for _, r in lines)
     if level and level > statement.met:
         told = [s.told() for s in statement.standings if s.must.level <= level and not s.complete]
@@ -284,9 +287,27 @@ def command(run: Mapping[str, Any], kinds: set[str]) -> str:
     elif run.get("repeat", 1) != 1:
         words += ["--repeat", str(run["repeat"])]
     words += ["--seed", str(run["seed"])] if run.get("seed") else []
-    if facts["backend"] == "cpu" and facts["num_devices"] != DEFAULT_CPU_DEVICES:
-        words += ["--num-devices", str(facts["num_devices"])]
-    return shlex.join([*words, "--record", "records.jsonl"])
+    return shlex.join([*_launched(words, facts), "--record", "records.jsonl"])
+
+
+def _launched(words: list[str], facts: Mapping[str, Any]) -> list[str]:
+    """The command with its number of devices, and as one of several processes where there were several.
+
+    Virtual devices: started by `meshmark launch`. Where JAX found the processes itself the launcher of that cluster
+    starts the command, and nobody recorded which that is."""
+    processes, virtual = groups.processes(facts), facts["backend"] == "cpu"
+    each = facts["num_devices"] // processes
+    if processes == 1:
+        return words + (["--num-devices", str(each)] if virtual and each != DEFAULT_CPU_DEVICES else [])
+    detected = field_of(facts.get("group"), "detected") is True
+    if virtual and not detected:
+        started = ["-n", str(processes), "--devices-per-process", str(each)]
+        return ["python", "-m", "harness", "launch", *started, "--", *words]
+    if virtual and each != CPU_DEVICES_A_PROCESS:
+        words = [*words, "--num-devices", str(each)]
+    if detected:
+        return [*words, "--distributed"]
+    return [*words, "--coordinator", "HOST:PORT", "--num-processes", str(processes), "--process-id", "I"]
 
 
 def _put(bundle: Bundle, name: str, data: bytes) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import __version__, summary, topology_tables
+from harness import __version__, groups, summary, topology_tables
 from harness.errors import BadInput
 from harness.escape import cell, field, link, markdown, plain
 from harness.records import Judged, Records
@@ -29,7 +29,7 @@ COLUMNS = (
     *("verdict", "check", "reason", "link", "error", "bound", "error_over_bound", "precision"),
     *("collectives", "wire_bytes", "excess_bytes", "flops", "bytes_accessed", "temp_bytes", "seconds"),
     *("topology", "layout", "memory_bytes", "compile_s"),
-    *("run", "jax", "backend", "device_kind"),
+    *("run", "jax", "backend", "device_kind", "num_processes"),
 )
 """The columns of the table of cases."""
 
@@ -87,6 +87,7 @@ def row(judged: Judged, records: Records) -> dict[str, Any]:
         "jax": plain(field(versions, "jax")),
         "backend": plain(field(run.get("facts"), "backend")),
         "device_kind": plain(field(run.get("facts"), "device_kind")),
+        "num_processes": groups.processes(run.get("facts") or {}),
     }
 
 
@@ -153,7 +154,8 @@ def as_markdown(table: pd.DataFrame, files: Sequence[Records]) -> str:
 def chapter(table: pd.DataFrame, records: Records) -> Iterator[str]:
     """One record file: environment, levels, operations by mode, what is no pass, communication, errors."""
     facts = records.runs[0].get("facts")
-    yield f"## {markdown(_title(facts))}"
+    alone = groups.alone(records.runs[0])
+    yield f"## {markdown(_title(facts) + (f', {alone}' if alone else ''))}"
     yield ""
     yield markdown(summary.counts(records.cases)) + "."
     yield ""
@@ -202,7 +204,7 @@ def _title(facts: Any) -> str:
         places = ", ".join({plain(field(f, "topology")): None for f in every})
         return f"JAX {plain(field(versions, 'jax'))} compiled for {places}"
     return (
-        f"JAX {plain(field(versions, 'jax'))} on {plain(field(facts, 'num_devices'))}"
+        f"JAX {plain(field(versions, 'jax'))} on {groups.told(facts)}"
         f" {plain(field(facts, 'device_kind'))} devices"
         + (" (virtual)" if field(facts, "virtual") is True else "")
     )

@@ -19,15 +19,27 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from harness import __version__, bundles, cases, counters, known, levels, plausible, publishable, results
+from harness import (
+    __version__,
+    bundles,
+    cases,
+    counters,
+    groups,
+    known,
+    levels,
+    plausible,
+    publishable,
+    results,
+)
 from harness.bundles import Bundle, BundleError, Room
 from harness.cases import Case, Selection, SelectionError
 from harness.devices import ROOT
+from harness.escape import field as field_of
 from harness.levels import LevelError, Statement
 from harness.operations.base import nbytes
 from harness.records import KINDS, Judged, Records
 from harness.results import ENVIRONMENT, MANIFEST, PRODUCT, RECORDS, ResultError
-from harness.verdicts import BAD
+from harness.verdicts import BAD, worst
 
 SCHEMA = Path(__file__).resolve().parent / "schema" / "records.schema.json"
 """The published JSON Schema of a record line."""
@@ -255,6 +267,8 @@ def _runs(
                     "num_devices is not the number of devices: submit the file as it was written",
                     number,
                 )
+            for text in _processes(run):
+                report.complain(name, text, number)
             if not _plausible_start(run.get("started")):
                 report.complain(
                     name,
@@ -275,6 +289,29 @@ def _runs(
         report.complain("", "no run line in any file: submit whole files")
     report.notes += [note for commit in sorted(commits)[:5] if (note := _commit_note(commit))]
     return runs
+
+
+def _processes(run: Mapping[str, Any]) -> Iterator[str]:
+    """What a run line says of its processes that can't be, or is not of all of them together."""
+    facts = run["facts"]
+    number, over = facts["num_processes"], groups.processes(facts)
+    if alone := groups.alone(run):
+        yield f"records of {alone}: submit the merged file, FILE and not FILE.rank0 (`meshmark merge FILE`)"
+    if facts.get("topology"):
+        return
+    counted = Counter(device["process"] for device in facts["devices"])
+    there = sorted(counted) == list(range(len(counted))) and len(counted) == number
+    if len(facts["devices"]) == facts["num_devices"] and not (there and len(set(counted.values())) == 1):
+        yield f"num_processes is {number}, and the devices are not shared by so many equally: {AS_WRITTEN}"
+    group = facts.get("group") or {}
+    if group.get("devices") != (groups.devices_each(facts) if group or over > 1 else None):
+        yield f"`group` is not of {number} processes of {facts['num_devices']} devices: {AS_WRITTEN}"
+    for what, said in (
+        ("processes", field_of(run.get("selection"), "processes")),
+        ("ranks", run.get("ranks")),
+    ):
+        if said is not None and said != over:
+            yield f"`{what}` is {said}, and num_processes {number}: {AS_WRITTEN}"
 
 
 def _plausible_start(text: Any) -> bool:
@@ -377,28 +414,31 @@ def _heads(name: str, lines: Sequence[Entry], report: Report) -> None:
 
 
 @lru_cache(maxsize=8)
-def _table(devices: int, timed: bool, operations: tuple[str, ...]) -> dict[str, Case]:
+def _table(devices: int, processes: int, timed: bool, operations: tuple[str, ...]) -> dict[str, Case]:
     if not operations:
         return {}
-    chosen = Selection("full", capabilities=tuple(cases.CAPABILITIES), operations=operations, timed=timed)
+    every = tuple(cases.CAPABILITIES)
+    chosen = Selection("full", capabilities=every, operations=operations, timed=timed, processes=processes)
     return {case.id: case for case in cases.cases(chosen, devices)}
 
 
 class Table:
-    """Cases of the table by id, as this suite has it."""
+    """Cases of the table by id, as this suite has it, for the devices and processes of a run."""
 
-    def __init__(self, devices: int, timed: bool, operations: set[str]) -> None:
+    def __init__(self, facts: Mapping[str, Any], timed: bool, operations: set[str]) -> None:
         """The profile `full` of these operations, with every capability."""
-        self.devices, self.timed, self._sought = min(devices, levels.MOST_DEVICES), timed, 0
+        self.devices = min(facts["num_devices"], levels.MOST_DEVICES)
+        self.processes = min(groups.processes(facts), self.devices)
+        self.timed, self._sought = timed, 0
         named = tuple(sorted(operations & set(cases.OPERATIONS)))
-        self._cases = dict(_table(self.devices, timed, named))
+        self._cases = dict(_table(self.devices, self.processes, timed, named))
 
     def get(self, name: str) -> Case | None:
         """The case with this id, looked for beyond the profile where need be; None where there is none."""
         if name not in self._cases and self._sought < MOST_SOUGHT:
             self._sought += 1
             try:
-                case = cases.find(name, self.devices)
+                case = cases.find(name, self.devices, self.processes)
                 if self.timed or case.cell.request.size in case.operation.sizes:
                     self._cases[name] = case
             except (SelectionError, ValueError, OverflowError, MemoryError):
@@ -438,18 +478,24 @@ def _judged(name: str, lines: Sequence[Entry], facts: Mapping[str, Any], report:
     if not conformance:
         return
     jax, backend, devices = facts["versions"]["jax"], facts["backend"], facts["num_devices"]
+    processes = groups.processes(facts)
     try:
-        issues = known.load(jax, backend, topology=str(facts.get("topology") or ""))
+        issues = known.load(jax, backend, topology=str(facts.get("topology") or ""), processes=processes)
     except ValueError:
         report.complain(name, f"JAX {jax[:40]!a} is no release: submit the file as it was written")
         return
     committed = counters.load(jax, backend, devices) if re.fullmatch(r"[\w.-]+", jax + backend) else {}
-    table = Table(devices, False, {r["operation"] for _, r in conformance})
+    table = Table(facts, False, {r["operation"] for _, r in conformance})
     runs = {r["run"]: r for _, r in lines if r["kind"] == "run"}
+    for number, record in lines:
+        if record["kind"] == "run" and processes > 1 and record.get("ranks") != processes:
+            why = "does not hold what all of them found: submit the merged file (`meshmark merge FILE`)"
+            report.complain(name, f"a run over {processes} processes that {why}", number)
     by_case: dict[tuple[str, str], list[Entry]] = {}
     for number, record in conformance:
         by_case.setdefault((record["run"], record["case"]), []).append((number, record))
         _one_check(name, number, record, issues, committed, report)
+        _by_rank(name, number, record, processes, report)
     for (run, own), found in by_case.items():
         first = found[0][0]
         tallied = Counter(r["check"] for _, r in found)
@@ -516,6 +562,21 @@ def _one_check(
             report.complain(name, text, number, "counters")
 
 
+def _by_rank(name: str, number: int, record: Mapping[str, Any], processes: int, report: Report) -> None:
+    """Verdicts by rank: of ranks that there are, and their worst is the verdict."""
+    verdicts = record.get("ranks", {})
+    ended = record.get("ended_rank", 0)
+    strange = [rank for rank in (*verdicts, ended) if not 0 <= int(rank) < processes]
+    if strange:
+        text = f"{record['case']} is of rank {strange[0]} of {processes}: {AS_WRITTEN}"
+        report.complain(name, text, number, "ranks")
+    elif verdicts and worst(verdicts.values()) != record["verdict"]:
+        text = (
+            f"{record['case']} is {record['verdict']}, and its ranks {worst(verdicts.values())}: {AS_WRITTEN}"
+        )
+        report.complain(name, text, number, "ranks")
+
+
 def _number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value) and value >= 0
 
@@ -530,16 +591,16 @@ def _timed(
     """The timing, ceiling and comparison lines: plausible, and their cost the table's."""
     explained = any(note["about"] == "peak" for note in product["notes"])
     timed = [r for _, r in lines if r["kind"] == "timing"]
-    tables: dict[int, Table] = {}
+    tables: dict[tuple[int, int], Table] = {}
     for number, record in lines:
         kind, run = record["kind"], runs[record["run"]]
         facts: Mapping[str, Any] = run["facts"]
         found: list[str] = []
         if kind == "timing":
-            devices = facts["num_devices"]
-            if devices not in tables:
-                tables[devices] = Table(devices, True, {r["operation"] for r in timed})
-            case = tables[devices].get(record["case"])
+            on = facts["num_devices"], groups.processes(facts)
+            if on not in tables:
+                tables[on] = Table(facts, True, {r["operation"] for r in timed})
+            case = tables[on].get(record["case"])
             if _against_table(name, number, record, case, run, report) and case is not None:
                 found += _costs(record, case)
             found += _counted(record, run)
@@ -640,7 +701,13 @@ def _statement(
         fields = ", ".join(differing)[:80] or "more fields"
         text = f"the statement differs from the records in {fields}; they say {found.text!a}: submit again"
         report.complain(MANIFEST, text)
-    if claimed and claimed > found.met:
+    listed = {s.must.level for s in found.standings}
+    if claimed and claimed not in listed:
+        over = f" over {found.processes} processes" if found.processes > 1 else " for one process"
+        choice = ", ".join(sorted(listed)) or "none"
+        text = f"claims {claimed!a}, which has no must-pass list{over}: claim one that has ({choice})"
+        report.complain(PRODUCT, text)
+    elif claimed and claimed > found.met:
         marked = any(mark.startswith(INCOMPLETE) for mark in product["marks"])
         for standing in found.standings:
             if standing.must.level <= claimed and not standing.complete and not marked:
@@ -648,7 +715,3 @@ def _statement(
                     PRODUCT,
                     f"claims {claimed}, which is not met ({standing.told()}): claim less, or run what is missing",
                 )
-        if claimed not in {s.must.level for s in found.standings}:
-            report.complain(
-                PRODUCT, f"claims {claimed!a}, which has no must-pass list: claim a level that has one"
-            )

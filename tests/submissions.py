@@ -18,21 +18,24 @@ DEVICES = 4
 
 
 def facts(**other):
-    """Facts of a run on virtual CPU devices."""
-    number = other.get("num_devices", DEVICES)
+    """Facts of a run on virtual CPU devices, which the processes (`num_processes`) share equally."""
+    number, processes = other.get("num_devices", DEVICES), other.get("num_processes", 1)
+    each = number // processes
+    group = {"devices": each, "detected": False, "transport": "gloo"} if processes > 1 else {}
     return {
         "versions": {"jax": "0.12.0.1", "jaxlib": "0.12.0.1", "numpy": "2.5.5", "python": "3.12.1"},
         "backend": "cpu",
         "device_kind": "cpu",
         "num_devices": number,
         "num_processes": 1,
-        "devices": [{"id": i, "process": 0, "coords": []} for i in range(number)],
-        "flags": {"JAX_NUM_CPU_DEVICES": str(number)},
+        "devices": [{"id": i, "process": i // each, "coords": []} for i in range(number)],
+        "flags": {"JAX_NUM_CPU_DEVICES": str(each)},
         "host": {"system": "Linux", "machine": "x86_64", "cores": 2},
         "suite": {"version": "0.1.0", "commit": COMMIT, "clean": True},
         "topology": "",
         "layout": "plain",
         "compiler": {},
+        "group": group,
         "no_layout": {},
         "virtual": True,
     } | other  # fmt: skip
@@ -52,6 +55,19 @@ def run_line(run=RUN, **other):
     } | other
 
 
+def merged_line(processes, devices, run=RUN, **other):
+    """The run line of a file that was merged from those of so many ranks."""
+    return (
+        run_line(
+            run,
+            facts=facts(num_devices=devices, num_processes=processes),
+            selection={"profile": "standard", "processes": processes, "timed": False},
+            ranks=processes,
+        )
+        | other
+    )
+
+
 def judged(case, run=RUN):
     """The lines of a case that passes."""
     head = case_head(case, 0, "conformance")
@@ -65,6 +81,14 @@ def judged(case, run=RUN):
         {"check": "sharding", "seconds": 0.25},
     ]
     return [head | good | line for line in lines]
+
+
+def over(processes, devices, *operations):
+    """Every line of a standard run over several processes, or of these operations, the run line first."""
+    found = [merged_line(processes, devices)]
+    for case in cases.cases(Selection(operations=operations, processes=processes), devices):
+        found += judged(case)
+    return found
 
 
 def level(name="L0", devices=DEVICES):

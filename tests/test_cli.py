@@ -84,10 +84,17 @@ def test_a_terminal_obeys_no_complaint(capsys):
 
 
 def test_list_has_a_row_an_operation(capsys):
-    assert main(["list", "--with", ",".join(CAPABILITIES)]) == 0
+    assert main(["list", "--with", ",".join(CAPABILITIES), "--num-processes", "2"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in out[2:-1]] == list(OPERATIONS)
     assert out[-1].startswith(f"{len(OPERATIONS)} operations, ")
+    assert main(["list", "--with", ",".join(CAPABILITIES)]) == 0
+    alone = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:-1]]
+    assert alone == [name for name, operation in OPERATIONS.items() if not operation.processes]
+    assert main(["list", "--num-processes", "3"]) == 2
+    assert "8 devices are no equal share for 3 processes" in capsys.readouterr().err
+    assert main(["list", "--num-processes", "2", "--meshes", "1x4"]) == 2
+    assert "mesh 1x4 leaves a process without a device" in capsys.readouterr().err
 
 
 def test_list_is_filtered_and_counts_its_cases(capsys):

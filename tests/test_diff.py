@@ -1,5 +1,7 @@
 """Verdicts that changed: what is a new failure, what is not, and the exit codes of `meshmark diff`."""
 
+import json
+
 import pytest
 
 from harness import diff
@@ -77,3 +79,33 @@ def test_a_case_that_was_cut_off_is_no_pass(tmp_path, capsys):
     assert main(["diff", old, str(new)]) == 2
     seen = capsys.readouterr()
     assert "1 only in OLD" in seen.out and "left out" in seen.err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ({}, {}, ""),
+        ({"num_processes": 2}, {"num_processes": 2}, ""),
+        ({"num_processes": 2, "topology": "v5e:2x4"}, {"num_processes": 1, "topology": "v5e:2x4"}, ""),
+        ({"num_processes": 1}, {"num_processes": 2}, "OLD is of 1 process and NEW of 2 processes: "),
+        ({"num_processes": 4}, {"num_processes": 2}, "OLD is of 4 processes and NEW of 2 processes: "),
+    ],
+)
+def test_other_numbers_of_processes_are_told(tmp_path, capsys, old, new, line):
+    paths = []
+    for name, facts in (("old", old), ("new", new)):
+        paths.append(file(tmp_path / name, a="pass"))
+        text = (tmp_path / name).read_text().replace('"facts":{}', f'"facts":{json.dumps(facts)}')
+        (tmp_path / name).write_text(text)
+    assert main(["diff", *paths]) == 0
+    seen = capsys.readouterr().out
+    assert seen.startswith(line or "0 changed") and ("OLD is of" in seen) is bool(line)
+
+
+def test_the_file_of_one_rank_is_told(tmp_path, capsys):
+    paths = [file(tmp_path / "old", a="pass"), file(tmp_path / "new", a="pass")]
+    (tmp_path / "new").write_text(
+        (tmp_path / "new").read_text().replace('"run","run"', '"run","rank":1,"run"')
+    )
+    assert main(["diff", *paths]) == 0
+    assert capsys.readouterr().out.startswith("OLD is of 1 process and NEW of rank 1 alone: ")

@@ -86,6 +86,53 @@ def test_classes_and_order(data):
     assert [r["release"] for r in data["runs"]][2:6] == ["0.12.0.1", "0.12.0.1", "0.10.2", "0.10.2"]
 
 
+def over(name, file, **facts):
+    """A run of two processes of four devices each, as many devices as all others have."""
+    group = {"devices": 4, "detected": False, "transport": "gloo"}
+    return made_up.run(name, num_processes=2, group=group, **facts) | {"ranks": 2}
+
+
+@pytest.fixture(scope="module")
+def spread(tmp_path_factory):
+    """The data of the same records and two more files: verdicts and times of two processes."""
+    directory = tmp_path_factory.mktemp("spread")
+    made_up.write(directory)
+    bad = {("all_gather", "auto"): ("fail", "rank 1: 3 differ")}
+    made_up.file(directory / "a-two.jsonl", over("abcd", "a-two"), made_up.judged(bad))
+    made_up.file(directory / "a-two-times.jsonl", over("abce", "a-two"), made_up.timed(3.0))
+    return page_data.build(report.find([directory]).sources)
+
+
+def test_runs_over_processes_are_never_those_of_one(spread):
+    two, one = run_of(spread, "a-two.jsonl"), run_of(spread, "new.jsonl")
+    assert two["label"] == "JAX 0.12.0.1 · 2 processes × 4 cpu devices (virtual)"
+    assert one["label"] == "JAX 0.12.0.1 · 8 × cpu (virtual)"
+    assert (two["processes"], two["devices"], two["class"]) == (2, 8, "virtual")
+    assert {r["machine"] for r in spread["runs"] if r["file"].startswith("a-two")} == {two["machine"]}
+    assert two["machine"] not in {r["machine"] for r in spread["runs"] if not r["file"].startswith("a-two")}
+
+
+def test_of_one_release_what_ran_in_one_process_comes_first(spread):
+    virtual = [r["file"] for r in spread["runs"] if (r["class"], r["release"]) == ("virtual", "0.12.0.1")]
+    assert virtual == ["new-times.jsonl", "new.jsonl", "a-two-times.jsonl", "a-two.jsonl"]
+
+
+def test_the_levels_of_several_processes_are_l4_alone(spread):
+    two = run_of(spread, "a-two.jsonl")
+    assert [s["level"] for s in two["levels"]] == ["L4"]
+    assert two["statement"].startswith("no level on 2 processes of 4 virtual CPU devices, JAX 0.12.0.1")
+    assert [s["level"] for s in run_of(spread, "new.jsonl")["levels"]] == ["L0", "L1", "L2", "L3"]
+    header, rows = report.levels(spread)
+    assert header == ["run", "devices", "level met", "L0", "L1", "L2", "L3", "L4"]
+    [row] = [r for r in rows if r[0] == two["label"]]
+    assert row[1:7] == ["virtual", "none", "", "", "", ""] and re.fullmatch(r"\d+ of \d+", row[7])
+
+
+def test_a_failure_over_processes_gets_no_script_of_one(spread, data):
+    assert spread["scripts"].keys() == data["scripts"].keys()
+    assert not [name for name in spread["scripts"] if name.startswith("all_gather/")]
+
+
 def test_a_cpu_is_never_called_real():
     assert page_data._virtual({"virtual": False, "backend": "cpu"})
     assert page_data._virtual({"backend": "gpu"})  # a record that does not say
@@ -136,6 +183,7 @@ def test_results_expire_after_two_minors(releases, expired):
             "class": "virtual",
             "judged": None,
             "timings": None,
+            "processes": 1,
         }
         for r in releases
     ]

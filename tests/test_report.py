@@ -264,6 +264,49 @@ def test_an_output_that_can_not_be_written_is_one_line(source, tmp_path, capsys)
     assert "can't write to" in capsys.readouterr().err
 
 
+def test_the_file_of_one_rank_is_left_out_and_told(tmp_path, capsys):
+    made_up.write(tmp_path / "in")
+    for name, more in (("all.jsonl", {"ranks": 2}), ("one.jsonl", {"rank": 0})):
+        run = made_up.run("abcd", num_processes=2, group={"devices": 4}) | more
+        made_up.file(tmp_path / "in" / name, run, made_up.judged())
+    arguments = ["report", str(tmp_path / "in"), "--output", str(tmp_path / "report")]
+    assert cli.main(arguments) == 2
+    assert "one.jsonl: records of rank 0 alone are left out: name the merged file" in capsys.readouterr().err
+    with open(tmp_path / "report" / "conformance.csv", newline="") as file:
+        over = {(r["file"], r["num_processes"]) for r in csv.DictReader(file)}
+    assert ("all.jsonl", "2") in over and not [name for name, _ in over if name == "one.jsonl"]
+    assert {n for name, n in over if name != "all.jsonl"} == {"1"}
+
+
+def test_the_comparison_with_others_has_a_report_of_its_own(tmp_path):
+    made_up.file(tmp_path / "one.jsonl", made_up.run("aaaa"), made_up.judged())
+    line = {"kind": "run", "schema": "meshmark-others-1", "processes": 2}
+    with gzip.open(tmp_path / "others.jsonl.gz", "wt") as file:
+        file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    found = report.find([tmp_path])
+    assert [s.name for s in found.sources] == ["one.jsonl"] and not found.problems
+    assert found.notes == [
+        "others.jsonl.gz: records of `python -m benchmarks.others`, which has its own report; left out"
+    ]
+
+
+def test_times_over_processes_say_so(tmp_path):
+    made_up.file(tmp_path / "one.jsonl", made_up.run("aaaa"), made_up.timed())
+    two = made_up.run("bbbb", num_processes=2, group={"devices": 4}) | {"ranks": 2}
+    made_up.file(tmp_path / "two.jsonl", two, made_up.timed(3.0))
+    texts = report.made(report.find([tmp_path]).sources)
+    rows = list(csv.DictReader(io.StringIO(texts["timings.csv"])))
+    assert {(r["file"], r["num_processes"], r["virtual"]) for r in rows} == {
+        ("one.jsonl", "1", "True"),
+        ("two.jsonl", "2", "True"),
+    }
+    heads = [line for line in texts["timings.md"].splitlines() if line.startswith("### JAX")]
+    assert heads == [
+        "### JAX 0.12.0.1 · 8 × cpu (virtual), virtual devices (one.jsonl)",
+        "### JAX 0.12.0.1 · 2 processes × 4 cpu devices (virtual), virtual devices (two.jsonl)",
+    ]
+
+
 def test_a_torn_file_is_reported_and_the_rest_used(source, tmp_path, capsys):
     text = (source / "new.jsonl").read_text()
     (tmp_path / "torn.jsonl").write_text(text[:-20])

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import cli, publishable, results, submit, validate
+from harness import cli, levels, publishable, results, submit, validate
 from harness.records import read
 from harness.submit import SubmitError, SubmitRefused, make
-from tests.submissions import COMMIT, WANTED, facts, level, run_line, timed, timing, write
+from tests.submissions import COMMIT, WANTED, facts, level, merged_line, over, run_line, timed, timing, write
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +208,64 @@ def test_the_command_of_a_run_is_made_from_its_line():
         "python -m pytest conformance --profile full --level L0,L1 --with x64 --meshes 2x2 --repeat 5 --seed 3"
         " --record records.jsonl"
     )
+
+
+@pytest.mark.parametrize(
+    ("changed", "command"),
+    [
+        (
+            {},
+            "python -m harness launch -n 2 --devices-per-process 5 -- python -m pytest conformance --profile standard",
+        ),
+        (
+            {"group": {"devices": 5, "detected": True, "transport": "gloo"}},
+            "python -m pytest conformance --profile standard --num-devices 5 --distributed",
+        ),
+        (
+            {"backend": "gpu", "group": {"devices": 5, "detected": False}},
+            "python -m pytest conformance --profile standard --coordinator HOST:PORT --num-processes 2 --process-id I",
+        ),
+    ],
+)
+def test_the_command_of_a_run_over_processes(changed, command):
+    run = merged_line(2, 10)
+    run["facts"] |= changed
+    assert submit.command(run, {"run", "conformance"}) == f"{command} --record records.jsonl"
+
+
+def test_a_bundle_over_processes_claims_l4_where_its_list_is_met(tmp_path, monkeypatch, capsys):
+    lines = over(2, 10, "process_identity", "pmin")
+    listed = sorted({r["case"] for r in lines[1:]})
+    monkeypatch.setattr(levels, "by_rule", lambda level, n, p=1: listed if (n, p) == (10, 2) else 1 / 0)
+    path = write(tmp_path / "a.jsonl", lines)
+    given = ["submit", str(path), "--product", "cpu-2x5-virtual", "--by", "me"]
+    assert cli.main([*given, "--output", str(tmp_path / "out")]) == 0
+    said = f"L4 on 2 processes of 5 virtual CPU devices, JAX 0.12.0.1; must-pass list {levels.versions()[-1]} by rule"
+    assert (
+        f"accepted; {len(listed)} cases ({len(listed)} pass); 0 timings of 0 samples; {said}"
+        in capsys.readouterr().out
+    )
+    [product] = results.find(tmp_path / "out")
+    assert (product.name, product.product["level"]) == ("cpu-2x5-virtual", "L4")
+    assert json.loads((product.path / "manifest.json").read_bytes())["statement"]["processes"] == 2
+    assert cli.main(["validate", str(product.path)]) == 0
+    capsys.readouterr()
+
+    short = write(tmp_path / "b.jsonl", [r for r in lines if r.get("case") != listed[0]])
+    assert cli.main([*given[:1], str(short), *given[2:], "--output", str(tmp_path / "short")]) == 1
+    message = (
+        f"no level is met (L4: {len(listed) - 1} of {len(listed)} cases met; 1 missing, such as {listed[0]})"
+    )
+    assert message in capsys.readouterr().err
+    assert cli.main([*given, "--level", "L3", "--output", str(tmp_path / "l3")]) == 2
+    assert "no level 'L3' of 2 processes: choose from L4, or none" in capsys.readouterr().err
+
+
+def test_the_file_of_one_rank_is_no_submission(tmp_path):
+    run = {k: v for k, v in merged_line(2, 10).items() if k != "ranks"} | {"rank": 1}
+    path = write(tmp_path / "a.jsonl.rank1", [run, *over(2, 10, "process_identity")[1:]])
+    with pytest.raises(SubmitError, match="records of rank 1 alone: use the merged file"):
+        make([path], WANTED, tmp_path / "out")
 
 
 def test_the_command_line(tmp_path, files, capsys):

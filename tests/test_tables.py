@@ -111,6 +111,21 @@ def test_tables_of_a_file_are_markdown_tables(file):
     assert rows and all(row.endswith("|") for row in rows)
 
 
+def test_a_run_over_processes_is_told_from_one_of_as_many_devices(tmp_path, file):
+    over = {"num_processes": 2, "group": {"devices": 4, "detected": False, "transport": "gloo"}}
+    other = write(tmp_path / "other.jsonl", [RUN | {"facts": FACTS | over, "ranks": 2}, *PASS])
+    alone = write(tmp_path / "alone.jsonl", [RUN | {"facts": FACTS | over, "rank": 1}, *PASS])
+    made = tables.made([read(file), read(other), read(alone)], tables.FORMATS)
+    heads = [line for line in made["md"].splitlines() if line.startswith("## ")]
+    assert heads == [
+        "## JAX 0.12.0.1 on 8 cpu devices (virtual)",
+        "## JAX 0.12.0.1 on 2 processes × 4 cpu devices (virtual)",
+        "## JAX 0.12.0.1 on 2 processes × 4 cpu devices (virtual), rank 1 alone",
+    ]
+    rows = list(csv.DictReader(io.StringIO(made["csv"])))
+    assert [r["num_processes"] for r in rows] == ["1"] * 4 + ["2"] * 2
+
+
 def test_several_files_are_chapters(tmp_path, file):
     other = write(tmp_path / "other.jsonl", [RUN | {"run": "r1"}, *PASS])
     files = [read(file), read(other)]

@@ -399,6 +399,178 @@ def test_complaints_name_file_and_line(honest):
     assert text.startswith(f"0.12.0.1/cpu-4/{CONFORMANCE}:{number}: ")
 
 
+# Several processes ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def spread(tmp_path_factory):
+    """An accepted bundle of ten devices over two processes that claims no level: what takes several processes among
+    it, a verdict by rank, a crash, a hang and a known issue of one rank."""
+    lines = submissions.over(2, 10, "process_identity", "pmin")
+    names = list(dict.fromkeys(r["case"] for r in lines[1:]))
+    ends = {
+        names[0]: {"verdict": "crash", "reason": "rank 1 ended: signal 9", "ended_rank": 1},
+        names[1]: {
+            "verdict": "hang",
+            "reason": "past its deadline",
+            "stacks": {"0": ["a:b:1"], "1": ["waits"]},
+        },
+        names[2]: {"verdict": "fail", "reason": "rank 1: 3 differ", "ranks": {"0": "pass", "1": "fail"}},
+    }
+    for name, line in ends.items():
+        first = next(r for r in lines if r.get("case") == name)
+        lines = [r for r in lines if r.get("case") != name]
+        lines.append(first | {"check": "execute", "seconds": 0.0} | line)
+    path = write(tmp_path_factory.mktemp("spread") / "a.jsonl", lines)
+    made = submit.bundled([path], replace(submissions.WANTED, name="cpu-2x5-virtual", level=""))
+    report = check(made)
+    assert report.complaints == [] and report.statement.met == ""
+    assert report.statement.text.startswith(
+        "no level on 2 processes of 5 virtual CPU devices, JAX 0.12.0.1; "
+    )
+    return made
+
+
+def of_ended(verdict, /, **fields):
+    """Other fields in the line of the case that ended so."""
+
+    def change(made):
+        lines = lines_of(made, CONFORMANCE)
+        number = next(i for i, r in enumerate(lines) if r.get("verdict") == verdict)
+        return set_(CONFORMANCE, number, **fields)(made)
+
+    return change
+
+
+SPREAD = {
+    "one process as two": (
+        facts_with(num_processes=1, group={}),
+        "num_processes is 1, and the devices are not shared by so many equally",
+    ),
+    "more processes than have devices": (
+        facts_with(num_processes=5),
+        "num_processes is 5, and the devices are not shared by so many equally",
+    ),
+    "a number of processes that no machine has": (
+        facts_with(num_processes=10**12),
+        "schema: facts.num_processes: 1000000000000 is greater than the maximum",
+    ),
+    "a device moved to another process": (
+        facts_with(devices=[{"id": i, "process": int(i > 3), "coords": []} for i in range(10)]),
+        "not shared by so many equally",
+    ),
+    "no group": (facts_with(group={}), "`group` is not of 2 processes of 10 devices"),
+    "another group": (
+        facts_with(group={"devices": 4, "detected": False, "transport": "gloo"}),
+        "`group` is not of 2 processes of 10 devices",
+    ),
+    "a group of its own": (
+        facts_with(group={"devices": 5, "hosts": ["a"]}),
+        "schema: facts.group: Additional properties are not allowed",
+    ),
+    "a transport that is no text": (
+        facts_with(group={"devices": 5, "transport": 3}),
+        "schema: facts.group.transport",
+    ),
+    "cases of one process": (
+        set_(CONFORMANCE, 0, selection={"profile": "standard", "processes": 4}),
+        "`processes` is 4, and num_processes 2",
+    ),
+    "processes that are no number": (
+        set_(CONFORMANCE, 0, selection={"processes": "two"}),
+        "schema: selection.processes: 'two' is not of type 'integer'",
+    ),
+    "what one rank found": (
+        set_(CONFORMANCE, 0, rank=0, ranks=None),
+        "records of rank 0 alone: submit the merged",
+    ),
+    "what nobody merged": (set_(CONFORMANCE, 0, ranks=None), "does not hold what all of them found"),
+    "merged of three": (set_(CONFORMANCE, 0, ranks=3), "`ranks` is 3, and num_processes 2"),
+    "a failure of one rank made a pass": (
+        of_ended("fail", verdict="pass"),
+        "is pass, and its ranks fail",
+    ),
+    "a rank that there is not": (
+        of_ended("fail", ranks={"0": "pass", "2": "fail"}),
+        "is of rank 2 of 2",
+    ),
+    "a rank that is no number": (
+        of_ended("fail", ranks={"first": "fail"}),
+        "schema: ranks: 'first' does not match",
+    ),
+    "a verdict of a rank's own": (
+        of_ended("fail", ranks={"0": "great"}),
+        "schema: ranks.0: 'great' is not one of",
+    ),
+    "the end of a rank that there is not": (of_ended("crash", ended_rank=2), "is of rank 2 of 2"),
+    "the end of no rank": (of_ended("crash", ended_rank="one"), "schema: ended_rank: 'one' is not of type"),
+    "stacks that are none": (
+        of_ended("hang", stacks={"0": "a:b:1"}),
+        "schema: stacks.0: 'a:b:1' is not of type",
+    ),
+    "a path in a stack": (
+        of_ended("hang", stacks={"0": ["/home/bob/x.py:3"]}),
+        "'stacks.0' holds an absolute path",
+    ),
+    "a level of one process": (
+        product_with(level="L1"),
+        "claims 'L1', which has no must-pass list over 2 processes",
+    ),
+    "the level of several, unmet": (product_with(level="L4"), "claims L4, which is not met .L4: "),
+}
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_tampering_with_processes_is_caught(spread, name):
+    change, message = SPREAD[name]
+    found = complaints(resealed(change(spread)))
+    assert any(re.search(message, text) for text in found), found
+
+
+def test_the_cases_of_many_processes_are_looked_up_together(spread, monkeypatch):
+    monkeypatch.setattr(validate, "MOST_SOUGHT", 0)
+    assert complaints(spread) == []
+
+
+def test_one_process_has_no_case_of_several(honest):
+    case = cases.find("process_identity/plain/host/2x2/float32/4KiB", 4, 2)
+    found = complaints(resealed(added(CONFORMANCE, *judged(case))(honest)))
+    assert any("the table has no case process_identity/plain/host/2x2/float32/4KiB" in text for text in found)
+
+
+def test_one_process_claims_no_level_of_several(honest):
+    found = complaints(resealed(product_with(level="L4")(honest)))
+    assert len(found) == 1 and "claims 'L4', which has no must-pass list for one process" in found[0]
+
+
+def test_a_known_issue_of_several_processes_excuses_nothing_in_one(honest, spread, tmp_path, monkeypatch):
+    """The same line, listed for several processes alone: let through there, refused here."""
+    listed = tmp_path / "known.toml"
+    listed.write_text(
+        '[[issue]]\ncases = ["p*"]\nchecks = ["numbers"]\njax = ">=0.10"\nbackends = ["cpu"]\nprocesses = true\n'
+        f'link = "{KNOWN_AS}"\nwhy = "it is"\nexpires = "99"\n'
+    )
+    load = validate.known.load
+    monkeypatch.setattr(validate.known, "load", lambda *a, **k: load(*a, **{**k, "path": listed}))
+
+    def excused(made):
+        lines = lines_of(made, CONFORMANCE)
+        number = next(
+            i for i, r in enumerate(lines) if r.get("check") == "numbers" and r["operation"].startswith("p")
+        )
+        return resealed(set_(CONFORMANCE, number, verdict="known", was="fail", link=KNOWN_AS)(made))
+
+    assert complaints(excused(spread)) == []
+    assert any("does not list for it" in text for text in complaints(excused(honest)))
+
+
+def test_runs_of_one_and_of_several_processes_are_no_product(honest, spread):
+    other = [r | {"run": "ffffffffffff"} for r in lines_of(spread, CONFORMANCE)]
+    text = "".join(records.dumps(line) + "\n" for line in other)
+    mixed = replaced(honest, "conformance-2.jsonl.gz", gzip.compress(text.encode(), mtime=0))
+    assert any("no level statement: the runs differ in num_" in text for text in complaints(resealed(mixed)))
+
+
 # What a forger who does not reseal leaves behind -------------------------------------------------------------
 
 

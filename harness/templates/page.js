@@ -40,6 +40,7 @@
   }
   const spread = (m, lo, hi) => m === null ? "" : seconds(m) + (lo === null || hi === null ? " ±?" : ` ±${Math.round(50 * (hi - lo) / m)} %`);
   const rate = (t) => t.busbw ? `${digits(t.busbw / 1e9)} GB/s bus` : t.flops_per_s ? (t.flops_per_s >= 1e12 ? `${digits(t.flops_per_s / 1e12)} TFLOP/s` : `${digits(t.flops_per_s / 1e9)} GFLOP/s`) : t.algbw ? `${digits(t.algbw / 1e9)} GB/s` : "";
+  const over = (x) => x.processes === 1 ? "one process" : `${x.processes} processes`;
   const percent = (x) => x === null || x === undefined ? "" : `${digits(100 * x)} %`;
   const median = (xs) => { const s = [...xs].sort((a, b) => a - b), m = s.length >> 1; return s.length ? (s.length % 2 ? s[m] : (s[m - 1] + s[m]) / 2) : null; };
 
@@ -59,7 +60,7 @@
   for (const r of runs) {
     const name = [r.class, r.release, r.machine, r.product].join("|");
     let m = machines.find((x) => x.name === name);
-    if (!m) machines.push(m = { name, key: r.key, class: r.class, release: r.release, machine: r.machine, kind: r.kind, devices: r.devices, product: r.product, runs: [], label: `JAX ${r.release} · ${r.machine}` });
+    if (!m) machines.push(m = { name, key: r.key, class: r.class, release: r.release, machine: r.machine, kind: r.kind, devices: r.devices, processes: r.processes, product: r.product, runs: [], label: `JAX ${r.release} · ${r.machine}` });
     m.runs.push(r);
   }
   for (const m of machines) {
@@ -105,7 +106,7 @@
 
   function noise(r) {
     if (!r.noise || r.noise.interval === null) return "";
-    return `noise: 95 % intervals are ±${digits(100 * r.noise.interval, 2)} % wide (median)` + (r.noise.processes ? `, slowest process ${digits(r.noise.processes)} times the fastest` : ", one process: how processes differ is not known");
+    return `noise: 95 % intervals are ±${digits(100 * r.noise.interval, 2)} % wide (median)` + (r.noise.processes ? `, slowest process ${digits(r.noise.processes)} times the fastest` : r.processes > 1 ? ", started once: how starts differ is not known" : ", one process: how processes differ is not known");
   }
   function provenance(list) {
     const seen = [...new Set(list)];
@@ -275,8 +276,13 @@
     const options = ` --operations ${quote(parts[0])} --modes ${quote(parts[2])} --meshes ${quote(parts[3])} --dtypes ${quote(parts[4])} --sizes ${quote(parts[5])}`;
     // Of a topology, the case and its like; where it ran, the case alone by its node id.
     if (run.class === "compiled") return [`python -m pytest conformance -n 0 --profile full${options} --topology ${quote(run.machine.split(" ")[0])}`];
-    const devices = run.class === "virtual" && run.devices ? ` --num-devices ${run.devices}` : "";
     const test = family ? quote(`conformance/test_${family}.py::test_${family}[${ids[i]}]`) : `conformance${options}`;
+    if (run.processes > 1) {  // no script: one process would be another case
+      const each = run.class === "virtual" && run.devices ? ` --devices-per-process ${run.devices / run.processes}` : "";
+      if (run.detected) return [`python -m pytest ${test} --profile full --distributed`];
+      return [`python -m harness launch -n ${run.processes}${each} -- python -m pytest ${test} --profile full`];
+    }
+    const devices = run.class === "virtual" && run.devices ? ` --num-devices ${run.devices}` : "";
     return [`python -m harness repro ${quote(ids[i])}`, `python -m pytest ${test} -n 0 --profile full${devices}`];
   }
   function code(text, wrap) {
@@ -320,7 +326,7 @@
     const j = run.judged, c = j.case[i], v = V[j.verdict[i]], reason = S[j.reason[i]], body = el("div");
     const made = el("details", { class: "case", ontoggle: () => {
       if (!made.open || body.childNodes.length) return;
-      const script = D.scripts[ids[c]];
+      const script = run.processes > 1 ? null : D.scripts[ids[c]];
       body.append(...[
         reason ? el("p", {}, el("strong", {}, S[j.check[i]] ? `${S[j.check[i]]}: ` : ""), reason) : "",
         S[j.link[i]] ? el("p", {}, link(S[j.link[i]])) : "",
@@ -345,6 +351,7 @@
     const what = options($("c-what"), [["verdicts", "verdicts"], ["communication", "communication"], ["times", "times"]], state.what);
     const m = matcher(), used = [...a.runs, ...b.runs].filter((r) => what === "times" ? r.timings : r.judged);
     const parts = [];
+    if (a.processes !== b.processes) parts.push(el("p", { class: "soft" }, `The first ran over ${over(a)}, the second over ${over(b)}: what only one of them has is no change.`));
     if (a === b) parts.push(el("p", { class: "soft" }, "Choose two different ones."));
     else if (what === "times") parts.push(...timesChanged(a, b));
     else {
@@ -646,14 +653,14 @@
   }
   function drawAnswers() {
     const works = el("div", { class: "card" }, el("h2", {}, "What works?")), fast = el("div", { class: "card" }, el("h2", {}, "Is it as fast as it should be?")), mode = el("div", { class: "card" }, el("h2", {}, "Which mode should I use?"));
-    const MOST = 4, ran = judgedRuns.filter((r) => r.class !== "compiled"), compiled = judgedRuns.filter((r) => r.class === "compiled");
+    const MOST = 6, ran = judgedRuns.filter((r) => r.class !== "compiled"), compiled = judgedRuns.filter((r) => r.class === "compiled");
     for (const r of ran.slice(0, MOST)) {
       const t = new Int32Array(V.length); for (const v of r.judged.verdict) t[v]++;
       works.append(el("h3", {}, r.label, r.expired ? [" ", el("span", { class: "tag expired" }, "expired")] : ""));
       if (r.levels.length) works.append(el("ul", { class: "badges", "aria-label": "Levels, cases met of the must-pass list" }, r.levels.map(badge)));
       works.append(el("p", { class: "soft" }, `${tally(t, r.judged.case.length)}. ${r.met ? `Level ${r.met} is met.` : r.levels.some((s) => s.missing) ? "No level: not every case of the must-pass list was judged." : ""}`));
     }
-    if (ran.length > MOST) works.append(el("p", { class: "soft" }, `${ran.length - MOST} older runs are in the list of runs below.`));
+    if (ran.length > MOST) works.append(el("p", { class: "soft" }, `${ran.length - MOST} more runs are in the list of runs below.`));
     if (compiled.length) {
       const bad = compiled.filter((r) => r.judged.verdict.some((v) => BAD.has(V[v])));
       works.append(el("h3", {}, "Compiled for hardware that was not there"), el("p", { class: "soft" }, `${plural(compiled.length, "run")} (${[...new Set(compiled.map((r) => r.machine))].join(", ")}): ${bad.length ? `${bad.length} with a failure` : "every case compiles as its contract says"}. Nothing ran there.`));

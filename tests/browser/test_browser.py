@@ -3,6 +3,7 @@
 The fixture `open_page` fails a test in which anything was logged as an error, or asked for over a network.
 """
 
+import re
 import shlex
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import records as made_up
 from tests.browser.records import HOSTILE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -188,6 +190,38 @@ def test_what_changed_between_two_releases(open_page):
     real = tab.locator("#c-new option", has_text="H200").first.get_attribute("value")
     tab.select_option("#c-new", real)
     assert "not put beside" in tab.inner_text("#changes-out")
+
+
+def test_runs_over_processes_are_told_apart_and_repeated_over_processes(browser, tmp_path):
+    from harness import report
+
+    two = made_up.run("abcd", num_processes=2, group={"devices": 4, "detected": False}) | {"ranks": 2}
+    bad = {("shift_set", "explicit"): ("fail", "rank 1: 3 differ")}
+    made_up.file(tmp_path / "in" / "one.jsonl", made_up.run("aaaa"), made_up.judged(bad))
+    made_up.file(tmp_path / "in" / "two.jsonl", two, made_up.judged(bad))
+    report.write(report.made(report.find([tmp_path / "in"]).sources), tmp_path / "out")
+    tab = browser.new_page()
+    tab.goto((tmp_path / "out" / "index.html").as_uri() + "#q=shift_set&verdict=fail")
+    tab.wait_for_selector("html[data-ready=yes]")
+    answers = tab.inner_text("#answers")
+    assert "JAX 0.12.0.1 · 2 processes × 4 cpu devices (virtual)" in answers
+    assert re.search(r"L4 \d+/\d,\d{3}", answers)
+    assert "The first ran over 2 processes, the second over one process" in tab.inner_text("#changes-out")
+    printed = []
+    for cell in tab.locator(".cell:visible").all():
+        cell.click()
+        tab.click("dialog details.case > summary")
+        tab.wait_for_selector("dialog details.case pre")
+        printed.append(tab.locator("dialog details.case").inner_text())
+        tab.click("#detail-close")
+    tab.close()
+    one, over = printed
+    case = "shift_set/of=x.y,dim=0/explicit/2x4/float32/4KiB"
+    assert f"python -m harness repro '{case}'" in one and "Stand-alone script" in one
+    assert "repro" not in over and "Stand-alone script" not in over
+    test = f"'conformance/test_arrays.py::test_arrays[{case}]'"
+    start = "python -m harness launch -n 2 --devices-per-process 4 -- python -m pytest"
+    assert f"{start} {test} --profile full" in over
 
 
 def test_virtual_devices_never_stand_beside_real_ones(open_page):
