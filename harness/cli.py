@@ -39,7 +39,7 @@ from harness import (
     validate_command,
 )
 from harness.arguments import names, natural, path, positive
-from harness.cases import Case, Selection
+from harness.cases import Case, Selection, SelectionError
 from harness.devices import DEFAULT_CPU_DEVICES
 from harness.errors import BadInput
 from harness.operations import OPERATIONS
@@ -117,6 +117,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         default=DEFAULT_CPU_DEVICES,
         help=f"devices to list the table for (default {DEFAULT_CPU_DEVICES}; none is asked)",
+    )
+    add.add_argument(
+        "--num-processes",
+        type=positive,
+        metavar="N",
+        default=1,
+        help="processes that share the devices (default 1; several have operations and a mesh of their own)",
     )
     shape = add.add_mutually_exclusive_group()
     shape.add_argument("--cases", action="store_true", help="a case id a line")
@@ -266,7 +273,13 @@ def list_table(arguments: argparse.Namespace) -> int:
         meshes=arguments.chosen_meshes,
         dtypes=arguments.chosen_dtypes,
         sizes=arguments.chosen_sizes,
+        processes=arguments.num_processes,
     ).checked(arguments.num_devices)
+    if arguments.num_devices % arguments.num_processes:
+        raise SelectionError(
+            f"{arguments.num_devices} devices are no equal share for {arguments.num_processes} processes:"
+            " name another --num-devices"
+        )
     chosen = cases.cases(selection, arguments.num_devices)
     if arguments.why:
         reasons = list(absences(selection, arguments.num_devices))
@@ -330,7 +343,7 @@ def _case(case: Case) -> dict[str, Any]:
 
 def absences(selection: Selection, num_devices: int) -> Iterator[list[str]]:
     """[operation, mode, reason, where] for what has no spelling; where: all, or of how many variants."""
-    shapes = [*map(meshes.parse, selection.meshes)] or list(meshes.weighted(num_devices))
+    shapes = [*map(meshes.parse, selection.meshes)] or list(meshes.weighted(num_devices, selection.processes))
     for operation in OPERATIONS.values():
         if selection.operations and operation.name not in selection.operations:
             continue
@@ -416,6 +429,7 @@ def show_diff(arguments: argparse.Namespace) -> int:
     files, code = read_all([arguments.old, arguments.new])
     if len(files) < 2:
         return 2
+    show(diff.processes(*files))
     if arguments.compiled:
         show(topology_tables.report(*topology_tables.differences(*files), *files))
         return code

@@ -123,7 +123,8 @@ class Report:
 
     def end_workers(self) -> None:
         """End them at once, whatever they do."""
-        containment.end_workers(self.config.stash[DIRECTORY])
+        if DIRECTORY in self.config.stash:
+            containment.end_workers(self.config.stash[DIRECTORY])
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A resumed run ends with the exit code of an uninterrupted one."""
@@ -152,10 +153,15 @@ class Report:
                 write("")
         if len(places) > 1:
             write(f"together {summary.counts(self.cases)}")
+        for case, judged in self.config.stash[DONE].items():
+            if judged.verdict in BAD:  # pytest tells of those of this session alone
+                write(f"before: {judged.verdict} {case}: {summary.printable(judged.reason)}")
         if self.resident:
             write(f"largest worker: {self.resident / 1e6:.0f} MB resident")
         whole = self.config.stash[SELECTION] == Selection("full")
-        for issue in known.load(self.facts.jax, self.facts.backend, topology=self.facts.topology):
+        facts = self.facts
+        issues = known.load(facts.jax, facts.backend, topology=facts.topology, processes=facts.num_processes)
+        for issue in issues:
             if whole and not any(issue.covers(split_id(case)[0]) for case in self.cases):
                 write(f"warning: known issue {issue.link} matches no case: mend its pattern")
         path = self.config.getoption("record") or self.config.getoption("resume")
@@ -169,7 +175,8 @@ class Report:
         signal.signal(signal.SIGTERM, self._terminate)
         if self.writer:
             self.writer.close()
-        shutil.rmtree(self.config.stash[DIRECTORY], ignore_errors=True)
+        if DIRECTORY in self.config.stash:
+            shutil.rmtree(self.config.stash[DIRECTORY], ignore_errors=True)
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -194,11 +201,20 @@ def message(placed: Placed, lines: list[Line], seed: int) -> str:
     again = f"a script that repeats it: python -m harness repro '{case.id}'" + (
         f" --seed {seed}" if seed else ""
     )
-    if placed.facts.topology:
+    facts = placed.facts
+    chosen = (
+        f"--profile full --operations {case.operation.name} --modes {case.mode} --meshes {request.mesh.label}"
+        f" --dtypes {request.dtype} --sizes {request.size}"
+    )
+    if facts.topology:
         again = (
-            f"compile it again: python -m pytest conformance -n 0 --topology {placed.facts.topology}"
-            f" --layout {placed.facts.layout} --profile full --operations {case.operation.name}"
-            f" --modes {case.mode} --meshes {request.mesh.label} --dtypes {request.dtype} --sizes {request.size}"
+            f"compile it again: python -m pytest conformance -n 0 --topology {facts.topology}"
+            f" --layout {facts.layout} {chosen}"
+        )
+    elif facts.num_processes > 1:
+        again = (
+            f"on one machine: python -m harness launch -n {facts.num_processes} --devices-per-process"
+            f" {facts.num_devices // facts.num_processes} -- pytest conformance {chosen} --seed {seed}"
         )
     return "\n".join([placed.id, *reasons, again])
 

@@ -245,6 +245,7 @@ def _come_together(config: pytest.Config, coordinates: ranks.Coordinates) -> Non
     together = Together()
     together.config = config
     chosen = {name: str(config.getoption(name)) for name in CHOSEN}
+    _set_up_jax()
     try:
         together.group = ranks.join(coordinates, chosen, config.getoption("join"), ended=together.give_up)
     except (ChannelError, ranks.RankError) as error:
@@ -252,7 +253,6 @@ def _come_together(config: pytest.Config, coordinates: ranks.Coordinates) -> Non
     except Ended as ended:
         raise pytest.UsageError(ended.ending.reason) from None
     try:
-        _set_up_jax()
         facts = ranks.facts(together.group)
         config.stash[TOGETHER] = together
         config.stash[PLACES], config.stash[FACTS] = [facts], facts
@@ -368,10 +368,11 @@ def pytest_configure(config: pytest.Config) -> None:
         stream = containment.own_stderr(config.stash[DIRECTORY], config.workerinput["workerid"])  # type: ignore[attr-defined]
         config.stash[WATCHDOG] = containment.Watchdog(config.getoption("deadline"), stream)
     elif FACTS in config.stash and not config.option.collectonly:
-        try:
-            config.stash[DIRECTORY] = Path(tempfile.mkdtemp(prefix="meshmark-"))
-        except OSError as error:
-            raise pytest.UsageError(f"no temporary directory: {error.strerror} (see TMPDIR)") from None
+        if getattr(config.option, "numprocesses", 0):
+            try:
+                config.stash[DIRECTORY] = Path(tempfile.mkdtemp(prefix="meshmark-"))
+            except OSError as error:
+                raise pytest.UsageError(f"no temporary directory: {error.strerror} (see TMPDIR)") from None
         config.pluginmanager.register(Report(config), "meshmark-report")
         if TOGETHER in config.stash:
             config.stash[TOGETHER].listen_to_signals()
@@ -443,7 +444,7 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Placed], list[Line]]:
         counters.load(facts.jax, facts.backend, facts.num_devices),
         together.meeting if together else None,
     )
-    issues = known.load(facts.jax, facts.backend)
+    issues = known.load(facts.jax, facts.backend, processes=facts.num_processes)
 
     def run(placed: Placed) -> list[Line]:
         with watchdog.over() if watchdog else nullcontext():
