@@ -22,7 +22,7 @@ from harness import cases, layout, meshes
 from harness.cases import Selection
 from harness.devices import ROOT
 from harness.meshes import MeshShape
-from harness.operations import OPERATIONS, lifecycle, processes
+from harness.operations import OPERATIONS, lifecycle, messages, processes
 from harness.operations.base import Variant, owners_of
 from tests.faults import OVER_PROCESSES
 
@@ -216,7 +216,7 @@ def test_the_weighted_sum_of_a_large_message_feels(change):
         wrong = np.roll(wrong, 4096)
     else:
         wrong[-100:] = wrong[:100]
-    weights = processes.weights_of(len(right))
+    weights = messages.weights_of(len(right))
     sums = [(values.astype(np.uint32) * weights).sum(dtype=np.uint32) for values in (right, wrong)]
     assert sums[0] != sums[1]
 
@@ -224,7 +224,7 @@ def test_the_weighted_sum_of_a_large_message_feels(change):
 def test_every_large_message_is_another():
     cell = cases.find(case_of("large_psum/plain"), 4, 2).cell
     [sums], _ = cell.expected(cell.arguments(0))
-    assert all(len(set(row)) == processes.REPEATS for row in sums.tolist())
+    assert all(len(set(row)) == messages.REPEATS for row in sums.tolist())
 
 
 def test_children_know_nothing_of_the_launcher(monkeypatch):

@@ -8,6 +8,9 @@ from harness.operations import (
     contraction,
     layers,
     lifecycle,
+    messages,
+    multihost,
+    pipelines,
     placement,
     processes,
     training,
@@ -15,7 +18,20 @@ from harness.operations import (
 )
 from harness.operations.base import Operation
 
-FAMILIES = (collectives, contraction, layers, training, placement, arrays, views, processes, lifecycle)
+FAMILIES = (
+    collectives,
+    contraction,
+    layers,
+    training,
+    placement,
+    arrays,
+    views,
+    processes,
+    multihost,
+    pipelines,
+    messages,
+    lifecycle,
+)
 
 
 def _leaves(cls: type[Operation]) -> list[type[Operation]]:
