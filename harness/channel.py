@@ -95,13 +95,19 @@ class Wire:
     """One end of a connection: whole messages out of it and into it."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self.socket, self._pending, self._sending = connection, b"", threading.Lock()
+        self.socket, self._sending = connection, threading.Lock()
+        self._pending: list[bytes] = []
 
     def send(self, **message: Any) -> None:
-        """Send one message; OSError where the other end is gone."""
+        """Send one message; OSError where the other end is gone, the connection being of no use then."""
         data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         with self._sending:
-            self.socket.sendall(data)
+            try:
+                self.socket.sendall(data)
+            except OSError:  # half a message may be on its way: who reads here must see the end
+                with suppress(OSError):
+                    self.socket.shutdown(socket.SHUT_RDWR)
+                raise
 
     def receive(self) -> list[dict[str, Any]]:
         """The messages that have come whole, after waiting for some data; OSError at the end of the connection,
@@ -109,10 +115,18 @@ class Wire:
         data = self.socket.recv(1 << 16)
         if not data:
             raise ConnectionResetError("its connection closed")
-        *lines, self._pending = (self._pending + data).split(b"\n")
-        if len(self._pending) > LONGEST:
-            raise ValueError("a message without an end")
-        messages = [json.loads(line) for line in lines]
+        whole, newline, rest = data.rpartition(b"\n")
+        if not newline:
+            self._pending.append(data)
+            if sum(map(len, self._pending)) > LONGEST:
+                raise ValueError("a message without an end")
+            return []
+        lines = b"".join([*self._pending, whole]).split(b"\n")
+        self._pending = [rest]
+        try:
+            messages = [json.loads(line) for line in lines]
+        except RecursionError:
+            raise ValueError("too deep") from None
         if not all(isinstance(message, dict) for message in messages):
             raise ValueError("no message")
         return messages
@@ -156,8 +170,8 @@ class Hub:
         except OSError as error:
             self._listening.close()
             raise ChannelError(
-                f"rank 0 can't listen on {host}:{port} for the other ranks ({error.strerror}): name a free port"
-                " with --control HOST:PORT on every rank"
+                f"rank 0 can't listen on {host}:{port} for the other ranks ({error.strerror}): is another process"
+                " rank 0 too? Else name a free port with --control HOST:PORT on every rank"
             ) from None
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listening, selectors.EVENT_READ, None)
@@ -263,8 +277,14 @@ class Hub:
         try:
             messages = rank.wire.receive()
         except (OSError, ValueError) as error:
-            self._gone(rank, getattr(error, "strerror", None) or str(error))
+            self._gone(rank, _why(error))
             return
+        try:
+            self._obey(rank, messages)
+        except (LookupError, TypeError) as error:
+            self._gone(rank, _why(error))
+
+    def _obey(self, rank: _Rank, messages: Sequence[Mapping[str, Any]]) -> None:
         for message in messages:
             if "turn" in message:
                 self.given[rank.number] = (message["what"], message["value"])
@@ -430,8 +450,8 @@ class Channel:
                     messages = self._wire.receive()
                 except (OSError, ValueError) as error:
                     if not self._closing and self._ending is None:
-                        why = getattr(error, "strerror", None) or str(error)
-                        self._end(self._lost(0, why, None))
+                        # JAX ends this process soon: rank 0 holds its coordinator too.
+                        self._end(self._lost(0, _why(error), None), at_once=True)
                     messages = []
                     reading.unregister(self._wire.socket)
                 for message in messages:
@@ -442,7 +462,7 @@ class Channel:
             if self._until == float("inf"):
                 late = None
             if late is not None and now > late + GATHER + GRACE and self._ending is None:
-                self._end(self._hang({str(self.rank): self._whereabouts()}, {}))
+                self._end(self._hang({"0": None, str(self.rank): self._whereabouts()}, {}))
             if now > self._leave_at and not self._heard:
                 self._heard = True
                 assert self._ending is not None
@@ -474,7 +494,7 @@ class Channel:
     def _lost(self, number: int, why: str, at: str | None) -> Ending:
         """The ending of a run whose rank `number` vanished; no case is to blame that it had not begun."""
         verdict = "crash" if self._at and at in (None, self._at) else ""
-        return Ending(verdict, f"rank {number} ended: {why}", {"ended_rank": number})
+        return Ending(verdict, f"rank {number} {why}", {"ended_rank": number})
 
     def _hang(self, places: Mapping[str, str | None], said: Mapping[str, Any]) -> Ending:
         told = [
@@ -500,6 +520,15 @@ class Channel:
             found.append(f"{PurePath(code.co_filename).stem}:{code.co_name}:{frame.f_lineno}")
             frame = frame.f_back
         return "in " + " < ".join(found)
+
+
+def _why(error: Exception) -> str:
+    """What became of the other end, by what reading from it raised."""
+    if isinstance(error, ConnectionError):
+        return "ended: its connection closed"
+    if isinstance(error, OSError):
+        return f"can't be reached any more: {error.strerror or error}"
+    return f"sent what is no message of this suite ({error})"
 
 
 def _joined(host: str, port: int, rank: int, size: int, join: float) -> tuple[Wire, list[dict[str, Any]]]:
@@ -538,7 +567,12 @@ def _joined(host: str, port: int, rank: int, size: int, join: float) -> tuple[Wi
 
 
 def spans(values: Sequence[Any]) -> str:
-    """Which ranks say what, where they differ: rank 0: a; ranks 1, 2: b. "" where all say the same."""
+    """Which ranks say what, where they differ: rank 0: a; ranks 1, 2: b. "" where all say the same. Of mappings,
+    what is alike is left out."""
+    if all(isinstance(value, Mapping) for value in values):
+        names = sorted({name for value in values for name in value})
+        unlike = [n for n in names if any(value.get(n) != values[0].get(n) for value in values)]
+        values = [{n: value[n] for n in unlike if n in value} for value in values]
     groups: dict[str, list[int]] = {}
     for rank, value in enumerate(values):
         groups.setdefault(json.dumps(value, sort_keys=True), []).append(rank)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
+import selectors
 import signal
 import socket
 import subprocess
@@ -26,13 +28,21 @@ from harness.errors import BadInput
 from harness.ranks import ENVIRONMENT
 from harness.together import ENDED, LAUNCHED
 
-GRACE = 15.0
-"""Seconds that ranks have to end by themselves once one has ended: they may have a verdict to write."""
+GRACE = 10.0
+"""Seconds that ranks have to end by themselves once one has ended: they may have a verdict to write, and one that
+holds the GIL is ended 8 s after the others have given it up (harness.together.BACKUP)."""
 
 TERMINATE = 5.0
 """Seconds between TERM and KILL."""
 
+PAUSE = 0.1
+"""Seconds without output after which the beginning of a line is shown."""
+
+LONG = 1 << 16
+"""Bytes of a line beyond which it is shown in pieces."""
+
 _PR_SET_PDEATHSIG = 1
+_GLOO = re.compile(rb"\[Gloo\] Rank \d+ is connected to \d+ peer ranks\.[^\n]*\n")
 
 
 class LaunchError(BadInput, RuntimeError):
@@ -248,9 +258,25 @@ def _told(ended: dict[int, str]) -> str:
 
 
 def _pass_on(stream: IO[bytes] | None, rank: int, shown: Shown) -> None:
+    """Show what comes, in whole lines, so that those of several ranks do not mix; the beginning of a line once the rank
+    pauses in it. The line that gloo says of each connection that it makes is left out."""
     assert stream is not None
-    while data := os.read(stream.fileno(), 1 << 16):
-        shown.write(rank, data)
+    coming = selectors.DefaultSelector()
+    coming.register(stream, selectors.EVENT_READ)
+    held = b""
+    while True:
+        if held and (len(held) > LONG or not coming.select(PAUSE)):
+            shown.write(rank, held)
+            held = b""
+        data = os.read(stream.fileno(), LONG)
+        if not data:
+            break
+        data = _GLOO.sub(b"", held + data)
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        shown.write(rank, data[:end])
+        held = data[end:]
+    shown.write(rank, held)
+    coming.close()
     stream.close()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -104,11 +105,11 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def next_port(coordinator: str) -> str:
-    """HOST:PORT of the channel where none is named: the coordinator's port + 1."""
+    """HOST:PORT of the channel where none is named: the coordinator's port + 1, or - 1 where that is the last one
+    (JAX takes it for one in 4,096 jobs of Slurm)."""
     host, port = address(coordinator)
-    if port == 65535:
-        raise RankError(f"no port after {coordinator}: name one with --control HOST:PORT")
-    return f"[{host}]:{port + 1}" if ":" in host else f"{host}:{port + 1}"
+    port += 1 if port < 65535 else -1
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def introduction(chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def introduction(chosen: Mapping[str, Any]) -> dict[str, Any]:
             for k, v in sorted(os.environ.items())
             if k.startswith(("JAX_", "XLA_")) and k.startswith(FLAGS) and not k.startswith(OWN)
         },
-        "suite commit": f"{own['commit']}{'' if own['clean'] in (True, None) else ' with changes'}",
+        "suite commit": f"{own['commit'] or 'unknown'}{'' if own['clean'] in (True, None) else ' with changes'}",
         "suite sources": _sources(),
         "options": dict(chosen),
     }
@@ -208,11 +209,29 @@ def _compare(group: Group, chosen: Mapping[str, Any]) -> None:
 def _start(group: Group, found: Coordinates, seconds: float) -> None:
     """Start JAX's cluster on the given coordinates; where one rank can't, all are told why."""
     try:
+        if found.process_id == 0:
+            _must_be_free(found.coordinator)
         _initialize(found, seconds)
     except ChannelError as error:
         group.channel.close(f"could not start JAX's cluster: {error}")
         raise
     group.alike("state of JAX's cluster", "started")
+
+
+def _must_be_free(coordinator: str) -> None:
+    """ChannelError where another program listens on this port: there jaxlib (0.12.0) ends by a segmentation fault."""
+    _, port = address(coordinator)
+    with socket.socket() as probe:
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # connections that just ended do not count
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise ChannelError(
+                f"rank 0 can't start JAX's coordinator at {coordinator} ({error.strerror}): name a free port with"
+                " --coordinator HOST:PORT on every rank"
+            ) from None
 
 
 def _initialize(found: Coordinates, seconds: float) -> None:
@@ -232,7 +251,7 @@ def _initialize(found: Coordinates, seconds: float) -> None:
         first = next(iter(str(error).splitlines()), type(error).__name__)
         if found.given:
             raise ChannelError(
-                f"jax.distributed.initialize at {found.coordinator}: {first[:300]} (is that port free on rank 0?)"
+                f"jax.distributed.initialize at {found.coordinator}: {first[:300]} (can this host reach it?)"
             ) from None
         raise ChannelError(
             f"JAX detected no cluster ({first[:300]}): start this under srun, mpirun, Kubernetes or Cloud TPU, or name"

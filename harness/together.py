@@ -7,6 +7,7 @@ what rank K found; FILE.rankK.at names the case that it is in, so that a run who
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import json
 import os
@@ -144,14 +145,14 @@ class Together:
                     done[name] = _judged(cases.find(name, number, processes), line)
         _, markers = self.group.channel.exchange("markers", self.marker.read())
         ended = os.environ.get(ENDED, "")
-        for rank, found in enumerate(markers):
+        for found in markers:
             name = found.get("case", "")
             if not name or name in done:
                 continue
             if not ended and found.get("times", 1) < 2:  # it may have been killed from outside: once more
                 self._suspect[name] = found.get("times", 1)
                 continue
-            how = _endings(ended) if ended else f"twice, with rank {rank}"
+            how = _endings(ended) if ended else "in two runs, one after the other"
             line = Line("execute", "crash", f"the ranks ended in this case: {how}")
             case = cases.find(name, number, processes)
             self._known(case, [line])
@@ -172,6 +173,7 @@ class Together:
                     self.group.channel.interrupt(signal.Signals(data[0]).name)
 
         threading.Thread(target=wait, name="meshmark-signals", daemon=True).start()
+        abort_late()
 
     # Judging ------------------------------------------------------------------------------------------------
 
@@ -236,15 +238,17 @@ class Together:
         """What the user reads."""
         where = f"{self._case.id}: {ending.verdict}: " if self._case and ending.verdict else ""
         again = f"; go on with --resume {self.path}" if self.path and LAUNCHED not in os.environ else ""
-        return f"{where}{ending.reason}{again}"
+        return f"{where}{'; '.join([ending.reason, *_said(ending)])}{again}"
 
     def give_up(self, ending: Ending) -> None:
         """In the channel's thread: the main thread does not come back; write what is known, and leave."""
         try:
             self._end(ending)
-            os.write(self._stderr, f"meshmark: rank {self.group.rank}: {self.told(ending)}\n".encode())
+            group = getattr(self, "group", None)  # there is none yet while the ranks come together
+            who = f"rank {group.rank}: " if group else ""
+            os.write(self._stderr, f"\nmeshmark: {who}{self.told(ending)}\n".encode())
         finally:
-            os._exit(self.code(ending))
+            os._exit(self.code(ending) if hasattr(self, "group") else int(pytest.ExitCode.USAGE_ERROR))
 
     def _end(self, ending: Ending) -> None:
         """Write the verdict of the case that this run ended in, once."""
@@ -257,19 +261,14 @@ class Together:
             if self.marker:
                 self.marker.clear()
             directory = os.environ.get(LAUNCHED)
-            if directory and (ending.verdict or "ended_rank" in ending.data):
+            begun = hasattr(self, "group")
+            if directory and begun and (ending.verdict or "ended_rank" in ending.data):
                 with suppress(OSError):
                     (Path(directory) / "again").touch()
 
     def _blame(self, placed: Placed, ending: Ending) -> None:
-        said = [
-            f"rank {rank} had ended it with {line['verdict']}: {line['reason']}"
-            for rank, lines in ending.data.get("said", {}).items()
-            for line in lines
-            if isinstance(line, dict) and line["verdict"] != "pass"
-        ]
         data = {k: v for k, v in ending.data.items() if k != "said"}
-        line = Line("execute", ending.verdict, "; ".join([ending.reason, *said]), data)
+        line = Line("execute", ending.verdict, "; ".join([ending.reason, *_said(ending)]), data)
         self._known(placed.case, [line])
         records = case_lines(placed.case, [line], self.config.getoption("seed"), 0.0)
         if report := self.config.stash.get(REPORT, None):
@@ -277,7 +276,8 @@ class Together:
 
     def _known(self, case: Case, lines: list[Line]) -> None:
         facts = self.config.stash[FACTS]
-        known.apply(known.load(facts.jax, facts.backend), case.id, lines)
+        issues = known.load(facts.jax, facts.backend, processes=facts.num_processes)
+        known.apply(issues, case.id, lines)
 
     def interrupted(self) -> None:
         """This rank's session ends before its time: the others can't go on without it."""
@@ -326,6 +326,33 @@ class Together:
         if self.group.rank:  # whose terminal reporter is silent
             os.write(self._stderr, f"meshmark: rank {self.group.rank}: {self.told(self.ending)}\n".encode())
         os._exit(self._status or self.code(self.ending))
+
+
+def _said(ending: Ending) -> list[str]:
+    """What ranks had already found of the case that others did not come out of."""
+    return [
+        f"rank {rank} had ended it with {line['verdict']}: {line['reason']}"
+        for rank, lines in ending.data.get("said", {}).items()
+        for line in lines
+        if isinstance(line, dict) and line["verdict"] != "pass"
+    ]
+
+
+def abort_late() -> None:
+    """Let abort() wait for six seconds, stacks first.
+
+    JAX aborts a process whose coordinator, rank 0, is gone. The channel hears of the same loss in that moment, and
+    needs the time to write down the verdict and to leave. sleep(3) as the handler of SIGABRT gets the signal's number
+    as its seconds, and may be called from a signal handler (POSIX.1-2017, 2.4.3); faulthandler calls the handler
+    that was there before it once it has shown the stacks.
+    """
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    enabled = faulthandler.is_enabled()
+    faulthandler.disable()
+    libc.signal(signal.SIGABRT, ctypes.cast(libc.sleep, ctypes.c_void_p))
+    if enabled:
+        faulthandler.enable(os.dup(2))
 
 
 def _judged(case: Case, line: Line) -> Judged:

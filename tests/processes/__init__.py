@@ -1,0 +1,1 @@
+"""Tests of several processes: real ranks, started by `meshmark launch` or one by one."""

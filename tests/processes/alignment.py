@@ -1,0 +1,69 @@
+"""How far apart ranks of one machine begin a sample, and what that does to it: nothing, a host barrier, a device sum.
+
+    meshmark launch -n 2 --devices-per-process 1 -- python -m tests.processes.alignment [ROUNDS]
+
+In each round the three ways to bring the ranks together come in random order, each before one call of a verified psum
+of 64 KiB a device over all devices. *apart*: from the first to the last rank reading its clock right before that call
+(ranks of one machine share CLOCK_MONOTONIC). *slowest*: the slowest rank's sample. Medians over rounds, with the 90th
+percentile of *apart*.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from time import perf_counter
+
+import jax
+
+from harness import cases, ranks
+from harness.checks import Judge
+from harness.measure import prepare
+from harness.programs import mesh_over
+from harness.ranks_timing import Alignment
+from harness.timing_tables import seconds
+
+WAYS = ("nothing", "a host barrier", "a sum on the devices")
+
+
+def main(rounds: int) -> None:
+    coordinates = ranks.coordinates(os.environ)
+    assert coordinates, "start this with meshmark launch"
+    group = ranks.join(coordinates, {})
+    devices = ranks.in_order(jax.devices())
+    case = cases.find(f"psum/axes=x/manual/{len(devices)}/float32/64KiB", len(devices), group.size)
+    prepared = prepare(case, devices, judge=Judge(devices))
+    align = Alignment(mesh_over(devices, case.mesh))
+    bring = dict(
+        zip(WAYS, (lambda: None, lambda: group.channel.exchange("barrier", None), align), strict=True)
+    )
+    rng = random.Random(0)
+    taken: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+    costs: dict[str, list[float]] = {way: [] for way in WAYS}
+    for _ in range(rounds):
+        for way in rng.sample(WAYS, len(WAYS)):
+            before = perf_counter()
+            bring[way]()
+            at = perf_counter()
+            sample = prepared.sample()
+            taken[way].append((at, sample))
+            costs[way].append(at - before)
+    _, every = group.channel.exchange("samples", [taken[way] for way in WAYS])
+    if group.rank == 0:
+        print(
+            f"{group.size} ranks of {len(devices) // group.size} devices, {rounds} rounds, {jax.__version__}"
+        )
+        for i, way in enumerate(WAYS):
+            positions = list(zip(*(one[i] for one in every), strict=True))
+            apart = sorted(max(at for at, _ in p) - min(at for at, _ in p) for p in positions)
+            slow = sorted(max(s for _, s in p) for p in positions)
+            cost = sorted(costs[way])
+            middle, late = len(apart) // 2, len(apart) * 9 // 10
+            cells = (apart[middle], apart[late], slow[middle], cost[middle])
+            print(f"| {way} | " + " | ".join(map(seconds, cells)) + " |")
+    group.leave()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 300)

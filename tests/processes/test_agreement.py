@@ -1,0 +1,248 @@
+"""What ranks found of a case as one finding, and their files as one file."""
+
+import json
+import re
+
+import pytest
+
+from harness import merge, records
+from harness.agreement import agreed
+from harness.cli import main
+from harness.records import RecordError
+
+
+def found(check="numbers", verdict="pass", reason="", **data):
+    return {"check": check, "verdict": verdict, "reason": reason} | data
+
+
+# One case ---------------------------------------------------------------------------------------------------
+
+
+def test_ranks_that_agree_are_one_line_without_ranks():
+    assert agreed({0: [found()], 1: [found()]}) == [found()]
+
+
+def test_the_worst_verdict_is_the_case_s_and_says_its_rank():
+    (line,) = agreed({0: [found()], 1: [found(verdict="fail", reason="1 of 4 differ")], 2: [found()]})
+    assert line == found(verdict="fail", reason="rank 1: 1 of 4 differ") | {
+        "ranks": {"0": "pass", "1": "fail", "2": "pass"}
+    }
+
+
+def test_of_several_verdicts_each_reason_keeps_its_ranks():
+    (line,) = agreed(
+        {
+            0: [found(verdict="fail", reason="a")],
+            1: [found(verdict="error", reason="b")],
+            2: [found(verdict="fail", reason="a")],
+        }
+    )
+    assert line["verdict"] == "error"
+    assert line["reason"] == "ranks 0, 2: a | rank 1: b"
+
+
+def test_a_reason_that_all_ranks_have_is_said_once():
+    (line,) = agreed(
+        {0: [found(verdict="unsupported", reason="x")], 1: [found(verdict="unsupported", reason="x")]}
+    )
+    assert line == found(verdict="unsupported", reason="x")
+
+
+def test_a_check_that_one_rank_alone_came_to_is_kept_with_its_rank():
+    lines = agreed({0: [found("execute"), found("numbers")], 1: [found("execute", "error", "raised")]})
+    assert [line["check"] for line in lines] == ["execute", "numbers"]
+    assert lines[0]["verdict"] == "error"
+    assert lines[1]["ranks"] == {"0": "pass"}
+
+
+def test_the_largest_error_comes_with_its_bound():
+    (line,) = agreed({0: [found(error=1.0, bound=9.0)], 1: [found(error=2.0, bound=3.0)]})
+    assert (line["error"], line["bound"]) == (2.0, 3.0)
+
+
+def test_an_error_that_is_infinite_is_the_largest():
+    (line,) = agreed({0: [found(error=1.0, bound=9.0)], 1: [found(error="inf", bound=3.0)]})
+    assert (line["error"], line["bound"]) == ("inf", 3.0)
+
+
+def test_the_longest_time_counts():
+    (line,) = agreed({0: [found(seconds=1.5)], 1: [found(seconds=2.5)]})
+    assert line["seconds"] == 2.5
+
+
+def test_bits_depend_on_every_rank_s_and_on_their_order():
+    def bits(*values):
+        return agreed({rank: [found(bits=value)] for rank, value in enumerate(values)})[0]["bits"]
+
+    assert bits("a", "b") == bits("a", "b")
+    assert len({bits("a", "b"), bits("b", "a"), bits("a", "a"), bits("b", "b")}) == 4
+
+
+def test_fixed_is_what_all_ranks_found_fixed():
+    assert agreed({0: [found(fixed=True)], 1: [found(fixed=True)]})[0]["fixed"] is True
+    assert "fixed" not in agreed({0: [found(fixed=True)], 1: [found()]})[0]
+
+
+# Files ------------------------------------------------------------------------------------------------------
+
+
+def run_line(rank, size=2, run="abc", **more):
+    facts = {
+        "num_processes": size,
+        "versions": {"jax": "1"},
+        "backend": "cpu",
+        "device_kind": "cpu",
+        "num_devices": 4,
+    }
+    changed = {k: more.pop(k) for k in list(more) if k in facts}
+    head = {
+        "schema": 1,
+        "kind": "run",
+        "run": run,
+        "facts": facts | changed,
+        "selection": {"profile": "smoke"},
+    }
+    return head | {"seed": 0, "repeat": 1, "rank": rank} | more
+
+
+def case_line(case, verdict="pass", reason="", seconds=0.5, **more):
+    names = ("operation", "variant", "mode", "mesh", "dtype", "level")
+    head = {"schema": 1, "kind": "conformance", "run": "abc", "case": case} | dict.fromkeys(names, "x")
+    ends = {} if seconds is None else {"seconds": seconds}
+    return head | {"seed": 0, "size_bytes": 4} | found("execute", verdict, reason) | ends | more
+
+
+def write(path, *lines, torn=""):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + torn)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "records.jsonl"
+
+
+def rank_file(path, rank):
+    return path.with_name(f"{path.name}.rank{rank}")
+
+
+def verdicts(path):
+    return {name: judged.verdict for name, judged in records.read(path).cases.items()}
+
+
+def merged(path, size=2):
+    merge.write(path, merge.merged(path, size))
+    return verdicts(path)
+
+
+def test_files_of_two_ranks_become_one_that_the_suite_reads(path):
+    write(rank_file(path, 0), run_line(0), case_line("a"), case_line("b"))
+    write(rank_file(path, 1), run_line(1), case_line("a"), case_line("b", "fail", "off by one"))
+    assert merged(path) == {"a": "pass", "b": "fail"}
+    read = records.read(path)
+    assert not read.problems
+    assert read.runs[0]["ranks"] == 2 and "rank" not in read.runs[0]
+    assert read.cases["b"].reason == "rank 1: off by one"
+
+
+def test_a_case_that_not_all_ranks_finished_is_left_out(path):
+    write(rank_file(path, 0), run_line(0), case_line("a"), case_line("b"))
+    write(rank_file(path, 1), run_line(1), case_line("a"), torn='{"schema":1,"kind":"conf')
+    assert merged(path) == {"a": "pass"}
+
+
+def test_a_case_without_its_last_line_is_not_finished(path):
+    write(rank_file(path, 0), run_line(0), case_line("a"))
+    write(rank_file(path, 1), run_line(1), case_line("a", seconds=None))
+    assert merged(path) == {}
+
+
+def test_a_case_that_ended_the_group_is_kept_by_whoever_could_tell(path):
+    write(rank_file(path, 0), run_line(0), case_line("a"), case_line("b", "crash", "rank 1 ended"))
+    write(rank_file(path, 1), run_line(1), case_line("a"))
+    assert merged(path) == {"a": "pass", "b": "crash"}
+    assert records.read(path).cases["b"].reason == "rank 1 ended"
+
+
+def test_of_a_run_that_was_resumed_every_case_is_there_once(path):
+    for rank in range(2):
+        write(
+            rank_file(path, rank), run_line(rank), case_line("a"), run_line(rank, run="def"), case_line("b")
+        )
+    assert merged(path) == {"a": "pass", "b": "pass"}
+    assert len(records.read(path).runs) == 1
+
+
+def test_merging_twice_gives_the_same_bytes(path):
+    for rank in range(2):
+        write(rank_file(path, rank), run_line(rank), case_line("a"))
+    merged(path)
+    once = path.read_bytes()
+    merged(path)
+    assert path.read_bytes() == once
+
+
+def test_a_missing_file_is_named(path):
+    write(rank_file(path, 0), run_line(0), case_line("a"))
+    with pytest.raises(
+        RecordError, match=r"records\.jsonl\.rank1 is missing: bring the files of all 2 ranks together"
+    ):
+        merge.merged(path, 2)
+
+
+OTHERS = {
+    "its seed differs": {"seed": 1},
+    "its selection differs": {"selection": {"profile": "full"}},
+    "its repeat differs": {"repeat": 2},
+    "its versions differs": {"versions": {"jax": "2"}},
+    "its backend differs": {"backend": "gpu"},
+    "its num_devices differs": {"num_devices": 8},
+    "is of rank 0 of 2, not of rank 1 of 2": {"rank": 0},
+    "is of rank 1 of 3, not of rank 1 of 2": {"num_processes": 3},
+}
+
+
+@pytest.mark.parametrize(("told", "change"), OTHERS.items(), ids=OTHERS)
+def test_a_file_of_another_run_is_refused(path, told, change):
+    write(rank_file(path, 0), run_line(0), case_line("a"))
+    write(rank_file(path, 1), run_line(**({"rank": 1} | change)), case_line("a"))
+    with pytest.raises(RecordError, match=re.escape(told)):
+        merge.merged(path, 2)
+
+
+def test_records_that_are_no_merged_file_are_not_overwritten(path):
+    for rank in range(2):
+        write(rank_file(path, rank), run_line(rank), case_line("a"))
+    write(path, run_line(0), case_line("mine"))
+    with pytest.raises(RecordError, match="is no merged file: records are never overwritten"):
+        merged(path)
+    assert verdicts(path) == {"mine": "pass"}
+
+
+def test_the_number_of_ranks_is_read_from_the_files(path):
+    with pytest.raises(RecordError, match=r"no .*records\.jsonl\.rank\*: name the file that --record named"):
+        merge.sizes(path)
+    write(rank_file(path, 1), run_line(1, size=3))
+    rank_file(path, 0).with_name(f"{path.name}.rank0.at").write_text("{}")  # no record file
+    assert merge.sizes(path) == 3
+
+
+@pytest.mark.parametrize("size", [None, 0, "2", 2.0])
+def test_a_file_that_does_not_say_its_number_of_processes_is_refused(path, size):
+    write(rank_file(path, 0), run_line(0, num_processes=size))
+    with pytest.raises(RecordError, match="does not say its number of processes"):
+        merge.sizes(path)
+
+
+def test_the_command_merges_and_says_how_much(path, capsys):
+    for rank in range(3):
+        write(rank_file(path, rank), run_line(rank, size=3), case_line("a"), case_line("b"))
+    assert main(["merge", str(path)]) == 0
+    assert capsys.readouterr().out == f"2 cases of 3 ranks in {path}\n"
+    assert verdicts(path) == {"a": "pass", "b": "pass"}
+
+
+def test_the_command_names_what_is_missing(path, capsys):
+    write(rank_file(path, 0), run_line(0), case_line("a"))
+    assert main(["merge", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert "records.jsonl.rank1 is missing" in told and len(told.splitlines()) == 1

@@ -1,0 +1,263 @@
+"""`meshmark bench` over several processes: real ranks, started by `meshmark launch`, some of which go wrong."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import merge, plausible, records, timing_tables
+from harness.cli import main
+from harness.ranks_bench import done, finished
+from harness.records import RecordError, Records
+from harness.skew import differing, slowest
+
+ROOT = Path(__file__).resolve().parents[2]
+PSUM = "psum/axes=x/{}/2/float32/{}"
+CHOSEN = ("--operations", "psum", "--meshes", "2", "--seconds", "0.1")
+LATE = 0.03
+
+
+def launched(*options, plans=()):
+    """(exit code, seconds, output) of `meshmark bench` on two processes of one device."""
+    environment = os.environ | {
+        "MESHMARK_SABOTAGE_BENCH": json.dumps(list(plans)),
+        "PYTHONPATH": str(ROOT),
+        "JAX_PLATFORMS": "cpu",
+    }
+    command = [sys.executable, "-m", "tests.processes.sabotaged_bench", *CHOSEN, *map(str, options)]
+    start = time.monotonic()
+    made = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "harness",
+            "launch",
+            "-n",
+            "2",
+            "--devices-per-process",
+            "1",
+            "--",
+            *command,
+        ],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=150,
+    )
+    return made.returncode, time.monotonic() - start, made.stdout
+
+
+def by_case(file):
+    return {(r["case"], r["cadence"]): r for r in file.timings}
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory):
+    """A run in which rank 1 has a wrong value in one mode, can't compile another, and is late in the third; and one
+    mode in which all is well."""
+    path = tmp_path_factory.mktemp("ranks") / "records.jsonl"
+    plans = [
+        {"rank": 1, "case": PSUM.format("auto", "4KiB"), "how": "wrong"},
+        {"rank": 1, "case": PSUM.format("explicit", "4KiB"), "how": "compile"},
+        {"rank": 1, "case": PSUM.format("manual", "4KiB"), "how": "late", "seconds": LATE},
+    ]
+    options = ("--modes", "auto,explicit,manual", "--sizes", "4KiB,16KiB", "--record", path)
+    code, _, output = launched(*options, plans=plans)
+    assert path.exists(), output
+    return code, output, path
+
+
+def test_the_slowest_rank_is_the_headline(timed):
+    _, output, path = timed
+    own = [by_case(records.read(file)) for file in merge.rank_files(path, 2)]
+    whole = records.read(path)
+    good = {key: r for key, r in by_case(whole).items() if r["samples_s"]}
+    assert len([key for key in good if key[0].endswith("16KiB") and key[1] == "isolated"]) == 3
+    assert any(cadence == "stream" for _, cadence in good)
+    for key, record in good.items():
+        samples = [rank[key]["samples_s"] for rank in own]
+        assert len(samples[0]) == len(samples[1]) >= 10 and samples[0] != samples[1]
+        assert record["samples_by_rank"] == samples
+        assert record["samples_s"] == [max(pair) for pair in zip(*samples, strict=True)]
+        assert own[0][key]["calls"] == own[1][key]["calls"] == record["calls"]
+        assert sum(record["skew"]["slowest"]) == len(samples[0])
+        assert not list(plausible.timing(record, whole.runs[0]["facts"], False))
+    assert "skew" in output and "of the slowest rank" in output
+    assert not [line for line in output.splitlines() if line.startswith("[1] ")]
+
+
+def test_a_late_rank_is_the_slowest_by_as_much(timed):
+    _, output, path = timed
+    late = by_case(records.read(path))[PSUM.format("manual", "4KiB"), "isolated"]
+    assert LATE <= late["skew"]["median_s"] < 3 * LATE
+    assert late["skew"]["slowest"][1] > 0.7 * len(late["samples_s"])
+    assert min(late["samples_s"]) > LATE
+    assert re.search(r"psum axes=x 2 float32 4KiB .* [3-9]\S* ms \(rank 1: \d+ %\)", output), output
+    well = by_case(records.read(path))[PSUM.format("manual", "16KiB"), "isolated"]
+    assert well["skew"]["median_s"] < LATE
+
+
+def test_what_is_wrong_on_one_rank_is_timed_on_none(timed):
+    code, output, path = timed
+    assert code == 1
+    for file in (path, *merge.rank_files(path, 2)):
+        found = by_case(records.read(file))
+        wrong = found[PSUM.format("auto", "4KiB"), "isolated"]
+        assert (wrong["verdict"], wrong["check"], wrong["verified"]) == ("fail", "numbers", False)
+        assert "rank 1: 1 of" in wrong["reason"] and not wrong["samples_s"]
+        broken = found[PSUM.format("explicit", "4KiB"), "isolated"]
+        assert broken["verdict"] == "error" and not broken["samples_s"]
+        assert "rank 1: RuntimeError: sabotaged" in broken["reason"]
+        assert (PSUM.format("auto", "4KiB"), "stream") not in found
+    assert "fail: psum/axes=x/auto/2/float32/4KiB" in output
+
+
+def test_the_records_are_by_the_schema(timed):
+    pytest.importorskip("jsonschema")
+    from harness.validate import schema_problem
+
+    for file in (timed[2], *merge.rank_files(timed[2], 2)):
+        for line in file.read_text().splitlines():
+            assert schema_problem(json.loads(line)) == ""
+    line = next(r for r in records.read(timed[2]).timings if r["samples_s"])
+    assert schema_problem(line | {"samples_by_rank": [[0.1], [-0.1]]})
+    assert schema_problem(line | {"skew": {"median_s": 0.1}})
+
+
+def test_a_lost_rank_ends_all_and_the_rest_is_timed_later(tmp_path):
+    path = tmp_path / "records.jsonl"
+    options = ("--modes", "manual", "--sizes", "4KiB,64KiB,256KiB", "--cadence", "isolated")
+    plans = [{"rank": 1, "case": "/64KiB", "how": "kill", "call": 7}]
+    code, spent, output = launched(*options, "--record", path, plans=plans)
+    assert code == 137 and spent < 60
+    case = PSUM.format("*", "64KiB")
+    assert f"meshmark: rank 0: {case}: crash: rank 1 ended" in output and "--resume" in output
+    assert not path.exists() and main(["merge", str(path)]) == 0
+    before = by_case(records.read(path))
+    lost = before[PSUM.format("manual", "64KiB"), "isolated"]
+    assert lost["verdict"] == "crash" and not lost["samples_s"]
+    kept = {key: r["samples_s"] for key, r in before.items() if r["samples_s"]}
+    assert 1 <= len(kept) < 3
+    code, _, output = launched(*options, "--resume", path)
+    assert code == 1, output  # the crash is still told of
+    after = by_case(records.read(path))
+    assert len(after) == 3 and [r["verdict"] for r in after.values()].count("pass") == 2
+    assert all(after[key]["samples_s"] == samples for key, samples in kept.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--scaling"], "--scaling times meshes of 1, 2, 4"),
+        (["--processes", "2"], "--processes repeats a run in new child processes"),
+        (["--cadence", "device"], "--cadence device reads the profiler of one process"),
+        (["--process-id", "2"], "of 2 processes they are 0 to 1"),
+        (["--control", "nowhere"], "'nowhere' is no address"),
+    ],
+)
+def test_what_makes_no_sense_beside_ranks_is_told_at_once(options, told, capsys):
+    ranks = ["--coordinator", "127.0.0.1:9", "--num-processes", "2", "--process-id", "0"]
+    assert main(["bench", *ranks, *options]) == 2
+    assert told in capsys.readouterr().err
+
+
+# Arithmetic -------------------------------------------------------------------------------------------------
+
+
+def test_skew_is_the_median_of_slowest_less_fastest():
+    by_rank = [[1.0, 2.0, 9.0], [1.5, 2.0, 3.0], [1.2, 1.0, 4.0]]
+    assert slowest(by_rank) == [1.5, 2.0, 9.0]
+    assert differing(by_rank) == {"median_s": 1.0, "slowest": [2, 1, 0]}
+    with pytest.raises(ValueError, match="shorter"):
+        slowest([[1.0], [1.0, 2.0]][::-1])
+    with pytest.raises(ValueError, match="without samples"):
+        differing([[], []])
+
+
+LINE = {
+    "case": "psum/axes=x/manual/2/float32/4KiB",
+    "operation": "psum",
+    "cadence": "isolated",
+    "process": 0,
+    "verdict": "pass",
+    "verified": True,
+    "reason": "",
+    "dtype": "float32",
+    "devices": 2,
+    "cost": {"flops": 0, "nbytes": 4096, "factor": 1.0},
+    "mode": "manual",
+}
+
+
+def test_ranks_lines_become_one():
+    ranks = {
+        0: LINE | {"samples_s": [0.1, 0.4], "compile_s": 0.2, "seconds": 1.0},
+        1: LINE | {"samples_s": [0.3, 0.2], "compile_s": 0.5, "seconds": 0.9},
+    }
+    line = merge.timing(ranks, 2)
+    assert line["samples_s"] == [0.3, 0.4] and line["samples_by_rank"] == [[0.1, 0.4], [0.3, 0.2]]
+    assert line["skew"] == {"median_s": 0.2, "slowest": [1, 1]}
+    assert (line["compile_s"], line["seconds"]) == (0.5, 1.0)
+    ranks[1] = LINE | {"samples_s": [], "verdict": "crash", "reason": "rank 0 ended"}
+    line = merge.timing(ranks, 2)
+    assert line["verdict"] == "crash" and line["samples_s"] == [] and "skew" not in line
+    with pytest.raises(RecordError, match="the ranks have 1, 2 samples"):
+        merge.timing({0: LINE | {"samples_s": [0.1]}, 1: LINE | {"samples_s": [0.1, 0.2]}}, 2)
+
+
+MERGED = merge.timing({i: LINE | {"samples_s": [0.1 + i / 100, 0.2, 0.3]} for i in range(2)}, 2)
+FACTS = {"device_kind": "cpu", "num_processes": 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"samples_s": [0.1, 0.2, 0.3]}, "sample 0 of samples_s is not that of the slowest"),
+        ({"samples_by_rank": [[0.1, 0.2, 0.3]]}, "samples_by_rank of 1 ranks, and the run has 2"),
+        ({"samples_by_rank": [[0.1, 0.2, 0.3], [0.11, 0.2]]}, r"samples_by_rank has \[3, 2\] samples"),
+        ({"skew": {"median_s": 0.5, "slowest": [2, 1]}}, "skew .* is not that of samples_by_rank"),
+        ({"skew": {"median_s": 0.0, "slowest": [0, 3]}}, "skew .* is not that of samples_by_rank"),
+        ({"samples_by_rank": None}, "merge the ranks' files"),
+    ],
+)
+def test_samples_that_are_not_the_slowest_ranks_are_told(change, told):
+    assert not list(plausible.timing(MERGED, FACTS, False))
+    complaints = list(plausible.timing(MERGED | change, FACTS, False))
+    assert len(complaints) == 1 and re.search(told, complaints[0])
+
+
+def test_only_several_ranks_have_a_skew_column():
+    run = {"facts": {"device_kind": "cpu", "virtual": True}}
+    one = Records(runs=[run], timings=[LINE | {"samples_s": [0.1] * 8}])
+    text = "\n".join(timing_tables.lines(one))
+    assert "skew" not in text and "skew_s" not in timing_tables.rows(one)[0]
+    several = Records(runs=[run], timings=[MERGED])
+    text = "\n".join(timing_tables.lines(several))
+    assert re.search(r"skew\s*$", text.splitlines()[3]) and "0 ns (rank 0: 67 %)" in text
+    (row,) = timing_tables.rows(several)
+    assert (row["ranks"], row["skew_s"], row["slowest_rank"]) == (2, 0.0, 0)
+
+
+def test_a_cell_is_finished_where_all_ranks_have_finished_it_together():
+    def file(*cells):
+        lines = [
+            LINE
+            | {"case": f"psum/axes=x/manual/2/float32/{size}", "run": run, "verdict": verdict, "seconds": 1.0}
+            for size, run, verdict in cells
+        ]
+        return Records(runs=[{"run": r, "group": f"group {r}"} for r in ("a", "b")], timings=lines)
+
+    first = done(
+        file(("1KiB", "a", "pass"), ("2KiB", "a", "pass"), ("4KiB", "b", "pass"), ("8KiB", "a", "crash"))
+    )
+    second = done(file(("1KiB", "a", "pass"), ("4KiB", "a", "pass")))
+    cell = "psum/axes=x/*/2/float32/{}".format
+    assert finished([first, second]) == {cell("1KiB"), cell("8KiB")}
+    assert finished([second, first]) == {cell("1KiB"), cell("8KiB")}

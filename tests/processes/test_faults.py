@@ -1,0 +1,130 @@
+"""The most telling faults of the catalogue (all of them: tox run -e processes-faults)."""
+
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.processes import faults
+
+AT_ONCE = 3
+"""They mostly wait."""
+
+CHOSEN = {fault.name: fault for fault in faults.CATALOGUE if fault.ci}
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """What came of each fault that can be had here, as a future; several are run at once."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {
+            name: pool.submit(faults.observed, fault, tmp_path_factory.mktemp("fault"))
+            for name, fault in CHOSEN.items()
+            if not fault.missing()
+        }
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_fault(outcomes, name):
+    fault = CHOSEN[name]
+    if without := fault.missing():
+        pytest.skip(without)
+    seen = outcomes[name].result()
+    told = faults.wrong(fault, seen)
+    assert not told, "\n".join([*told, *seen.texts])
+
+
+def seen(fault, **changed):
+    """What is as it must be, but for what is changed."""
+    verdicts = {m: v for m, v in zip(faults.CASES, ("pass", "fail", "pass"), strict=True) if v}
+    well = {
+        "codes": list(fault.codes),
+        "texts": ["numbers: fail: rank 1: 1 of 4 differ", ""],
+        "seconds": 1.0,
+        "left": [],
+        "verdicts": verdicts,
+        "problems": [],
+        "merged": True,
+        "agreed": ["rank 1: 1 of 4 differ"],
+        "cases": [{"a"}, {"a"}],
+        "deadline": float(faults.DEADLINE),
+    }
+    return faults.Seen(**(well | changed))
+
+
+WRONG = {
+    "exit codes": {"codes": [1, 0]},
+    "verdicts": {"verdicts": {"auto": "pass", "explicit": "pass", "manual": "pass"}},
+    "nobody says": {"texts": ["rank 1: 1 of 4 differ"]},
+    "the last line is cut off": {"problems": ["FILE:3: the last line is cut off"]},
+    "a traceback": {"texts": ["numbers: fail: rank 1: 1 of 4 differ", "Traceback (most recent call last):"]},
+    "1 processes are left": {"left": [7]},
+    "99.0 s, more than": {"seconds": 99.0},
+    "were not merged": {"merged": False},
+    "and the run did not": {"agreed": ["rank 0: 2 of 4 differ"]},
+    "judged different cases": {"cases": [{"a"}, {"a", "b"}]},
+}
+
+
+@pytest.mark.parametrize(("told", "changed"), WRONG.items(), ids=WRONG)
+def test_each_check_of_an_outcome_can_fail(told, changed):
+    fault = CHOSEN["a wrong shard on one rank"]
+    assert faults.wrong(fault, seen(fault)) == []
+    (found,) = faults.wrong(fault, seen(fault, **changed))
+    assert told in found
+
+
+def test_a_longer_deadline_gives_longer_time():
+    fault = CHOSEN["a wrong shard on one rank"]
+    assert faults.wrong(fault, seen(fault, seconds=faults.DEADLINE + faults.SLACK + 5.0))
+    assert not faults.wrong(fault, seen(fault, seconds=faults.DEADLINE + faults.SLACK + 5.0, deadline=20.0))
+
+
+def test_a_process_that_is_left_is_found_wherever_it_went(tmp_path):
+    stage = faults.Stage(tmp_path)
+    stage.start(["setsid", "--fork", "sleep", "60"], None)
+    try:
+        assert stage.finish() == [0]
+        time.sleep(0.2)  # it is just becoming another program
+        assert len(stage.left()) == 1
+    finally:
+        stage.end()
+    assert stage.left() == []
+
+
+LATE = """
+import ctypes, faulthandler, os, sys, threading, time
+from harness import together
+faulthandler.enable()
+together.abort_late()
+print("start", flush=True)
+if len(sys.argv) > 1:
+    threading.Thread(target=lambda: (time.sleep(0.5), os._exit(3))).start()
+ctypes.CDLL(None).abort()  # which, unlike os.abort, holds no GIL: as in the threads of JAX
+"""
+
+
+def test_an_abort_leaves_time_to_leave_in_order_and_aborts_then():
+    def aborted(*arguments):
+        command = [sys.executable, "-c", LATE, *arguments]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=faults.ROOT
+        ) as child:
+            assert child.stdout.readline() == b"start\n"
+            start = time.monotonic()
+            told = child.stderr.read()
+            return child.wait(20), time.monotonic() - start, told
+
+    code, seconds, told = aborted("leaves")
+    assert code == 3 and seconds < 5 and b"Fatal Python error: Aborted" in told
+    code, seconds, _ = aborted()
+    assert code == -signal.SIGABRT and 5 < seconds < 15
+
+
+def test_names_are_unique():
+    assert len({fault.name for fault in faults.CATALOGUE}) == len(faults.CATALOGUE)

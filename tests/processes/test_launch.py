@@ -1,0 +1,292 @@
+"""`meshmark launch` with small commands: output, exit codes, signals, and that nothing is left."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harness import launch
+from harness.cli import main
+from harness.launch import Launcher, Shown, free_ports
+from harness.ranks import ENVIRONMENT, coordinates
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LAUNCH = [sys.executable, "-m", "harness", "launch"]
+
+
+def launched(code, size=2, **more):
+    """(exit code, output) of `python -c CODE` for each rank."""
+    to = io.BytesIO()
+    launcher = Launcher([sys.executable, "-c", code], size, 1, **more)
+    return launcher.run(to), to.getvalue().decode()
+
+
+def gone(pid):
+    """Whether a process has ended, zombies among them."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def soon(condition, seconds=10.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+RANK = "import os, signal, sys, time; rank = int(os.environ['MESHMARK_PROCESS_ID']); "
+LONG = "time.sleep(60)"
+
+
+# Output -----------------------------------------------------------------------------------------------------
+
+
+def test_every_line_says_its_rank():
+    code, text = launched(RANK + "print('out', rank); print('err', rank, file=sys.stderr)", 3)
+    assert code == 0
+    assert sorted(text.splitlines()) == sorted(
+        f"[{n}] {what} {n}" for n in range(3) for what in ("out", "err")
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ([(0, "a\n"), (1, "b\n")], "[0] a\n[1] b\n"),
+        ([(0, "..."), (0, ".\n")], "[0] ....\n"),
+        ([(0, ".."), (1, "b\n"), (0, ".\n")], "[0] ..\n[1] b\n[0] .\n"),
+        ([(0, "a\nb\nc")], "[0] a\n[0] b\n[0] c"),
+        ([(0, "50%\r"), (0, "100%\n")], "[0] 50%\r[0] 100%\n"),
+        ([(0, "")], ""),
+    ],
+)
+def test_pieces_of_lines_stay_with_their_rank(written, shown):
+    to = io.BytesIO()
+    shower = Shown(to, 2)
+    for rank, text in written:
+        shower.write(rank, text.encode())
+    assert to.getvalue().decode() == shown
+
+
+def test_the_launcher_s_own_lines_begin_anew():
+    to = io.BytesIO()
+    shower = Shown(to, 11)
+    shower.write(3, b"half")
+    shower.line("rank 3 ended")
+    assert to.getvalue() == b"[ 3] half\nmeshmark: rank 3 ended\n"
+
+
+def test_lines_that_come_in_pieces_stay_whole_and_a_pause_shows_their_beginning():
+    pieces = (
+        RANK
+        + "[(print(rank, end='', flush=True), time.sleep(0.001)) for _ in range(50)]; print('', flush=True)"
+    )
+    _, text = launched(pieces, 3)
+    assert sorted(text.splitlines()) == [f"[{rank}] {str(rank) * 50}" for rank in range(3)]
+    pause = RANK + "print('.', end='', flush=True); time.sleep(0.3 if rank else 1.0); print('.', flush=True)"
+    assert launched(pause, 1)[1] == "[0] ..\n"
+    to = io.BytesIO()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(Launcher([sys.executable, "-c", pause.replace("1.0", "3")], 1, 1).run, to)
+        assert soon(lambda: to.getvalue() == b"[0] .")
+        assert running.result(20) == 0
+
+
+def test_an_unfinished_last_line_is_shown():
+    _, text = launched(RANK + "sys.stdout.write('no end')", 1)
+    assert text == "[0] no end"
+
+
+def test_bytes_that_are_no_text_pass():
+    to = io.BytesIO()
+    Launcher([sys.executable, "-c", r"import os; os.write(1, b'\xff\xfe\n')"], 1, 1).run(to)
+    assert to.getvalue() == b"[0] \xff\xfe\n"
+
+
+def test_much_output_of_all_ranks_comes_whole():
+    _, text = launched(RANK + "[print(rank, n, 'x' * 100) for n in range(2000)]", 3)
+    assert sorted(text.splitlines()) == sorted(
+        f"[{rank}] {rank} {n} {'x' * 100}" for rank in range(3) for n in range(2000)
+    )
+
+
+# What ranks are given ---------------------------------------------------------------------------------------
+
+
+def test_ranks_get_coordinates_and_devices_of_their_own():
+    code = "import json, os; print(json.dumps(dict(os.environ)), flush=True)"
+    _, text = launched(code, 2)
+    environments = [json.loads(line[4:]) for line in sorted(text.splitlines())]
+    found = [coordinates(environment) for environment in environments]
+    assert [(one.num_processes, one.process_id) for one in found] == [(2, 0), (2, 1)]
+    assert found[0].coordinator == found[1].coordinator != found[0].control == found[1].control
+    assert [environment["JAX_NUM_CPU_DEVICES"] for environment in environments] == ["1", "1"]
+    assert set(ENVIRONMENT.values()) <= environments[0].keys()
+
+
+def test_free_ports_are_different_and_free():
+    import socket
+
+    ports = free_ports(5)
+    assert len(set(ports)) == 5
+    for port in ports:
+        socket.create_server(("127.0.0.1", port)).close()
+
+
+# Ends -------------------------------------------------------------------------------------------------------
+
+
+def test_the_code_is_that_of_the_rank_that_ended_first_and_not_well():
+    assert launched(RANK + "time.sleep(0.5 * rank); sys.exit(3 + rank)", 2)[0] == 3
+    assert launched(RANK + "sys.exit(5 if rank == 1 else 0)", 2)[0] == 5
+    assert launched(RANK + "sys.exit(0)", 2)[0] == 0
+
+
+def test_a_signal_s_code_is_128_and_its_number():
+    code, _ = launched(RANK + "rank or os.kill(os.getpid(), signal.SIGKILL)", 2)
+    assert code == 128 + signal.SIGKILL
+
+
+def test_when_one_rank_ends_badly_the_rest_are_ended_after_their_grace():
+    start = time.monotonic()
+    code, text = launched(RANK + f"rank and sys.exit(7); {LONG}", 3, grace=0.5)
+    assert code == 7
+    assert "exit code 7; ending rank" in text
+    assert time.monotonic() - start < 10
+
+
+def test_ranks_that_end_by_themselves_within_the_grace_are_left_to_it():
+    code, text = launched(RANK + "rank and sys.exit(7); time.sleep(1); print('written')", 2, grace=10)
+    assert code == 7
+    assert "[0] written" in text and "ending rank" not in text
+
+
+def test_who_ignores_term_is_killed(monkeypatch):
+    monkeypatch.setattr(launch, "TERMINATE", 1.0)
+    start = time.monotonic()
+    stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('stubborn', flush=True); time.sleep(60)"
+    wait = "time.sleep(1)"
+    code, text = launched(RANK + f"rank == 0 and ({wait}, sys.exit(7)); {stubborn}", 2, grace=0.2)
+    assert code == 7 and "[1] stubborn" in text
+    assert 2.0 < time.monotonic() - start < 20, "TERM, 1 s, KILL"
+
+
+def test_one_rank_that_ends_well_ends_nobody():
+    code, text = launched(RANK + "rank and (time.sleep(1.5), print('went on'))", 2, grace=0.2)
+    assert code == 0 and "[1] went on" in text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
+def test_what_a_rank_started_ends_with_it():
+    child = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, flush=True)"
+    _, text = launched(RANK + child + "; rank and sys.exit(7)", 2, grace=0.5)
+    pids = [int(line.split()[1]) for line in text.splitlines() if line.startswith("[")]
+    assert len(pids) == 2
+    assert soon(lambda: all(map(gone, pids)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
+@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGKILL", -9)])
+def test_a_signal_to_the_launcher_reaches_every_rank(number, code):
+    say = RANK + f"signal.signal(signal.SIGINT, signal.SIG_DFL); print(os.getpid(), flush=True); {LONG}"
+    command = [*LAUNCH, "-n", "2", "--", sys.executable, "-c", say]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
+        pids = [int(child.stdout.readline().split()[1]) for _ in range(2)]
+        child.send_signal(getattr(signal, number))
+        assert child.wait(15) == code
+    assert soon(lambda: all(map(gone, pids)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
+def test_a_launcher_that_is_told_to_end_kills_who_does_not(monkeypatch):
+    monkeypatch.setattr(launch, "TERMINATE", 1.0)
+    say = RANK + f"signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid(), flush=True); {LONG}"
+    to = io.BytesIO()
+    launcher = Launcher([sys.executable, "-c", say], 2, 1)
+    with ThreadPoolExecutor(1) as pool:
+        code = pool.submit(launcher.run, to)
+        assert soon(lambda: to.getvalue().count(b"\n") == 2)
+        pids = [int(line.split()[1]) for line in to.getvalue().splitlines()]
+        launcher.end(signal.SIGTERM)
+        assert code.result(20) == 128 + signal.SIGKILL
+    assert all(map(gone, pids))
+
+
+# Groups that are started again ------------------------------------------------------------------------------
+
+AGAIN = (
+    RANK
+    + "from pathlib import Path; here = Path(os.environ['MESHMARK_LAUNCH']); record = here / 'record'; "
+    + "told = here / f'rank{rank}.json'; "
+    + """told.write_text('{"at": "%s", "record": "%s"}' % (here / 'at', record)); """
+    + "print('before', os.environ.get('MESHMARK_ENDED')); "
+)
+
+
+def test_a_group_that_a_case_ended_is_started_again_and_knows_how():
+    code, text = launched(
+        AGAIN + "first = not record.exists(); open(record, 'a').write('x'); (here / 'again').touch();"
+        "first and os.kill(os.getpid(), signal.SIGKILL)",
+        1,
+    )
+    assert code == 0
+    assert text.splitlines() == [
+        "[0] before None",
+        "meshmark: rank 0 ended by SIGKILL: starting the group again, to go on with the next case",
+        '[0] before {"0": "SIGKILL"}',
+    ]
+
+
+def test_groups_that_come_no_further_are_not_started_for_ever():
+    code, text = launched(AGAIN + "record.touch(); (here / 'again').touch(); sys.exit(9)", 1)
+    assert code == 9
+    assert text.count("starting the group again") == 2
+    assert text.splitlines()[-1] == "meshmark: two groups in turn have come no further: not started again"
+
+
+def test_a_group_that_no_case_ended_is_not_started_again():
+    assert launched(RANK + "sys.exit(9)", 2) == (9, "")
+
+
+# Bad input --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["-n", "2"], "nothing to launch: meshmark launch -n 2 -- pytest conformance"),
+        (["-n", "2", "--"], "nothing to launch"),
+        (["-n", "2", "--", "no-such-command"], "can't start 'no-such-command': No such file or directory"),
+        (["-n", "2", "--", "/"], "can't start '/': "),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(arguments, told, capfd):
+    assert main(["launch", *arguments]) == 2
+    error = capfd.readouterr().err
+    assert told in error and len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "two", "1.5"])
+def test_a_wrong_number_of_processes_is_told(number, capfd):
+    with pytest.raises(SystemExit) as error:
+        main(["launch", "-n", number, "--", "true"])
+    assert error.value.code == 2
+    assert "-n" in capfd.readouterr().err
+
+
+def test_without_pathless_python_the_launcher_s_own_is_found():
+    to = io.BytesIO()
+    code = Launcher(["python", "-c", "import sys; print(sys.executable)"], 1, 1).run(to)
+    assert code == 0
+    assert os.path.dirname(to.getvalue().decode()[4:].strip()) == os.path.dirname(sys.executable)
