@@ -38,19 +38,8 @@ from harness.timing_tables import cell_of
 from harness.verdicts import BAD
 
 ALIKE = (
-    *(
-        "profile",
-        "operations",
-        "modes",
-        "meshes",
-        "dtypes",
-        "sizes",
-        "cadence",
-        "seed",
-        "deadline",
-        "seconds",
-    ),
-    *("precision", "record", "resume"),
+    *("profile", "operations", "modes", "meshes", "dtypes", "sizes", "cadence", "seed"),
+    *("deadline", "seconds", "precision", "record", "resume"),
 )
 """The options in which ranks must not differ."""
 
