@@ -44,6 +44,10 @@ OWN = (
 """Prefixes of JAX's variables that differ from rank to rank by their nature."""
 
 
+TRANSPORT = "jax_cpu_collectives_implementation"
+"""The option of JAX that says what carries collectives between CPU processes."""
+
+
 class RankError(BadInput, ValueError):
     """Coordinates that make no rank; the message is one line."""
 
@@ -278,7 +282,7 @@ def facts(group: Group) -> Facts:
         raise ChannelError(f"the processes have {numbers} devices: give each the same number")
     told: dict[str, Any] = {"devices": found.num_devices // group.size, "detected": group.detected}
     if found.backend == "cpu":
-        told["transport"] = str(jax.config.jax_cpu_collectives_implementation)
+        told["transport"] = str(getattr(jax.config, TRANSPORT))
     return replace(found, group=told)
 
 
