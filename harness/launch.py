@@ -95,8 +95,9 @@ class Launcher:
     def run(self, to: IO[bytes]) -> int:
         """Run the group, again where a case has ended it; the exit code of the last one.
 
-        That is 0 where every rank ended with 0, else the code of the rank that ended first, 128 + the signal's number
-        where a signal ended it. LaunchError where the command can't be started.
+        That is 0 where every rank ended with 0; else 128 + the number of the signal that ended one, unless the launcher
+        sent it, for the others ended because of that; else the code of the rank that ended first. LaunchError where
+        the command can't be started.
         """
         shown = Shown(to, self.size)
         ended: dict[int, str] = {}
@@ -178,7 +179,8 @@ class Launcher:
                     running.append(rank)
                 elif status and rank not in ended:
                     ended[rank] = _how(status)
-                    code = code or (status if status > 0 else 128 - status)
+                    if not code or (status < 0 and code < 128 and not asked):
+                        code = status if status > 0 else 128 - status
             if not running:
                 return code, ended
             now = time.monotonic()

@@ -58,7 +58,10 @@ def _is_rank(process, rank):
     with suppress(OSError):
         entry = Path("/proc", str(process))
         variables = (entry / "environ").read_bytes().split(b"\0")
-        named = {f"{name}={rank}".encode() for name in ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK")}
+        named = {
+            f"{name}={rank}".encode()
+            for name in ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "MESHMARK_PROCESS_ID")
+        }
         return bool(named.intersection(variables)) and b"conformance" in (entry / "cmdline").read_bytes()
     return False
 
