@@ -1,4 +1,4 @@
-"""Processes that take themselves for the pods of cluster/kubernetes.yaml, and a stand-in for the API server.
+"""Processes that take themselves for the pods of docs/cluster/kubernetes.yaml, and a stand-in for the API server.
 
 Each "pod" is a process with a host name and a mount namespace of its own: /run holds a service account's files there
 and /etc/hosts the names that the headless Service would give. The stand-in answers from the manifest's objects, and

@@ -105,5 +105,5 @@ def test_mpi_as_transport_refuses_two_devices_a_process(mpirun, bare, transport)
 @pytest.mark.files_alone
 @pytest.mark.parametrize("script", ["slurm.sbatch", "openmpi.sh", "cloud-tpu.sh"])
 def test_scripts_are_bash(script):
-    done = subprocess.run(["bash", "-n", ROOT / "cluster" / script], capture_output=True, text=True)
+    done = subprocess.run(["bash", "-n", ROOT / "docs" / "cluster" / script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""cluster/kubernetes.yaml: its schema, and JAX's own detection in processes that take themselves for its pods."""
+"""docs/cluster/kubernetes.yaml: its schema, and JAX's own detection in processes that take themselves for its pods."""
 
 import copy
 import re
@@ -13,7 +13,7 @@ from tests.cluster import packages, pods
 from tests.cluster.commands import ROOT, run
 
 LIMIT = 120.0
-FILE = ROOT / "cluster" / "kubernetes.yaml"
+FILE = ROOT / "docs" / "cluster" / "kubernetes.yaml"
 
 
 @pytest.fixture

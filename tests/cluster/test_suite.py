@@ -1,4 +1,4 @@
-"""`pytest conformance --distributed` under real launchers, cluster/slurm.sbatch, and a rank that dies there."""
+"""`pytest conformance --distributed` under real launchers, docs/cluster/slurm.sbatch, and a rank that dies there."""
 
 import json
 import os
@@ -118,7 +118,7 @@ def test_the_script_for_open_mpi(mpirun, environment, tmp_path):
     record = tmp_path / "records.jsonl"
     variables = {"MESHMARK_RECORD": str(record), "PATH": f"{Path(mpirun[0]).parent}:{environment['PATH']}"}
     command = [
-        ROOT / "cluster" / "openmpi.sh",
+        ROOT / "docs" / "cluster" / "openmpi.sh",
         "-n",
         "2",
         "--oversubscribe",
@@ -152,7 +152,14 @@ def test_a_killed_rank_under_srun_and_the_rest_by_resume(slurm_environment, envi
 
 def test_the_batch_script(slurm_environment, environment, tmp_path):
     record, output = tmp_path / "records.jsonl", tmp_path / "job.out"
-    command = ["sbatch", "--wait", "--nodes=1", "--ntasks=2", f"--output={output}", "cluster/slurm.sbatch"]
+    command = [
+        "sbatch",
+        "--wait",
+        "--nodes=1",
+        "--ntasks=2",
+        f"--output={output}",
+        "docs/cluster/slurm.sbatch",
+    ]
     variables = environment | slurm_environment | {"MESHMARK_RECORD": str(record)}
     done = run([*command, "--profile", "smoke", *FEW], variables, LIMIT)
     done.text = output.read_text()
@@ -161,7 +168,14 @@ def test_the_batch_script(slurm_environment, environment, tmp_path):
 
 def test_the_batch_script_goes_on_after_a_killed_rank(slurm_environment, environment, tmp_path):
     record, output = tmp_path / "records.jsonl", tmp_path / "job.out"
-    command = ["sbatch", "--wait", "--nodes=1", "--ntasks=2", f"--output={output}", "cluster/slurm.sbatch"]
+    command = [
+        "sbatch",
+        "--wait",
+        "--nodes=1",
+        "--ntasks=2",
+        f"--output={output}",
+        "docs/cluster/slurm.sbatch",
+    ]
     variables = environment | slurm_environment | {"MESHMARK_RECORD": str(record)}
     done = run([*command, "--profile", "smoke", *FEW], variables, LIMIT, after=killer(record, 1))
     text = output.read_text()

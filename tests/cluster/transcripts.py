@@ -102,7 +102,7 @@ def of_slurm(directory: Path) -> None:
             "--nodes=1",
             "--ntasks=2",
             f"--output={output}",
-            "cluster/slurm.sbatch",
+            "docs/cluster/slurm.sbatch",
         ]
         options = ["--profile", "smoke", *FEW]
         variables = {"MESHMARK_RECORD": str(record)}

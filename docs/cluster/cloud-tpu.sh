@@ -1,8 +1,8 @@
 #!/bin/bash
 # Meshmark on a Cloud TPU slice of one or many hosts, started from your own machine with gcloud:
 #
-#   cluster/cloud-tpu.sh NAME ZONE                                     # the standard profile
-#   cluster/cloud-tpu.sh NAME ZONE --level L4 -x                       # pytest's options and the suite's
+#   docs/cluster/cloud-tpu.sh NAME ZONE                                     # the standard profile
+#   docs/cluster/cloud-tpu.sh NAME ZONE --level L4 -x                       # pytest's options and the suite's
 #
 # The TPU VM must exist already (gcloud compute tpus tpu-vm create ...). JAX finds the hosts from the TPU's metadata.
 # This script was not run: no Cloud TPU was at hand. `bash -n` reads it, and the flags are those of gcloud's
@@ -14,9 +14,9 @@
 # PROJECT           the project, if it is not gcloud's own
 
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 if (($# < 2)); then
-    echo "usage: cluster/cloud-tpu.sh NAME ZONE [options of pytest conformance ...]" >&2
+    echo "usage: docs/cluster/cloud-tpu.sh NAME ZONE [options of pytest conformance ...]" >&2
     exit 2
 fi
 name=$1

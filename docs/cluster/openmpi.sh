@@ -1,8 +1,8 @@
 #!/bin/bash
 # Meshmark under Open MPI, from a checkout that every host sees:
 #
-#   cluster/openmpi.sh -n 2                                            # two ranks on this machine
-#   cluster/openmpi.sh --hostfile hosts -n 16 -- --level L4 -x         # mpirun's options -- pytest's and the suite's
+#   docs/cluster/openmpi.sh -n 2                                            # two ranks on this machine
+#   docs/cluster/openmpi.sh --hostfile hosts -n 16 -- --level L4 -x         # mpirun's options -- pytest's and the suite's
 #
 # JAX finds the ranks from Open MPI's variables, up to version 4; from version 5 on it asks mpi4py, which must then be
 # installed (pip install mpi4py). On GPUs it takes one GPU a rank: start as many ranks a host as it has GPUs.
@@ -11,7 +11,7 @@
 # MESHMARK_RECORD   the record file (default: meshmark.jsonl); a run that was ended early is gone on with
 
 set -u
-cd "$(dirname "$0")/.." || exit 2
+cd "$(dirname "$0")/../.." || exit 2
 python=${MESHMARK_PYTHON:-python}
 record=${MESHMARK_RECORD:-meshmark.jsonl}
 
