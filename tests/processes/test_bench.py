@@ -96,7 +96,8 @@ def test_the_slowest_rank_is_the_headline(timed):
 def test_a_late_rank_is_the_slowest_by_as_much(timed):
     _, output, path = timed
     late = by_case(records.read(path))[PSUM.format("manual", "4KiB"), "isolated"]
-    assert LATE <= late["skew"]["median_s"] < 3 * LATE
+    # The call itself is over on the other rank some microseconds later than it began.
+    assert 0.9 * LATE <= late["skew"]["median_s"] < 3 * LATE
     assert late["skew"]["slowest"][1] > 0.7 * len(late["samples_s"])
     assert min(late["samples_s"]) > LATE
     assert re.search(r"psum axes=x 2 float32 4KiB .* [3-9]\S* ms \(rank 1: \d+ %\)", output), output
