@@ -906,8 +906,9 @@ def test_no_record_makes_it_stumble(honest_lines, data):
     for _ in range(data.draw(st.integers(1, 3))):
         line = lines[data.draw(st.integers(0, len(lines) - 1))]
         name = data.draw(st.sampled_from([*line, "new"]))
-        if name == "facts" and data.draw(st.booleans()):
-            own = dict(line["facts"])
+        own = line.get("facts")
+        if name == "facts" and isinstance(own, dict) and own and data.draw(st.booleans()):
+            own = dict(own)
             own[data.draw(st.sampled_from(sorted(own)))] = data.draw(JSON)
             line["facts"] = own
         else:
