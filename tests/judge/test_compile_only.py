@@ -306,7 +306,7 @@ def fault_names():
 
 
 @pytest.mark.parametrize("name", fault_names())
-def test_a_fault_that_only_a_topology_shows(name):
+def test_a_fault_that_only_a_topology_shows(name, compiling):
     from tests.studies.topology_faults import CATALOGUE, installed, try_out
 
     if why := installed(CATALOGUE[name]):

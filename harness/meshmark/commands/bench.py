@@ -13,6 +13,7 @@ from meshmark.commands.arguments import path, positive, seconds
 from meshmark.commands.options import add_ranks, add_selection, add_timing, check_cadences, named, of_ranks
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
+from meshmark.devices.environment import cpu_devices
 from meshmark.operations.cases import Selection
 from meshmark.ranks import group as ranks
 from meshmark.ranks import rank_bench
@@ -79,8 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
         return rank_bench.run(arguments, rank, arguments.seconds or SECONDS[arguments.profile])
-    probe.ask_for_cpu_devices(arguments.num_devices)
-    facts = probe.probe()
+    variables = cpu_devices(arguments.num_devices)
+    facts = probe.probe(variables)
     if arguments.num_devices and not facts.virtual:
         note(f"--num-devices is ignored on backend {facts.backend}")
     selection = Selection(profile=arguments.profile, timed=True, **named(arguments)).checked(
@@ -128,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
     with shown(len(todo) * arguments.processes) as tell:
         try:
             progress = bench.run(
-                todo, facts, job, arguments.processes, write, bench.done_before(before), tell
+                todo, facts, job, arguments.processes, write, bench.done_before(before), tell, variables
             )
         except KeyboardInterrupt:
             interrupted = "interrupted"

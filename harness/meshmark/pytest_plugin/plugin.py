@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 from meshmark.core import meshes
 from meshmark.core.verdicts import BAD, Line, worst
-from meshmark.devices import containment, probe, topologies
+from meshmark.devices import containment, environment, probe, topologies
 from meshmark.devices.facts import Facts
-from meshmark.devices.probe import DEFAULT_CPU_DEVICES, NoBackend
+from meshmark.devices.probe import NoBackend
 from meshmark.judge import compile_only
 from meshmark.judge.compile_only import CompileOnly, Placed
 from meshmark.levels import counters, known_issues
@@ -201,9 +201,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         coordinates = ranks.coordinates(os.environ, **{name: config.getoption(name) for name in named})
     except (ranks.RankError, ChannelError) as error:
         raise pytest.UsageError(str(error)) from None
-    probe.ask_for_cpu_devices(wanted, probe.CPU_DEVICES_A_PROCESS if coordinates else DEFAULT_CPU_DEVICES)
-    if "x64" in _names(config, "with_"):
-        os.environ["JAX_ENABLE_X64"] = "1"
+    default = environment.CPU_DEVICES_A_PROCESS if coordinates else environment.DEFAULT_CPU_DEVICES
+    x64 = {environment.X64: "1"} if "x64" in _names(config, "with_") else {}
+    environment.set_here(environment.cpu_devices(wanted, default) | x64)
     if coordinates:
         _come_together(config, coordinates)
         return
@@ -232,7 +232,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         # Workers keep their own standard error, so pytest's capture must leave file descriptor 2 alone there
         # (they read the command line and this variable, not the controller's options), and a case that
         # crashes must not use up the restarts of the others.
-        os.environ["PYTEST_ADDOPTS"] = os.environ.get("PYTEST_ADDOPTS", "") + " --capture=no"
+        environment.set_here({"PYTEST_ADDOPTS": os.environ.get("PYTEST_ADDOPTS", "") + " --capture=no"})
         if config.option.maxworkerrestart is None:
             config.option.maxworkerrestart = str(10**9)
 
@@ -250,7 +250,7 @@ def _come_together(config: pytest.Config, coordinates: ranks.Coordinates) -> Non
     together = Together()
     together.config = config
     chosen = {name: str(config.getoption(name)) for name in CHOSEN}
-    _set_up_jax()
+    environment.configure_jax()
     try:
         together.group = ranks.join(coordinates, chosen, config.getoption("join"), ended=together.give_up)
     except (ChannelError, ranks.RankError) as error:
@@ -277,14 +277,6 @@ def _come_together(config: pytest.Config, coordinates: ranks.Coordinates) -> Non
         config.pluginmanager.set_blocked("terminalreporter")
 
 
-def _set_up_jax() -> None:
-    """JAX was imported before the environment said this."""
-    import jax
-
-    jax.config.update("jax_num_cpu_devices", int(os.environ["JAX_NUM_CPU_DEVICES"]))
-    jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64", "0").lower() in ("1", "true"))
-
-
 def _places(config: pytest.Config) -> list[Facts]:
     """Probe what there is, or the topologies that were asked for; raises what a wrong choice raises."""
     wanted = topologies.parse_all(config.getoption("topology"))
@@ -304,6 +296,7 @@ def _places(config: pytest.Config) -> list[Facts]:
         if given or config.getoption("topology"):
             raise SelectionError(f"{given or '--topology'} takes a topology: --topology v5e:2x4")
         return [probe.probe()]
+    topologies.prepare_environment(*(topology.name for topology in wanted))  # for the workers too
     found = []
     for topology in wanted:
         number = topology.num_devices
@@ -433,7 +426,7 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Placed], list[Line]]:
     facts, watchdog = pytestconfig.stash[FACTS], pytestconfig.stash[WATCHDOG]
     together = pytestconfig.stash.get(TOGETHER, None)
     if not watchdog and not together:  # -n 0
-        _set_up_jax()
+        environment.configure_jax()
     with watchdog.over(containment.START) if watchdog else nullcontext():
         devices_here, compiling = tuple(jax.devices()), containment.first_compile()
     if watchdog:
@@ -461,11 +454,9 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Placed], list[Line]]:
 
 def _compiles(config: pytest.Config) -> Callable[[Placed], list[Line]]:
     """The same for topologies: compiles one case, and runs nothing."""
-    import jax
-
     places, watchdog = config.stash[PLACES], config.stash[WATCHDOG]
     topologies.prepare_environment(*(facts.topology for facts in places))
-    jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64", "0").lower() in ("1", "true"))
+    environment.configure_jax()
     judges, issues = {}, {}
     for facts in places:
         topology = topologies.parse(facts.topology)

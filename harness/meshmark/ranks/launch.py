@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from meshmark.core.errors import BadInput
+from meshmark.devices.environment import cpu_devices
 from meshmark.pytest_plugin.rank import ENDED, LAUNCHED
 from meshmark.ranks.group import ENVIRONMENT
 
@@ -146,9 +147,9 @@ class Launcher:
     ) -> subprocess.Popen[bytes]:
         values = (f"127.0.0.1:{coordinator}", str(self.size), str(rank), f"127.0.0.1:{control}")
         environment = os.environ | dict(zip(ENVIRONMENT.values(), values, strict=True))
+        environment |= cpu_devices(self.devices)
         environment |= {
             LAUNCHED: str(self.directory),
-            "JAX_NUM_CPU_DEVICES": str(self.devices),
             "PYTHONUNBUFFERED": "1",
             "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
         }

@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeVar
 import jax
 from meshmark.commands.options import named
 from meshmark.core.verdicts import BAD
-from meshmark.devices import probe
+from meshmark.devices import environment
 from meshmark.devices.containment import START
 from meshmark.devices.facts import Facts
 from meshmark.devices.probe import NoBackend
@@ -64,8 +64,10 @@ class Rank:
         self.timing: Together | None = None
         self.kept: Records
         self._ending = threading.Lock()
-        probe.ask_for_cpu_devices(arguments.num_devices, probe.CPU_DEVICES_A_PROCESS)
-        jax.config.update("jax_num_cpu_devices", int(os.environ["JAX_NUM_CPU_DEVICES"]))
+        environment.set_here(
+            environment.cpu_devices(arguments.num_devices, environment.CPU_DEVICES_A_PROCESS)
+        )
+        environment.configure_jax()
         jax.config.update("jax_enable_compilation_cache", False)  # compile time is a result
         chosen = {name: str(getattr(arguments, name)) for name in ALIKE} | {"seconds": str(seconds)}
         try:
