@@ -7,6 +7,7 @@ from importlib import metadata
 from importlib.util import find_spec
 
 import pytest
+
 from meshmark.core import meshes
 from meshmark.devices import targets, topologies
 from meshmark.devices.chips import CHIPS
