@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from meshmark.commands import main as cli
 from meshmark.core.installation import PACKAGE, SOURCE
 from meshmark.devices import environment

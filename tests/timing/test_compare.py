@@ -280,7 +280,7 @@ class Command:
         class Children:
             raw = ()
 
-            def __init__(self, python, path, module):
+            def __init__(self, python, path, module, environment):
                 self.side = python
 
             def __enter__(self):

@@ -45,7 +45,8 @@ from meshmark.pytest_plugin.stashed import (
     WRITER,
 )
 from meshmark.ranks import group as ranks
-from meshmark.ranks.channel import ChannelError, Ended
+from meshmark.ranks.channel import Ended
+from meshmark.ranks.wire import ChannelError
 from meshmark.records.files import RecordError, Writer
 
 CHOSEN = (

@@ -33,8 +33,9 @@ from meshmark.operations.record_lines import case_lines
 from meshmark.pytest_plugin.stashed import DONE, FACTS, REPORT, WRITER
 from meshmark.ranks import merge
 from meshmark.ranks.agreement import agreed
-from meshmark.ranks.channel import ChannelError, Ended, Ending
+from meshmark.ranks.channel import Ended, Ending
 from meshmark.ranks.group import Group
+from meshmark.ranks.wire import ChannelError
 from meshmark.records.files import Judged, Writer
 
 BACKUP = 15.0

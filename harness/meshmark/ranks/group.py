@@ -22,7 +22,8 @@ from meshmark.core.installation import suite
 from meshmark.devices import compat, probe
 from meshmark.devices.facts import Facts
 from meshmark.devices.probe import FLAGS
-from meshmark.ranks.channel import Channel, ChannelError, address, spans
+from meshmark.ranks.channel import Channel, spans
+from meshmark.ranks.wire import ChannelError, address
 
 JOIN = 120.0
 """Seconds that the ranks have to come together."""

@@ -32,9 +32,10 @@ from meshmark.operations.base import owners_of
 from meshmark.operations.cases import Selection, SelectionError
 from meshmark.ranks import group as ranks
 from meshmark.ranks import merge
-from meshmark.ranks.channel import ChannelError, Ended, Ending
+from meshmark.ranks.channel import Ended, Ending
 from meshmark.ranks.group import Coordinates, Group
 from meshmark.ranks.rank_timing import Together
+from meshmark.ranks.wire import ChannelError
 from meshmark.records import files as records
 from meshmark.records.files import RecordError, Records, Writer
 from meshmark.timing import bench, timing_tables
