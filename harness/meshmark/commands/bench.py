@@ -79,7 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
             "--record and --resume name one file each: --resume appends to the file that it names"
         )
     if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
-        return rank_bench.run(arguments, rank, arguments.seconds or SECONDS[arguments.profile])
+        return rank_bench.run(
+            arguments, named(arguments), rank, arguments.seconds or SECONDS[arguments.profile]
+        )
     variables = cpu_devices(arguments.num_devices)
     facts = probe.probe(variables)
     if arguments.num_devices and not facts.virtual:

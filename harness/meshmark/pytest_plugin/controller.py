@@ -30,11 +30,12 @@ from meshmark.pytest_plugin.stashed import (
     FACTS,
     LEFT_OUT,
     PLACES,
+    RANK,
     REPORT,
     SELECTION,
-    TOGETHER,
     WRITER,
 )
+from meshmark.ranks import group as ranks
 from meshmark.records.files import Judged, Writer
 from meshmark.report import summary
 
@@ -45,7 +46,7 @@ class Report:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         config.stash[REPORT] = self
-        self.together = config.stash.get(TOGETHER, None)
+        self.rank = config.stash.get(RANK, None)
         self.facts = config.stash[FACTS]
         done: dict[str, Judged] = config.stash[DONE]
         self.cases = dict(done)
@@ -172,7 +173,7 @@ class Report:
             if whole and not any(issue.covers(split_id(case)[0]) for case in self.cases):
                 write(f"warning: known issue {issue.link} matches no case: mend its pattern")
         path = self.config.getoption("record") or self.config.getoption("resume")
-        for note in self.together.notes if self.together else ():
+        for note in self.rank.notes if self.rank else ():
             write(note)
         if path:
             write(f"records: {path}")
@@ -247,8 +248,8 @@ def under_test(config: pytest.Config) -> list[str]:
         )
     if config.getoption("num_devices") and not facts.virtual:
         lines.append(f"--num-devices is ignored on backend {facts.backend}")
-    if TOGETHER in config.stash:
-        lines += config.stash[TOGETHER].described()
+    if RANK in config.stash:
+        lines.append(ranks.describe(facts))
     elif not getattr(config.option, "numprocesses", 0) and not config.option.collectonly:
         lines.append("no workers: nothing contains a case that crashes or hangs")
     return lines

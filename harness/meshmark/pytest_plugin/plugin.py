@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from meshmark.core import meshes
+from meshmark.core.errors import BadInput
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import containment, environment, probe, topologies
 from meshmark.devices.facts import Facts
@@ -30,7 +31,7 @@ from meshmark.levels import counters, known_issues
 from meshmark.operations import cases
 from meshmark.operations.cases import Selection, SelectionError
 from meshmark.pytest_plugin.controller import Report, case_of, message, record_lines, under_test
-from meshmark.pytest_plugin.rank import LAUNCHED, Together
+from meshmark.pytest_plugin.rank import RankPlugin
 from meshmark.pytest_plugin.stashed import (
     BY_FAMILY,
     DIRECTORY,
@@ -39,17 +40,17 @@ from meshmark.pytest_plugin.stashed import (
     LEFT_OUT,
     LINES,
     PLACES,
+    RANK,
     SELECTION,
-    TOGETHER,
     WATCHDOG,
     WRITER,
 )
 from meshmark.ranks import group as ranks
-from meshmark.ranks.channel import Ended
+from meshmark.ranks import handover
 from meshmark.ranks.wire import ChannelError
 from meshmark.records.files import RecordError, Writer
 
-CHOSEN = (
+ALIKE = (
     *("profile", "level", "with_", "operations", "modes", "meshes", "dtypes", "sizes", "seed", "deadline"),
     *("repeat", "record", "resume", "maxfail", "keyword", "markexpr", "file_or_dir", "collectonly"),
 )
@@ -180,7 +181,7 @@ def _selection(config: pytest.Config, num_devices: int) -> Selection:
         meshes=_names(config, "meshes"),
         dtypes=_names(config, "dtypes"),
         sizes=_names(config, "sizes"),
-        processes=config.stash[TOGETHER].group.size if TOGETHER in config.stash else 1,
+        processes=config.stash[RANK].group.size if RANK in config.stash else 1,
     ).checked(num_devices)
 
 
@@ -249,33 +250,23 @@ def _come_together(config: pytest.Config, coordinates: ranks.Coordinates) -> Non
     if capture:  # what a rank says when it dies must reach the launcher
         capture.stop_global_capturing()
         config.pluginmanager.unregister(capture)
-    together = Together()
-    together.config = config
-    chosen = {name: str(config.getoption(name)) for name in CHOSEN}
+    own = config.stash[RANK] = RankPlugin(config)
     environment.configure_jax()
     try:
-        together.group = ranks.join(coordinates, chosen, config.getoption("join"), ended=together.give_up)
-    except (ChannelError, ranks.RankError) as error:
+        own.join(coordinates, {name: str(config.getoption(name)) for name in ALIKE}, config.getoption("join"))
+        with own.group.beginning():
+            facts = ranks.read_facts(own.group)
+            config.stash[PLACES], config.stash[FACTS] = [facts], facts
+            config.stash[SELECTION] = _selection(config, facts.num_devices)
+            cases.not_empty(config.stash[SELECTION], facts.num_devices)
+            _choose(config)
+            ids = [placed.id for family in config.stash[BY_FAMILY].values() for placed in family]
+            own.group.alike("cases", ranks.digest(ids))
+            config.stash[DONE] = {}
+            _open_records(config)
+    except BadInput as error:
         raise pytest.UsageError(str(error)) from None
-    except Ended as ended:
-        raise pytest.UsageError(ended.ending.reason) from None
-    try:
-        facts = ranks.facts(together.group)
-        config.stash[TOGETHER] = together
-        config.stash[PLACES], config.stash[FACTS] = [facts], facts
-        config.stash[SELECTION] = _selection(config, facts.num_devices)
-        cases.not_empty(config.stash[SELECTION], facts.num_devices)
-        _choose(config)
-        together.group.alike("cases", ranks.digest(p.id for f in config.stash[BY_FAMILY].values() for p in f))
-        config.stash[DONE] = {}
-        _open_records(config)
-    except (SelectionError, RecordError, ChannelError, NoBackend) as error:
-        together.group.leave(f"could not begin: {error}")
-        raise pytest.UsageError(str(error)) from None
-    except Ended as ended:
-        together.group.leave(ended.ending.reason)
-        raise pytest.UsageError(ended.ending.reason) from None
-    if together.group.rank:  # rank 0 speaks for all
+    if own.group.rank:  # rank 0 speaks for all
         config.pluginmanager.set_blocked("terminalreporter")
 
 
@@ -325,9 +316,9 @@ def _open_records(config: pytest.Config) -> None:
         raise RecordError(
             "--record and --resume name one file each: --resume appends to the file that it names"
         )
-    together = config.stash.get(TOGETHER, None)
-    if together and not (record or resume) and LAUNCHED in os.environ:
-        record = Path(os.environ[LAUNCHED]) / "records.jsonl"  # to go on with, should a case end the ranks
+    rank = config.stash.get(RANK, None)
+    if rank and not (record or resume) and (directory := handover.launcher_directory()):
+        record = directory / "records.jsonl"  # to go on with, should a case end the ranks
     if config.option.collectonly or not (record or resume):
         return
     facts, selection = config.stash[FACTS], config.stash[SELECTION]
@@ -342,9 +333,8 @@ def _open_records(config: pytest.Config) -> None:
         "repeat": config.getoption("repeat"),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    if together:
-        again = LAUNCHED in os.environ and "MESHMARK_ENDED" in os.environ
-        together.open_records(record or resume, bool(resume) or again, run)
+    if rank:
+        rank.open_records(record or resume, bool(resume) or handover.goes_on(), run)
     elif record:
         config.stash[WRITER] = Writer.create(record, run)
     else:
@@ -374,9 +364,9 @@ def pytest_configure(config: pytest.Config) -> None:
             except OSError as error:
                 raise pytest.UsageError(f"no temporary directory: {error.strerror} (see TMPDIR)") from None
         config.pluginmanager.register(Report(config), "meshmark-report")
-        if TOGETHER in config.stash:
-            config.stash[TOGETHER].listen_to_signals()
-            config.pluginmanager.register(config.stash[TOGETHER], "meshmark-together")
+        if RANK in config.stash:
+            config.stash[RANK].listen_to_signals()
+            config.pluginmanager.register(config.stash[RANK], "meshmark-rank")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -427,22 +417,22 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Placed], list[Line]]:
     from meshmark.judge.checks import Judge
 
     facts, watchdog = pytestconfig.stash[FACTS], pytestconfig.stash[WATCHDOG]
-    together = pytestconfig.stash.get(TOGETHER, None)
-    if not watchdog and not together:  # -n 0
+    rank = pytestconfig.stash.get(RANK, None)
+    if not watchdog and not rank:  # -n 0
         environment.configure_jax()
     with watchdog.over(containment.START) if watchdog else nullcontext():
         devices_here, compiling = tuple(jax.devices()), containment.first_compile()
     if watchdog:
         watchdog.seconds = containment.stretched(watchdog.seconds, compiling)
-    if together:
+    if rank:
         devices_here = ranks.in_order(devices_here)
-        together.agree_deadline(containment.stretched(pytestconfig.getoption("deadline"), compiling))
+        rank.agree_deadline(containment.stretched(pytestconfig.getoption("deadline"), compiling))
     judge = Judge(
         devices_here,
         pytestconfig.getoption("seed"),
         pytestconfig.getoption("repeat"),
         counters.load(facts.jax, facts.backend, facts.num_devices),
-        together.meeting if together else None,
+        rank.consensus.compare_programs if rank else None,
     )
     issues = known_issues.load(facts.jax, facts.backend, processes=facts.num_processes)
 
@@ -488,8 +478,8 @@ def verdict(
 
     def assert_verdict(case: Placed) -> None:
         start = time.perf_counter()
-        together = request.config.stash.get(TOGETHER, None)
-        own, lines = together.judge(case, judge_case) if together else (None, judge_case(case))
+        rank = request.config.stash.get(RANK, None)
+        own, lines = rank.judge(case, judge_case) if rank else (None, judge_case(case))
         seconds = time.perf_counter() - start
         seed = request.config.getoption("seed")
         records = [record_lines(case, found, seed, seconds) for found in (own, lines) if found is not None]

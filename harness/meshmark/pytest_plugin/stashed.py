@@ -27,5 +27,5 @@ DIRECTORY = pytest.StashKey[Path]()
 WATCHDOG = pytest.StashKey[containment.Watchdog | None]()
 REPORT = pytest.StashKey[Any]()
 """The meshmark.pytest_plugin.controller.Report of this session."""
-TOGETHER = pytest.StashKey[Any]()
-"""The meshmark.pytest_plugin.rank.Together of a rank; only where there are several."""
+RANK = pytest.StashKey[Any]()
+"""The meshmark.pytest_plugin.rank.RankPlugin of a rank; only where there are several."""
