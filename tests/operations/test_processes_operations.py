@@ -22,7 +22,7 @@ from meshmark.core import layout, meshes
 from meshmark.core.meshes import MeshShape
 from meshmark.operations import OPERATIONS, cases, lifecycle, messages, processes
 from meshmark.operations.base import Variant, owners_of
-from meshmark.operations.cases import Selection
+from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from tests.checkout import ROOT
 from tests.studies.faults import OVER_PROCESSES
 
@@ -161,9 +161,9 @@ def test_references_over_processes_give_what_the_plan_says(count, devices):
 
 
 def test_one_process_has_none_of_them():
-    chosen = cases.cells(Selection("full", capabilities=tuple(cases.CAPABILITIES)), 4)
+    chosen = cases.cells(Selection("full", capabilities=tuple(CAPABILITIES)), 4)
     assert not any(cell.operation.processes for cell, _ in chosen)
-    with pytest.raises(cases.SelectionError, match="several processes"):
+    with pytest.raises(SelectionError, match="several processes"):
         cases.find(case_of("sync_global_devices/names=same"), 4)
 
 

@@ -22,6 +22,7 @@ from meshmark.core.verdicts import CHECKS, VERDICTS
 from meshmark.devices import chips
 from meshmark.levels import counters
 from meshmark.operations import cases
+from meshmark.operations.selection import Selection
 from meshmark.publish import bundles, submit, validate
 from meshmark.publish.bundles import Bundle, BundleError, File
 from meshmark.publish.validate import DIRTY, check, schema_problem
@@ -379,7 +380,7 @@ CATALOGUE = {
 
 def _matmul():
     """A timed product on 2x2 in bfloat16."""
-    chosen = cases.Selection(
+    chosen = Selection(
         "full", timed=True, operations=("matmul",), dtypes=("bfloat16",), meshes=("2x2",), sizes=("n1024",)
     )
     return next(c.id for c in cases.cases(chosen, 4) if c.plan.cost.flops and not c.plan.cost.factor)

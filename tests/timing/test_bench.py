@@ -12,7 +12,7 @@ import pytest
 from meshmark.commands.main import main
 from meshmark.devices import facts as devices
 from meshmark.operations import OPERATIONS, cases
-from meshmark.operations.cases import Selection, SelectionError
+from meshmark.operations.selection import Selection, SelectionError
 from meshmark.records import files as records
 from meshmark.timing import bench, figures, footprint, timing_tables
 from meshmark.timing.children import ChildError, Children

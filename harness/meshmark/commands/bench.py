@@ -13,7 +13,7 @@ from meshmark.commands.arguments import path, positive, seconds
 from meshmark.commands.options import add_ranks, add_selection, add_timing, check_cadences, named, of_ranks
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
-from meshmark.operations.cases import Selection
+from meshmark.operations.selection import Selection
 from meshmark.ranks import group as ranks
 from meshmark.ranks import rank_bench
 from meshmark.records import files as records

@@ -24,7 +24,7 @@ from meshmark.core.text import printable, text_table
 from meshmark.devices import probe
 from meshmark.devices.facts import Facts
 from meshmark.operations import cases
-from meshmark.operations.cases import Selection, SelectionError
+from meshmark.operations.selection import Selection, SelectionError
 from meshmark.records import files as records
 from meshmark.records.files import Writer
 from meshmark.timing import bench, compare, environments, recorded

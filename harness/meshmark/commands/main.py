@@ -36,7 +36,9 @@ from meshmark.devices.probe import DEFAULT_CPU_DEVICES
 from meshmark.judge import repro
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, Operation
-from meshmark.operations.cases import Case, Selection, SelectionError
+from meshmark.operations.cases import Case
+from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection, SelectionError
+from meshmark.operations.weights import PROFILES
 from meshmark.records import files as records
 from meshmark.records.files import RecordError, Records
 from meshmark.report import diff, tables, topology_tables
@@ -198,11 +200,11 @@ def parser() -> argparse.ArgumentParser:
 def add_selection(to: argparse.ArgumentParser) -> None:
     """The options of `pytest conformance` that choose from the table."""
     to.add_argument(
-        "--profile", default="standard", help=f"how much: {', '.join(cases.PROFILES)} (default standard)"
+        "--profile", default="standard", help=f"how much: {', '.join(PROFILES)} (default standard)"
     )
     for option, what, examples in (
-        ("level", "these levels", cases.LEVELS),
-        ("with", "with these optional capabilities", cases.CAPABILITIES),
+        ("level", "these levels", LEVELS),
+        ("with", "with these optional capabilities", CAPABILITIES),
         ("operations", "these operations", ("psum", "matmul")),
         ("modes", "these modes", MODES),
         ("meshes", "these meshes", ("2x4", "8")),
@@ -253,7 +255,7 @@ def meshes_used(num_devices: int) -> dict[str, list[str]]:
     weights = meshes.weighted(num_devices)
     return {
         profile: [m.label for m, weight in weights.items() if weight <= limit]
-        for profile, limit in cases.PROFILES.items()
+        for profile, limit in PROFILES.items()
     }
 
 

@@ -21,8 +21,8 @@ from meshmark.devices import containment
 from meshmark.judge.compile_only import Placed, split_id
 from meshmark.levels import known_issues
 from meshmark.operations import cases
-from meshmark.operations.cases import Selection
 from meshmark.operations.record_lines import case_lines
+from meshmark.operations.selection import Selection
 from meshmark.pytest_plugin.stashed import (
     BY_FAMILY,
     DIRECTORY,

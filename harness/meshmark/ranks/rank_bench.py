@@ -29,7 +29,7 @@ from meshmark.devices.facts import Facts
 from meshmark.devices.probe import NoBackend
 from meshmark.levels import known_issues
 from meshmark.operations.base import owners_of
-from meshmark.operations.cases import Selection, SelectionError
+from meshmark.operations.selection import Selection, SelectionError
 from meshmark.ranks import group as ranks
 from meshmark.ranks import merge
 from meshmark.ranks.channel import ChannelError, Ended, Ending
