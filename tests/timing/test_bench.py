@@ -18,6 +18,7 @@ from meshmark.timing import bench, figures, footprint, timing_tables
 from meshmark.timing.children import ChildError, Children
 from meshmark.timing.figures import Yardsticks
 from meshmark.timing.timer import Job
+from tests.checkout import ROOT
 
 PSUM = [f"psum/axes=x+y/{mode}/2x4/float32/4KiB" for mode in ("auto", "explicit", "manual")]
 GATHER = [f"all_gather/axes=x+y,dim=0,tiled/{mode}/2x4/float32/4KiB" for mode in ("auto", "manual")]
@@ -179,7 +180,7 @@ def test_ctrl_c_keeps_what_was_timed(tmp_path):
     command = [sys.executable, "-m", "harness", *QUICK[:-1], "0.2", "--processes", "50", "--no-ceilings"]
     process = subprocess.Popen(
         [*command, "--record", str(path)],
-        cwd=devices.ROOT,
+        cwd=ROOT,
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
