@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from harness import bench, devices, ranks, ranks_bench, records, timing_tables
+from harness import bench, devices, interrupts, ranks, ranks_bench, records, timing_tables
 from harness.arguments import path, positive, seconds
 from harness.bench import Progress
 from harness.cases import Selection
@@ -75,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
         return ranks_bench.run(arguments, rank, arguments.seconds or SECONDS[arguments.profile])
+    interrupts.warn()
     devices.ask_for_cpu_devices(arguments.num_devices)
     facts = devices.probe()
     if arguments.num_devices and not facts.virtual:
@@ -120,17 +121,17 @@ def run(arguments: argparse.Namespace) -> int:
         print(line)
     for line in bench.load():
         note(line)
-    interrupted = None
+    interrupted, code = None, 0
     with shown(len(todo) * arguments.processes) as tell:
         try:
             progress = bench.run(
                 todo, facts, job, arguments.processes, write, bench.done_before(before), tell
             )
-        except KeyboardInterrupt:
-            interrupted = "interrupted"
+        except KeyboardInterrupt as error:
+            interrupted, code = "interrupted", interrupts.code(error)
             progress = Progress(0)
         except OSError as error:
-            interrupted = f"can't go on: {error.strerror or error}"
+            interrupted, code = f"can't go on: {error.strerror or error}", 2
             progress = Progress(0)
     if writer:
         writer.close()
@@ -147,5 +148,5 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted:
         how = f": go on with --resume {file}" if file else ""
         note(f"{interrupted}, and what was timed is {'kept' if file else 'above'}{how}")
-        return 130 if interrupted == "interrupted" else 2
+        return code
     return int(any(r["verdict"] in BAD for r in kept.timings))

@@ -27,6 +27,7 @@ from harness import (
     devices,
     diff,
     growth_command,
+    interrupts,
     launch_command,
     levels_command,
     meshes,
@@ -61,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a locale without a character is no reason to fail
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = arguments.run(arguments)
+        with interrupts.terminated():
+            code = arguments.run(arguments)
         sys.stdout.flush()
     except BadInput as error:
         complain(str(error))
@@ -72,8 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         complain(f"can't write the output: {error.strerror}")
         return 2
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as error:
+        return interrupts.code(error)
     return code
 
 

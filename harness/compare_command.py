@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from harness import bench, cases, compare, devices, environments, recorded, records
+from harness import bench, cases, compare, devices, environments, interrupts, recorded, records
 from harness.arguments import names, path, positive, seconds
 from harness.cases import Selection, SelectionError
 from harness.children import Children
@@ -173,6 +173,7 @@ def compare_environments(arguments: argparse.Namespace) -> int:
         raise records.RecordError(
             "--record and --resume name one file each: --resume appends to the file that it names"
         )
+    interrupts.warn()
     devices.ask_for_cpu_devices(arguments.num_devices)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="meshmark-compare-")))
@@ -358,9 +359,9 @@ def timed(comparison: Comparison, kept: Kept, arguments: argparse.Namespace) -> 
                 say(line)
             comparison.proceed()
         kept.write(compare.verdict_lines(comparison.outcomes, comparison.left_out))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         note(cut_short("interrupted", comparison, kept, arguments))
-        return 130
+        return interrupts.code(error)
     except OSError as error:
         note(cut_short(f"can't go on: {error.strerror or error}", comparison, kept, arguments))
         return 2

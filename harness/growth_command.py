@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import growth, growth_report, privacy, records, topologies
+from harness import growth, growth_report, interrupts, privacy, records, topologies
 from harness.arguments import path
 from harness.devices import ROOT
 from harness.growth import MARK, GrowthError
@@ -133,6 +133,7 @@ def _entries(cell: growth.Cell, scaling: str, modes: Iterable[str]) -> Iterator[
 def compiled(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(growth lines, run lines) of what the arguments ask for; written to --record as they come."""
     programs = plans(arguments)
+    interrupts.warn()
     for topology in programs:
         topologies.compiler(topology)
     writer: Writer | None = None

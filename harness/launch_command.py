@@ -8,7 +8,7 @@ import signal
 import sys
 from types import FrameType
 
-from harness import merge
+from harness import interrupts, merge
 from harness.arguments import path, positive, seconds
 from harness.launch import GRACE, Launcher, LaunchError
 
@@ -45,7 +45,12 @@ def launch(arguments: argparse.Namespace) -> int:
     def pass_on(number: int, frame: FrameType | None) -> None:
         launcher.end(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [signal.SIGTERM]
+    if interrupts.ignored():
+        interrupts.warn()
+    else:
+        heard.append(signal.SIGINT)
+    before = {number: signal.signal(number, pass_on) for number in heard}
     try:
         return launcher.run(sys.stdout.buffer)
     finally:

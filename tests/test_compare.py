@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness import bench, cli, compare, compare_command, environments, recorded, records
+from harness import bench, cli, compare, compare_command, environments, interrupts, recorded, records
 from harness.children import ChildError
 from harness.compare import FIRST, CompareError, Comparison, incomparable
 from harness.compare_command import case_ids
@@ -22,6 +22,7 @@ from harness.devices import ROOT
 from harness.environments import NoEnvironment
 from harness.statistics import ORDER, Estimate
 from harness.timer import Job
+from tests.interrupts import interruptible
 
 CASES = [
     "matmul/rows=x,cols=y,check=exact/auto/2x4/float32/n64",
@@ -340,11 +341,11 @@ def test_an_unlike_environment_is_refused_in_one_line(monkeypatch, capsys):
 
 def test_an_interrupted_comparison_goes_on(monkeypatch, capsys, tmp_path):
     class Interrupted(Replayed):
-        at = 13
+        at, by = 13, KeyboardInterrupt()
 
         def run(self, side, job):
             if job.process == self.at:
-                raise KeyboardInterrupt
+                raise self.by
             yield from super().run(side, job)
 
     path, replayed = tmp_path / "r.jsonl", Interrupted(1.2)
@@ -355,6 +356,11 @@ def test_an_interrupted_comparison_goes_on(monkeypatch, capsys, tmp_path):
     assert not kept.problems and {r["environment"] for r in kept.runs} == {"A", "B"}
     assert {x["process"] for x in kept.timings} == set(range(13)) and len(kept.timings) == 39
     assert {x["environment"] for x in kept.timings if x["process"] in (1, 2)} == {"B"}
+
+    replayed.by = interrupts.Terminated()  # SIGTERM does the same
+    assert Command(monkeypatch, replayed)("--record", str(tmp_path / "terminated.jsonl")) == 143
+    assert "after 6 pairs" in capsys.readouterr().err
+    assert len(records.read(tmp_path / "terminated.jsonl").timings) == 39
 
     with open(path, "a") as file:  # a process that was cut off in the midst
         file.write(records.dumps(line(CASES[0], 9.0, 13) | {"run": "x", "environment": "B"}) + '\n{"schema"')
@@ -604,7 +610,7 @@ def test_real_processes_interrupted_and_judged(tmp_path):
     """One pair of real processes, Ctrl-C in the next, and a look at what there is."""
     path = tmp_path / "r.jsonl"
     options = ["--cases", ",".join(CASES[:2]), "--seconds", "0.01"]
-    command = meshmark(*options, "--record", str(path))
+    command = interruptible(meshmark(*options, "--record", str(path)))
     with subprocess.Popen(
         command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness import containment, records
+from tests.interrupts import deaf
 from tests.trouble.runs import Run, finished, lines, table, until
 
 ON_ONE_MESH = ("--meshes", "2x4")
@@ -121,6 +122,9 @@ def interrupted(tmp_path_factory):
         with Run(*SLOW, "--resume" if before else "--record", path, **SECONDS, **options) as run:
             if number is not None:
                 assert until(lambda: len(finished(path)) >= done + cases), run.finish().output
+                if options.get("started") is deaf:
+                    run.kill(signal.SIGINT)
+                    assert until(lambda: len(finished(path)) > done + cases), run.finish().output
                 run.kill(number)
             run.finish()
             run.left = not run.gone()
@@ -129,7 +133,7 @@ def interrupted(tmp_path_factory):
         runs[name] = run
 
     go_on("Ctrl-C", number=signal.SIGINT)
-    go_on("SIGTERM", number=signal.SIGTERM)
+    go_on("SIGTERM", number=signal.SIGTERM, started=deaf)
     go_on("kill -9", number=signal.SIGKILL)
     with open(path, "ab") as file:  # as if it had been killed while it wrote
         file.write(b'{"schema":1,"kind":"conformance","case":"slow0/pl')
@@ -149,6 +153,13 @@ def test_an_interruption_keeps_what_finished_and_leaves_no_process(interrupted, 
     assert "INTERNALERROR" not in run.output
     if name != "kill -9":
         assert table(run.output)[-1].startswith(f"{len(run.cases)} cases: "), "the table is printed too"
+
+
+def test_a_run_says_where_ctrl_c_would_not_end_it(interrupted):
+    told = "Ctrl-C (SIGINT) is ignored here"
+    assert [name for name, run in interrupted[0].items() if told in run.output] == ["SIGTERM"]
+    run = interrupted[0]["SIGTERM"]
+    assert f"end this run with `kill {run.process.pid}` (SIGTERM), which keeps what is finished" in run.output
 
 
 def test_the_records_of_an_interrupted_run_are_whole(interrupted, whole):

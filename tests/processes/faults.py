@@ -33,6 +33,7 @@ from harness import records
 from harness.launch import free_ports
 from harness.records import RecordError
 from harness.verdicts import BAD, worst
+from tests.interrupts import interruptible
 from tests.processes import network
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -90,7 +91,7 @@ class Stage:
         self.outputs.append(self.directory / f"output{len(self.outputs)}")
         with open(self.outputs[-1], "wb") as output:
             child = subprocess.Popen(
-                command,
+                interruptible(command),
                 cwd=cwd,
                 env=kept | dict(environment or {}),
                 stdin=subprocess.DEVNULL,

@@ -16,6 +16,7 @@ from harness import launch
 from harness.cli import main
 from harness.launch import Launcher, Shown, free_ports
 from harness.ranks import ENVIRONMENT, coordinates
+from tests.interrupts import deaf, interruptible
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LAUNCH = [sys.executable, "-m", "harness", "launch"]
@@ -201,10 +202,26 @@ def test_what_a_rank_started_ends_with_it():
 def test_a_signal_to_the_launcher_reaches_every_rank(number, code):
     say = RANK + f"signal.signal(signal.SIGINT, signal.SIG_DFL); print(os.getpid(), flush=True); {LONG}"
     command = [*LAUNCH, "-n", "2", "--", sys.executable, "-c", say]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(interruptible(command), cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         pids = [int(child.stdout.readline().split()[1]) for _ in range(2)]
         child.send_signal(getattr(signal, number))
         assert child.wait(15) == code
+    assert soon(lambda: all(map(gone, pids)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
+def test_a_launcher_that_ignores_sigint_says_so_and_ends_by_sigterm():
+    say = RANK + f"print(os.getpid(), flush=True); {LONG}"
+    command = deaf([*LAUNCH, "-n", "2", "--", sys.executable, "-c", say])
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        pids = [int(child.stdout.readline().split()[1]) for _ in range(2)]
+        child.send_signal(signal.SIGINT)
+        assert not soon(lambda: child.poll() is not None or any(map(gone, pids)), 0.5)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(60) == 143
+        assert f"end this run with `kill {child.pid}` (SIGTERM)" in child.stderr.read()
     assert soon(lambda: all(map(gone, pids)))
 
 

@@ -10,13 +10,23 @@ import time
 import uuid
 from pathlib import Path
 
+from tests.interrupts import interruptible
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Run:
     """One run of `pytest`, bounded in time; `with` ends whatever is left of it."""
 
-    def __init__(self, *arguments, cwd=ROOT, file_limit=None, target="tests/trouble", **environment):
+    def __init__(
+        self,
+        *arguments,
+        cwd=ROOT,
+        file_limit=None,
+        target="tests/trouble",
+        started=interruptible,
+        **environment,
+    ):
         self.mark = f"MESHMARK_MARK={uuid.uuid4().hex}"
         name, _, value = self.mark.partition("=")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "MESHMARK_"))}
@@ -28,7 +38,7 @@ class Run:
             command[1:3] = ["-c", f"import resource as r, pytest; {limit}; raise SystemExit(pytest.main())"]
         self.start = time.perf_counter()
         self.process = subprocess.Popen(
-            [*command, "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")],
+            started([*command, "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]),
             cwd=cwd,
             env=kept | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8", name: value} | environment,
             stdout=subprocess.PIPE,
