@@ -16,7 +16,7 @@ from harness.figures import Yardsticks
 from harness.operations import OPERATIONS
 from harness.timer import Job
 from tests.interrupts import deaf, interruptible
-from tests.trouble.runs import until
+from tests.waiting import until
 
 PSUM = [f"psum/axes=x+y/{mode}/2x4/float32/4KiB" for mode in ("auto", "explicit", "manual")]
 GATHER = [f"all_gather/axes=x+y,dim=0,tiled/{mode}/2x4/float32/4KiB" for mode in ("auto", "manual")]

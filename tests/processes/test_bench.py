@@ -16,7 +16,7 @@ from harness.cli import main
 from harness.ranks_bench import done, finished
 from harness.records import RecordError, Records
 from harness.skew import differing, slowest
-from tests.trouble.runs import until
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 PSUM = "psum/axes=x/{}/2/float32/{}"

@@ -11,6 +11,7 @@ import uuid
 from pathlib import Path
 
 from tests.interrupts import interruptible
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -57,10 +58,10 @@ class Run:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        self.process.wait(10)
+        self.process.wait(60)
         self.process.stdout.close()
 
-    def finish(self, seconds=180):
+    def finish(self, seconds=600):
         """Wait for the end: exit code, output and time are then known."""
         self.output, _ = self.process.communicate(timeout=seconds)
         self.code, self.seconds = self.process.returncode, time.perf_counter() - self.start
@@ -86,19 +87,9 @@ class Run:
         """The processes of this run without the controller."""
         return [pid for pid in self.alive() if pid != self.process.pid]
 
-    def gone(self, seconds=5):
+    def gone(self, seconds=60):
         """Whether no process is left, now or within some seconds."""
         return until(lambda: not self.alive(), seconds)
-
-
-def until(condition, seconds=90):
-    """Wait until the condition holds; False where it did not in time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def lines(path):

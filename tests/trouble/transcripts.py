@@ -7,7 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness.privacy import redact
-from tests.trouble.runs import ROOT, Run, finished, lines, table, until
+from tests.trouble.runs import ROOT, Run, finished, lines, table
+from tests.waiting import until
 
 HEAD = """# Containment, shown
 
