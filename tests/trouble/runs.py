@@ -10,10 +10,9 @@ import time
 import uuid
 from pathlib import Path
 
+from tests.checkout import ROOT
 from tests.interrupts import interruptible
 from tests.waiting import until
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Run:
