@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from meshmark.core import statistics
-from meshmark.core.errors import BadInput
 
 from benchmarks.others import __main__ as command
 from benchmarks.others import contestants, operations, rounds, tables
 from benchmarks.others.groups import Group, Limits, Lost
+from meshmark.core import statistics
+from meshmark.core.errors import BadInput
 from tests.checkout import ROOT
 from tests.others_recited import contestant as recited
 from tests.waiting import gone, until

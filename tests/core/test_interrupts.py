@@ -7,8 +7,8 @@ import sys
 import threading
 
 import pytest
-from meshmark.core import interrupts
 
+from meshmark.core import interrupts
 from tests.checkout import ROOT
 from tests.interrupts import deaf
 

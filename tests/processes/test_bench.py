@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+
 from meshmark.commands.main import main
 from meshmark.core.skew import differing, slowest
 from meshmark.publish import plausible
@@ -17,8 +18,7 @@ from meshmark.ranks.rank_bench import done, finished
 from meshmark.records import files as records
 from meshmark.records.files import RecordError, Records
 from meshmark.timing import timing_tables
-
-from tests.checkout import ROOT
+from tests.checkout import IMPORTS, ROOT
 from tests.waiting import until
 
 PSUM = "psum/axes=x/{}/2/float32/{}"
@@ -31,7 +31,7 @@ def launched(*options, plans=(), after=lambda launcher: None):
     launcher once it has started."""
     environment = os.environ | {
         "MESHMARK_SABOTAGE_BENCH": json.dumps(list(plans)),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": IMPORTS,
         "JAX_PLATFORMS": "cpu",
     }
     command = [sys.executable, "-m", "tests.processes.sabotaged_bench", *CHOSEN, *map(str, options)]

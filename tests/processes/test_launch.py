@@ -10,11 +10,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 from meshmark.commands.main import main
 from meshmark.ranks import launch
 from meshmark.ranks.group import ENVIRONMENT, coordinates
 from meshmark.ranks.launch import Launcher, Shown, free_ports
-
 from tests.checkout import ROOT
 from tests.interrupts import deaf, interruptible
 from tests.waiting import gone, until

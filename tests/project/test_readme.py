@@ -3,7 +3,6 @@
 import re
 
 from meshmark.operations import OPERATIONS
-
 from tests.checkout import ROOT
 from tests.studies.faults import CATALOGUE
 

@@ -7,6 +7,7 @@ import sys
 from unittest.mock import patch
 
 import pytest
+
 from meshmark.commands.main import main
 from meshmark.devices import facts as devices
 from meshmark.operations import OPERATIONS, cases
@@ -16,7 +17,7 @@ from meshmark.timing import bench, figures, footprint, timing_tables
 from meshmark.timing.children import ChildError, Children
 from meshmark.timing.figures import Yardsticks
 from meshmark.timing.timer import Job
-
+from tests.checkout import ROOT
 from tests.interrupts import deaf, interruptible
 from tests.waiting import until
 
@@ -181,7 +182,7 @@ def test_an_interruption_keeps_what_was_timed(tmp_path, started, number):
     command = [sys.executable, "-m", "harness", *QUICK[:-1], "0.2", "--processes", "50", "--no-ceilings"]
     process = subprocess.Popen(
         started([*command, "--record", str(path)]),
-        cwd=devices.ROOT,
+        cwd=ROOT,
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import jax
+
 from meshmark.commands.options import named
 from meshmark.core import interrupts
 from meshmark.core.verdicts import BAD
