@@ -807,7 +807,7 @@ def test_bombs_are_refused_in_bounded_time(tmp_path, monkeypatch):
         "__init__",
         lambda self: setattr(self, "unpacked", 1 << 22) or setattr(self, "values", 1000),
     )
-    start = time.perf_counter()
+    start = time.process_time()
     path = tmp_path / "b.tar.gz"
     path.write_bytes(bomb(1 << 28))
     with pytest.raises(BundleError, match=r"no whole|holds no product"):
@@ -822,7 +822,7 @@ def test_bombs_are_refused_in_bounded_time(tmp_path, monkeypatch):
     ):
         found = complaints(Bundle("0.12.0.1", "cpu-4", {"a.jsonl.gz": File("a.jsonl.gz", data)}))
         assert any(message in text for text in found), found
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 def test_deep_and_large_values_are_complaints():

@@ -28,7 +28,7 @@ from meshmark.commands import report as report_command
 from meshmark.commands import submit as submit_command
 from meshmark.commands import validate as validate_command
 from meshmark.commands.arguments import names, natural, path, positive
-from meshmark.core import meshes
+from meshmark.core import interrupts, meshes
 from meshmark.core.errors import BadInput
 from meshmark.core.text import printable, text_table
 from meshmark.devices import advice, probe
@@ -57,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a locale without a character is no reason to fail
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = arguments.run(arguments)
+        with interrupts.terminated():
+            code = arguments.run(arguments)
         sys.stdout.flush()
     except BadInput as error:
         complain(str(error))
@@ -68,8 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         complain(f"can't write the output: {error.strerror}")
         return 2
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as error:
+        return interrupts.code(error)
     return code
 
 
