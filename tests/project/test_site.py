@@ -131,6 +131,12 @@ def test_files_that_a_page_names_are_there(page):
         assert (ROOT / "harness/meshmark" / path).exists() or (ROOT / path).exists(), path
 
 
+def test_the_number_of_smoke_cases_is_the_one_that_the_pages_name():
+    number = len(list(package.table(package.Selection("smoke"), 8)))
+    assert f"the shortest profile: {number} cases" in (pages.DOCS / "index.md").read_text()
+    assert f"{number} cases: {number} pass" in (pages.DOCS / "tutorials/accelerator.md").read_text()
+
+
 # The built site ---------------------------------------------------------------------------------------------
 
 
