@@ -7,6 +7,7 @@ repository that a page links to. A link that leads nowhere ends it with exit cod
 import re
 import shutil
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
@@ -59,6 +60,14 @@ def made_pages() -> dict[str, Callable[[], str]]:
     }
 
 
+def addresses() -> str:
+    """What the front page says of the project's addresses: those that docs/project.toml sets, or nothing."""
+    settings = tomllib.loads((DOCS / "project.toml").read_text(encoding="utf-8"))
+    names = {"repository": "The repository", "documentation": "This site"}
+    lines = [f"- {text}: <{settings[name]}>" for name, text in names.items() if settings[name]]
+    return "\n".join(["", "## Addresses", "", *lines, ""]) if lines else ""
+
+
 def linked(page: str, text: str, take: Callable[[Path], None]) -> str:
     """The text of a page with its links as the site has them; code blocks stay."""
     parts = FENCED.split(text)
@@ -85,6 +94,7 @@ def assemble(directory: Path) -> list[str]:
             elif file.is_file():
                 (directory / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, directory / name)
+    texts["index.md"] += addresses()
     for name, text in texts.items():
         place = directory / name
         place.parent.mkdir(parents=True, exist_ok=True)

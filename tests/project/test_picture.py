@@ -1,4 +1,4 @@
-"""docs/summary.svg shows what the published record says today, and a stale picture is told."""
+"""The pictures of the documentation show what is published today, and a stale one is told."""
 
 import gzip
 import json
@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from docs import picture
+from tests.browser import pictures
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +66,13 @@ def test_the_command_says_so_and_exits_1(tmp_path, monkeypatch, capsys):
 def test_it_runs_as_a_script():
     made = subprocess.run([sys.executable, "-m", "docs.picture", "--check"], cwd=picture.ROOT)
     assert made.returncode == 0
+
+
+# The published page -----------------------------------------------------------------------------------------
+
+
+def test_the_pictures_of_the_page_are_of_the_records_that_are_published():
+    taken = json.loads((picture.ROOT / "docs" / pictures.SOURCES).read_text())
+    mend = "run python -m tests.browser.pictures results/page docs"
+    assert taken == pictures.sources(picture.ROOT / "results/page"), mend
+    assert all((picture.ROOT / f"docs/{name}.png").is_file() for name, *_ in pictures.PICTURES)
