@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import probe
@@ -185,6 +186,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         import jax
+
         from meshmark.judge.checks import Judge
 
         facts = self.config.stash[FACTS]

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from meshmark.core import statistics
-from meshmark.core.errors import BadInput
 
 from benchmarks.others import __main__ as command
 from benchmarks.others import contestants, operations, rounds, tables
 from benchmarks.others.groups import Group, Limits, Lost
+from meshmark.core import statistics
+from meshmark.core.errors import BadInput
 from tests.checkout import ROOT
 from tests.others_recited import contestant as recited
 

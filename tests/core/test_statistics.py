@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
+
 from meshmark.core import statistics
 from meshmark.core.statistics import (
     Estimate,
@@ -26,8 +28,6 @@ from meshmark.core.statistics import (
     ratio,
     tail,
 )
-from scipy import stats
-
 from tests.studies import simulated
 
 seeded = settings(max_examples=40, deadline=None, derandomize=True, database=None)

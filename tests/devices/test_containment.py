@@ -10,9 +10,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from meshmark.devices import containment
 from meshmark.records import files as records
-
 from tests.trouble.runs import Run, finished, lines, table, until
 
 ON_ONE_MESH = ("--meshes", "2x4")

@@ -7,6 +7,7 @@ from importlib import metadata
 from importlib.util import find_spec
 
 import pytest
+
 from meshmark.core import meshes
 from meshmark.devices import targets, topologies
 from meshmark.devices.chips import CHIPS
@@ -214,7 +215,7 @@ def test_a_topology_that_libtpu_does_not_know():
 @needs_libtpu
 def test_loading_libtpu_is_silent_and_quick():
     program = (
-        "import time; from harness import topologies as t; t.prepare_environment('v5e:2x4');"
+        "import time; from meshmark.devices import topologies as t; t.prepare_environment('v5e:2x4');"
         "import jax; s = time.time(); t.devices('v5e:2x4'); print(time.time() - s)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)

@@ -10,6 +10,7 @@ from unittest.mock import patch
 import jax
 import pytest
 from jax import lax
+
 from meshmark.core.verdicts import Line, worst
 from meshmark.devices import topologies
 from meshmark.devices.facts import Facts

@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 import pytest
+
 from meshmark.core import values
 from meshmark.judge import repro
 from meshmark.judge.repro import Bundle, ReproError, script
@@ -161,7 +162,7 @@ class Doubled(Operation):
 
 
 def made(function):
-    bundle = Bundle(("harness", __name__))
+    bundle = Bundle(("meshmark", __name__))
     name = bundle.add(function)
     space = {}
     exec("\n".join([*bundle.imports, *bundle.parts]), space)

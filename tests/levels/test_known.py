@@ -4,6 +4,7 @@ import re
 import tomllib
 
 import pytest
+
 from meshmark.core.verdicts import CHECKS, Line, worst
 from meshmark.levels import known_issues
 from meshmark.levels.known_issues import FILE, Issue

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from meshmark.commands import main as cli
 from meshmark.levels import counters
 from meshmark.levels import must_pass as levels
@@ -18,7 +19,6 @@ from meshmark.levels.must_pass import (
 )
 from meshmark.operations import cases
 from meshmark.records.files import read
-
 from tests.submissions import DEVICES, facts, judged, level, merged_line, over, run_line, write
 
 

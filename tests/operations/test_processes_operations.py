@@ -1,6 +1,6 @@
 """The operations of several processes: what they plan and judge, and their faults over two real processes.
 
-    python -m tests.test_processes_operations RANK PORT FILE
+    python -m tests.operations.test_processes_operations RANK PORT FILE
 
 is one of the two: it judges the case of every fault without it and then with it, and writes the verdicts.
 """
@@ -17,12 +17,12 @@ import time
 
 import numpy as np
 import pytest
+
 from meshmark.core import layout, meshes
 from meshmark.core.meshes import MeshShape
 from meshmark.operations import OPERATIONS, cases, lifecycle, messages, processes
 from meshmark.operations.base import Variant, owners_of
 from meshmark.operations.cases import Selection
-
 from tests.checkout import ROOT
 from tests.studies.faults import OVER_PROCESSES
 
@@ -89,7 +89,7 @@ def told(tmp_path_factory):
     try:
         for rank in range(COUNT):
             logs.append(open(directory / f"{rank}.log", "w+"))  # noqa: SIM115
-            command = [sys.executable, "-m", "tests.test_processes_operations"]
+            command = [sys.executable, "-m", "tests.operations.test_processes_operations"]
             group.append(
                 subprocess.Popen(
                     [*command, str(rank), str(port), str(directory / f"{rank}.json")],

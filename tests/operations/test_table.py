@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from meshmark.core import layout, meshes, values
 from meshmark.core.dtypes import DTYPES, as_bits
 from meshmark.core.meshes import MeshShape
@@ -109,6 +110,7 @@ def test_blocks_of_an_array_give_it_back(mesh: MeshShape, data):
 def test_layout_agrees_with_jax(mesh):
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
+
     from meshmark.judge.programs import mesh_over
 
     real = mesh_over(tuple(jax.devices()), mesh)

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+
 from meshmark.commands.main import main
 from meshmark.core.skew import differing, slowest
 from meshmark.publish import plausible
@@ -16,8 +17,7 @@ from meshmark.ranks.rank_bench import done, finished
 from meshmark.records import files as records
 from meshmark.records.files import RecordError, Records
 from meshmark.timing import timing_tables
-
-from tests.checkout import ROOT
+from tests.checkout import IMPORTS, ROOT
 
 PSUM = "psum/axes=x/{}/2/float32/{}"
 CHOSEN = ("--operations", "psum", "--meshes", "2", "--seconds", "0.1")
@@ -28,7 +28,7 @@ def launched(*options, plans=()):
     """(exit code, seconds, output) of `meshmark bench` on two processes of one device."""
     environment = os.environ | {
         "MESHMARK_SABOTAGE_BENCH": json.dumps(list(plans)),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": IMPORTS,
         "JAX_PLATFORMS": "cpu",
     }
     command = [sys.executable, "-m", "tests.processes.sabotaged_bench", *CHOSEN, *map(str, options)]

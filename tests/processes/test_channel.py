@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import pytest
+
 from meshmark.ranks import channel
 from meshmark.ranks.channel import GREETING, Channel, ChannelError, Ended, Hub, Wire, address, spans
 from meshmark.ranks.launch import free_ports

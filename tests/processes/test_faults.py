@@ -102,7 +102,7 @@ def test_a_process_that_is_left_is_found_wherever_it_went(tmp_path):
 
 LATE = """
 import ctypes, faulthandler, os, sys, threading, time
-from harness import together
+from meshmark.pytest_plugin import rank as together
 faulthandler.enable()
 together.abort_late()
 print("start", flush=True)

@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
 from meshmark.commands.main import main
 from meshmark.ranks import launch
 from meshmark.ranks.group import ENVIRONMENT, coordinates
 from meshmark.ranks.launch import Launcher, Shown, free_ports
-
 from tests.checkout import ROOT
 
 LAUNCH = [sys.executable, "-m", "harness", "launch"]

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from meshmark.commands import main as cli
 from meshmark.levels import must_pass as levels
 from meshmark.publish import publishable, submit, validate
 from meshmark.publish.submit import SubmitError, SubmitRefused, make
 from meshmark.records import results
 from meshmark.records.files import read
-
 from tests.submissions import COMMIT, WANTED, facts, level, merged_line, over, run_line, timed, timing, write
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from meshmark.commands import main as cli
 from meshmark.core.verdicts import CHECKS, VERDICTS
 from meshmark.devices import chips
@@ -25,8 +26,8 @@ from meshmark.publish import bundles, submit, validate
 from meshmark.publish.bundles import Bundle, BundleError, File
 from meshmark.publish.validate import DIRTY, check, schema_problem
 from meshmark.records import files as records
-
 from tests import submissions
+from tests.checkout import ROOT
 from tests.submissions import (
     RUN,
     facts,
@@ -206,7 +207,7 @@ CATALOGUE = {
     # verdicts and numbers
     "a failure made known": (
         of_case("numbers", verdict="known", was="fail", link=KNOWN_AS),
-        f"known by '{KNOWN_AS}', which harness/meshmark/levels/data/known_issues.toml does not list",
+        f"known by '{KNOWN_AS}', which the suite's known_issues.toml does not list",
     ),
     "a known issue without its link": (
         of_case("numbers", verdict="known", was="fail"),
@@ -555,8 +556,8 @@ def test_a_known_issue_of_several_processes_excuses_nothing_in_one(honest, sprea
         '[[issue]]\ncases = ["p*"]\nchecks = ["numbers"]\njax = ">=0.10"\nbackends = ["cpu"]\nprocesses = true\n'
         f'link = "{KNOWN_AS}"\nwhy = "it is"\nexpires = "99"\n'
     )
-    load = validate.known.load
-    monkeypatch.setattr(validate.known, "load", lambda *a, **k: load(*a, **{**k, "path": listed}))
+    load = validate.known_issues.load
+    monkeypatch.setattr(validate.known_issues, "load", lambda *a, **k: load(*a, **{**k, "path": listed}))
 
     def excused(made):
         lines = lines_of(made, CONFORMANCE)
@@ -720,7 +721,7 @@ def test_the_schema_is_one_and_says_what_the_reader_says():
 
 
 def test_published_records_fit_the_schema():
-    files = sorted((validate.ROOT / "results" / "compile-only").glob("*/*.jsonl"))
+    files = sorted((ROOT / "results" / "compile-only").glob("*/*.jsonl"))
     assert files
     for path in files[:2]:
         for line in path.read_text().splitlines()[:50]:

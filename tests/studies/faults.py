@@ -28,6 +28,7 @@ import numpy as np
 from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec as P
+
 from meshmark.core.verdicts import BAD, worst
 from meshmark.judge import programs
 from meshmark.judge.checks import Judge

@@ -18,6 +18,7 @@ from pathlib import Path
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
 import jax
+
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.judge.checks import outputs_lines, prepared
 from meshmark.judge.programs import Program, place

@@ -108,6 +108,7 @@ def bare_loop(family: str, most: int) -> None:
     """The loop by hand."""
     import jax
     import numpy as np
+
     from meshmark.core.layout import indices
     from meshmark.judge import programs
     from meshmark.operations import cases

@@ -8,6 +8,7 @@ import time
 from unittest.mock import patch
 
 import pytest
+
 from meshmark.commands.main import main
 from meshmark.devices import facts as devices
 from meshmark.operations import OPERATIONS, cases

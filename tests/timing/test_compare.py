@@ -12,6 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
+
 from meshmark.commands import compare as compare_command
 from meshmark.commands import main as cli
 from meshmark.commands.compare import case_ids
@@ -22,8 +24,6 @@ from meshmark.timing.children import ChildError
 from meshmark.timing.compare import FIRST, CompareError, Comparison, incomparable
 from meshmark.timing.environments import NoEnvironment
 from meshmark.timing.timer import Job
-from scipy import stats
-
 from tests.checkout import ROOT, SOURCE
 
 CASES = [
@@ -280,7 +280,7 @@ class Command:
         class Children:
             raw = ()
 
-            def __init__(self, python, path):
+            def __init__(self, python, path, module):
                 self.side = python
 
             def __enter__(self):
@@ -585,14 +585,25 @@ def test_a_commit_is_copied_and_knows_its_own_table(tmp_path, monkeypatch):
     subprocess.run(["cp", "-r", str(ROOT / "harness"), str(checkout)], check=True)
     git("add", ".")
     git("commit", "-qm", "two")
-    monkeypatch.setattr(environments, "ROOT", checkout)
+    monkeypatch.setattr(environments, "CHECKOUT", checkout)
     with pytest.raises(NoEnvironment, match=r"no harness/timer\.py"):
         resolve("commit:HEAD~1", tmp_path)
     made = resolve("commit:HEAD", tmp_path)
-    assert made.commit == git("rev-parse", "HEAD").strip() and (made.path / "harness" / "timer.py").exists()
+    assert made.commit == git("rev-parse", "HEAD").strip()
+    assert (made.path / "meshmark" / "timing" / "timer.py").exists() and made.layout == environments.TODAY
     gone = CASES[1].replace("psum", "no_such_operation")
     assert environments.missing(made, [CASES[0], gone], 8) == {gone}
     assert environments.missing(replace(made, commit=""), [gone], 8) == set()
+
+
+def test_commits_before_the_rooms_are_started_by_their_old_names(tmp_path):
+    """A commit whose package is a flat harness/ times itself through harness.timer, beside its pyproject.toml."""
+    (tmp_path / "harness").mkdir()
+    (tmp_path / "harness" / "timer.py").touch()
+    assert environments.layout_of(tmp_path, "commit:x") == environments.BEFORE_ROOMS
+    (tmp_path / "harness" / "meshmark" / "timing").mkdir(parents=True)
+    (tmp_path / "harness" / "meshmark" / "timing" / "timer.py").touch()
+    assert environments.layout_of(tmp_path, "commit:x") == environments.TODAY
 
 
 # Real processes ---------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from meshmark.core.privacy import redact
-
 from tests.trouble.runs import ROOT, Run, finished, lines, table, until
 
 HEAD = """# Containment, shown

@@ -233,7 +233,7 @@ def show_devices(arguments: argparse.Namespace) -> int:
     facts = probe.probe()
     if arguments.num_devices and not facts.virtual:
         complain(f"note: --num-devices is ignored on backend {facts.backend}")
-    advised, used = advice.advise(facts), advice.used(facts.num_devices)
+    advised, used = advice.advise(facts), meshes_used(facts.num_devices)
     if arguments.json:
         shown = [vars(a) for a in advised]
         show_json({"facts": facts.to_json(), "meshes": used, "advice": shown, "notes": advice.notes(facts)})
@@ -246,6 +246,15 @@ def show_devices(arguments: argparse.Namespace) -> int:
         show([f"  {a.parallelism}: {a.mesh}", f"      {a.why}"])
     show(["", "Notes"], (f"  {note}" for note in advice.notes(facts)))
     return 0
+
+
+def meshes_used(num_devices: int) -> dict[str, list[str]]:
+    """The meshes that each profile uses at most, by label."""
+    weights = meshes.weighted(num_devices)
+    return {
+        profile: [m.label for m, weight in weights.items() if weight <= limit]
+        for profile, limit in cases.PROFILES.items()
+    }
 
 
 def _device_rows(listed: Sequence[dict[str, Any]]) -> Iterator[list[str]]:

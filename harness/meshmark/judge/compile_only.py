@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+
 from meshmark.core import hlo, layout
 from meshmark.core.verdicts import Line
 from meshmark.devices import topologies

@@ -1,10 +1,9 @@
 """Levels: frozen, versioned must-pass lists, and the statement that a run's records amount to.
 
 The list of a level on n devices is what the standard profile without optional capabilities chooses of that level
-(`by_rule`). The table grows, so a list is frozen: `harness/meshmark/levels/data/v<version>/<level>.txt` holds every
-case for 4, 8
-and 16 devices, and the number of cases and a digest for the other counts of DIGESTS. Why so: meshes, and with them the
-cases, follow from the number of devices, so there is no one list, and one in full for each count is up to 35 kB. Counts
+(`by_rule`). The table grows, so a list is frozen: `data/must_pass/v<version>/<level>.txt` holds every case for
+4, 8 and 16 devices, and the number of cases and a digest for the other counts of DIGESTS. Why so: meshes, and
+them the cases, follow from the number of devices, so there is no one list, and one in full for each count is up to 35 kB. Counts
 that most machines have are in full: their old versions can be asked for however the table has changed. For the others
 the rule must give what the digest says; once it does not, the table has parted from that version, and what was a level
 then can be told by the suite's commit of that time alone. Any other count follows the rule, and a statement says so.
@@ -38,7 +37,7 @@ from meshmark.operations.cases import Selection
 from meshmark.records import run_line
 from meshmark.records.files import Judged, Records
 
-DIRECTORY = Path(__file__).resolve().parent / "data"
+DIRECTORY = Path(__file__).resolve().parent / "data" / "must_pass"
 LISTED = (4, 8, 16)
 """Numbers of devices whose lists are frozen case by case."""
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+
 from meshmark.core import text
 from meshmark.core.verdicts import BAD, Line
 from meshmark.devices import containment

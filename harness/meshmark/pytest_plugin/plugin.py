@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from meshmark.core import meshes
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import containment, probe, topologies
@@ -428,6 +429,7 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Placed], list[Line]]:
     if pytestconfig.stash[FACTS].topology:
         return _compiles(pytestconfig)
     import jax
+
     from meshmark.judge.checks import Judge
 
     facts, watchdog = pytestconfig.stash[FACTS], pytestconfig.stash[WATCHDOG]

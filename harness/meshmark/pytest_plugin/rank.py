@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import containment

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from meshmark.devices import containment
 from meshmark.devices.facts import Facts
 from meshmark.judge.compile_only import Placed

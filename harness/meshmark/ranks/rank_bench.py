@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import jax
+
 from meshmark.commands.options import named
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
