@@ -8,9 +8,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from meshmark import __version__
 
 from docs import package, pages
+from meshmark import __version__
 from tests.checkout import ROOT
 
 yaml = pytest.importorskip("yaml", reason="the extra test brings PyYAML")

@@ -5,13 +5,13 @@ import tomllib
 
 import jax
 import pytest
+
 from meshmark.devices import probe
 from meshmark.judge.checks import Judge
 from meshmark.judge.compile_only import Placed
 from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.pytest_plugin.controller import message
-
 from tests.checkout import ROOT
 from tests.studies.faults import CATALOGUE
 

@@ -9,9 +9,9 @@ import sys
 import tomllib
 
 import pytest
-from meshmark.operations import OPERATIONS
 
-from docs import commands_page, offline, operations_page, package, pages, records_page
+from docs import commands_page, offline, operations_page, package, pages, records_page, rooms
+from meshmark.operations import OPERATIONS
 from tests.checkout import ROOT
 
 SOURCES = sorted(pages.DOCS.rglob("*.md"))
@@ -68,6 +68,21 @@ def test_the_page_of_operations_has_every_operation_with_its_modes():
     for name, row in rows.items():
         assert row["modes"], name
         assert f"| `{name}` | {' '.join(row['levels'])} | {', '.join(row['modes'])} |" in text
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_contract():
+    assert rooms.PICTURE.read_text() == rooms.drawn(), "run python -m docs.rooms"
+
+
+def test_the_page_of_the_architecture_names_every_room_in_the_order_of_the_contract():
+    page = (pages.DOCS / "architecture.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE)
+    assert listed == [room for layer in rooms.layers() for room in layer]
+
+
+def test_a_room_that_moves_makes_the_picture_another(monkeypatch):
+    monkeypatch.setattr(rooms, "layers", lambda: [["core"], ["commands"]])
+    assert rooms.PICTURE.read_text() != rooms.drawn()
 
 
 # Sources ----------------------------------------------------------------------------------------------------
