@@ -61,10 +61,9 @@ def made_pages() -> dict[str, Callable[[], str]]:
 
 
 def addresses() -> str:
-    """What the front page says of the project's addresses: those that docs/project.toml sets, or nothing."""
-    settings = tomllib.loads((DOCS / "project.toml").read_text(encoding="utf-8"))
-    names = {"repository": "The repository", "documentation": "This site"}
-    lines = [f"- {text}: <{settings[name]}>" for name, text in names.items() if settings[name]]
+    """What the front page says of the project's addresses: those in [project.urls] of pyproject.toml, or nothing."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [f"- {name}: <{address}>" for name, address in project.get("urls", {}).items() if address]
     return "\n".join(["", "## Addresses", "", *lines, ""]) if lines else ""
 
 

@@ -39,6 +39,8 @@ def described(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, An
 
 def kind(node: dict[str, Any], definitions: dict[str, Any]) -> str:
     """The type of a field in words: text, integer from 1, list of number, one of `pass`, `fail` ..."""
+    if node.get("$ref") == "#/$defs/number":  # the introduction says which texts stand for a number
+        return "number"
     node = described(node, definitions)
     if "const" in node:
         return f"`{json.dumps(node['const'])}`"

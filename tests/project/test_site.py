@@ -99,7 +99,7 @@ def site(tmp_path, monkeypatch):
     )
     (folder / "sub").mkdir()
     (folder / "sub/b.md").write_text("# B\n\n[licence](../../LICENSE#top)\n\n    [code](gone.md)\n")
-    (folder / "project.toml").write_text('repository = ""\ndocumentation = ""\n')
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     monkeypatch.setattr(pages, "DOCS", folder)
     monkeypatch.setattr(pages, "made_pages", lambda: {"made.md": lambda: "# M\n\n[a](index.md)\n"})
@@ -118,10 +118,12 @@ def test_a_linked_file_of_the_repository_comes_along(site, tmp_path):
 def test_the_front_page_shows_the_addresses_that_are_set(site, tmp_path):
     pages.assemble(tmp_path / "out")
     assert "Addresses" not in (tmp_path / "out/index.md").read_text()
-    (site / "project.toml").write_text('repository = "https://example.org/r"\ndocumentation = ""\n')
+    (tmp_path / "pyproject.toml").write_text(
+        '[project.urls]\nSource = "https://example.org/r"\nIssues = ""\n'
+    )
     pages.assemble(tmp_path / "out")
-    assert "- The repository: <https://example.org/r>\n" in (tmp_path / "out/index.md").read_text()
-    assert "This site" not in (tmp_path / "out/index.md").read_text()
+    assert "- Source: <https://example.org/r>\n" in (tmp_path / "out/index.md").read_text()
+    assert "Issues" not in (tmp_path / "out/index.md").read_text()
 
 
 @pytest.mark.parametrize("link", ["gone.md", "../gone.txt", "../../outside.txt", ".."])
