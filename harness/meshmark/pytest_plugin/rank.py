@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from meshmark.core import interrupts
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import containment
 from meshmark.judge.compile_only import Placed
@@ -113,7 +114,7 @@ class RankPlugin:
 
     def listen_to_signals(self) -> None:
         """Tell the others at once when this rank is told to end, also while the main thread waits in a collective."""
-        endings.listen_to_signals(self.group.channel.interrupt)
+        interrupts.listen(lambda number: self.group.channel.interrupt(number.name))
         endings.abort_late()
 
     # Judging ------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How a run of several ranks ends before its time: what its lines and messages say, and the signals that end it."""
+"""How a run of several ranks ends before its time: what its lines and messages say, and the time it takes to say so."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import ctypes
 import faulthandler
 import os
 import signal
-import threading
-from collections.abc import Callable
 
 from meshmark.core.verdicts import Line
 from meshmark.ranks.channel import Ending
@@ -33,26 +31,6 @@ def line_of_ending(ending: Ending) -> Line:
 def lost_a_rank(ending: Ending) -> bool:
     """Whether a case or the loss of a rank ended the run, rather than somebody who wanted it to end."""
     return bool(ending.verdict) or "ended_rank" in ending.data
-
-
-def listen_to_signals(interrupt: Callable[[str], None]) -> None:
-    """Call `interrupt` with the name of a signal that tells this process to end, at once and in another thread: the
-    main thread may wait in a collective. `ignore_signals` ends this."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-
-    def wait() -> None:
-        while data := os.read(reading, 1):
-            if data[0] in (signal.SIGTERM, signal.SIGINT):
-                interrupt(signal.Signals(data[0]).name)
-
-    threading.Thread(target=wait, name="meshmark-signals", daemon=True).start()
-
-
-def ignore_signals() -> None:
-    """Signals are handled by the main thread alone again."""
-    signal.set_wakeup_fd(-1)
 
 
 def abort_late() -> None:

@@ -172,6 +172,9 @@ class Group:
         except Ended as ended:
             self.leave(ended.ending.reason)
             raise ChannelError(ended.ending.reason) from None
+        except KeyboardInterrupt:
+            self.leave("interrupted")
+            raise
         except BadInput as error:
             self.leave(f"could not begin: {error}")
             raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 import uuid
@@ -20,13 +21,14 @@ from typing import Any, NoReturn, TypeVar
 
 import jax
 
+from meshmark.core import interrupts
 from meshmark.core.verdicts import BAD
 from meshmark.devices import environment
 from meshmark.devices.containment import START
 from meshmark.devices.facts import Facts
 from meshmark.levels import known_issues
 from meshmark.operations.base import owners_of
-from meshmark.operations.cases import Selection, SelectionError
+from meshmark.operations.selection import Selection, SelectionError
 from meshmark.ranks import endings, merge
 from meshmark.ranks import group as ranks
 from meshmark.ranks.channel import Ended, Ending
@@ -67,7 +69,7 @@ class Rank:
         self.kept = Records()
         self.consensus: Consensus | None = None
         """None while the ranks come together."""
-        self.interrupted = False
+        self._signal: signal.Signals | None = None
         environment.set_here(
             environment.cpu_devices(arguments.num_devices, environment.CPU_DEVICES_A_PROCESS)
         )
@@ -79,8 +81,6 @@ class Rank:
         with self.group.beginning():
             self._choose(seconds)
             self._open()
-        endings.listen_to_signals(self._interrupt)
-        endings.abort_late()
 
     # Beginning ----------------------------------------------------------------------------------------------
 
@@ -153,6 +153,8 @@ class Rank:
     def run(self) -> int:
         """Time, print, merge; gives the exit code, or ends the process where a rank is gone."""
         first = self.group.rank == 0
+        interrupts.listen(self._signalled)
+        endings.abort_late()
         if first:
             self._head()
         progress = Progress(sum(cell.id not in self.finished for cell, _ in self.todo))
@@ -163,8 +165,8 @@ class Rank:
             else:
                 self._time(progress, lambda _: None)
             merged = self._close()
-        except KeyboardInterrupt:
-            self._stop("interrupted", 130)
+        except KeyboardInterrupt as error:
+            self._stop("interrupted", interrupts.code(error))
         except OSError as error:
             self._stop(f"can't go on: {error.strerror or error}", 2)
         except (ChannelError, RecordError) as error:
@@ -232,6 +234,7 @@ class Rank:
             print(line, flush=True)
         if self.arguments.num_devices and not self.facts.virtual:
             note(f"--num-devices is ignored on backend {self.facts.backend}")
+        interrupts.warn()
         for line in bench.load():
             note(line)
 
@@ -245,10 +248,10 @@ class Rank:
 
     # Ending -------------------------------------------------------------------------------------------------
 
-    def _interrupt(self, name: str) -> None:
-        """In a thread of its own, on a signal: the main thread may wait in a collective."""
-        self.interrupted = True
-        self.group.channel.interrupt(name)
+    def _signalled(self, number: signal.Signals) -> None:
+        """In the thread that listens: this rank is told to end, and tells the others at once."""
+        self._signal = number
+        self.group.channel.interrupt(number.name)
 
     def give_up(self, ending: Ending) -> None:
         """In the channel's thread, where the main thread does not come back to hear it."""
@@ -273,7 +276,7 @@ class Rank:
             sys.stdout.flush()
             sys.stderr.flush()
         finally:
-            os._exit(130 if self.interrupted else code)
+            os._exit(128 + self._signal if self._signal else code)
 
     def _write_down(self, ending: Ending) -> None:
         lines = self.timer.blamed(ending) if self.timer else []
