@@ -18,37 +18,37 @@ import pytest
 from meshmark.core import interrupts, text
 from meshmark.core.verdicts import BAD, Line
 from meshmark.devices import containment
-from meshmark.judge.compile_only import Placed, split_id
 from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
 from meshmark.operations.selection import Selection
 from meshmark.pytest_plugin.stashed import (
-    BY_FAMILY,
-    DIRECTORY,
-    DONE,
+    CONTROLLER,
     FACTS,
+    FINISHED,
     LEFT_OUT,
     PLACES,
     RANK,
-    REPORT,
     SELECTION,
+    TRIALS,
+    WORKERS,
     WRITER,
 )
+from meshmark.pytest_plugin.trials import Trial, split_id
 from meshmark.ranks import group as ranks
 from meshmark.records.files import Judged, Writer
 from meshmark.report import summary
 
 
-class Report:
+class Controller:
     """In the controller: writes records as cases finish, makes verdicts of dead workers, closes with the table."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        config.stash[REPORT] = self
+        config.stash[CONTROLLER] = self
         self.rank = config.stash.get(RANK, None)
         self.facts = config.stash[FACTS]
-        done: dict[str, Judged] = config.stash[DONE]
+        done: dict[str, Judged] = config.stash[FINISHED]
         self.cases = dict(done)
         self.writer: Writer | None = config.stash.get(WRITER, None)
         self.resident = 0
@@ -98,20 +98,20 @@ class Report:
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
         """pytest-xdist: a worker died while it ran this item."""
         worker = report.node.gateway.id
-        line, raw = containment.post_mortem(self.config.stash[DIRECTORY], worker)
+        line, raw = containment.post_mortem(self.config.stash[WORKERS], worker)
         own, place = split_id(case_of(crashitem))
         facts = next(facts for facts in self.config.stash[PLACES] if facts.place == place)
-        case = Placed(cases.find(own, facts.num_devices), facts)
+        trial = Trial(cases.find(own, facts.num_devices), facts)
         known_issues.apply(known_issues.load(facts.jax, facts.backend, topology=facts.topology), own, [line])
-        report.longrepr = message(case, [line], self.config.getoption("seed"))
+        report.longrepr = message(trial, [line], self.config.getoption("seed"))
         if line.verdict == "known":
             report.outcome, report.wasxfail = "skipped", line.reason
         seconds = time.perf_counter() - self.started.get(crashitem, time.perf_counter())
-        self.take(record_lines(case, [line], self.config.getoption("seed"), seconds))
+        self.take(record_lines(trial, [line], self.config.getoption("seed"), seconds))
         if self.writer:
             beside = f"{self.writer.path}.stderr"
             with suppress(OSError), open(beside, "a", encoding="utf-8", errors="replace") as file:
-                file.write(f"== {case.id}\n{raw}\n")
+                file.write(f"== {trial.id}\n{raw}\n")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
@@ -120,7 +120,7 @@ class Report:
         if error:
             self.idle_deaths += 1
             if self.idle_deaths > 3:
-                _, raw = containment.post_mortem(self.config.stash[DIRECTORY], node.gateway.id)
+                _, raw = containment.post_mortem(self.config.stash[WORKERS], node.gateway.id)
                 last = ((raw.strip() or str(error)).splitlines() or ["no message"])[-1]
                 pytest.exit(
                     f"workers die before they run a case: {last}", returncode=pytest.ExitCode.INTERNAL_ERROR
@@ -132,13 +132,13 @@ class Report:
 
     def end_workers(self) -> None:
         """End them at once, whatever they do."""
-        if DIRECTORY in self.config.stash:
-            containment.end_workers(self.config.stash[DIRECTORY])
+        if WORKERS in self.config.stash:
+            containment.end_workers(self.config.stash[WORKERS])
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A resumed run ends with the exit code of an uninterrupted one."""
         well = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if session.exitstatus in well and self.config.stash[DONE]:
+        if session.exitstatus in well and self.config.stash[FINISHED]:
             bad = any(judged.verdict in BAD for judged in self.cases.values())
             session.exitstatus = pytest.ExitCode.TESTS_FAILED if bad else pytest.ExitCode.OK
 
@@ -162,7 +162,7 @@ class Report:
                 write("")
         if len(places) > 1:
             write(f"together {summary.counts(self.cases)}")
-        for case, judged in self.config.stash[DONE].items():
+        for case, judged in self.config.stash[FINISHED].items():
             if judged.verdict in BAD:  # pytest tells of those of this session alone
                 write(f"before: {judged.verdict} {case}: {text.printable(judged.reason)}")
         if self.resident:
@@ -186,28 +186,28 @@ class Report:
         signal.signal(signal.SIGTERM, self._terminate)
         if self.writer:
             self.writer.close()
-        if DIRECTORY in self.config.stash:
-            shutil.rmtree(self.config.stash[DIRECTORY], ignore_errors=True)
+        if WORKERS in self.config.stash:
+            shutil.rmtree(self.config.stash[WORKERS], ignore_errors=True)
 
 
-def record_lines(placed: Placed, lines: list[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
+def record_lines(trial: Trial, lines: list[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
     """The record lines of a judged case; on a topology with its place in the case id and in `topology`."""
-    records = case_lines(placed.case, lines, seed, seconds)
-    if placed.facts.topology:
+    records = case_lines(trial.case, lines, seed, seconds)
+    if trial.facts.topology:
         for record in records:
-            record |= {"case": placed.id, "topology": placed.facts.topology, "layout": placed.facts.layout}
+            record |= {"case": trial.id, "topology": trial.facts.topology, "layout": trial.facts.layout}
     return records
 
 
-def message(placed: Placed, lines: list[Line], seed: int) -> str:
+def message(trial: Trial, lines: list[Line], seed: int) -> str:
     """What a failure says: the case, each reason, and the command that repeats it."""
     bad = [line for line in lines if line.verdict not in ("pass", "not_run")]
     reasons = [f"{line.check}: {line.verdict}: {line.reason}" for line in bad]
-    case, request = placed.case, placed.case.cell.request
+    case, request = trial.case, trial.case.cell.request
     again = f"a script that repeats it: python -m harness repro '{case.id}'" + (
         f" --seed {seed}" if seed else ""
     )
-    facts = placed.facts
+    facts = trial.facts
     chosen = (
         f"--profile full --operations {case.operation.name} --modes {case.mode} --meshes {request.mesh.label}"
         f" --dtypes {request.dtype} --sizes {request.size}"
@@ -222,7 +222,7 @@ def message(placed: Placed, lines: list[Line], seed: int) -> str:
             f"on one machine: python -m harness launch -n {facts.num_processes} --devices-per-process"
             f" {facts.num_devices // facts.num_processes} -- pytest conformance {chosen} --seed {seed}"
         )
-    return "\n".join([placed.id, *reasons, again])
+    return "\n".join([trial.id, *reasons, again])
 
 
 def under_test(config: pytest.Config) -> list[str]:
@@ -230,9 +230,7 @@ def under_test(config: pytest.Config) -> list[str]:
     facts, selection = config.stash.get(FACTS, None), config.stash.get(SELECTION, None)
     if facts is None or selection is None:
         return []
-    shapes = {
-        placed.case.mesh.label: None for family in config.stash[BY_FAMILY].values() for placed in family
-    }
+    shapes = {trial.case.mesh.label: None for family in config.stash[TRIALS].values() for trial in family}
     chosen = f"profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
     lines = [*(line for place in config.stash[PLACES] for line in place.describe()), chosen]
     if facts.topology:

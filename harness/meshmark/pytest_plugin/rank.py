@@ -18,13 +18,16 @@ import pytest
 
 from meshmark.core import interrupts
 from meshmark.core.verdicts import BAD, Line, worst
-from meshmark.devices import containment
-from meshmark.judge.compile_only import Placed
+from meshmark.devices import containment, environment
 from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
 from meshmark.operations.record_lines import case_lines
-from meshmark.pytest_plugin.stashed import DONE, FACTS, REPORT, WRITER
+from meshmark.pytest_plugin.choosing import choose
+from meshmark.pytest_plugin.options import ALIKE
+from meshmark.pytest_plugin.recording import open_records
+from meshmark.pytest_plugin.stashed import CONTROLLER, FACTS, FINISHED, RANK, TRIALS, WRITER
+from meshmark.pytest_plugin.trials import Trial
 from meshmark.ranks import endings, handover, merge
 from meshmark.ranks import group as ranks
 from meshmark.ranks.channel import Ended, Ending
@@ -48,12 +51,31 @@ class RankPlugin:
         """FILE, without its rank."""
         self.deadline = containment.DEADLINE
         self.notes: list[str] = []
-        self._case: Placed | None = None
+        self._trial: Trial | None = None
         self._suspect: dict[str, int] = {}
         """Cases that an earlier group may have died of, and how often they were begun."""
         self._stderr = os.dup(2)
 
     # Beginning ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def begun(cls, config: pytest.Config, coordinates: Coordinates) -> RankPlugin:
+        """Join the others, choose the same cases as they, and open this rank's file. UsageError for options that make
+        no sense beside ranks; BadInput where the ranks can't begin."""
+        _check_options(config)
+        _stop_capturing(config)
+        made = config.stash[RANK] = cls(config)
+        environment.configure_jax()
+        options = {name: str(config.getoption(name)) for name in ALIKE}
+        made.join(coordinates, options, config.getoption("join"))
+        with made.group.beginning():
+            choose(config, [ranks.read_facts(made.group)], made.group.size)
+            ids = [trial.id for family in config.stash[TRIALS].values() for trial in family]
+            made.group.alike("cases", ranks.digest(ids))
+            open_records(config)
+        if made.group.rank:  # rank 0 speaks for all
+            config.pluginmanager.set_blocked("terminalreporter")
+        return made
 
     def join(self, coordinates: Coordinates, options: Mapping[str, str], seconds: float) -> None:
         """Come together with the others; ChannelError and RankError as meshmark.ranks.group.join."""
@@ -110,7 +132,7 @@ class RankPlugin:
             stash[WRITER].write(case_lines(case, [line], self.config.getoption("seed"), 0.0))
             done[name] = _judged(case, line)
         self.marker.clear()
-        stash[DONE] = done
+        stash[FINISHED] = done
 
     def listen_to_signals(self) -> None:
         """Tell the others at once when this rank is told to end, also while the main thread waits in a collective."""
@@ -123,22 +145,22 @@ class RankPlugin:
         """The deadline of all ranks is that of the slowest."""
         self.deadline = max(self.group.channel.exchange("deadline", seconds)[1])
 
-    def judge(self, placed: Placed, run: Callable[[Placed], list[Line]]) -> tuple[list[Line], list[Line]]:
+    def judge(self, trial: Trial, run: Callable[[Trial], list[Line]]) -> tuple[list[Line], list[Line]]:
         """(what this rank found, what all found) of one case; ends the session where that can't come about."""
         assert self.consensus
         if self.marker:
-            self.marker.set(placed.id, self._suspect.get(placed.id, 0) + 1)
-        self._case = placed
+            self.marker.set(trial.id, self._suspect.get(trial.id, 0) + 1)
+        self._trial = trial
         try:
-            with self.consensus.on(placed.id, self.deadline):
-                lines = run(placed)
+            with self.consensus.on(trial.id, self.deadline):
+                lines = run(trial)
                 everywhere = self.consensus.settle(lines)
         except Ended as error:
             self._end(error.ending)
             pytest.exit(self.describe(error.ending), returncode=self.code(error.ending))
         except ChannelError as error:
             pytest.exit(str(error), returncode=pytest.ExitCode.INTERNAL_ERROR)
-        self._case = None
+        self._trial = None
         if self.marker:
             self.marker.clear()
         return lines, everywhere
@@ -152,7 +174,7 @@ class RankPlugin:
 
     def describe(self, ending: Ending) -> str:
         """What the user reads."""
-        where = f"{self._case.id}: {ending.verdict}: " if self._case and ending.verdict else ""
+        where = f"{self._trial.id}: {ending.verdict}: " if self._trial and ending.verdict else ""
         again = (
             f"; go on with --resume {self.path}" if self.path and not handover.launcher_directory() else ""
         )
@@ -175,19 +197,19 @@ class RankPlugin:
         with self.consensus.end(ending) as first:
             if not first:
                 return
-            if ending.verdict and self._case:
-                self._blame(self._case, ending)
+            if ending.verdict and self._trial:
+                self._blame(self._trial, ending)
             if self.marker:
                 self.marker.clear()
             if endings.lost_a_rank(ending):
                 handover.ask_for_another_group()
 
-    def _blame(self, placed: Placed, ending: Ending) -> None:
+    def _blame(self, trial: Trial, ending: Ending) -> None:
         line = endings.line_of_ending(ending)
-        self._mark_known(placed.case, line)
-        records = case_lines(placed.case, [line], self.config.getoption("seed"), 0.0)
-        if report := self.config.stash.get(REPORT, None):
-            report.take(records)
+        self._mark_known(trial.case, line)
+        records = case_lines(trial.case, [line], self.config.getoption("seed"), 0.0)
+        if controller := self.config.stash.get(CONTROLLER, None):
+            controller.take(records)
 
     def _mark_known(self, case: Case, line: Line) -> None:
         facts = self.config.stash[FACTS]
@@ -240,6 +262,20 @@ class RankPlugin:
                 self._stderr, f"meshmark: rank {self.group.rank}: {self.describe(self.ending)}\n".encode()
             )
         os._exit(self._status or self.code(self.ending))
+
+
+def _check_options(config: pytest.Config) -> None:
+    if getattr(config.option, "numprocesses", None) is not None or getattr(config.option, "tx", None):
+        raise pytest.UsageError("-n starts workers of one machine: leave it out, each rank is one process")
+    if config.getoption("topology"):
+        raise pytest.UsageError("--topology compiles in one process: leave out --distributed")
+
+
+def _stop_capturing(config: pytest.Config) -> None:
+    """Let what a rank says when it dies reach the launcher."""
+    if capture := config.pluginmanager.getplugin("capturemanager"):
+        capture.stop_global_capturing()
+        config.pluginmanager.unregister(capture)
 
 
 def _judged(case: Case, line: Line) -> Judged:
