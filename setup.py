@@ -31,6 +31,7 @@ class BuildPackage(build_py):
     """Copies the package, and nothing that an earlier build left behind."""
 
     def run(self) -> None:
+        """Copy into the build directory, state included."""
         if self.editable_mode:  # an editable installation reads git
             super().run()
             return
@@ -44,6 +45,7 @@ class SourceDistribution(sdist):
     """Carries the commit on to the wheel that is built from it."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        """Copy into the directory that is packed, state included."""
         super().make_release_tree(base_dir, files)
         write_state(Path(base_dir) / "harness" / "meshmark")
 

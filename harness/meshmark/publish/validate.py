@@ -19,6 +19,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from meshmark import __version__
+from meshmark.core import extras
 from meshmark.core.escaping import field as field_of
 from meshmark.core.installation import CHECKOUT, PACKAGE
 from meshmark.core.verdicts import BAD, worst
@@ -212,7 +213,7 @@ def _validators() -> dict[str, Any]:
         from jsonschema import Draft202012Validator
     except ImportError:
         raise BundleError(
-            "records are checked with jsonschema: pip install 'meshmark[submit]', or jsonschema"
+            f"records are checked with jsonschema, which is not installed: {extras.command('submit')}"
         ) from None
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     definitions = schema["$defs"]

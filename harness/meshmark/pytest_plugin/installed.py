@@ -17,7 +17,9 @@ SUITE = "conformance"
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
     """Name the whole suite where the command line names no test; find in the package what it names of the suite."""
     known = early_config.known_args_namespace
-    found = {one: f"{PACKAGE}/{one}" for one in known.file_or_dir if one.split("::")[0].split("/")[0] == SUITE}
+    found = {
+        one: f"{PACKAGE}/{one}" for one in known.file_or_dir if one.split("::")[0].split("/")[0] == SUITE
+    }
     args[:] = [found.get(one, one) for one in args]
     if not known.file_or_dir:
         args.append(str(PACKAGE / SUITE))
