@@ -26,6 +26,7 @@ from meshmark.pytest_plugin.stashed import (
     BY_FAMILY,
     DIRECTORY,
     DONE,
+    EXPECTED,
     FACTS,
     LEFT_OUT,
     PLACES,
@@ -97,7 +98,7 @@ class Report:
         own, place = split_id(case_of(crashitem))
         facts = next(facts for facts in self.config.stash[PLACES] if facts.place == place)
         case = Placed(cases.find(own, facts.num_devices), facts)
-        known_issues.apply(known_issues.load(facts.jax, facts.backend, topology=facts.topology), own, [line])
+        known_issues.apply(self.config.stash[EXPECTED].issues(facts.to_json()), own, [line])
         report.longrepr = message(case, [line], self.config.getoption("seed"))
         if line.verdict == "known":
             report.outcome, report.wasxfail = "skipped", line.reason
@@ -164,10 +165,7 @@ class Report:
             write(f"largest worker: {self.resident / 1e6:.0f} MB resident")
         whole = self.config.stash[SELECTION] == Selection("full")
         facts = self.facts
-        issues = known_issues.load(
-            facts.jax, facts.backend, topology=facts.topology, processes=facts.num_processes
-        )
-        for issue in issues:
+        for issue in self.config.stash[EXPECTED].issues(facts.to_json()):
             if whole and not any(issue.covers(split_id(case)[0]) for case in self.cases):
                 write(f"warning: known issue {issue.link} matches no case: mend its pattern")
         path = self.config.getoption("record") or self.config.getoption("resume")
@@ -235,6 +233,8 @@ def under_test(config: pytest.Config) -> list[str]:
     }
     chosen = f"profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
     lines = [*(line for place in config.stash[PLACES] for line in place.describe()), chosen]
+    for place in config.stash[PLACES]:
+        lines += config.stash[EXPECTED].lines(place.to_json())
     if facts.topology:
         lines += [f"{where}: {number} cases {why}" for where, why, number in config.stash[LEFT_OUT]]
         return lines
