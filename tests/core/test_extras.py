@@ -5,8 +5,8 @@ import tomllib
 from importlib import metadata
 
 import pytest
-from meshmark.core import extras
 
+from meshmark.core import extras
 from tests.checkout import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from meshmark.commands.main import main
 from meshmark.levels import counters, known_issues
 from meshmark.levels import must_pass as levels

@@ -10,8 +10,9 @@ import shlex
 import tomllib
 from importlib import metadata
 
-from meshmark.core.installation import CHECKOUT
 from packaging.requirements import Requirement
+
+from meshmark.core.installation import CHECKOUT
 
 
 def command(extra: str) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 
 from meshmark.core.errors import BadInput
 from meshmark.core.installation import CHECKOUT
+from meshmark.operations.selection import Selection
 from meshmark.records.run_line import place_of
 
 DIRECTORY = Path(__file__).resolve().parent / "data" / "counters"
@@ -133,7 +134,7 @@ def main() -> int:
             )
             return 2
         path, place = path_for(*named, directory), place_of(facts)
-        current = {case.id for case in cases.cases(cases.Selection(), int(facts["num_devices"]))}
+        current = {case.id for case in cases.cases(Selection(), int(facts["num_devices"]))}
         lines = [
             f"{own}\t{spelled(line['collectives'])}\n"
             for judged in read.cases.values()

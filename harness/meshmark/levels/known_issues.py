@@ -24,10 +24,11 @@ from fnmatch import translate
 from pathlib import Path
 from typing import Any
 
-from meshmark.core.errors import BadInput
-from meshmark.core.verdicts import BAD, CHECKS, Line
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
+
+from meshmark.core.errors import BadInput
+from meshmark.core.verdicts import BAD, CHECKS, Line
 
 FILE = Path(__file__).resolve().parent / "data" / "known_issues.toml"
 

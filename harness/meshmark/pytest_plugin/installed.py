@@ -7,6 +7,7 @@ line as in the output.
 from __future__ import annotations
 
 import pytest
+
 from meshmark.core.installation import PACKAGE
 
 SUITE = "conformance"
