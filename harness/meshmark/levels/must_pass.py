@@ -507,7 +507,7 @@ def environment(files: Sequence[Records]) -> Mapping[str, Any]:
     """The facts that these records share; LevelError where they have none, or differ in what makes a level."""
     runs = [run for file in files for run in file.runs]
     if not runs:
-        raise LevelError("no run to make a statement of: name what `pytest conformance --record` wrote")
+        raise LevelError("no run to make a statement of: name what `meshmark test --record` wrote")
     identities = []
     for run in runs:
         facts = run.get("facts")

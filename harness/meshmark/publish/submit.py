@@ -281,11 +281,11 @@ OPTIONS = {
 
 
 def command(run: Mapping[str, Any], kinds: set[str]) -> str:
-    """The command that repeats one run of `pytest conformance` or `meshmark bench`; "" for another."""
+    """The command that repeats one run of `meshmark test` or `meshmark bench`; "" for another."""
     chosen, facts, timed = run.get("selection", {}), run["facts"], bool(kinds & {"timing", "ceiling"})
     if "comparison" in kinds or "environment" in run:
-        return "python -m harness compare (see the notes)"
-    words = ["python", "-m", "harness", "bench"] if timed else ["python", "-m", "pytest", "conformance"]
+        return "meshmark compare (see the notes)"
+    words = ["meshmark", "bench" if timed else "test"]
     words += ["--profile", str(chosen.get("profile", "standard"))]
     for name, option in OPTIONS.items():
         if isinstance(chosen.get(name), list) and chosen[name]:
@@ -327,7 +327,7 @@ def _launched(words: list[str], facts: Mapping[str, Any]) -> list[str]:
     detected = field_of(facts.get("group"), "detected") is True
     if virtual and not detected:
         started = ["-n", str(processes), "--devices-per-process", str(each)]
-        return ["python", "-m", "harness", "launch", *started, "--", *words]
+        return ["meshmark", "launch", *started, "--", *words]
     if virtual and each != CPU_DEVICES_A_PROCESS:
         words = [*words, "--num-devices", str(each)]
     if detected:

@@ -201,9 +201,7 @@ def message(placed: Placed, lines: list[Line], seed: int) -> str:
     bad = [line for line in lines if line.verdict not in ("pass", "not_run")]
     reasons = [f"{line.check}: {line.verdict}: {line.reason}" for line in bad]
     case, request = placed.case, placed.case.cell.request
-    again = f"a script that repeats it: python -m harness repro '{case.id}'" + (
-        f" --seed {seed}" if seed else ""
-    )
+    again = f"a script that repeats it: meshmark repro '{case.id}'" + (f" --seed {seed}" if seed else "")
     facts = placed.facts
     chosen = (
         f"--profile full --operations {case.operation.name} --modes {case.mode} --meshes {request.mesh.label}"
@@ -211,13 +209,13 @@ def message(placed: Placed, lines: list[Line], seed: int) -> str:
     )
     if facts.topology:
         again = (
-            f"compile it again: python -m pytest conformance -n 0 --topology {facts.topology}"
+            f"compile it again: meshmark test -n 0 --topology {facts.topology}"
             f" --layout {facts.layout} {chosen}"
         )
     elif facts.num_processes > 1:
         again = (
-            f"on one machine: python -m harness launch -n {facts.num_processes} --devices-per-process"
-            f" {facts.num_devices // facts.num_processes} -- pytest conformance {chosen} --seed {seed}"
+            f"on one machine: meshmark launch -n {facts.num_processes} --devices-per-process"
+            f" {facts.num_devices // facts.num_processes} -- meshmark test {chosen} --seed {seed}"
         )
     return "\n".join([placed.id, *reasons, again])
 
