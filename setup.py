@@ -17,14 +17,15 @@ sys.path.insert(0, str(HERE / "harness"))
 
 from meshmark.core import installation  # noqa: E402
 
+STATE = {name: installation.suite()[name] for name in ("commit", "clean")}
+"""From git, or from the unpacked source distribution; None where neither knows. Asked before the build writes files."""
+
 
 def write_state(package: Path) -> None:
-    """Write commit and clean state into this copy of the package, from git or from the unpacked source
-    distribution; null where neither knows."""
-    found = {name: installation.suite()[name] for name in ("commit", "clean")}
+    """Write the state into this copy of the package."""
     path = package / installation.BUILD.name
     path.unlink(missing_ok=True)  # it may be a hard link to the file that was copied
-    path.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(STATE) + "\n", encoding="utf-8")
 
 
 class BuildPackage(build_py):
