@@ -12,10 +12,10 @@ import pytest
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import containment, environment, topologies
 from meshmark.judge.compile_only import CompileOnly
-from meshmark.levels import counters, known_issues
+from meshmark.levels import known_issues
 from meshmark.pytest_plugin.controller import message, record_lines
 from meshmark.pytest_plugin.options import names_of
-from meshmark.pytest_plugin.stashed import CASE_RECORDS, FACTS, PLACES, RANK, WATCHDOG
+from meshmark.pytest_plugin.stashed import CASE_RECORDS, EXPECTED, FACTS, PLACES, RANK, WATCHDOG
 from meshmark.pytest_plugin.trials import Trial
 from meshmark.ranks import group as ranks
 
@@ -48,10 +48,10 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Trial], list[Line]]:
         devices_here,
         pytestconfig.getoption("seed"),
         pytestconfig.getoption("repeat"),
-        counters.load(facts.jax, facts.backend, facts.num_devices),
+        pytestconfig.stash[EXPECTED].committed(facts.to_json()),
         rank.consensus.compare_programs if rank else None,
     )
-    issues = known_issues.load(facts.jax, facts.backend, processes=facts.num_processes)
+    issues = pytestconfig.stash[EXPECTED].issues(facts.to_json())
 
     def run(trial: Trial) -> list[Line]:
         with watchdog.over() if watchdog else nullcontext():
@@ -72,9 +72,9 @@ def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:
         topology = topologies.parse(facts.topology)
         with watchdog.over(containment.START) if watchdog else nullcontext():
             topologies.devices(topology)
-        committed = counters.load(*counters.identity(facts.to_json()))
+        committed = config.stash[EXPECTED].committed(facts.to_json())
         judges[facts.place] = CompileOnly(topology, facts.layout, committed, names_of(config, "export"))
-        issues[facts.place] = known_issues.load(facts.jax, facts.backend, topology=facts.topology)
+        issues[facts.place] = config.stash[EXPECTED].issues(facts.to_json())
     if watchdog and watchdog.seconds == containment.DEADLINE:
         watchdog.seconds = COMPILING
 

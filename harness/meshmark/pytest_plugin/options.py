@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from meshmark.devices import containment
+from meshmark.levels.expectations import Expectations
 from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection
 from meshmark.operations.weights import PROFILES
 from meshmark.ranks import group as ranks
@@ -107,6 +108,21 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="N",
         help="run each program N times in one compile, and record how many runs differ (default 1)",
     )
+    add(
+        "--known-issues",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="known issues beside the suite's own (TOML, as its known_issues.toml); may be given several times",
+    )
+    add(
+        "--counters",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="committed counters that go before the suite's own (files JAX-BACKEND-DEVICES.tsv)",
+    )
     group = parser.getgroup("meshmark-ranks", "Meshmark over several processes (each runs this command)")
     add = group.addoption
     add(
@@ -153,6 +169,12 @@ def coordinates_of(config: pytest.Config) -> Coordinates | None:
     """Which rank this process is, by options and environment; None for one process alone. RankError and ChannelError
     as meshmark.ranks.group.coordinates."""
     return ranks.coordinates(os.environ, **{name: config.getoption(name) for name in RANKS})
+
+
+def expectations_of(config: pytest.Config) -> Expectations:
+    """The known issues and counters that the run is judged by; KnownIssuesError and CountersError as
+    meshmark.levels.expectations."""
+    return Expectations(config.getoption("known_issues"), config.getoption("counters"))
 
 
 def selection_of(config: pytest.Config, num_devices: int, processes: int) -> Selection:

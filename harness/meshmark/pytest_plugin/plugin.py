@@ -22,11 +22,18 @@ from meshmark.devices.facts import Facts
 from meshmark.pytest_plugin.choosing import choose, find_places
 from meshmark.pytest_plugin.controller import Controller, case_of, under_test
 from meshmark.pytest_plugin.judging import judge_case, verdict
-from meshmark.pytest_plugin.options import add_options, check_numbers, coordinates_of, names_of
+from meshmark.pytest_plugin.options import (
+    add_options,
+    check_numbers,
+    coordinates_of,
+    expectations_of,
+    names_of,
+)
 from meshmark.pytest_plugin.rank import RankPlugin
 from meshmark.pytest_plugin.recording import open_records
 from meshmark.pytest_plugin.stashed import (
     CASE_RECORDS,
+    EXPECTED,
     FACTS,
     FINISHED,
     PLACES,
@@ -53,6 +60,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     check_numbers(config)
     try:
+        config.stash[EXPECTED] = expectations_of(config)
         coordinates = coordinates_of(config)
         _prepare_environment(config, ranks=bool(coordinates))
         if coordinates:
@@ -96,6 +104,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if handed is not None:
         data = json.loads(handed)
         choose(config, list(map(Facts.from_json, data["places"])))
+        config.stash[EXPECTED] = expectations_of(config)
         config.stash[FINISHED] = dict.fromkeys(data["done"])  # type: ignore[misc]
         config.stash[WORKERS] = Path(data["directory"])
         containment.belong_to(data["controller"])

@@ -26,7 +26,7 @@ from meshmark.operations.record_lines import case_lines
 from meshmark.pytest_plugin.choosing import choose
 from meshmark.pytest_plugin.options import ALIKE
 from meshmark.pytest_plugin.recording import open_records
-from meshmark.pytest_plugin.stashed import CONTROLLER, FACTS, FINISHED, RANK, TRIALS, WRITER
+from meshmark.pytest_plugin.stashed import CONTROLLER, EXPECTED, FACTS, FINISHED, RANK, TRIALS, WRITER
 from meshmark.pytest_plugin.trials import Trial
 from meshmark.ranks import endings, handover, merge
 from meshmark.ranks import group as ranks
@@ -66,7 +66,7 @@ class RankPlugin:
         _stop_capturing(config)
         made = config.stash[RANK] = cls(config)
         environment.configure_jax()
-        options = {name: str(config.getoption(name)) for name in ALIKE}
+        options = {name: str(config.getoption(name)) for name in ALIKE} | config.stash[EXPECTED].described
         made.join(coordinates, options, config.getoption("join"))
         with made.group.beginning():
             choose(config, [ranks.read_facts(made.group)], made.group.size)
@@ -77,7 +77,7 @@ class RankPlugin:
             config.pluginmanager.set_blocked("terminalreporter")
         return made
 
-    def join(self, coordinates: Coordinates, options: Mapping[str, str], seconds: float) -> None:
+    def join(self, coordinates: Coordinates, options: Mapping[str, Any], seconds: float) -> None:
         """Come together with the others; ChannelError and RankError as meshmark.ranks.group.join."""
         self.group = ranks.join(coordinates, options, seconds, ended=self.give_up)
         self.consensus = Consensus(self.group.channel, self._stderr)
@@ -213,8 +213,7 @@ class RankPlugin:
 
     def _mark_known(self, case: Case, line: Line) -> None:
         facts = self.config.stash[FACTS]
-        issues = known_issues.load(facts.jax, facts.backend, processes=facts.num_processes)
-        known_issues.apply(issues, case.id, [line])
+        known_issues.apply(self.config.stash[EXPECTED].issues(facts.to_json()), case.id, [line])
 
     @property
     def ending(self) -> Ending | None:

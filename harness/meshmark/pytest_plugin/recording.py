@@ -7,7 +7,7 @@ import time
 import pytest
 
 from meshmark.pytest_plugin.options import names_of
-from meshmark.pytest_plugin.stashed import FACTS, FINISHED, PLACES, RANK, SELECTION, WRITER
+from meshmark.pytest_plugin.stashed import EXPECTED, FACTS, FINISHED, PLACES, RANK, SELECTION, WRITER
 from meshmark.ranks import handover
 from meshmark.records.files import RecordError, Writer
 
@@ -32,7 +32,9 @@ def open_records(config: pytest.Config) -> None:
         options["layout"] = names_of(config, "layout")
     run = {
         "facts": facts.to_json() | ({"others": others} if others else {}),
-        "selection": selection.described() | {k: v for k, v in options.items() if v not in ((), [])},
+        "selection": selection.described()
+        | {k: v for k, v in options.items() if v not in ((), [])}
+        | config.stash[EXPECTED].described,
         "seed": config.getoption("seed"),
         "repeat": config.getoption("repeat"),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -9,6 +9,7 @@ import pytest
 
 from meshmark.devices import containment
 from meshmark.devices.facts import Facts
+from meshmark.levels.expectations import Expectations
 from meshmark.operations.selection import Selection
 from meshmark.pytest_plugin.trials import Trial
 from meshmark.records.files import Judged, Writer
@@ -23,6 +24,8 @@ TRIALS = pytest.StashKey[dict[str, list[Trial]]]()
 """The chosen cases of all places, by family of operations."""
 LEFT_OUT = pytest.StashKey[list[tuple[str, str, int]]]()
 """(place, why, how many cases) of what compile-only runs leave out."""
+EXPECTED = pytest.StashKey[Expectations]()
+"""Known issues and counters, the suite's and those that the options name."""
 FINISHED = pytest.StashKey[dict[str, Judged]]()
 """The cases that the interrupted run which this one resumes has finished, by id."""
 WRITER = pytest.StashKey[Writer]()

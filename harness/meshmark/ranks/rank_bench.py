@@ -26,7 +26,7 @@ from meshmark.core.verdicts import BAD
 from meshmark.devices import environment
 from meshmark.devices.containment import START
 from meshmark.devices.facts import Facts
-from meshmark.levels import known_issues
+from meshmark.levels.expectations import Expectations
 from meshmark.operations.base import owners_of
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.ranks import endings, merge
@@ -57,12 +57,17 @@ class Rank:
     """This process, from joining the others to leaving them."""
 
     def __init__(
-        self, arguments: argparse.Namespace, names: Mapping[str, Any], found: Coordinates, seconds: float
+        self,
+        arguments: argparse.Namespace,
+        names: Mapping[str, Any],
+        found: Coordinates,
+        seconds: float,
+        expected: Expectations,
     ) -> None:
         """Join the others; `names` are the fields of the Selection that options name. SelectionError for what makes no
         sense beside ranks; ChannelError and RankError as meshmark.ranks.group.join."""
         _refuse(arguments)
-        self.arguments, self.names = arguments, names
+        self.arguments, self.names, self.expected = arguments, names, expected
         self.path: Path | None = arguments.record or arguments.resume
         self.writer: Writer | None = None
         self.timer: RankTimer | None = None
@@ -76,6 +81,7 @@ class Rank:
         environment.configure_jax()
         jax.config.update("jax_enable_compilation_cache", False)  # compile time is a result
         options = {name: str(getattr(arguments, name)) for name in ALIKE} | {"seconds": str(seconds)}
+        options |= expected.described
         self.group: Group = ranks.join(found, options, arguments.join, ended=self.give_up)
         self.consensus = Consensus(self.group.channel, os.dup(2))
         with self.group.beginning():
@@ -123,7 +129,7 @@ class Rank:
         token = uuid.uuid4().hex[:12]
         self.described: dict[str, Any] = {
             "facts": facts.to_json(),
-            "selection": self.selection.described() | {"scaling": False},
+            "selection": self.selection.described() | {"scaling": False} | self.expected.described,
             "seed": arguments.seed,
             "repeat": 1,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -180,8 +186,7 @@ class Rank:
         return int(bad)
 
     def _time(self, progress: Progress, tell: Callable[[Progress], None]) -> None:
-        facts = self.facts
-        issues = known_issues.load(facts.jax, facts.backend, processes=facts.num_processes)
+        issues = self.expected.issues(self.facts.to_json())
         with self.group.channel.during("start", START):
             assert self.consensus
             self.timer = RankTimer(self.job, self.consensus)
@@ -227,6 +232,7 @@ class Rank:
     def _head(self) -> None:
         for line in (
             *self.facts.describe(),
+            *self.expected.issue_lines(),
             ranks.describe(self.facts),
             *(f"left out: {why}" for why in self.left_out),
             "left out: ceilings, which are measured in one process",
@@ -336,7 +342,13 @@ def _refuse(arguments: argparse.Namespace) -> None:
         )
 
 
-def run(arguments: argparse.Namespace, names: Mapping[str, Any], found: Coordinates, seconds: float) -> int:
+def run(
+    arguments: argparse.Namespace,
+    names: Mapping[str, Any],
+    found: Coordinates,
+    seconds: float,
+    expected: Expectations,
+) -> int:
     """`meshmark bench` where this process is one rank of several: `names` are the fields of the Selection that options
     name, `seconds` those of sampling for each program."""
-    return Rank(arguments, names, found, seconds).run()
+    return Rank(arguments, names, found, seconds, expected).run()
