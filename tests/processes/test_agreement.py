@@ -216,7 +216,7 @@ def test_records_that_are_no_merged_file_are_not_overwritten(path):
     for rank in range(2):
         write(rank_file(path, rank), run_line(rank), case_line("a"))
     write(path, run_line(0), case_line("mine"))
-    with pytest.raises(RecordError, match="is no merged file: records are never overwritten"):
+    with pytest.raises(RecordError, match="is not a merged file: records are never overwritten"):
         merged(path)
     assert verdicts(path) == {"mine": "pass"}
 

@@ -115,7 +115,7 @@ def test_an_address_is_a_host_and_a_port():
 
 @pytest.mark.parametrize("text", ["host", "host:", ":80", "host:0", "host:65536", "host:x", "host:-1", ""])
 def test_what_is_no_address_is_named(text):
-    with pytest.raises(ChannelError, match="is no address: use HOST:PORT"):
+    with pytest.raises(ChannelError, match="is not an address: use HOST:PORT"):
         address(text)
 
 
@@ -298,7 +298,7 @@ def test_ranks_of_different_sizes_are_told(where):
 
 def test_a_rank_that_there_is_not_is_told(where):
     found = together(joining(where, 0, 2), joining(where, 5, 2))
-    assert [str(error).startswith("rank 5 is none of 0 to 1: ") for error in found] == [True, True]
+    assert [str(error).startswith("rank 5 is not one of 0 to 1: ") for error in found] == [True, True]
 
 
 def test_two_ranks_with_one_id_are_told_and_so_is_who_comes_later(where, monkeypatch):
@@ -360,14 +360,14 @@ def ended(call):
     [
         (b"", "ended: its connection closed"),
         (b'{"kind":"give","turn":1,"what":"x","val', "ended: its connection closed"),
-        (b"garbage\n", "sent what is no message of this suite"),
-        (b"[]\n", "sent what is no message of this suite"),
-        (b'{"kind":"give","turn":1}\n', "sent what is no message of this suite"),
-        (encode(Bye(1)), "sent what is no message of this suite"),
-        (b'{"kind":"shutdown"}\n', "sent what is no message of this suite"),
-        (encode(Welcome(PROTOCOL, 2)), "sent what is no message of this suite"),
-        (b"[" * 50_000 + b"\n", "sent what is no message of this suite"),
-        (b"\xff\xfe\n", "sent what is no message of this suite"),
+        (b"garbage\n", "sent something that is not a message of this suite"),
+        (b"[]\n", "sent something that is not a message of this suite"),
+        (b'{"kind":"give","turn":1}\n', "sent something that is not a message of this suite"),
+        (encode(Bye(1)), "sent something that is not a message of this suite"),
+        (b'{"kind":"shutdown"}\n', "sent something that is not a message of this suite"),
+        (encode(Welcome(PROTOCOL, 2)), "sent something that is not a message of this suite"),
+        (b"[" * 50_000 + b"\n", "sent something that is not a message of this suite"),
+        (b"\xff\xfe\n", "sent something that is not a message of this suite"),
     ],
     ids=[
         "nothing",
@@ -397,7 +397,10 @@ def test_a_message_too_long_is_no_message(where, monkeypatch):
     with by_hand(where, 1, 2) as ((first,), bare):
         bare.sendall(b"x" * 300_000)
         ending = ended(lambda: first.exchange("x", 0))
-    assert ending.reason == "rank 1 sent what is no message of this suite (a message without an end)"
+    assert (
+        ending.reason
+        == "rank 1 sent something that is not a message of this suite (a message without an end)"
+    )
 
 
 def test_a_rank_that_dies_in_a_case_is_a_crash_of_this_case_alone(where):
@@ -515,4 +518,7 @@ def test_a_hub_that_sends_a_message_of_a_rank_is_as_good_as_gone(where):
             Wire(one).send(Hello(PROTOCOL, 0, 2))
             ending = ended(lambda: joined.exchange("x", 0))
         joined.close()
-    assert ending.reason == "rank 0 sent what is no message of this suite (the hub does not send hello)"
+    assert (
+        ending.reason
+        == "rank 0 sent something that is not a message of this suite (the hub does not send hello)"
+    )

@@ -1,6 +1,6 @@
-"""The side of a pytest run that writes and tells: the controller of the workers, or each rank of several processes.
+"""The side of a pytest run that writes records and prints: the controller of the workers, or each of several ranks.
 
-Writes records as cases finish, makes verdicts of dead workers, and closes with the table.
+It writes records as cases finish, makes verdicts of dead workers, and closes with the table.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from meshmark.report import summary
 
 
 class Controller:
-    """In the controller: writes records as cases finish, makes verdicts of dead workers, closes with the table."""
+    """Writes the records of a run, makes verdicts of dead workers, and prints the closing table."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -204,19 +204,19 @@ def message(trial: Trial, lines: list[Line], seed: int) -> str:
     case, request = trial.case, trial.case.cell.request
     again = f"a script that repeats it: meshmark repro '{case.id}'" + (f" --seed {seed}" if seed else "")
     facts = trial.facts
-    chosen = (
+    options = (
         f"--profile full --operations {case.operation.name} --modes {case.mode} --meshes {request.mesh.label}"
         f" --dtypes {request.dtype} --sizes {request.size}"
     )
     if facts.topology:
         again = (
             f"compile it again: meshmark test -n 0 --topology {facts.topology}"
-            f" --layout {facts.layout} {chosen}"
+            f" --layout {facts.layout} {options}"
         )
     elif facts.num_processes > 1:
         again = (
             f"on one machine: meshmark launch -n {facts.num_processes} --devices-per-process"
-            f" {facts.num_devices // facts.num_processes} -- meshmark test {chosen} --seed {seed}"
+            f" {facts.num_devices // facts.num_processes} -- meshmark test {options} --seed {seed}"
         )
     return "\n".join([trial.id, *reasons, again])
 
@@ -227,8 +227,8 @@ def under_test(config: pytest.Config) -> list[str]:
     if facts is None or selection is None:
         return []
     shapes = {trial.case.mesh.label: None for family in config.stash[TRIALS].values() for trial in family}
-    chosen = f"profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
-    lines = [*(line for place in config.stash[PLACES] for line in place.describe()), chosen]
+    header = f"profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
+    lines = [*(line for place in config.stash[PLACES] for line in place.describe()), header]
     for place in config.stash[PLACES]:
         lines += config.stash[EXPECTED].lines(place.to_json())
     if facts.topology:

@@ -220,7 +220,7 @@ class Channel:
         return Ending(verdict, f"rank {number} {why}", {"ended_rank": number})
 
     def _hang(self, places: Mapping[str, str | None], said: Mapping[str, Any]) -> Ending:
-        told = [
+        where = [
             f"rank {rank} {'does not answer' if place is None else place.split(' < ')[0]}"
             for rank, place in sorted(places.items(), key=lambda item: int(item[0]))
         ]
@@ -228,7 +228,7 @@ class Channel:
             "stacks": {rank: (place or "").split(" < ") for rank, place in places.items()},
             "said": dict(said),
         }
-        return Ending("hang", f"past its deadline of {self._deadline:g} s: {'; '.join(told)}", data)
+        return Ending("hang", f"past its deadline of {self._deadline:g} s: {'; '.join(where)}", data)
 
     def _whereabouts(self) -> str:
         """Where the main thread is: its innermost frames, as module:function:line."""
@@ -267,7 +267,7 @@ def _joined(host: str, port: int, rank: int, size: int, join: float) -> tuple[Wi
         except (OSError, ValueError) as error:  # ValueError: garbled, or half a message
             # A hub that is just ending, such as that of a group before this one, closes the connection too.
             connection.close()
-            last = f"what answers there is no hub of this suite ({error})"
+            last = f"what answers there is not a hub of this suite ({error})"
             time.sleep(0.2)
             continue
         if isinstance(message, Refused):

@@ -80,7 +80,7 @@ def coordinates(
     control: str | None = None,
 ) -> Coordinates | None:
     """The coordinates that options and environment give; None where one process alone is meant. RankError for half of
-    them, or a rank that there is not; ChannelError for what is no address."""
+    them, or a rank out of range; ChannelError for what is not an address."""
     if coordinator is None and num_processes is None and process_id is None:
         coordinator = environ.get(ENVIRONMENT["coordinator"])
         num_processes = _number(environ, "num_processes")

@@ -47,7 +47,7 @@ def describe_loss(error: Exception) -> str:
         return "ended: its connection closed"
     if isinstance(error, OSError):
         return f"can't be reached any more: {error.strerror or error}"
-    return f"sent what is no message of this suite ({error})"
+    return f"sent something that is not a message of this suite ({error})"
 
 
 @dataclass(eq=False)
@@ -160,7 +160,7 @@ class Hub:
             if size != self.size:
                 refusal = f"rank {number} says {size} processes and rank 0 says {self.size}"
             elif not 0 <= number < self.size:
-                refusal = f"rank {number} is none of 0 to {self.size - 1}"
+                refusal = f"rank {number} is not one of 0 to {self.size - 1}"
             elif number in self.ranks:
                 refusal = f"two processes say that they are rank {number} of {self.size}"
             if refusal:

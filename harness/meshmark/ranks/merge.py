@@ -147,7 +147,9 @@ def write_where_seen(path: Path, size: int) -> str:
 def write(path: Path, lines: list[dict[str, Any]]) -> None:
     """Write FILE whole or not at all; one that an earlier merge of the same ranks wrote is replaced."""
     if path.exists() and "ranks" not in read(path).runs[0]:
-        raise RecordError(f"{path} exists and is no merged file: records are never overwritten, move it away")
+        raise RecordError(
+            f"{path} exists and is not a merged file: records are never overwritten, move it away"
+        )
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_text("".join(dumps(line) + "\n" for line in lines), encoding="utf-8")

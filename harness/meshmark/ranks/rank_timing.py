@@ -1,17 +1,17 @@
 """Timing as one rank of several: each in its own process, the same cells and modes in the same order, samples per rank.
 
 Before each sample the ranks are aligned on the device: a compiled sum of one number over all devices of the cell's
-mesh is run and blocked on right before the timed call, and is no part of the sample. No host barrier is: it goes
-through the process of rank 0, not over the transport that is timed. What remains is how far apart the ranks come out
-of that sum: the time of its last message and of a thread's waking (two ranks of one device on two shared cores: 70
-us, where a psum of 64 KiB took 340; docs/measuring.md). Who enters a collective first waits for the others inside it,
-so a sample holds up to that much more than the collective needs, and who enters late can't be told from the samples
-of a collective; who comes out late can.
+mesh is run and blocked on right before the timed call. It is not part of the sample. A host barrier would not do: it
+goes through the process of rank 0, not over the transport that is timed. What remains is how far apart the ranks come
+out of that sum: the time of its last message and of a thread's waking (two ranks of one device on two shared cores: 70
+us, where a psum of 64 KiB took 340; docs/measuring.md). A rank that enters a collective first waits for the others
+inside it, so a sample holds up to that much more than the collective needs. The samples of a collective show which
+rank comes out late, and not which one enters late.
 
-All ranks must make the same calls, or those who make more would wait for ever. So whatever depends on a clock is
-decided by rank 0 from what all ranks have seen, and sent to all over the channel: how many calls warm up, how many make
-a stream, and after each block of rounds how many come next. Blocks double what there is, so that the channel is seldom
-used. A rank that raises, or whose values are wrong, tells so instead, and nobody times that case.
+All ranks must make the same calls: a rank that makes more would wait for ever. So rank 0 decides whatever depends on a
+clock, from what all ranks have seen (`meshmark.ranks.consensus`): how many calls warm up, how many make a stream, and
+after each block of rounds how many come next. Each block doubles the rounds so far, so that the channel is seldom used.
+Where one rank raises, or has wrong values, no rank times that case.
 """
 
 from __future__ import annotations

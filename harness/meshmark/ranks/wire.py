@@ -28,7 +28,7 @@ def address(text: str) -> tuple[str, int]:
     """(host, port) of HOST:PORT or [HOST]:PORT; ChannelError where it is neither."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ChannelError(f"{text!r} is no address: use HOST:PORT with a port from 1 to 65535")
+        raise ChannelError(f"{text!r} is not an address: use HOST:PORT with a port from 1 to 65535")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
