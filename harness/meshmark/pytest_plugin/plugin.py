@@ -64,7 +64,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         coordinates = coordinates_of(config)
         _prepare_environment(config, ranks=bool(coordinates))
         if coordinates:
-            RankPlugin.begun(config, coordinates)
+            RankPlugin.begin(config, coordinates)
             return
         choose(config, find_places(config))
         open_records(config)

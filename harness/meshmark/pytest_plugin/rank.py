@@ -59,7 +59,7 @@ class RankPlugin:
     # Beginning ----------------------------------------------------------------------------------------------
 
     @classmethod
-    def begun(cls, config: pytest.Config, coordinates: Coordinates) -> RankPlugin:
+    def begin(cls, config: pytest.Config, coordinates: Coordinates) -> RankPlugin:
         """Join the others, choose the same cases as they, and open this rank's file. UsageError for options that make
         no sense beside ranks; BadInput where the ranks can't begin."""
         _check_options(config)
