@@ -222,7 +222,7 @@ class Channel:
     def _hang(self, places: Mapping[str, str | None], said: Mapping[str, Any]) -> Ending:
         where = [
             f"rank {rank} {'does not answer' if place is None else place.split(' < ')[0]}"
-            for rank, place in sorted(places.items(), key=lambda item: int(item[0]))
+            for rank, place in sorted(places.items(), key=lambda item: (len(item[0]), item[0]))
         ]
         data = {
             "stacks": {rank: (place or "").split(" < ") for rank, place in places.items()},
