@@ -50,7 +50,7 @@ def test_a_field_that_is_added_is_on_the_page(tmp_path, monkeypatch):
     schema["$defs"]["timing"]["properties"]["colour"] = {
         "type": "object",
         "description": "What a | b means.",
-        "properties": {"depth": {"type": "integer", "minimum": 3}},
+        "properties": {"depth": {"type": "integer", "minimum": 3, "unit": "B"}},
         "required": ["depth"],
     }
     changed = tmp_path / "records.schema.json"
@@ -58,7 +58,7 @@ def test_a_field_that_is_added_is_on_the_page(tmp_path, monkeypatch):
     monkeypatch.setattr(package, "SCHEMA", changed)
     text = records_page.page("x")
     assert "| `colour` | object |  | What a \\| b means. |" in text
-    assert "| `colour.depth` | integer from 3 | yes |  |" in text
+    assert "| `colour.depth` | integer from 3, in B | yes |  |" in text
 
 
 def test_the_page_of_operations_has_every_operation_with_its_modes():
