@@ -892,9 +892,9 @@ Made by `python -m tests.processes.faults --write docs/process-faults.md` ({vers
 
 Each fault is real, in real processes. Two ranks of one virtual CPU device each run three cases of psum, with
 `--deadline {DEADLINE}`. The fault strikes the second case, or the start. The command checks every row: the exit codes
-of all ranks; the verdicts of all three cases in the record files, which must be readable to the last line; the line that
-the user reads; no traceback; no process left (every process carries a mark in its environment, and the command looks
-for it in /proc); and the seconds against a limit.
+of all ranks; the verdicts of all three cases in the record files, which must be readable to the last line; the line
+that the user reads; no traceback; no process left (every process carries a mark in its environment, and the command
+looks for it in /proc); and the seconds against a limit.
 
 - *Verdict*: that of the struck case over all ranks' files. None: the fault concerns no case, and the case is judged
   when the run goes on.
