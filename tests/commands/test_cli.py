@@ -16,7 +16,8 @@ from meshmark.commands.main import main
 from meshmark.devices import advice
 from meshmark.devices.facts import Facts
 from meshmark.operations import OPERATIONS
-from meshmark.operations.cases import CAPABILITIES, PROFILES
+from meshmark.operations.selection import CAPABILITIES
+from meshmark.operations.weights import PROFILES
 from tests.checkout import ROOT
 
 

@@ -17,7 +17,7 @@ from meshmark.devices.facts import Facts
 from meshmark.judge import compile_only
 from meshmark.judge.compile_only import CompileOnly, Placed, across_slices, memory, round_trips, transfers
 from meshmark.operations import cases, record_lines
-from meshmark.operations.cases import Selection
+from meshmark.operations.selection import Selection
 from meshmark.records import files as records
 from meshmark.report import summary
 

@@ -17,7 +17,7 @@ from meshmark.judge import repro
 from meshmark.judge.repro import Bundle, ReproError, script
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import Operation
-from meshmark.operations.cases import CAPABILITIES, Selection
+from meshmark.operations.selection import CAPABILITIES, Selection
 
 
 def run(text, directory):

@@ -34,6 +34,7 @@ from meshmark.ranks.launch import free_ports
 from meshmark.records import files as records
 from meshmark.records.files import RecordError
 from tests.checkout import ROOT, SOURCE
+from tests.interrupts import interruptible
 from tests.processes import network
 
 CASES = ("auto", "explicit", "manual")
@@ -90,7 +91,7 @@ class Stage:
         self.outputs.append(self.directory / f"output{len(self.outputs)}")
         with open(self.outputs[-1], "wb") as output:
             child = subprocess.Popen(
-                command,
+                interruptible(command),
                 cwd=cwd,
                 env=kept | dict(environment or {}),
                 stdin=subprocess.DEVNULL,

@@ -22,6 +22,7 @@ from meshmark.core.verdicts import CHECKS, VERDICTS
 from meshmark.devices import chips
 from meshmark.levels import counters
 from meshmark.operations import cases
+from meshmark.operations.selection import Selection
 from meshmark.publish import bundles, submit, validate
 from meshmark.publish.bundles import Bundle, BundleError, File
 from meshmark.publish.validate import DIRTY, check, schema_problem
@@ -379,7 +380,7 @@ CATALOGUE = {
 
 def _matmul():
     """A timed product on 2x2 in bfloat16."""
-    chosen = cases.Selection(
+    chosen = Selection(
         "full", timed=True, operations=("matmul",), dtypes=("bfloat16",), meshes=("2x2",), sizes=("n1024",)
     )
     return next(c.id for c in cases.cases(chosen, 4) if c.plan.cost.flops and not c.plan.cost.factor)
@@ -806,7 +807,7 @@ def test_bombs_are_refused_in_bounded_time(tmp_path, monkeypatch):
         "__init__",
         lambda self: setattr(self, "unpacked", 1 << 22) or setattr(self, "values", 1000),
     )
-    start = time.perf_counter()
+    start = time.process_time()
     path = tmp_path / "b.tar.gz"
     path.write_bytes(bomb(1 << 28))
     with pytest.raises(BundleError, match=r"no whole|holds no product"):
@@ -821,7 +822,7 @@ def test_bombs_are_refused_in_bounded_time(tmp_path, monkeypatch):
     ):
         found = complaints(Bundle("0.12.0.1", "cpu-4", {"a.jsonl.gz": File("a.jsonl.gz", data)}))
         assert any(message in text for text in found), found
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 def test_deep_and_large_values_are_complaints():
