@@ -10,8 +10,8 @@ sys.path.insert(0, str(ROOT / "harness"))
 from meshmark.commands import main as cli
 from meshmark.devices.facts import Facts
 from meshmark.operations import OPERATIONS
-from meshmark.operations.cases import Selection
 from meshmark.operations.cases import cases as table
+from meshmark.operations.selection import Selection
 from meshmark.pytest_plugin import plugin
 from meshmark.records import files as records
 from meshmark.report import summary
