@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 
 import pytest
 
@@ -159,9 +160,12 @@ def test_files_that_a_page_names_are_there(page):
 
 
 def test_the_number_of_smoke_cases_is_the_one_that_the_pages_name():
-    number = len(list(package.table(package.Selection("smoke"), 8)))
+    cases = list(package.table(package.Selection("smoke"), 8))
+    number, tutorial = len(cases), (pages.DOCS / "tutorials/accelerator.md").read_text()
+    for level, many in Counter(case.level for case in cases).items():
+        assert f"{level}: {many} of {many} pass" in tutorial
     assert f"the shortest profile: {number} cases" in (pages.DOCS / "index.md").read_text()
-    assert f"{number} cases: {number} pass" in (pages.DOCS / "tutorials/accelerator.md").read_text()
+    assert f"{number} cases: {number} pass" in tutorial
 
 
 # The built site ---------------------------------------------------------------------------------------------
