@@ -64,11 +64,13 @@ def test_a_field_that_is_added_is_on_the_page(tmp_path, monkeypatch):
 
 def test_the_page_of_operations_has_every_operation_with_its_modes():
     text = operations_page.page()
-    rows = {r["operation"]: r for r in package.rows()}
-    assert set(rows) == set(OPERATIONS)
+    rows = {row.name: row for row in package.rows()}
+    assert list(rows) == list(OPERATIONS)
+    assert rows["psum"].modes == ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit")
+    assert rows["device_put"].modes == ("host",)
     for name, row in rows.items():
-        assert row["modes"], name
-        assert f"| `{name}` | {' '.join(row['levels'])} | {', '.join(row['modes'])} |" in text
+        assert row.modes and row.levels and row.description, name
+        assert f"| `{name}` | {' '.join(row.levels)} | {', '.join(row.modes)} |" in text
 
 
 def test_the_picture_of_the_rooms_is_that_of_the_contract():
