@@ -19,7 +19,10 @@ be the same on every machine. Where there are fewer devices the benchmarks are s
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(NUM_DEVICES))
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # compile times are of compiling
 
-# In an environment that asv made for a commit of Meshmark, `harness` is that commit's, installed; asv keeps the
+SOURCE = ROOT / "harness"
+"""The directory of the checkout that holds the package."""
+
+# In an environment that asv made for a commit of Meshmark, the package is that commit's, installed; asv keeps the
 # checkout off sys.path. Everywhere else (an existing interpreter, pytest, the commits of JAX) it is the checkout's.
-if os.environ.get("ASV_PROJECT") != "meshmark" and str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
+if os.environ.get("ASV_PROJECT") != "meshmark" and str(SOURCE) not in sys.path:
+    sys.path.insert(0, str(SOURCE))

@@ -73,8 +73,7 @@ def known(value: Any) -> Any:
 
 def counters(case_id: str) -> dict[str, Any]:
     """The tracked counters of one case; NotImplementedError where the commit has no such case."""
-    with environment.optional():
-        from harness import compile_only
+    compile_only = environment.module("compile_only", "counters")
     devices = environment.compile_only_devices()
     data = compile_only.counters(environment.case(case_id), devices)
     return {
@@ -101,6 +100,4 @@ class Compile:
 
     def time_compile(self, case_id: str) -> None:
         """One new program, compiled."""
-        from harness.programs import Program
-
-        Program(self.case, self.devices).compile()
+        environment.module("programs", "Program").Program(self.case, self.devices).compile()

@@ -16,15 +16,16 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from harness import cases, devices, known
-from harness.cases import Case, Selection, SelectionError
-from harness.devices import Facts
-from harness.privacy import redact
-from harness.verdicts import BAD, Line, worst
+from meshmark.core.privacy import redact
+from meshmark.core.verdicts import BAD, Line, worst
+from meshmark.devices import probe
+from meshmark.devices.facts import Facts
+from meshmark.levels import known_issues
+from meshmark.operations import cases
+from meshmark.operations.cases import Case, Selection, SelectionError
 
 if TYPE_CHECKING:  # it imports JAX, which must not be before the number of devices is known
-    from harness.measure import Prepared
+    from meshmark.timing.measure import Prepared
 
 FACTS = pytest.StashKey[Facts]()
 CASES = pytest.StashKey[dict[str, Case]]()
@@ -38,9 +39,9 @@ COMPARABLE = ("backend", "device_kind", "num_devices", "num_processes")
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """The options that choose from the timed table: those of the conformance suite, with its profiles replaced."""
-    if pluginmanager.hasplugin("harness.plugin"):
+    if pluginmanager.hasplugin("meshmark.pytest_plugin.plugin"):
         return  # refused in pytest_cmdline_main
-    pluginmanager.set_blocked("harness.plugin")  # the same for the other order of the two
+    pluginmanager.set_blocked("meshmark.pytest_plugin.plugin")  # the same for the other order of the two
     group = parser.getgroup("meshmark", "Meshmark, benchmarks of distributed JAX")
     add = group.addoption
     add(
@@ -82,7 +83,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """Check the options, start JAX in this process and choose the cases."""
     if config.option.help or config.option.version or config.option.showfixtures or config.option.markers:
         return
-    if not config.pluginmanager.is_blocked("harness.plugin") or any(
+    if not config.pluginmanager.is_blocked("meshmark.pytest_plugin.plugin") or any(
         "conformance" in os.path.dirname(str(name)).split(os.sep)[-1:]
         for name, plugin in config.pluginmanager.list_name_plugin()
         if plugin and str(name).endswith("conftest.py")
@@ -119,7 +120,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
             sizes=_names(config, "sizes"),
             timed=True,
         ).checked(facts.num_devices)
-        from harness import bench
+        from meshmark.timing import bench
 
         todo, config.stash[LEFT_OUT] = bench.chosen(selection, facts)
     except SelectionError as error:
@@ -131,7 +132,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def _start(num_devices: int | None, x64: bool) -> Facts:
     """Start JAX's backend here, as pytest-benchmark times in this process."""
-    devices.ask_for_cpu_devices(num_devices)
+    probe.ask_for_cpu_devices(num_devices)
     if x64:
         os.environ["JAX_ENABLE_X64"] = "1"
     try:
@@ -141,7 +142,7 @@ def _start(num_devices: int | None, x64: bool) -> Facts:
         jax.config.update("jax_num_cpu_devices", int(os.environ["JAX_NUM_CPU_DEVICES"]))
         jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64", "0").lower() in ("1", "true"))
         jax.config.update("jax_enable_compilation_cache", False)  # compile time is a result
-        return devices.facts()
+        return probe.facts()
     except (ImportError, RuntimeError, ValueError) as error:
         last = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise pytest.UsageError(
@@ -184,19 +185,18 @@ class Bench:
 
     def __post_init__(self) -> None:
         import jax
-
-        from harness.checks import Judge
+        from meshmark.judge.checks import Judge
 
         facts = self.config.stash[FACTS]
         self.devices = tuple(jax.devices())
         self.judge = Judge(self.devices, self.config.getoption("seed"))
-        self.issues = known.load(facts.jax, facts.backend)
+        self.issues = known_issues.load(facts.jax, facts.backend)
         self.prepared = 0
 
     def prepare(self, case_id: str) -> Prepared:
         """The case, compiled, verified and warmed up; ends the test with its verdict where it must not be timed."""
-        from harness.checks import clear_sometimes
-        from harness.measure import Wrong, prepare
+        from meshmark.judge.checks import clear_sometimes
+        from meshmark.timing.measure import Wrong, prepare
 
         self.prepared += 1
         clear_sometimes(self.prepared)
@@ -205,7 +205,7 @@ class Bench:
             made = prepare(case, self.devices, judge=self.judge)
         except Wrong as wrong:
             self._refuse(case, wrong.lines or [Line("execute", "error", str(wrong))])
-        known.apply(self.issues, case.id, made.lines)
+        known_issues.apply(self.issues, case.id, made.lines)
         until = perf_counter() + 0.1  # both sets of inputs, at least
         for number in range(10):
             made.run()
@@ -215,7 +215,7 @@ class Bench:
 
     def _refuse(self, case: Case, lines: list[Line]) -> None:
         """End the test of a case that must not be timed."""
-        known.apply(self.issues, case.id, lines)
+        known_issues.apply(self.issues, case.id, lines)
         found = worst(line.verdict for line in lines if line.check != "communication")
         told = next(line for line in lines if line.verdict == found)
         self.config.stash[UNTIMED][case.id] = found
@@ -246,7 +246,7 @@ def timed(bench: Bench, benchmark: Any) -> Callable[[str], None]:
 
 def _extra(made: Prepared, benchmark: Any, config: pytest.Config) -> dict[str, Any]:
     """What goes beside the times: the verdict, rates from the median, compile time and counters."""
-    from harness import figures
+    from meshmark.timing import figures
 
     case, facts = made.case, config.stash[FACTS]
     bad = [line for line in made.lines if line.verdict != "pass"]

@@ -6,25 +6,36 @@ compared with the versions read in the process that measures, and with where the
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import importlib
+import importlib.util
 import os
 import platform
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import NUM_DEVICES
 
 if TYPE_CHECKING:
-    from harness.cases import Case
-    from harness.measure import Prepared
+    from meshmark.operations.cases import Case
+    from meshmark.timing.measure import Prepared
 
 MATRIX = "MESHMARK_ASV_MATRIX"
 """Set by the matrix of the configuration, so that its use without an environment of asv's own is seen."""
 
+
+ROOMS = {
+    "cases": "operations",
+    "checks": "judge",
+    "compile_only": "judge",
+    "measure": "timing",
+    "programs": "judge",
+    "topologies": "devices",
+}
+"""The modules of the package that benchmarks use, and the rooms that they lie in. Commits from before the rooms have
+them flat in a package called harness."""
 
 TOPOLOGY = "MESHMARK_TOPOLOGY"
 """The topology, such as v5e:2x4, for which counters are compiled instead of for the devices that are here."""
@@ -60,10 +71,9 @@ def checked() -> None:
     project, directory = os.environ.get("ASV_PROJECT"), os.environ.get("ASV_ENV_DIR")
     if directory is None:
         return
-    import harness
-
     if project == "meshmark":
-        installed("harness", harness.__file__, directory)
+        package = importlib.import_module(package_under_test())
+        installed(package.__name__, package.__file__, directory)
     if project == "jax":
         installed("jax", jax.__file__, directory)
         built_from(jax.__version__, os.environ.get("ASV_COMMIT", ""))
@@ -94,8 +104,7 @@ def compile_only_devices() -> tuple[Any, ...]:
         raise Mislabelled(
             f"{TOPOLOGY}={name} is not in the label {label}: set it in the matrix, as env_nobuild"
         )
-    with optional():
-        from harness import topologies
+    topologies = module("topologies", "prepare_environment", "devices")
     topologies.prepare_environment(name)
     checked()
     found = topologies.devices(name)
@@ -141,27 +150,42 @@ def devices() -> tuple[Any, ...]:
     return found
 
 
-@contextlib.contextmanager
-def optional() -> Iterator[None]:
-    """NotImplementedError (asv: skip) where the commit under test has no such module or name of the harness.
+@functools.cache
+def package_under_test() -> str:
+    """The name of the package of the commit under test: meshmark, or harness before the rooms."""
+    found = importlib.util.find_spec("meshmark")
+    return "meshmark" if found is not None and found.origin is not None else "harness"
 
-    Any other import that fails is a failure: a missing dependency must not look like an older commit.
+
+def module_name(name: str) -> str:
+    """The full name of a module of ROOMS in the package of the commit under test."""
+    package = package_under_test()
+    return f"{package}.{ROOMS[name]}.{name}" if package == "meshmark" else f"{package}.{name}"
+
+
+def module(name: str, *used: str) -> Any:
+    """A module of ROOMS in the package of the commit under test, with the names that are used of it.
+
+    NotImplementedError (asv: skip) where the commit has no such module or name. Any other import that fails is a failure:
+    a missing dependency must not look like an older commit.
     """
     try:
-        yield
+        found = importlib.import_module(module_name(name))
     except ImportError as error:
-        if (error.name or "").partition(".")[0] != "harness":
+        if (error.name or "").partition(".")[0] not in ("meshmark", "harness"):
             raise
         raise NotImplementedError(f"this commit can't be benchmarked so: {error}") from None
+    for missing in (n for n in used if not hasattr(found, n)):
+        raise NotImplementedError(f"this commit can't be benchmarked so: {found.__name__} has no {missing}")
+    return found
 
 
 def case(case_id: str) -> Case:
     """The case in the table of the commit under test; NotImplementedError (asv: skip) where it has none."""
-    with optional():
-        from harness.cases import SelectionError, find
+    table = module("cases", "find", "SelectionError")
     try:
-        return find(case_id, NUM_DEVICES)
-    except SelectionError as error:
+        return table.find(case_id, NUM_DEVICES)
+    except table.SelectionError as error:
         raise NotImplementedError(str(error)) from None
 
 
@@ -172,12 +196,10 @@ def prepared(case_id: str) -> Prepared:
     NotImplementedError (asv: skip) where the commit can't, or the case is unsupported here; measure.Wrong where its
     values are wrong: that is a failure and never a time.
     """
-    with optional():
-        from harness.measure import Wrong, prepare
-    found = case(case_id)
+    measure, found = module("measure", "prepare", "Wrong"), case(case_id)
     try:
-        return prepare(found, devices())
-    except Wrong as error:
+        return measure.prepare(found, devices())
+    except measure.Wrong as error:
         if any(line.verdict == "unsupported" for line in error.lines):
             raise NotImplementedError(str(error)) from None
         raise
@@ -188,9 +210,9 @@ def first_result(case_id: str) -> str:
     return (
         f"import sys; sys.path[:] = {sys.path!r}\n"
         "import jax\n"
-        "from harness.cases import find\n"
-        "from harness.checks import placed_inputs\n"
-        "from harness.programs import Program\n"
+        f"from {module_name('cases')} import find\n"
+        f"from {module_name('checks')} import placed_inputs\n"
+        f"from {module_name('programs')} import Program\n"
         f"program = Program(find({case_id!r}, {NUM_DEVICES}), tuple(jax.devices()))\n"
         "inputs = placed_inputs(program, 0)\n"
         "with program.context():\n"

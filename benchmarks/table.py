@@ -1,7 +1,7 @@
 """The case ids that asv benchmarks, from the case table of this checkout.
 
 asv runs the benchmarks of this checkout against other commits' packages and addresses a parameter by its index, so
-the ids must not come from the package under test. They are listed once, by a child process in which `harness` is
+the ids must not come from the package under test. They are listed once, by a child process in which `meshmark` is
 the checkout's, and kept in build/asv under a digest of its sources: the many small processes of asv then need no
 JAX to know their parameter.
 """
@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import NUM_DEVICES, ROOT
+from benchmarks import NUM_DEVICES, ROOT, SOURCE
 
 MESH = "2x4"
 """The mesh of the ids: the preferred one of NUM_DEVICES."""
@@ -39,11 +39,11 @@ def few() -> list[str]:
 
 
 def listed() -> dict[str, list[str]]:
-    """The ids by use, from the `harness` of this process.
+    """The ids by use, from the package of this process.
 
     Of each variant of weight 0 the cell of least weight, the largest where several are as ordinary; all main modes.
     """
-    from harness.cases import MODE_WEIGHTS, Cell, Selection, cells
+    from meshmark.operations.cases import MODE_WEIGHTS, Cell, Selection, cells
 
     main = tuple(mode for mode, weight in MODE_WEIGHTS.items() if not weight)
 
@@ -89,16 +89,16 @@ def _ids() -> dict[str, list[str]]:
 def _digest() -> str:
     """Names and contents of the sources that the ids derive from."""
     digest = hashlib.sha256()
-    for path in [Path(__file__), *sorted((ROOT / "harness").rglob("*.py"))]:
+    for path in [Path(__file__), *sorted(SOURCE.rglob("*.py"))]:
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
 def _ask() -> str:
-    """The ids as JSON, from a child in which `harness` is the checkout's."""
+    """The ids as JSON, from a child in which `meshmark` is the checkout's."""
     environment = {k: v for k, v in os.environ.items() if k != "ASV_PROJECT"}
     code = (
-        f"import json, sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        f"import json, sys; sys.path[:0] = {[str(SOURCE), str(ROOT)]!r}\n"
         "from benchmarks import table; print(json.dumps(table.listed()))"
     )
     child = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)

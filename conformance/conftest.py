@@ -1,3 +1,3 @@
 """Loads the plugin that gives `pytest conformance` its options, cases and records."""
 
-pytest_plugins = ["harness.plugin"]
+pytest_plugins = ["meshmark.pytest_plugin.plugin"]

@@ -1,9 +1,5 @@
 """Conformance of array functions across shard boundaries."""
 
-import pytest
+from meshmark.conformance.test_arrays import test_arrays
 
-
-@pytest.mark.family("arrays")
-def test_arrays(case, verdict):
-    """Every check of one case of this family."""
-    verdict(case)
+__all__ = ["test_arrays"]

@@ -1,9 +1,5 @@
 """Conformance of the collectives."""
 
-import pytest
+from meshmark.conformance.test_collectives import test_collectives
 
-
-@pytest.mark.family("collectives")
-def test_collectives(case, verdict):
-    """Every check of one case of this family."""
-    verdict(case)
+__all__ = ["test_collectives"]

@@ -1,9 +1,5 @@
 """Conformance of the contractions."""
 
-import pytest
+from meshmark.conformance.test_contraction import test_contraction
 
-
-@pytest.mark.family("contraction")
-def test_contraction(case, verdict):
-    """Every check of one case of this family."""
-    verdict(case)
+__all__ = ["test_contraction"]

@@ -1,9 +1,5 @@
 """Conformance of layers."""
 
-import pytest
+from meshmark.conformance.test_layers import test_layers
 
-
-@pytest.mark.family("layers")
-def test_layers(case, verdict):
-    """Every check of one case of this family."""
-    verdict(case)
+__all__ = ["test_layers"]

@@ -1,9 +1,5 @@
 """Conformance of placing and moving arrays."""
 
-import pytest
+from meshmark.conformance.test_placement import test_placement
 
-
-@pytest.mark.family("placement")
-def test_placement(case, verdict):
-    """Every check of one case of this family."""
-    verdict(case)
+__all__ = ["test_placement"]

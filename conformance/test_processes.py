@@ -1,9 +1,5 @@
 """Conformance of what only several processes have."""
 
-import pytest
+from meshmark.conformance.test_processes import test_processes
 
-
-@pytest.mark.family("processes")
-def test_processes(case, verdict):
-    """Every check of one case of this family."""
-    verdict(case)
+__all__ = ["test_processes"]

@@ -1,9 +1,5 @@
 """Conformance of training and inference."""
 
-import pytest
+from meshmark.conformance.test_training import test_training
 
-
-@pytest.mark.family("training")
-def test_training(case, verdict):
-    """Every check of one case of this family."""
-    verdict(case)
+__all__ = ["test_training"]

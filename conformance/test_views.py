@@ -1,9 +1,5 @@
 """Conformance of what JAX says of a sharding."""
 
-import pytest
+from meshmark.conformance.test_views import test_views
 
-
-@pytest.mark.family("views")
-def test_views(case, verdict):
-    """Every check of one case of this family."""
-    verdict(case)
+__all__ = ["test_views"]

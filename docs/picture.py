@@ -9,8 +9,9 @@ from rich.text import Text
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from harness import records, summary
-from harness.devices import Facts
+from meshmark.devices.facts import Facts
+from meshmark.records import files as records
+from meshmark.report import summary
 
 read = records.read(Path(sys.argv[1]))
 lines = [

@@ -1,7 +1,11 @@
-"""`python -m harness` is `meshmark`."""
+"""`python -m harness` is `meshmark`, in a bare checkout: published files name this spelling."""
 
 import sys
+from pathlib import Path
 
-from harness.cli import main
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-sys.exit(main())
+from meshmark.commands.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+from tests.checkout import SOURCE
+
 try:
     from hypothesis import settings
 except ImportError:  # the environments of the page and of compile-only run tests without it
@@ -11,6 +13,8 @@ except ImportError:  # the environments of the page and of compile-only run test
 
 os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 os.environ["JAX_PLATFORMS"] = "cpu"
+# Children import the package of this checkout, installed or not.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
 
 # The same commit gives the same outcome twice. MESHMARK_FUZZ=1 draws anew each time, to look for what is not found yet.
 if settings:

@@ -5,11 +5,14 @@ import gzip
 import hashlib
 import json
 
-from harness import cases, levels, records, submit
-from harness.bundles import Bundle, File
-from harness.cases import Selection
-from harness.records import case_head
-from harness.submit import Wanted
+from meshmark.levels import must_pass as levels
+from meshmark.operations import cases
+from meshmark.operations.cases import Selection
+from meshmark.operations.record_lines import case_head
+from meshmark.publish import submit
+from meshmark.publish.bundles import Bundle, File
+from meshmark.publish.submit import Wanted
+from meshmark.records import files as records
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 RUN = "0123456789ab"
@@ -167,8 +170,8 @@ def with_lines(made, name, lines):
 def resealed(made):
     """The bundle with a manifest whose hashes, and with an environment whose runs, fit its files: what a forger who
     knows the format would send."""
-    from harness import validate
-    from harness.bundles import Room
+    from meshmark.publish import validate
+    from meshmark.publish.bundles import Room
 
     report = validate.Report("")
     files = {

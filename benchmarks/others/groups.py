@@ -20,10 +20,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
-from benchmarks import ROOT
+from meshmark.core.privacy import redact
+
+from benchmarks import ROOT, SOURCE
 from benchmarks.others import rank
 from benchmarks.others.contestants import Contestant
-from harness.privacy import redact
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,10 @@ class Group:
     def _launch(self, place: Path) -> None:
         commands = self.contestant.commands(self.processes)
         environments = self.contestant.environments(self.processes, f"127.0.0.1:{_free_port()}")
-        shared = os.environ | {"PYTHONPATH": str(ROOT), rank.SOCKET: str(place / "leader")}
+        shared = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(SOURCE), str(ROOT)]),
+            rank.SOCKET: str(place / "leader"),
+        }
         with open(place / "output", "wb") as output:
             for command, environment in zip(commands, environments, strict=True):
                 self._started.append(

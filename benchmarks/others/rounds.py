@@ -27,10 +27,11 @@ from datetime import UTC, datetime
 from time import monotonic, process_time
 from typing import Any
 
+from meshmark.core import installation
+
 from benchmarks.others import operations
 from benchmarks.others.contestants import Contestant
 from benchmarks.others.groups import Group, Limits, Lost
-from harness import devices
 
 SCHEMA = "meshmark-others-1"
 
@@ -105,7 +106,7 @@ class Run:
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
                 "load_before": _load(),
                 "machine": machine(),
-                "suite": devices.suite(),
+                "suite": installation.suite(),
             }
         )
         try:

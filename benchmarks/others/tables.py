@@ -2,7 +2,7 @@
 
 The replicate is the round. A sample is the slowest rank's; the figure of a round is the median of its block's samples;
 the figure of the run is the median of its rounds' figures, with the distribution-free 95 percent interval of
-harness.statistics.median. Ratios are of the rounds that both contestants have, each a pair (harness.statistics.ratio).
+core.statistics.median. Ratios are of the rounds that both contestants have, each a pair (core.statistics.ratio).
 Bus bandwidth is S / t * f of the aggregated time, and its interval that of the time. Fewer than six rounds have no
 such interval.
 """
@@ -19,11 +19,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from meshmark.core import statistics
+from meshmark.core.errors import BadInput
+from meshmark.core.statistics import Estimate
+
 from benchmarks.others import operations
 from benchmarks.others.rounds import SCHEMA
-from harness import statistics
-from harness.errors import BadInput
-from harness.statistics import Estimate
 
 BEGIN, END = "<!-- tables: made by python -m benchmarks.others, not by hand -->", "<!-- end of tables -->"
 """Around what `--page` replaces."""

@@ -24,7 +24,7 @@ def _page_missing() -> str:
 
 @pytest.fixture(scope="session")
 def page_file(tmp_path_factory, browser):
-    from harness import report
+    from meshmark.report import report
 
     directory = tmp_path_factory.mktemp("page")
     write(directory / "records")

@@ -7,14 +7,12 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.browser import records as made_up
 from tests.browser.records import HOSTILE
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.checkout import ROOT
 
 
 def visible_rows(tab):
@@ -193,7 +191,7 @@ def test_what_changed_between_two_releases(open_page):
 
 
 def test_runs_over_processes_are_told_apart_and_repeated_over_processes(browser, tmp_path):
-    from harness import report
+    from meshmark.report import report
 
     two = made_up.run("abcd", num_processes=2, group={"devices": 4, "detected": False}) | {"ranks": 2}
     bad = {("shift_set", "explicit"): ("fail", "rank 1: 3 differ")}

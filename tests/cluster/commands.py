@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.checkout import ROOT
+
 MARK = "MESHMARK_CLUSTER_MARK"  # in the environment of a command and of all that it starts
 GONE = 15.0  # seconds that the ranks of a command which ended may take to be gone
 

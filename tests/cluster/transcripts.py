@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
 
-from harness.privacy import redact
+from meshmark.core.privacy import redact
+
 from tests.cluster.commands import ROOT, run
 from tests.cluster.slurm import outside, slurm
 from tests.cluster.test_suite import killer

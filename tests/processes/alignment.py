@@ -16,13 +16,13 @@ import sys
 from time import perf_counter
 
 import jax
-
-from harness import cases, ranks
-from harness.checks import Judge
-from harness.measure import prepare
-from harness.programs import mesh_over
-from harness.ranks_timing import Alignment
-from harness.timing_tables import seconds
+from meshmark.judge.checks import Judge
+from meshmark.judge.programs import mesh_over
+from meshmark.operations import cases
+from meshmark.ranks import group as ranks
+from meshmark.ranks.rank_timing import Alignment
+from meshmark.timing.measure import prepare
+from meshmark.timing.timing_tables import seconds
 
 WAYS = ("nothing", "a host barrier", "a sum on the devices")
 

@@ -29,13 +29,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from harness import records
-from harness.launch import free_ports
-from harness.records import RecordError
-from harness.verdicts import BAD, worst
+from meshmark.core.verdicts import BAD, worst
+from meshmark.ranks.launch import free_ports
+from meshmark.records import files as records
+from meshmark.records.files import RecordError
+
+from tests.checkout import ROOT
 from tests.processes import network
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 CASES = ("auto", "explicit", "manual")
 """The modes of the three cases, in their order."""
 STRUCK = "psum/axes=x+y/explicit"

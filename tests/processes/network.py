@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tests.checkout import ROOT
+
 _CLONE_NEWNET = 0x40000000
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 1, 0x1000
 _NAMESPACES, _ETC = Path("/run/netns"), Path("/etc/netns")
@@ -146,8 +148,7 @@ def _netem(host: Host, delay: float) -> bool:
 def _relay(names: list[str], delay: float) -> Iterator[None]:
     """A process that carries packets between TUN devices called `late` in both namespaces."""
     command = [sys.executable, "-m", "tests.processes.network", *names, str(delay)]
-    root = Path(__file__).resolve().parent.parent.parent
-    child = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert child.stdout is not None and child.stderr is not None
         if child.stdout.readline() != b"ready\n":

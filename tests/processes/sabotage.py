@@ -36,9 +36,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-
-from harness.controller import case_of
-from harness.programs import Program
+from meshmark.judge.programs import Program
+from meshmark.pytest_plugin.controller import case_of
 
 PLAN: dict[str, Any] = json.loads(os.environ.get("MESHMARK_SABOTAGE", "{}"))
 

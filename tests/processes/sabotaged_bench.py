@@ -18,9 +18,9 @@ import time
 from typing import Any
 
 import jax
+from meshmark.commands.main import main
+from meshmark.judge.programs import Program
 
-from harness.cli import main
-from harness.programs import Program
 from tests.processes.sabotage import _changed
 
 OWN = int(os.environ["MESHMARK_PROCESS_ID"])

@@ -4,11 +4,11 @@ import json
 import re
 
 import pytest
-
-from harness import merge, records
-from harness.agreement import agreed
-from harness.cli import main
-from harness.records import RecordError
+from meshmark.commands.main import main
+from meshmark.ranks import merge
+from meshmark.ranks.agreement import agreed
+from meshmark.records import files as records
+from meshmark.records.files import RecordError
 
 
 def found(check="numbers", verdict="pass", reason="", **data):

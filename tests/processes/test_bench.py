@@ -6,17 +6,19 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from meshmark.commands.main import main
+from meshmark.core.skew import differing, slowest
+from meshmark.publish import plausible
+from meshmark.ranks import merge
+from meshmark.ranks.rank_bench import done, finished
+from meshmark.records import files as records
+from meshmark.records.files import RecordError, Records
+from meshmark.timing import timing_tables
 
-from harness import merge, plausible, records, timing_tables
-from harness.cli import main
-from harness.ranks_bench import done, finished
-from harness.records import RecordError, Records
-from harness.skew import differing, slowest
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PSUM = "psum/axes=x/{}/2/float32/{}"
 CHOSEN = ("--operations", "psum", "--meshes", "2", "--seconds", "0.1")
 LATE = 0.03
@@ -122,7 +124,7 @@ def test_what_is_wrong_on_one_rank_is_timed_on_none(timed):
 
 def test_the_records_are_by_the_schema(timed):
     pytest.importorskip("jsonschema")
-    from harness.validate import schema_problem
+    from meshmark.publish.validate import schema_problem
 
     for file in (timed[2], *merge.rank_files(timed[2], 2)):
         for line in file.read_text().splitlines():

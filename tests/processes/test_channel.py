@@ -9,10 +9,9 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import pytest
-
-from harness import channel
-from harness.channel import GREETING, Channel, ChannelError, Ended, Hub, Wire, address, spans
-from harness.launch import free_ports
+from meshmark.ranks import channel
+from meshmark.ranks.channel import GREETING, Channel, ChannelError, Ended, Hub, Wire, address, spans
+from meshmark.ranks.launch import free_ports
 
 SOON = 10.0
 

@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from meshmark.commands.main import main
+from meshmark.ranks import launch
+from meshmark.ranks.group import ENVIRONMENT, coordinates
+from meshmark.ranks.launch import Launcher, Shown, free_ports
 
-from harness import launch
-from harness.cli import main
-from harness.launch import Launcher, Shown, free_ports
-from harness.ranks import ENVIRONMENT, coordinates
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 LAUNCH = [sys.executable, "-m", "harness", "launch"]
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
-
-from harness import cli, compat, ranks
-from harness.channel import ChannelError, address, spans
-from harness.ranks import Coordinates, RankError
+from meshmark.commands import main as cli
+from meshmark.devices import compat
+from meshmark.ranks import group as ranks
+from meshmark.ranks.channel import ChannelError, address, spans
+from meshmark.ranks.group import Coordinates, RankError
 
 LAUNCHED = {
     "MESHMARK_COORDINATOR": "127.0.0.1:4000",

@@ -1,1 +1,1 @@
-"""A test suite in which cases crash and hang on purpose; tests/test_containment.py runs it in a process."""
+"""A test suite in which cases crash and hang on purpose; tests/devices/test_containment.py runs it in a process."""

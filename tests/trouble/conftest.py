@@ -7,4 +7,4 @@ if os.environ.get("MESHMARK_TROUBLE") == "start" and "PYTEST_XDIST_WORKER" in os
 
 from tests.trouble import operations  # noqa: F401  (registers them)
 
-pytest_plugins = ["harness.plugin"]
+pytest_plugins = ["meshmark.pytest_plugin.plugin"]

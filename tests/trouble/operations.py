@@ -15,9 +15,8 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-
-from harness.operations import OPERATIONS
-from harness.operations.base import Argument, Operation, Plan, Result
+from meshmark.operations import OPERATIONS
+from meshmark.operations.base import Argument, Operation, Plan, Result
 
 SLOW = 8
 """How many slow operations there are, of three cases each on one mesh."""

@@ -10,7 +10,7 @@ import time
 import uuid
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.checkout import ROOT
 
 
 class Run:

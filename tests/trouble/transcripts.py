@@ -6,7 +6,8 @@ import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from harness.privacy import redact
+from meshmark.core.privacy import redact
+
 from tests.trouble.runs import ROOT, Run, finished, lines, table, until
 
 HEAD = """# Containment, shown

@@ -1,0 +1,8 @@
+"""`python -m meshmark` is `meshmark`."""
+
+import sys
+
+from meshmark.commands.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""Known pitfalls of asv, found by reading benchmark files and configurations; nothing is imported or run.
+
+The pitfalls are in meshmark.asv.pitfalls, those of Python in meshmark.asv.sources. A line of Python or of a script with
+the comment `asv-doctor: ok` is left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from meshmark.asv.pitfalls import ACCEPTED, DoctorError, Finding, read
+from meshmark.asv.sources import Benchmarks
+from meshmark.commands.arguments import path
+from meshmark.core.text import printable
+
+# fmt: off
+KEYS = frozenset({
+    "project", "project_url", "repo", "repo_subdir", "branches", "pythons", "matrix", "exclude", "include",
+    "env_dir", "benchmark_dir", "results_dir", "html_dir", "show_commit_url", "hash_length",
+    "environment_type", "install_timeout", "default_benchmark_timeout", "dvcs", "regressions_first_commits",
+    "regressions_thresholds", "plugins", "conda_channels", "conda_environment_file", "build_command",
+    "install_command", "uninstall_command", "launch_method",
+})
+# fmt: on
+"""The keys of asv 0.6.6: the attributes of `asv.config.Config()`. A test compares them."""
+
+OTHER_KEYS = frozenset({"version", "build_cache_size", "wheel_cache_size"})
+"""Keys that asv reads and that are no attributes."""
+
+SCRIPTS = (
+    "tox.ini",
+    "Makefile",
+    "noxfile.py",
+    "*.sh",
+    ".ci/*",
+    ".github/workflows/*.yml",
+    ".github/workflows/*.yaml",
+)
+"""Where a directory may hold commands of asv."""
+
+# The command ------------------------------------------------------------------------------------------------
+
+
+def add_arguments(to: argparse.ArgumentParser) -> None:
+    """The arguments of `meshmark asv-doctor`."""
+    to.add_argument(
+        "paths",
+        nargs="*",
+        type=path,
+        default=[Path()],
+        metavar="DIR|FILE",
+        help="a directory with a configuration, benchmark files or configurations (default: here)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a line for each pitfall; 1 where there is one."""
+    files = list(dict.fromkeys(file for where in arguments.paths for file in chosen(where)))
+    findings = [finding for file in files for finding in examine(file)]
+    for finding in findings:
+        print(printable(str(finding)))
+    if not findings:
+        print(f"no known pitfall in {len(files)} file{'s' * (len(files) != 1)}")
+    return int(bool(findings))
+
+
+def chosen(path: Path) -> list[Path]:
+    """The files to examine: this file, or of a directory its configurations, their benchmarks and its scripts.
+
+    DoctorError where there is none.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise DoctorError(
+            f"{path} is no file and no directory: name a benchmark file, asv.conf.json or a directory"
+        )
+    configurations = sorted({*path.glob("asv*.conf.json"), *path.glob("asv*.conf.jsonc")})
+    where = {path / str(loaded(c).get("benchmark_dir", "benchmarks")) for c in configurations}
+    if not configurations:
+        where = {path / "benchmarks"} if (path / "benchmarks").is_dir() else {path}
+    benchmarks = sorted(f for d in where for f in d.rglob("*.py") if not _tests(f))
+    if not configurations and not benchmarks:
+        raise DoctorError(f"{path} holds no asv.conf.json and no benchmark file: name a directory that does")
+    scripts = sorted({f for pattern in SCRIPTS for f in path.glob(pattern) if f.is_file()})
+    return list(dict.fromkeys([*configurations, *benchmarks, *scripts]))
+
+
+def _tests(path: Path) -> bool:
+    """Whether it belongs to pytest."""
+    return path.name.startswith("test_") or path.name == "conftest.py"
+
+
+def examine(path: Path) -> list[Finding]:
+    """The pitfalls of one file, in the order of its lines; DoctorError where it can't be read."""
+    if path.suffix in (".json", ".jsonc"):
+        found = [*_configuration(path), *_commands(path)]
+    elif path.suffix == ".py" and path.name != "noxfile.py":
+        try:
+            found = Benchmarks(path).findings()
+        except RecursionError:
+            raise DoctorError(f"{path} is nested too deeply to be a benchmark file") from None
+    else:
+        found = list(_commands(path))
+    return sorted(set(found), key=lambda f: (f.line, f.name, f.what))
+
+
+# Scripts ----------------------------------------------------------------------------------------------------
+
+
+def _commands(path: Path) -> Iterator[Finding]:
+    for number, line in enumerate(read(path).splitlines(), 1):
+        if not re.search(r"\basv\s+(run|continuous|find)\b", line) or ACCEPTED.search(line):
+            continue
+        words = line.split()
+        if ("--quick" in words or "-q" in words) and not {"--dry-run", "-n"} & set(words):
+            yield Finding(path, number, "quick")
+        if re.search(r"--python[= ]same\b", line):
+            yield Finding(path, number, "same-python")
+
+
+# Configurations ---------------------------------------------------------------------------------------------
+
+
+def keys() -> frozenset[str]:
+    """The keys that the installed asv knows, or those of 0.6.6 where it is not installed."""
+    try:
+        from asv.config import Config
+    except ImportError:
+        return KEYS | OTHER_KEYS
+    return frozenset(vars(Config())) | OTHER_KEYS
+
+
+def loaded(path: Path) -> dict[str, Any]:
+    """A configuration: JSON with // and /* */ comments and trailing commas. DoctorError says what is wrong."""
+    text = _plain(read(path))
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise DoctorError(f"{path} is no JSON with comments{where}: see `asv quickstart`") from None
+    if not isinstance(found, dict):
+        raise DoctorError(f"{path} is no configuration of asv: it must hold an object")
+    return found
+
+
+_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_COMMA = re.compile(r'"(?:\\.|[^"\\\n])*"|,(?=\s*[}\]])')
+
+
+def _plain(text: str) -> str:
+    """The text without comments and trailing commas, on the same lines."""
+
+    def blank(match: re.Match[str]) -> str:
+        return match[0] if match[0].startswith('"') else "\n" * match[0].count("\n")
+
+    return _COMMA.sub(lambda m: m[0] if m[0].startswith('"') else "", _TOKEN.sub(blank, text))
+
+
+def _configuration(path: Path) -> Iterator[Finding]:
+    settings, lines = loaded(path), _plain(read(path)).splitlines()
+
+    def line(key: str) -> int:
+        return next((n for n, text in enumerate(lines, 1) if f'"{key}"' in text), 1)
+
+    known = keys()
+    for key in settings:
+        if key not in known:
+            yield Finding(path, line(key), "unknown-key", printable(key))
+    if settings.get("launch_method") != "spawn":
+        yield Finding(path, line("launch_method"), "launch-method")
+    if settings.get("environment_type") == "existing":
+        return
+    pinned = dict(_pins(settings))
+    runner = {name for name in pinned if name.removeprefix("pip+") == "asv_runner"}
+    if not runner:
+        yield Finding(path, line("matrix"), "runner")
+    command = settings.get("install_command")
+    commands = command if isinstance(command, list) else [command]
+    safe = command is not None and all(
+        "--no-deps" in str(c) or not re.search(r"\bpip3? install\b", str(c)) for c in commands
+    )
+    if set(pinned) - runner and not safe:
+        yield Finding(path, line("install_command"), "install-dependencies")
+
+
+def _pins(settings: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each requirement and version that the matrix or an include pins."""
+    for part in (settings.get("matrix"), *_list(settings.get("include"))):
+        if not isinstance(part, dict):
+            continue
+        typed = any(kind in part for kind in ("req", "env", "env_nobuild"))
+        requirements = part.get("req", {}) if typed else part
+        for name, versions in requirements.items() if isinstance(requirements, dict) else ():
+            for version in _list(versions):
+                if (
+                    isinstance(version, str)
+                    and version
+                    and name not in ("python", "sys_platform", "environment_type")
+                ):
+                    yield name, version
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

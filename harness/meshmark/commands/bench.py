@@ -1,0 +1,155 @@
+"""`meshmark bench`: times a part of the case table and prints what it found."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from meshmark.commands.arguments import path, positive, seconds
+from meshmark.commands.options import add_ranks, add_selection, add_timing, check_cadences, named, of_ranks
+from meshmark.core.verdicts import BAD
+from meshmark.devices import probe
+from meshmark.operations.cases import Selection
+from meshmark.ranks import group as ranks
+from meshmark.ranks import rank_bench
+from meshmark.records import files as records
+from meshmark.records.files import Records, Writer
+from meshmark.timing import bench, timing_tables
+from meshmark.timing.bench import Progress
+from meshmark.timing.measure import Budget
+from meshmark.timing.progress import note, shown
+from meshmark.timing.timer import Job
+
+SECONDS = {"quick": 0.08, "standard": 0.25, "full": 0.5}
+"""Seconds of sampling for each program and cadence, by profile."""
+
+
+def add_arguments(add: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add_selection(add)
+    add.add_argument(
+        "--scaling",
+        action="store_true",
+        help="instead of a profile, strong and weak scaling over meshes of 1, 2, 4 ... devices",
+    )
+    add_timing(add, ("isolated", "stream"))
+    add.add_argument(
+        "--seconds",
+        type=seconds,
+        metavar="S",
+        help="sampling time of each program and cadence (default "
+        + ", ".join(f"{v} {k}" for k, v in SECONDS.items())
+        + ")",
+    )
+    add.add_argument(
+        "--precision",
+        type=seconds,
+        default=Budget.precision,
+        metavar="SHARE",
+        help="stop earlier where the 95 %% interval of each median is as narrow: half of it as a share of the median"
+        f" (default {Budget.precision})",
+    )
+    add.add_argument(
+        "--processes",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="time everything in N child processes, one after the other (default 1; identical processes differ)",
+    )
+    add.add_argument("--no-ceilings", action="store_true", help="leave out copy bandwidth and largest matmul")
+    add.add_argument(
+        "--record", type=path, metavar="FILE", help="write records (JSON lines) to this new file"
+    )
+    add.add_argument(
+        "--resume", type=path, metavar="FILE", help="go on with the interrupted run that wrote this file"
+    )
+    add_ranks(add)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Choose, time, print."""
+    check_cadences(arguments.cadence)
+    if arguments.record and arguments.resume:
+        raise records.RecordError(
+            "--record and --resume name one file each: --resume appends to the file that it names"
+        )
+    if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
+        return rank_bench.run(arguments, rank, arguments.seconds or SECONDS[arguments.profile])
+    probe.ask_for_cpu_devices(arguments.num_devices)
+    facts = probe.probe()
+    if arguments.num_devices and not facts.virtual:
+        note(f"--num-devices is ignored on backend {facts.backend}")
+    selection = Selection(profile=arguments.profile, timed=True, **named(arguments)).checked(
+        facts.num_devices
+    )
+    todo, left_out = (bench.scaling if arguments.scaling else bench.chosen)(selection, facts)
+    job = Job(
+        cells=[],
+        num_devices=facts.num_devices,
+        seed=arguments.seed,
+        cadences=list(arguments.cadence),
+        seconds=arguments.seconds or SECONDS[arguments.profile],
+        precision=arguments.precision,
+        ceilings=not arguments.no_ceilings,
+        deadline=arguments.deadline,
+    )
+    described = {
+        "facts": facts.to_json(),
+        "selection": selection.described() | {"scaling": arguments.scaling},
+        "seed": arguments.seed,
+        "repeat": arguments.processes,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "precision", "least", "most")},
+    }
+    before = Records(runs=[described])
+    writer = None
+    if arguments.record:
+        writer = Writer.create(arguments.record, described)
+    elif arguments.resume:
+        writer, before = Writer.going_on(arguments.resume, described)
+        job = replace(job, ceilings=job.ceilings and not before.ceilings)
+    kept = before
+
+    def write(lines: list[dict[str, Any]]) -> None:
+        if writer:
+            writer.write(lines)
+        for line in lines:
+            (kept.ceilings if line["kind"] == "ceiling" else kept.timings).append(line)
+
+    for line in (*facts.describe(), *(f"left out: {why}" for why in left_out)):
+        print(line)
+    for line in bench.load():
+        note(line)
+    interrupted = None
+    with shown(len(todo) * arguments.processes) as tell:
+        try:
+            progress = bench.run(
+                todo, facts, job, arguments.processes, write, bench.done_before(before), tell
+            )
+        except KeyboardInterrupt:
+            interrupted = "interrupted"
+            progress = Progress(0)
+        except OSError as error:
+            interrupted = f"can't go on: {error.strerror or error}"
+            progress = Progress(0)
+    if writer:
+        writer.close()
+    for line in timing_tables.lines(kept):
+        print(line)
+    for line in bench.noise(progress):
+        note(line)
+    file = arguments.record or arguments.resume
+    if progress.raw and file:
+        with suppress(OSError), open(f"{file}.stderr", "a", encoding="utf-8", errors="replace") as beside:
+            beside.write("\n".join(progress.raw) + "\n")
+    if file:
+        print(f"records: {file}")
+    if interrupted:
+        how = f": go on with --resume {file}" if file else ""
+        note(f"{interrupted}, and what was timed is {'kept' if file else 'above'}{how}")
+        return 130 if interrupted == "interrupted" else 2
+    return int(any(r["verdict"] in BAD for r in kept.timings))

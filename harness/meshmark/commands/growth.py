@@ -1,0 +1,277 @@
+"""`meshmark growth`: compiles operations for topologies from few chips to many, and says what grows how fast."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshmark.commands.arguments import path
+from meshmark.core import privacy
+from meshmark.core.installation import SOURCE
+from meshmark.devices import topologies
+from meshmark.growth import curves as growth
+from meshmark.growth import documents as growth_report
+from meshmark.growth.curves import MARK, GrowthError
+from meshmark.records import files as records
+from meshmark.records.files import RecordError, Writer
+
+DEADLINE = 300
+"""Seconds after which one program's compilation is a hang."""
+
+MOST_DEATHS = 5
+"""How often a topology's child may die before the rest of its programs are left."""
+
+
+def add_arguments(to: argparse.ArgumentParser) -> None:
+    """The arguments of `meshmark growth`."""
+    to.add_argument(
+        "topologies",
+        nargs="*",
+        metavar="TOPOLOGY",
+        help=f"chips ({', '.join(growth.FAMILIES)}: 4 to 256 or 8,192 of them) or topologies such as v5p:4x4x4",
+    )
+    to.add_argument(
+        "--operations",
+        metavar="NAMES",
+        help="operations; with a variant, as in mlp/batch=x,model=y, several are separated by semicolons",
+    )
+    to.add_argument("--modes", metavar="NAMES", help="of auto,explicit,manual (default all)")
+    to.add_argument("--scaling", metavar="NAMES", help="of strong,weak (default both)")
+    to.add_argument("--dtype", default="float32", metavar="NAME", help="dtype (default float32)")
+    to.add_argument(
+        "--layout",
+        default="physical",
+        choices=topologies.LAYOUTS,
+        help="the devices as JAX lays a mesh out on the chips where it can, or as listed (default physical)",
+    )
+    to.add_argument("--record", type=path, metavar="FILE", help="write the growth records there")
+    to.add_argument(
+        "--from", dest="read", nargs="+", type=path, metavar="FILE", help="read records, compile nothing"
+    )
+    to.add_argument("--output", type=path, metavar="DIR", help="write growth.md and plots (SVG) there")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compile or read, then show or write; GrowthError, TopologyError or RecordError for bad input."""
+    if arguments.read:
+        if arguments.topologies or arguments.record:
+            raise GrowthError("--from compiles nothing: leave out the topologies and --record")
+        lines, runs = read(arguments.read)
+    else:
+        lines, runs = compiled(arguments)
+    every = growth.grouped(lines)
+    if not every:
+        raise GrowthError("no program compiled: see the verdicts in the records")
+    if arguments.output:
+        for made in growth_report.write(every, lines, runs, arguments.output):
+            print(f"wrote {made}")
+    else:
+        print(growth_report.markdown(every, lines, runs), end="")
+    bad = [line for line in lines if line["verdict"] != "pass"]
+    return 1 if bad else 0
+
+
+def _names(text: str | None, known: Sequence[str], what: str) -> list[str]:
+    chosen = [name.strip() for name in (text or ",".join(known)).split(",") if name.strip()]
+    for name in chosen:
+        if name not in known:
+            raise GrowthError(f"unknown {what} {name!r}: choose from {', '.join(known)}")
+    return chosen
+
+
+def plans(arguments: argparse.Namespace) -> dict[topologies.Topology, list[dict[str, Any]]]:
+    """The programs to compile, by topology: what `meshmark.growth.programs` takes."""
+    if not arguments.topologies:
+        raise GrowthError(f"name chips or topologies, such as v5p or v5e:2x4: {', '.join(growth.FAMILIES)}")
+    names = [name for given in arguments.topologies for name in growth.family(given)]
+    every = topologies.parse_all(names)
+    operations = arguments.operations
+    separator = ";" if operations and set(operations) & set("/;") else ","
+    wanted = operations.split(separator) if operations else list(growth.OPERATIONS_BY_DEFAULT)
+    modes = _names(arguments.modes, growth.MODES, "mode")
+    scalings = _names(arguments.scaling, growth.SCALINGS, "scaling")
+    found: dict[topologies.Topology, list[dict[str, Any]]] = {t: [] for t in every}
+    for chip in {t.chip: None for t in every}:
+        by_mesh = {growth.mesh_of(t): t for t in every if t.chip == chip}
+        _distinct([t for t in every if t.chip == chip], by_mesh)
+        for name in wanted:
+            for scaling in scalings:
+                for cell in growth.series(name.strip(), by_mesh, scaling, arguments.dtype):
+                    topology = by_mesh[cell.request.mesh]
+                    found[topology] += _entries(cell, scaling, modes)
+    return found
+
+
+def _distinct(every: Sequence[topologies.Topology], kept: Mapping[Any, topologies.Topology]) -> None:
+    """GrowthError where two topologies of a chip have as many devices: a series has one of each number."""
+    numbers = [t.num_devices for t in every]
+    for t in every:
+        if numbers.count(t.num_devices) > 1 or t not in kept.values():
+            raise GrowthError(f"topology {t}: another one has {t.num_devices} devices too; name one of them")
+
+
+def _entries(cell: growth.Cell, scaling: str, modes: Iterable[str]) -> Iterator[dict[str, Any]]:
+    r = cell.request
+    for mode in modes:
+        if cell.operation.absent(mode, r.variant, r.mesh) is None:
+            yield {
+                "operation": cell.operation.name,
+                "variant": r.variant.label,
+                "mode": mode,
+                "mesh": r.mesh.label,
+                "dtype": r.dtype,
+                "size": r.size,
+                "case": cell.case(mode).id,
+                "scaling": scaling,
+                "whole_bytes": growth.whole_bytes(cell.plan),
+                "part_bytes": growth.part_bytes(cell.plan.arguments, r.mesh),
+            }
+
+
+def compiled(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(growth lines, run lines) of what the arguments ask for; written to --record as they come."""
+    programs = plans(arguments)
+    for topology in programs:
+        topologies.compiler(topology)
+    writer: Writer | None = None
+    lines: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = []
+    try:
+        for topology, entries in programs.items():
+            for message in children(topology, entries, arguments.layout):
+                if "facts" in message:
+                    if not runs or runs[-1]["facts"]["versions"] != message["facts"]["versions"]:
+                        line = {"schema": records.SCHEMA, "kind": "run", "facts": message["facts"]}
+                        line |= {"topologies": [t.name for t in programs], "layout": arguments.layout}
+                        runs.append(line)
+                        if arguments.record:
+                            writer = writer or Writer.create(
+                                arguments.record, {k: line[k] for k in list(line)[2:]}
+                            )
+                    continue
+                lines.append(message)
+                _progress(message)
+                if writer:
+                    writer.write([message])
+    finally:
+        if writer:
+            writer.close()
+    return lines, runs
+
+
+def _progress(line: dict[str, Any]) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{line['topology']:16} {line['case'][:90]:90}", end="", file=sys.stderr, flush=True)
+
+
+def children(
+    topology: topologies.Topology, entries: Sequence[dict[str, Any]], layout: str
+) -> Iterator[dict[str, Any]]:
+    """The facts and the growth lines of one topology. A child that dies costs the program that it was at."""
+    head = {
+        "schema": records.SCHEMA,
+        "kind": "growth",
+        "topology": topology.name,
+        "chip": topology.chip,
+        "chips": topology.num_chips,
+        "devices": topology.num_devices,
+    }
+    left = list(entries)
+    deaths = 0
+    while left:
+        at = False
+        code = 0
+        for message in _child(topology, left, layout):
+            if "problem" in message:
+                raise topologies.TopologyError(message["problem"])
+            if "code" in message:
+                code = message["code"]
+            elif "facts" in message:
+                yield message
+            elif "at" in message:
+                at = True
+            else:
+                message.pop("done")
+                yield head | left.pop(0) | {"reason": ""} | message
+                at = False
+        if not left:
+            return
+        deaths += 1
+        verdict = "crash" if code < 0 else "hang"
+        reason = f"the compiler ended the process (signal {-code})" if code < 0 else f"past {DEADLINE} s"
+        if not at or deaths > MOST_DEATHS:
+            raise GrowthError(
+                f"{topology}: the child that compiles dies (exit code {code}): run python -m meshmark.growth.programs"
+            )
+        yield head | left.pop(0) | {"verdict": verdict, "reason": reason}
+
+
+def _child(
+    topology: topologies.Topology, entries: Sequence[dict[str, Any]], layout: str
+) -> Iterator[dict[str, Any]]:
+    job = {"topology": topology.name, "programs": list(entries), "layout": layout, "deadline": DEADLINE}
+    imports = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "meshmark.growth.programs"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": imports},
+    )
+    assert child.stdin and child.stdout
+    try:
+        try:
+            child.stdin.write(json.dumps(job))
+            child.stdin.close()
+        except BrokenPipeError:
+            pass
+        for text in child.stdout:
+            if text.startswith(MARK) and text.endswith("\n"):
+                message = json.loads(text.removeprefix(MARK))
+                if "reason" in message:
+                    message["reason"] = privacy.redact(message["reason"])
+                yield message
+        yield {"code": child.wait()}
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def read(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(growth lines, run lines) of record files; RecordError where one can't be read or holds none."""
+    lines: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = []
+    for file in paths:
+        try:
+            texts = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError as error:
+            raise RecordError(f"can't read {file}: {os.strerror(error.errno or 0)}") from None
+        before = len(lines)
+        for number, text in enumerate(texts, 1):
+            try:
+                record = json.loads(text)
+                kind = record["kind"]
+            except (ValueError, TypeError, KeyError):
+                raise RecordError(f"{file}:{number} is no record: make the file again") from None
+            if kind == "run" and isinstance(record.get("facts"), dict):
+                runs.append(record)
+            elif kind == "growth":
+                lines.append(_checked(record, f"{file}:{number}"))
+        if len(lines) == before:
+            raise RecordError(f"{file} holds no growth: name a file that `meshmark growth --record` wrote")
+    return lines, runs
+
+
+def _checked(record: dict[str, Any], where: str) -> dict[str, Any]:
+    texts = ("topology", "chip", "operation", "variant", "mode", "mesh", "size", "case", "scaling", "verdict")
+    if not all(isinstance(record.get(name), str) for name in texts) or type(record.get("devices")) is not int:
+        raise RecordError(f"{where} is no growth record: it lacks one of {', '.join(texts)} or devices")
+    return record

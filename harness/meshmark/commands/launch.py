@@ -1,0 +1,71 @@
+"""`meshmark launch`: several processes of one command on this machine; `meshmark merge`: their ranks' files in one."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+from types import FrameType
+
+from meshmark.commands.arguments import path, positive, seconds
+from meshmark.ranks import merge
+from meshmark.ranks.launch import GRACE, Launcher, LaunchError
+
+
+def add_launch_arguments(add: argparse.ArgumentParser) -> None:
+    """The options of `meshmark launch`."""
+    add.add_argument(
+        "-n", "--num-processes", type=positive, required=True, metavar="N", help="how many processes"
+    )
+    add.add_argument(
+        "--devices-per-process",
+        type=positive,
+        default=4,
+        metavar="D",
+        help="virtual CPU devices of each (default 4)",
+    )
+    add.add_argument(
+        "--grace",
+        type=seconds,
+        default=GRACE,
+        metavar="S",
+        help=f"seconds that the others have to end by themselves when one has ended (default {GRACE:.0f})",
+    )
+    add.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what each process runs")
+
+
+def launch(arguments: argparse.Namespace) -> int:
+    """Start, wait, end."""
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not command:
+        raise LaunchError("nothing to launch: meshmark launch -n 2 -- pytest conformance --profile smoke")
+    launcher = Launcher(command, arguments.num_processes, arguments.devices_per_process, arguments.grace)
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        launcher.end(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return launcher.run(sys.stdout.buffer)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        shutil.rmtree(launcher.directory, ignore_errors=True)
+
+
+def add_merge_arguments(add: argparse.ArgumentParser) -> None:
+    """The options of `meshmark merge`."""
+    add.add_argument(
+        "file", type=path, metavar="FILE", help="what --record named; FILE.rank0 ... lie beside it"
+    )
+
+
+def merge_files(arguments: argparse.Namespace) -> int:
+    """Merge, and say what came of it."""
+    size = merge.sizes(arguments.file)
+    lines = merge.merged(arguments.file, size)
+    merge.write(arguments.file, lines)
+    cases = len({line["case"] for line in lines if "case" in line})
+    print(f"{cases} cases of {size} ranks in {arguments.file}")
+    return 0

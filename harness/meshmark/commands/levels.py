@@ -1,0 +1,78 @@
+"""`meshmark levels`: the statement of record files, the must-pass lists, and a new version of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from meshmark.commands.arguments import path, positive
+from meshmark.core.text import printable
+from meshmark.levels import must_pass as levels
+from meshmark.levels.must_pass import LevelError
+from meshmark.records import files as records
+
+
+def add_arguments(add: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add.add_argument(
+        "records", nargs="*", type=path, metavar="RECORDS", help="what --record wrote: print its statement"
+    )
+    add.add_argument(
+        "--cases", metavar="LEVEL", help="print the must-pass list of this level, a case id a line"
+    )
+    add.add_argument("--num-devices", type=positive, default=8, metavar="N", help="for --cases (default 8)")
+    add.add_argument(
+        "--processes",
+        type=positive,
+        default=1,
+        metavar="P",
+        help=f"for --cases {levels.SEVERAL}: over so many processes (8 devices over 2: 4 each)",
+    )
+    add.add_argument(
+        "--list-version", type=positive, metavar="N", help="a version of the lists (default the newest)"
+    )
+    add.add_argument(
+        "--check", action="store_true", help="say how the case table and the frozen lists have parted"
+    )
+    add.add_argument("--write", action="store_true", help="freeze what the table gives as a new version")
+    add.add_argument("--json", action="store_true", help="the statement as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print, check or write; 1 where table and list have parted, or the records meet no level."""
+    chosen = [bool(arguments.records), bool(arguments.cases), arguments.check, arguments.write]
+    if sum(chosen) > 1:
+        raise LevelError("choose one: RECORDS, --cases LEVEL, --check or --write")
+    if arguments.write:
+        made = levels.write()
+        print(f"wrote {made.parent.name}/{made.name}: commit it, and leave the older versions as they are")
+        return 0
+    if arguments.check:
+        found = levels.parted(arguments.list_version)
+        found += [f"{level}: in no list yet" for level in levels.lacking(arguments.list_version)]
+        for line in found:
+            print(line)
+        print("table and lists have parted: `meshmark levels --write`" if found else "table and lists agree")
+        return int(bool(found))
+    if arguments.cases:
+        known = (*levels.names(), levels.SEVERAL)
+        if arguments.cases not in known:
+            raise LevelError(f"unknown level {arguments.cases!a}: choose from {', '.join(known)}")
+        asked = (arguments.cases, arguments.num_devices, arguments.list_version)
+        for name in levels.must_pass(*asked, processes=arguments.processes).cases:
+            print(name)
+        return 0
+    if not arguments.records:
+        version = levels.versions()[-1] if arguments.list_version is None else arguments.list_version
+        for (level, devices, processes), frozen in sorted(levels.read(version).items()):
+            how = "case by case" if frozen.cases else "by digest"
+            where = f"{level} on {levels.place(devices, processes)}"
+            print(f"list {version}: {where}: {frozen.count} cases, {how}, {frozen.sha256[:16]}")
+        return 0
+    said = levels.statement([records.read(file) for file in arguments.records], arguments.list_version)
+    if arguments.json:
+        print(json.dumps(said.to_json(), indent=2, allow_nan=False))
+    else:
+        for line in said.lines():
+            print(printable(line))
+    return int(not said.met)

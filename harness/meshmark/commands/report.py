@@ -1,0 +1,63 @@
+"""`meshmark report`: page, Markdown, CSV and LaTeX of record files, and whether a report is what its records give."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+
+from meshmark.commands.arguments import path
+from meshmark.core.text import printable
+from meshmark.report import report
+
+
+def add_arguments(add: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add.add_argument(
+        "records",
+        nargs="+",
+        type=path,
+        metavar="DIR|RECORDS",
+        help="what --record wrote (.jsonl or .jsonl.gz), or a directory that holds some, such as results",
+    )
+    add.add_argument(
+        "--output", type=path, required=True, metavar="DIR", help="where the report is written, or lies"
+    )
+    add.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing: say whether the report in --output is what the records give (exit code 1 if not)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make or check; 1 where the report is not what the records give, 2 where a record could not be used."""
+    collecting = gc.isenabled()
+    gc.disable()  # a hundred thousand records are millions of objects, all of them needed to the end
+    try:
+        return _run(arguments)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    found = report.find(arguments.records)
+    for line in (*found.notes, *found.problems):
+        print(f"meshmark: {printable(line[:500])}", file=sys.stderr)
+    code = 2 if found.problems else 0
+    texts = report.made(found.sources)
+    if arguments.check:
+        checked = report.check(texts, arguments.output)
+        print(f"compared {checked.how}")
+        if checked.same:
+            print(f"{arguments.output} is what {len(found.sources)} record files give")
+            return code
+        for line in checked.differences[: 4 * report.SHOWN]:
+            print(printable(line))
+        print(f"{arguments.output} is not what the records give: make it again without --check")
+        return 1
+    for file in report.write(texts, arguments.output):
+        print(f"wrote {file}")
+    print(f"open {arguments.output / report.PAGE} in a browser; it needs no network")
+    return code

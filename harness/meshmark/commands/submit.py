@@ -1,0 +1,97 @@
+"""`meshmark submit`: records in, a bundle out that `meshmark validate` accepts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from meshmark.commands import validate as validate_command
+from meshmark.commands.arguments import path
+from meshmark.core.text import printable
+from meshmark.publish import submit
+from meshmark.publish.submit import SubmitRefused, Wanted
+from meshmark.records import results
+
+SHOWN = 100
+"""Complaints that are printed."""
+
+
+def add_arguments(add: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add.add_argument(
+        "records", nargs="+", type=path, metavar="RECORDS", help="what --record wrote, .jsonl or .jsonl.gz"
+    )
+    add.add_argument(
+        "--product", required=True, metavar="NAME", help="its directory: lower case, such as v5e-8"
+    )
+    add.add_argument("--by", required=True, metavar="WHO", help="who ran it: a person, team or company")
+    add.add_argument(
+        "--contact", default="", metavar="WHERE", help="an address or link to ask at; it is published"
+    )
+    add.add_argument("--title", default="", metavar="TEXT", help="what the page calls it (default: the name)")
+    add.add_argument(
+        "--hardware", default="", metavar="TEXT", help="what it ran on, beyond what the records say"
+    )
+    add.add_argument(
+        "--command", default="", metavar="TEXT", help="what repeats it (default: from the run lines)"
+    )
+    add.add_argument(
+        "--level",
+        metavar="LEVEL",
+        help="the level that is claimed, or none (default: the highest that is met)",
+    )
+    add.add_argument(
+        "--note", action="append", default=[], type=note, metavar="ABOUT=TEXT",
+        help=f"a note about {', '.join(results.ABOUT)}; peak explains a rate above the published one",
+    )  # fmt: skip
+    add.add_argument(
+        "--mark",
+        action="store_true",
+        help="mark a suite with changes, or a level that is not met, instead of refusing",
+    )
+    add.add_argument(
+        "--output",
+        required=True,
+        type=path,
+        metavar="DIR",
+        help="where it goes, as <jax release>/<product>/; results/ will do",
+    )
+    add.add_argument("--archive", action="store_true", help="a .tar.gz of it too")
+
+
+def note(text: str) -> dict[str, str]:
+    """about=text of a note."""
+    about, equals, said = text.partition("=")
+    if not equals or about not in results.ABOUT or not said.strip():
+        raise argparse.ArgumentTypeError(
+            f"{text[:60]!a} is no note: write ABOUT=TEXT, about {', '.join(results.ABOUT)}"
+        )
+    return {"about": about, "text": said}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the bundle and say what it is; 1 where it is refused."""
+    level = "" if arguments.level == "none" else arguments.level
+    wanted = Wanted(
+        name=arguments.product, by=arguments.by, command=arguments.command, title=arguments.title,
+        contact=arguments.contact, hardware=arguments.hardware, level=level, notes=arguments.note,
+        mark=arguments.mark,
+    )  # fmt: skip
+    try:
+        made = submit.make(arguments.records, wanted, Path(arguments.output), arguments.archive)
+    except SubmitRefused as error:
+        for text in error.complaints[:SHOWN]:
+            print(f"meshmark: {printable(text[:500])}", file=sys.stderr)
+        if len(error.complaints) > SHOWN:
+            print(f"meshmark: {len(error.complaints) - SHOWN} more", file=sys.stderr)
+        print("meshmark: no bundle was made", file=sys.stderr)
+        return 1
+    for name, size in made.files.items():
+        print(f"{made.path / name}: {size} bytes")
+    if made.archive:
+        print(f"{made.archive}: {made.archive.stat().st_size} bytes")
+    for text in made.report.notes[:20]:
+        print(printable(f"note: {text}"))
+    print(printable(validate_command.summary(made.report)))
+    return 0

@@ -1,0 +1,84 @@
+"""`meshmark validate`: a bundle, a product's directory or all of results/, checked as a reviewer would."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from meshmark.commands.arguments import path, positive
+from meshmark.core.text import printable
+from meshmark.publish import bundles, validate
+from meshmark.publish.validate import Report
+
+LONGEST = 500
+"""Characters of the longest complaint that is printed."""
+
+
+def add_arguments(add: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add.add_argument(
+        "bundle", nargs="+", type=path, metavar="BUNDLE",
+        help="a .tar.gz or directory that `meshmark submit` made, or a directory of many such as results/",
+    )  # fmt: skip
+    add.add_argument(
+        "--most", type=positive, default=100, metavar="N", help="complaints that are printed (default 100)"
+    )
+    add.add_argument("--strict", action="store_true", help="take no marked product: a mark is a complaint")
+    add.add_argument("--json", action="store_true", help="the same as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print every complaint, then a summary; 1 where there is any."""
+    reports = [validate.check(bundle) for named in arguments.bundle for bundle in bundles.opened(named)]
+    if arguments.strict:
+        for report in reports:
+            report.complaints += [f"{report.place}: {n}" for n in report.notes if n.startswith("marked: ")]
+    bad = sum(bool(report.complaints) for report in reports)
+    if arguments.json:
+        print(json.dumps([_json(report) for report in reports], indent=2))
+        return int(bool(bad))
+    left = arguments.most
+    for report in reports:
+        for text in report.complaints[: max(0, left)]:
+            print(_line(text))
+        left -= len(report.complaints)
+    if left < 0:
+        print(f"{-left} more complaints: --most shows them")
+    for report in reports:
+        for note in report.notes[:20]:
+            print(_line(f"{report.place}: note: {note}"))
+        if len(report.notes) > 20:
+            print(f"{report.place}: note: {len(report.notes) - 20} more notes")
+        print(_line(summary(report)))
+    if len(reports) > 1:
+        print(f"{len(reports)} products, {bad} refused")
+    return int(bool(bad))
+
+
+def summary(report: Report) -> str:
+    """The closing line of one product."""
+    verdict = f"refused, {len(report.complaints)} complaints" if report.complaints else "accepted"
+    totals = report.totals
+    parts = [f"{report.place}: {verdict}"]
+    if totals:
+        told = ", ".join(f"{n} {v}" for v, n in totals["verdicts"].items())
+        parts.append(f"{totals['cases']} cases ({told or 'none'})")
+        parts.append(f"{totals['timings']} timings of {totals['samples']} samples")
+    if report.statement:
+        parts.append(report.statement.text)
+    return "; ".join(parts)
+
+
+def _json(report: Report) -> dict[str, object]:
+    return {
+        "product": report.place,
+        "accepted": not report.complaints,
+        "complaints": report.complaints,
+        "notes": report.notes,
+        "totals": report.totals,
+        "statement": report.statement.to_json() if report.statement else None,
+    }
+
+
+def _line(text: str) -> str:
+    return printable(text[:LONGEST])

@@ -1,0 +1,72 @@
+"""Where this package lies, and which state of the suite it is: version, commit, and a digest of its files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from meshmark import __version__
+
+PACKAGE = Path(__file__).resolve().parent.parent
+"""The directory of the package `meshmark`."""
+
+SOURCE = PACKAGE.parent
+"""The directory to put on PYTHONPATH so that a child process imports this package."""
+
+BUILD = PACKAGE / "_build.json"
+"""Which commit a wheel was built from, and whether it was clean. The build writes it; a checkout has none."""
+
+
+def _is_checkout(directory: Path) -> bool:
+    return SOURCE.name == "harness" and (directory / "pyproject.toml").is_file()
+
+
+CHECKOUT = SOURCE.parent if _is_checkout(SOURCE.parent) else None
+"""The checkout that holds this package; None where the package is installed without one."""
+
+
+def suite() -> dict[str, Any]:
+    """The state of the suite, for the first line of a run.
+
+    `version`; `commit` and `clean` (whether the files are as committed), from git in a checkout and from the build
+    in an installed wheel, None where neither says; `digest`, of the package's files.
+    """
+    found: dict[str, Any] = {"version": __version__, "commit": None, "clean": None}
+    if CHECKOUT is not None:
+        found |= _git_state(CHECKOUT)
+    elif BUILD.is_file():
+        built = json.loads(BUILD.read_text(encoding="utf-8"))
+        found |= {name: built.get(name) for name in ("commit", "clean")}
+    return found | {"digest": digest()}
+
+
+def _git_state(checkout: Path) -> dict[str, Any]:
+    def git(*arguments: str) -> str | None:
+        command = ["git", "-C", str(checkout), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if git("rev-parse", "--show-toplevel") != str(checkout):  # unpacked somewhere below another checkout
+        return {}
+    status = git("status", "--porcelain")
+    return {"commit": git("rev-parse", "HEAD"), "clean": None if status is None else not status}
+
+
+@cache
+def digest() -> str:
+    """SHA-256 (the first 16 hexadecimal digits) of the names and contents of the package's files.
+
+    It tells an edited installation from the release, and one rank's package from another's.
+    """
+    found = hashlib.sha256()
+    for path in sorted(p for p in PACKAGE.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
+        if path != BUILD:
+            found.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()[:16]

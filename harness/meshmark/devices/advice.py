@@ -1,0 +1,179 @@
+"""Which mesh shape for which parallelism, for the devices at hand: rules of thumb, each with its reason.
+
+Every rule follows from two facts. A collective on the critical path of every layer (tensor, sequence, expert
+parallelism) wants the fastest links, those within a process or along a ring of the torus. A collective once a
+step (data parallelism), or one that only hands an activation on (pipeline parallelism), stands slow links, so
+its axis is the outermost, the one that crosses processes. The suite measures whether they hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from meshmark.core import meshes
+from meshmark.devices.facts import Facts
+from meshmark.operations.cases import PROFILES
+
+WIDEST = 8
+"""The widest tensor axis that is advised: beyond it a layer's blocks are small and its collectives long."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One parallelism: the shape and the axis names, outermost first, and why."""
+
+    parallelism: str
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    why: str
+
+    @property
+    def mesh(self) -> str:
+        """2x4 (data, model)."""
+        return f"{'x'.join(map(str, self.shape))} ({', '.join(self.axes)})"
+
+
+def local_devices(facts: Facts) -> int:
+    """Devices of each process (of the one with the fewest)."""
+    return min(Counter(d["process"] for d in facts.devices).values(), default=facts.num_devices)
+
+
+def torus(facts: Facts) -> tuple[int, ...]:
+    """The extent of the devices' coordinates, without dimensions of one; () where devices have none."""
+    coords = [d["coords"] for d in facts.devices]
+    if not coords or not all(coords):
+        return ()
+    return tuple(n for n in (len(set(line)) for line in zip(*coords, strict=False)) if n > 1)
+
+
+def inner_size(facts: Facts) -> int:
+    """The size of the fast axis: within a process, along one side of the torus if there is one, at most
+    WIDEST, and leaving another axis where there are four devices or more."""
+    total, local, sides = facts.num_devices, local_devices(facts), torus(facts)
+    most = min([WIDEST, local, *([max(sides)] if sides else []), max(total // 2, 1) if total >= 4 else total])
+    return max(d for d in range(1, most + 1) if total % d == 0 and (local % d == 0 or local >= total))
+
+
+def advise(facts: Facts) -> list[Advice]:
+    """The advice for these devices, the simplest parallelism first."""
+    n, processes = facts.num_devices, facts.num_processes
+    if n == 1:
+        return [Advice("none", (1,), ("data",), "one device: every sharding is the whole array")]
+    return list(_several(n, processes, local_devices(facts), inner_size(facts)))
+
+
+def _several(n: int, processes: int, local: int, inner: int) -> Iterator[Advice]:
+    outer = n // inner
+    yield Advice(
+        "data",
+        (n,),
+        ("data",),
+        f"the batch divides by {n}; one all-reduce of the gradients a step, which overlaps with the backward"
+        " pass: this axis stands slow links, so in any larger mesh it is the outermost, across processes",
+    )
+    hybrid = processes > 1 and local > 1 and processes * local == n
+    where = "keep it within a process, and replicate across processes" if hybrid else "it wants fast links"
+    yield Advice(
+        "fully sharded data",
+        (processes, local) if hybrid else (n,),
+        ("replica", "data") if hybrid else ("data",),
+        "parameters and optimizer state are divided too; each layer is all-gathered and its gradient"
+        f" reduce-scattered, 1.5 times the bytes of data parallelism and in every layer: {where}",
+    )
+    if inner == 1:
+        yield Advice("tensor", (1, n), ("data", "model"), _awkward(n, processes))
+        return
+    yield Advice(
+        "tensor",
+        (outer, inner),
+        ("data", "model"),
+        "two all-reduces a layer stand on the critical path: the smallest, fastest axis, within a process or"
+        f" along a ring of the ICI; heads, hidden width and vocabulary divide by {inner}",
+    )
+    yield Advice(
+        "sequence or context",
+        (outer, inner),
+        ("data", "seq"),
+        "keys and values go around a ring (ppermute) or are all-gathered in every layer: neighbours on fast"
+        f" links; the sequence divides by {inner}",
+    )
+    yield Advice(
+        "expert",
+        (outer, inner),
+        ("data", "expert"),
+        "two all_to_alls a layer, which load every link at once: within a process; the number of experts"
+        f" divides by {inner}",
+    )
+    stages = processes if hybrid else outer
+    yield Advice(
+        "pipeline",
+        (stages, n // stages),
+        ("stage", "data"),
+        "stages hand activations to the next one only (ppermute), the least traffic of all: the outermost"
+        f" axis, across processes; the layers divide by {stages}, and {4 * stages} microbatches or more keep"
+        " the idle part below a fifth",
+    )
+    if three := _three(outer, inner):
+        yield Advice(
+            "data, fully sharded data and tensor",
+            three,
+            ("replica", "data", "model"),
+            "three axes by how often they communicate: once a step, once a layer, several times a layer",
+        )
+
+
+def _three(outer: int, inner: int) -> tuple[int, int, int] | None:
+    """Three factors of outer * inner, the outer or else the inner one divided; None where neither can be."""
+    for d in range(2, outer):
+        if outer % d == 0:
+            return d, outer // d, inner
+    for d in range(2, inner):
+        if inner % d == 0 and outer > 1:
+            return outer, d, inner // d
+    return None
+
+
+def _awkward(n: int, processes: int) -> str:
+    if processes == n:
+        return "each process has one device: every axis crosses processes, and tensor parallelism pays for it"
+    return f"{n} devices have no smaller factor: heads and widths must divide by {n}, or use fewer devices"
+
+
+def notes(facts: Facts) -> list[str]:
+    """What else to know of the placement of these devices."""
+    found = []
+    if facts.virtual:
+        found.append("virtual devices share the cores of one machine: shapes can be tried here, speeds can't")
+    if sides := torus(facts):
+        found.append(
+            f"the devices form a torus of {'x'.join(map(str, sides))}: an axis that is a whole side, or a"
+            " product of sides, is a ring of neighbours; jax.make_mesh orders the devices so"
+        )
+    if facts.num_processes > 1:
+        local = local_devices(facts)
+        found.append(
+            f"{facts.num_processes} processes of {local} devices: innermost axes whose product divides"
+            f" {local} stay within a process; jax.experimental.mesh_utils.create_hybrid_device_mesh orders"
+            " devices so"
+        )
+    if math.log2(facts.num_devices) % 1:
+        found.append(
+            f"{facts.num_devices} is no power of two: most heads and widths are multiples of powers of two"
+        )
+    found.append(
+        "in Python: jax.make_mesh((2, 4), ('data', 'model'), axis_types=(AxisType.Auto,) * 2); without"
+        " axis_types its axes are Explicit"
+    )
+    return found
+
+
+def used(num_devices: int) -> dict[str, list[str]]:
+    """The meshes that each profile uses at most, by label."""
+    weights = meshes.weighted(num_devices)
+    return {
+        profile: [m.label for m, weight in weights.items() if weight <= limit]
+        for profile, limit in PROFILES.items()
+    }

@@ -1,0 +1,78 @@
+"""The facts of the environment in which programs run: versions, devices, flags, host, suite."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from meshmark.records.run_line import place_of
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The environment in which programs run, read where they run."""
+
+    versions: dict[str, str]
+    backend: str
+    device_kind: str
+    num_devices: int
+    num_processes: int
+    devices: list[dict[str, Any]]
+    flags: dict[str, str]
+    host: dict[str, Any]
+    suite: dict[str, Any] = field(default_factory=dict)
+    topology: str = ""
+    """The compile-only topology; "" for devices that are there."""
+    layout: str = "plain"
+    """In which order a mesh takes the devices of a topology."""
+    compiler: dict[str, str] = field(default_factory=dict)
+    """The distributions that compile for a topology, and their versions."""
+    group: dict[str, Any] = field(default_factory=dict)
+    """Of several processes: devices of each (`devices`), who found the coordinates (`detected`: JAX did), what carries
+    CPU collectives (`transport`)."""
+    no_layout: dict[str, str] = field(default_factory=dict)
+    """Why a mesh (by label) can't be had in this layout of the topology."""
+
+    @property
+    def place(self) -> str:
+        """The topology and its layout as case ids name them: v5e:2x4, v5e:2x4-physical; "" for real devices."""
+        return place_of({"topology": self.topology, "layout": self.layout})
+
+    @property
+    def virtual(self) -> bool:
+        """Whether the devices are CPU devices that share the cores of this machine."""
+        return self.backend == "cpu"
+
+    @property
+    def jax(self) -> str:
+        """Version of JAX."""
+        return self.versions["jax"]
+
+    def describe(self) -> list[str]:
+        """Lines that say what is under test."""
+        if self.topology:
+            compiled = ", ".join(f"{k} {v}" for k, v in self.compiler.items())
+            order = "" if self.layout == "plain" else f", {self.layout} layout"
+            return [
+                f"topology {self.topology}: {self.num_devices} {self.device_kind} devices{order}, compile-only:"
+                f" nothing runs; jax {self.versions['jax']}, {compiled}"
+            ]
+        virtual = " (virtual: they share the cores)" if self.virtual else ""
+        lines = [
+            f"jax {self.versions['jax']}, jaxlib {self.versions['jaxlib']}, numpy {self.versions['numpy']},"
+            f" python {self.versions['python']}",
+            f"{self.num_devices} {self.device_kind} devices, backend {self.backend}{virtual},"
+            f" {self.num_processes} process{'es' * (self.num_processes > 1)}",
+        ]
+        if self.flags:
+            lines.append("flags: " + " ".join(f"{k}={v}" for k, v in sorted(self.flags.items())))
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts in JSON types."""
+        return asdict(self) | {"virtual": self.virtual}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Facts:
+        """The inverse of to_json."""
+        return cls(**{k: v for k, v in data.items() if k != "virtual"})

@@ -1,0 +1,154 @@
+"""What JAX sees, asked once in a short child process.
+
+The pytest controller and the command line never start a JAX backend themselves: a process that holds a TPU,
+or most of a GPU's memory, takes it from its own workers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from meshmark.core.errors import BadInput
+from meshmark.core.installation import SOURCE, suite
+from meshmark.core.meshes import MeshShape, parse
+from meshmark.core.privacy import redact
+from meshmark.devices import topologies
+from meshmark.devices.facts import Facts
+from meshmark.devices.topologies import Topology
+
+DEFAULT_CPU_DEVICES = 8
+CPU_DEVICES_A_PROCESS = 4
+"""Virtual CPU devices of each of several processes, unless asked for otherwise."""
+FLAGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "CUDA_VISIBLE", "NCCL_", "ROCR_", "HIP_")
+"""Prefixes of the environment variables that are recorded."""
+
+
+MOST_LISTED = 1024
+"""Devices of a topology that are listed one by one: the line of a run has a limit."""
+
+MARK = "meshmark-facts "
+"""Begins the child's line: a plugin may print lines of its own."""
+
+
+class NoBackend(BadInput, RuntimeError):
+    """JAX could not be imported or found no device; the message is one line."""
+
+
+def ask_for_cpu_devices(number: int | None, default: int = DEFAULT_CPU_DEVICES) -> None:
+    """Ask for so many virtual CPU devices, in this process and those that it starts (before JAX is imported).
+
+    Without a number, what the environment says, or the default.
+    """
+    if number is not None or "JAX_NUM_CPU_DEVICES" not in os.environ:
+        os.environ["JAX_NUM_CPU_DEVICES"] = str(number or default)
+
+
+def probe(timeout: float = 300.0) -> Facts:
+    """Start a child that lists the devices and ends; NoBackend when that fails."""
+    code, marked, last = _child([], timeout)
+    if code or not marked:
+        raise NoBackend(
+            f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r})"
+        )
+    return Facts.from_json(marked[-1])
+
+
+def probe_topology(topology: Topology, layout: str, shapes: Iterable[MeshShape]) -> Facts:
+    """The facts of a compile-only topology, found in a child process: its devices, and which of these meshes
+    have no such layout. TopologyError where the compiler is missing or does not know the topology."""
+    topologies.prepare_environment(topology.name)
+    code, marked, last = _child([topology.name, layout, *(shape.label for shape in shapes)], 300.0)
+    if code or not marked:
+        raise topologies.TopologyError(f"topology {topology}: listing its devices failed: {last}")
+    if "refused" in marked[-1]:
+        raise topologies.TopologyError(marked[-1]["refused"])
+    return Facts.from_json(marked[-1])
+
+
+def _child(arguments: Sequence[str], timeout: float) -> tuple[int, list[dict[str, Any]], str]:
+    """Run this module in a child: (exit code, what it printed behind MARK, its last words)."""
+    command = [sys.executable, "-m", "meshmark.devices.probe", *arguments]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
+    }
+    try:
+        child = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
+    except subprocess.TimeoutExpired:
+        raise NoBackend(f"listing the devices took more than {timeout:.0f} s: see JAX_PLATFORMS") from None
+    marked = [line.removeprefix(MARK) for line in child.stdout.splitlines() if line.startswith(MARK)]
+    last = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+    return child.returncode, list(map(json.loads, marked)), last
+
+
+def facts() -> Facts:
+    """The facts, read in this process; starts the JAX backend."""
+    import jax
+
+    return _facts(jax.devices(), jax.default_backend(), jax.process_count())
+
+
+def topology_facts(topology: Topology, layout: str, labels: Iterable[str]) -> Facts:
+    """The facts of a compile-only topology, read in this process; loads its compiler."""
+    devices = topologies.devices(topology)
+    reasons = {label: topologies.has_layout(topology, parse(label), layout) for label in labels}
+    found = _facts(devices[:MOST_LISTED], devices[0].platform, len({d.process_index for d in devices}))
+    return replace(
+        found,
+        num_devices=len(devices),
+        topology=topology.name,
+        layout=layout,
+        compiler=topologies.compiler(topology),
+        no_layout={label: reason for label, reason in reasons.items() if reason},
+        flags={k: v for k, v in found.flags.items() if topologies.ENVIRONMENT.get(k) != v},
+    )
+
+
+def _facts(devices: Sequence[Any], backend: str, num_processes: int) -> Facts:
+    import jax
+    import jaxlib
+    import ml_dtypes
+    import numpy
+
+    return Facts(
+        versions={
+            "jax": jax.__version__,
+            "jaxlib": jaxlib.__version__,
+            "numpy": numpy.__version__,
+            "ml_dtypes": ml_dtypes.__version__,
+            "python": platform.python_version(),
+        },
+        backend=backend,
+        device_kind=devices[0].device_kind,
+        num_devices=len(devices),
+        num_processes=num_processes,
+        devices=[
+            {"id": d.id, "process": d.process_index, "coords": list(getattr(d, "coords", None) or [])}
+            for d in devices
+        ],
+        flags={k: redact(v) for k, v in os.environ.items() if k.startswith(FLAGS)},
+        host={"system": platform.system(), "machine": platform.machine(), "cores": os.cpu_count()},
+        suite=suite(),
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The child process: print the facts of the devices, or of a topology (name, layout, mesh labels)."""
+    if arguments:
+        name, layout, *labels = arguments
+        try:
+            print(MARK + json.dumps(topology_facts(topologies.parse(name), layout, labels).to_json()))
+        except topologies.TopologyError as error:
+            print(MARK + json.dumps({"refused": str(error)}))
+    else:
+        print(MARK + json.dumps(facts().to_json()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,323 @@
+"""Growth series as Markdown and as plots (matplotlib, imported where plots are drawn)."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshmark import __version__
+from meshmark.core.escaping import markdown as escaped
+from meshmark.core.escaping import plain
+from meshmark.growth.curves import MODES, MOVING, GrowthError, Series, findings
+from meshmark.operations import OPERATIONS
+
+PLOTTED = {
+    "wire_bytes": "bytes sent\nby a device",
+    "collective_runs": "collectives\nrun",
+    "memory_bytes": "memory of a\ndevice, bytes",
+    "flops": "flops of\na device",
+    "compile_s": "compile time,\nseconds",
+}
+
+STYLES = {
+    "auto": {"color": "#0072b2", "marker": "o", "linestyle": "-", "markersize": 7.5, "fillstyle": "none"},
+    "explicit": {"color": "#d55e00", "marker": "x", "linestyle": "--", "markersize": 6},
+    "manual": {"color": "#009e73", "marker": ".", "linestyle": "-", "markersize": 5},
+}
+"""Of each mode; where lines coincide, ring, cross and dot are all seen."""
+
+
+# Markdown ---------------------------------------------------------------------------------------------------
+
+
+def short(value: Any) -> str:
+    """A number in three digits with thousands as k, M, G, T; "-" where there is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return "-"
+    for factor, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 10 * factor or (abs(value) >= factor and suffix != "k"):
+            return f"{value / factor:.3g}{suffix}"
+    return f"{value:.3g}" if isinstance(value, float) and value % 1 else f"{value:.0f}"
+
+
+def seconds(value: Any) -> str:
+    """A time in three digits: 1.2 us, 3.4 ms."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return "-"
+    for factor, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if value >= factor:
+            return f"{value / factor:.3g} {name}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def markdown(
+    every: Sequence[Series], lines: Iterable[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]
+) -> str:
+    """All of the Markdown: findings, then a table for each operation and scaling."""
+    return "\n".join(_markdown(every, list(lines), runs)) + "\n"
+
+
+def _markdown(
+    every: Sequence[Series], lines: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    chips = list({one.chip: None for one in every})
+    yield f"# Growth with the number of devices: {', '.join(map(escaped, chips))}"
+    yield ""
+    yield (
+        "Compiled for devices that are not there; nothing ran. Of one device: bytes that it sends, memory (arguments,"
+        " results and temporaries), flops. Cells are auto / explicit / manual, or one value where these agree."
+        " The projection is arithmetic over published peaks, the least time there can be, and what sets it (see"
+        " `harness/meshmark/devices/projection.py`); beside it the compiler's own estimate, where it has one."
+        " `meshmark growth` made this."
+    )
+    yield ""
+    yield "## What grows faster than its theory"
+    yield ""
+    found: dict[str, list[str]] = {}
+    for finding in findings(every):
+        found.setdefault(finding.text, []).append(finding.series.mode)
+    for text, modes in found.items():
+        yield f"- {escaped(text)}, in mode{'s' * (len(modes) > 1)} {', '.join(modes)}"
+    if not found:
+        yield "Nothing."
+    yield ""
+    yield "## What sends more than manual mode spells, or gets another collective"
+    yield ""
+    rows = list(_excess(every))
+    if rows:
+        yield "| operation | scaling | mode | times what is spelled | on devices | compiled to |"
+        yield "|---|---|---|---|---|---|"
+        yield from rows
+    else:
+        yield "Nothing."
+    yield ""
+    bad = [line for line in lines if line["verdict"] != "pass"]
+    if bad:
+        yield "## What did not compile"
+        yield ""
+        for line in bad:
+            where = f"{plain(line['case'])} for {plain(line['topology'])}"
+            yield f"- {escaped(where)}: {plain(line['verdict'])}, {escaped(plain(line.get('reason'))[:200])}"
+        yield ""
+    keys = {(o.chip, o.operation, o.variant, o.scaling): None for o in every}
+    for chip, operation, variant, scaling in keys:
+        of = {
+            o.mode: o
+            for o in every
+            if (o.chip, o.operation, o.variant, o.scaling) == (chip, operation, variant, scaling)
+        }
+        yield f"## {escaped(operation)}, {escaped(scaling)} scaling, {escaped(chip)}"
+        yield ""
+        yield f"Variant {escaped(plain(variant))}, {escaped(plain(_first(of)['dtype']))}."
+        yield ""
+        yield from _table(of)
+        yield ""
+    for run in runs:
+        versions = run["facts"].get("versions") or {}
+        suite = run["facts"].get("suite") or {}
+        yield (
+            "- Made with "
+            + escaped(", ".join(f"{k} {v}" for k, v in versions.items()))
+            + f"; suite {escaped(plain(suite.get('commit')) or plain(suite.get('version')))}"
+            + ("" if suite.get("clean") else " with changes")
+            + f"; topologies {escaped(', '.join(map(plain, run.get('topologies') or ())))}."
+        )
+    yield ""
+    yield f"Made by Meshmark {__version__}."
+
+
+def _excess(every: Sequence[Series]) -> Iterator[str]:
+    """A row a series whose bytes on the wire are not those of the contract, by how many times at either end."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for one in every:
+        expected = dict(one.expected("wire_bytes"))
+        ratios = [
+            (n, v / expected[n] if expected[n] else math.inf)
+            for n, v in one.seen("wire_bytes")
+            if n in expected
+        ]
+        off = [(n, ratio) for n, ratio in ratios if abs(ratio - 1) > 0.01]
+        if not off:
+            continue
+        last = next(line for line in one.lines if line["devices"] == off[-1][0])
+        kinds = ", ".join({plain(c["kind"]): None for c in last["collectives"]})
+        times = " to ".join({f"{off[0][1]:.3g}": None, f"{off[-1][1]:.3g}": None})
+        where = "all" if len(off) == len(ratios) else ", ".join(f"{n:,}" for n, _ in off)
+        rows.setdefault((one.operation, one.scaling, times, where, kinds), []).append(one.mode)
+    for (operation, scaling, *rest), modes in rows.items():
+        yield "| " + " | ".join(map(escaped, (operation, scaling, ", ".join(modes), *rest))) + " |"
+
+
+def _first(of: Mapping[str, Series]) -> Mapping[str, Any]:
+    return next(iter(of.values())).lines[0]
+
+
+def _table(of: Mapping[str, Series]) -> Iterator[str]:
+    header = (
+        *("topology", "mesh", "size", "bytes sent", "theory", "collectives run", "memory", "theory"),
+        *("flops", "theory", "compile s", "projection", "compiler's estimate"),
+    )
+    yield "| " + " | ".join(header) + " |"
+    yield "|" + "---|" * len(header)
+    modes = [m for m in MODES if m in of]
+    by_devices: dict[int, dict[str, Mapping[str, Any]]] = {}
+    for mode in modes:
+        for line in of[mode].lines:
+            by_devices.setdefault(line["devices"], {})[mode] = line
+    for _, found in sorted(by_devices.items()):
+        one = next(iter(found.values()))
+        theory = one.get("theory") or {}
+
+        def cell(name: str, show: Any = short, found: Mapping[str, Any] = found) -> str:
+            return _together([show(found[m].get(name)) if m in found else "?" for m in modes])
+
+        projected = [_projected(found[m].get("projection")) if m in found else "?" for m in modes]
+        cells = [
+            *map(escaped, (one["topology"], one["mesh"], one["size"])),
+            *(cell("wire_bytes"), short(theory.get("wire_bytes")), cell("collective_runs")),
+            *(cell("memory_bytes"), short(theory.get("memory_bytes"))),
+            *(cell("flops"), short(theory.get("flops")), cell("compile_s")),
+            *(_together(projected), cell("optimal_s", seconds)),
+        ]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def _together(values: Sequence[str]) -> str:
+    return values[0] if len(set(values)) == 1 else " / ".join(values)
+
+
+def _projected(projection: Any) -> str:
+    if not isinstance(projection, dict):
+        return "-"
+    return f"{seconds(projection.get('seconds'))} ({plain(projection.get('limit')) or 'none'})"
+
+
+# Plots ------------------------------------------------------------------------------------------------------
+
+
+def pyplot() -> Any:
+    """matplotlib's pyplot without a display; GrowthError where it is not installed."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise GrowthError(
+            "plots need matplotlib, which is not installed: pip install 'meshmark[plot]'"
+        ) from None
+    matplotlib.use("Agg")
+    matplotlib.rcParams |= {"svg.hashsalt": "meshmark", "svg.fonttype": "none", "font.size": 9}
+    from matplotlib import pyplot as made
+
+    return made
+
+
+def figure(every: Sequence[Series], title: str) -> Any:
+    """A row an operation, a column a quantity, both axes logarithmic, the theory dotted."""
+    plt = pyplot()
+    names = list({(o.operation, o.variant): None for o in every})
+    shape = (len(names), len(PLOTTED))
+    height = 1.9 * shape[0] + 1.1
+    drawn, axes = plt.subplots(*shape, figsize=(2.7 * shape[1], height), squeeze=False, sharex=True)
+    for row, name in enumerate(names):
+        of = [o for o in every if (o.operation, o.variant) == name]
+        for column, quantity in enumerate(PLOTTED):
+            ax = axes[row][column]
+            _panel(ax, of, quantity)
+            if column == 0:
+                ax.set_ylabel(name[0], fontweight="bold")
+            if row == 0:
+                ax.set_title(PLOTTED[quantity], fontsize=9)
+            if row == shape[0] - 1:
+                ax.set_xlabel("devices")
+    handles = [plt.Line2D([], [], label=mode, **style) for mode, style in STYLES.items()]
+    handles.append(plt.Line2D([], [], label="theory", color="black", linestyle=":"))
+    drawn.text(0.5, 1 - 0.2 / height, title, ha="center", fontsize=11)
+    drawn.legend(handles=handles, loc="upper center", ncols=4, bbox_to_anchor=(0.5, 1 - 0.25 / height))
+    drawn.tight_layout(rect=(0, 0, 1, 1 - 0.55 / height))
+    return drawn
+
+
+def _panel(ax: Any, of: Sequence[Series], quantity: str) -> None:
+    values: list[float] = []
+    counts: list[int] = []
+    for one in of:
+        points = [(n, v) for n, v in one.seen(quantity) if v > 0]
+        if points:
+            ax.plot(*zip(*points, strict=True), linewidth=1.2, **STYLES[one.mode])
+        values += [v for _, v in points]
+        counts += [line["devices"] for line in one.lines]
+    manual = next((o for o in of if o.mode == "manual"), of[0])
+    theory = [(n, v) for n, v in manual.expected(quantity) if v > 0] if quantity != "compile_s" else []
+    if theory:
+        ax.plot(*zip(*theory, strict=True), color="black", linestyle=":", linewidth=1.4, zorder=5)
+        values += [v for _, v in theory]
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ticks = sorted(set(counts))[:: max(1, (len(set(counts)) + 3) // 4)]
+    ax.set_xticks(ticks, [f"{n:,}" for n in ticks])
+    ax.minorticks_off()
+    if values:
+        ax.set_ylim(min(values) / 2, max(values) * 2)
+        _decades(ax, min(values) / 2, max(values) * 2)
+    else:
+        ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center", color="gray")
+        ax.set_yticks([])
+    ax.grid(True, color="#dddddd", linewidth=0.6)
+
+
+def _decades(ax: Any, low: float, high: float) -> None:
+    """At least two labelled ticks, at powers of ten or, in a small range, at 1, 2 and 5 times them."""
+    powers = [10.0**e for e in range(-12, 19) if low <= 10.0**e <= high]
+    if len(powers) < 2:
+        powers = [m * 10.0**e for e in range(-12, 19) for m in (1, 2, 5) if low <= m * 10.0**e <= high]
+    powers = powers[:: max(1, (len(powers) + 3) // 4)]
+    ax.set_yticks(powers, [short(p) for p in powers])
+
+
+def _svg(drawn: Any) -> str:
+    """The figure as SVG, the same bytes each time, its coordinates to two digits."""
+    file = io.StringIO()
+    drawn.savefig(file, format="svg", metadata={"Date": None})
+    return re.sub(r"(\d\.\d\d)\d+", r"\1", file.getvalue())
+
+
+def write(
+    every: Sequence[Series],
+    lines: Sequence[Mapping[str, Any]],
+    runs: Sequence[Mapping[str, Any]],
+    directory: Path,
+) -> list[Path]:
+    """growth-CHIP.md and growth-CHIP-SCALING-GROUP.svg in the directory, which is made if missing."""
+    texts: dict[str, Any] = {}
+    for chip in {one.chip: None for one in every}:
+        of = [one for one in every if one.chip == chip]
+        texts[f"growth-{chip}.md"] = markdown(of, [line for line in lines if line["chip"] == chip], runs)
+        for scaling in {one.scaling: None for one in of}:
+            for group in ("collectives", "layers"):
+                part = [
+                    one
+                    for one in of
+                    if one.scaling == scaling
+                    and (OPERATIONS[one.operation].family in MOVING) == (group == "collectives")
+                ]
+                if part:
+                    title = f"{chip}, {scaling} scaling: {group}"
+                    texts[f"growth-{chip}-{scaling}-{group}.svg"] = figure(part, title)
+    paths = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, made in texts.items():
+            path = directory / name
+            if isinstance(made, str):
+                path.write_text(made, encoding="utf-8")
+            else:
+                path.write_text(_svg(made), encoding="utf-8")
+                pyplot().close(made)
+            paths.append(path)
+    except OSError as error:
+        raise GrowthError(f"can't write to {directory}: {os.strerror(error.errno or 0)}") from None
+    return paths

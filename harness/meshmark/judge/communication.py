@@ -1,0 +1,170 @@
+"""The communication check: what the compiler inserted, held against the contract of the mode.
+
+Manual modes must hold the collectives that were spelled, with their groups and bytes, or a listed
+equivalent. Global modes (auto, explicit, pjit) must connect the devices that the operation connects, and
+send no more than gathering everything everywhere would; what they send beyond manual mode is recorded as
+`excess_bytes`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+from meshmark.core.hlo import Collective, collectives, wire_bytes
+from meshmark.core.verdicts import Line
+from meshmark.levels import counters
+from meshmark.operations.base import Traffic, nbytes
+from meshmark.operations.cases import Case
+
+SPELLED = ("manual", "manual-novma", "pmap")
+
+EQUIVALENTS = {"reduce-scatter": ("all-reduce",)}
+"""A kind that may stand in for another: psum_scatter as all-reduce and dynamic-slice, say."""
+
+EQUIVALENTS_BY_PLATFORM = {"tpu": {"all-gather": ("all-reduce",)}}
+"""The same on one platform. libtpu's compiler gathers small blocks by adding up what each device has written into
+its place among zeros (512 B over eight v5e chips: dynamic-update-slice and all-reduce). The payload is the gathered
+array, so that a sum of the blocks themselves, 1/n of it, can't pass for it."""
+
+WIDENED = (2, 4)
+"""XLA may reduce a narrow type in a wider one (its AllReducePromotion pass): the payload grows so much."""
+
+Key = tuple[str, frozenset[tuple[int, ...]]]
+
+
+def communication(case: Case, compiled: Any, committed: str | None = None) -> Line:
+    """The communication line of a compiled program; `committed` are the case's committed counters, if any."""
+    found = collectives(compiled.as_text(), case.mesh.size)
+    cost = compiled.cost_analysis() or {}
+    memory = compiled.memory_analysis()
+    sent = sum(map(wire_bytes, found))
+    reason = ""
+    if case.mode not in SPELLED:
+        reason = unconnected(found, sent, case.plan.connect, case.mesh.size, ceiling(case))
+    elif case.plan.traffic is not None:
+        equivalents = EQUIVALENTS | EQUIVALENTS_BY_PLATFORM.get(platform(compiled), {})
+        reason = unspelled(found, case.plan.traffic, equivalents)
+    spelled = _spelled_bytes(case)
+    data: dict[str, Any] = {
+        "collectives": [
+            {"kind": c.kind, "bytes": c.nbytes, "groups": _shape(c), "trips": c.trips} for c in found
+        ],
+        "wire_bytes": sent,
+        "flops": cost.get("flops"),
+        "bytes_accessed": cost.get("bytes accessed"),
+        "temp_bytes": getattr(memory, "temp_size_in_bytes", None),
+    }
+    if spelled is not None:
+        data["excess_bytes"] = sent - spelled
+    now = counters.spelled(data["collectives"])
+    if not reason and committed not in (None, now):
+        reason = f"compiled to {now}, and the committed counters are {committed}"
+    return Line("communication", "fail" if reason else "pass", reason, data)
+
+
+def platform(compiled: Any) -> str:
+    """The platform that a program is compiled for: cpu, gpu, tpu; "" where it has no output to tell by."""
+    shardings = jax.tree.leaves(compiled.output_shardings)
+    return next((device.platform for s in shardings for device in s.device_set), "")
+
+
+def unspelled(
+    found: Sequence[Collective], traffic: Sequence[Traffic], equivalents: Mapping[str, tuple[str, ...]]
+) -> str:
+    """Why these are not the collectives that were spelled, or ""."""
+    want: dict[Key, int] = defaultdict(int)
+    for t in traffic:
+        want[t.kind, _unordered(t.kind, t.groups)] += t.nbytes
+    have: dict[Key, int] = defaultdict(int)
+    for c in found:
+        members = c.pairs if c.kind == "collective-permute" else c.groups
+        key = (c.kind, _unordered(c.kind, members))
+        if key[1]:
+            have[key] += c.nbytes * (c.trips or 1)
+    for (kind, groups), payload in want.items():
+        for stand_in in (kind, *equivalents.get(kind, ())):
+            seen = have.get((stand_in, groups))
+            if seen is not None and (seen == payload or _widened(kind, seen, payload)):
+                del have[stand_in, groups]
+                break
+        else:
+            return f"expected {kind} of {payload} B over {_few(groups)}, found {_describe(found)}"
+    if have:
+        kind, groups = next(iter(have))
+        return f"{kind} over {_few(groups)} was not spelled; found {_describe(found)}"
+    return ""
+
+
+def _widened(kind: str, seen: int, payload: int) -> bool:
+    return kind in ("all-reduce", "reduce-scatter") and seen in [payload * k for k in WIDENED]
+
+
+def unconnected(
+    found: Sequence[Collective], sent: float, connect: Sequence[Sequence[int]], size: int, limit: float
+) -> str:
+    """Why a global program over `size` devices communicates too little (`connect`: groups of mesh positions that must
+    exchange data) or too much (`sent` bytes per device over the `limit`), or ""."""
+    parent = list(range(size))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            i = parent[i]
+        return i
+
+    for c in found:
+        for group in c.pairs if c.kind == "collective-permute" else c.groups:
+            for member in group[1:]:
+                parent[root(member)] = root(group[0])
+    for group in connect:
+        if len({root(member) for member in group}) > 1:
+            return f"devices {list(group)} are not connected by {_describe(found)}"
+    if sent > limit:
+        return f"sends {sent:.0f} B a device, over the ceiling of {limit:.0f} B: {_describe(found)}"
+    return ""
+
+
+def ceiling(case: Case) -> float:
+    """Bytes a device that gathering every argument and reducing every result everywhere would send: nothing
+    that a partitioner does sensibly costs more."""
+    n = case.mesh.size
+    arguments = sum(nbytes(a, case.mesh) * n for a in case.plan.arguments)
+    results = sum(nbytes(r, case.mesh) * n for r in case.plan.results)
+    return ((n - 1) / n * arguments + 2 * (n - 1) / n * results) * case.plan.repeats
+
+
+def _spelled_bytes(case: Case) -> float | None:
+    if case.plan.traffic is None:
+        return None
+    total = 0.0
+    for t in case.plan.traffic:
+        pairs = t.groups if t.kind == "collective-permute" else ()
+        groups = () if pairs else t.groups
+        total += wire_bytes(Collective(t.kind, t.nbytes, "", groups, pairs))  # type: ignore[arg-type]
+    return total
+
+
+def _unordered(kind: str, groups: Iterable[Sequence[int]]) -> frozenset[tuple[int, ...]]:
+    """Groups as sets (pairs keep their direction), without those that exchange nothing."""
+    if kind == "collective-permute":
+        return frozenset((a, b) for a, b in groups if a != b)
+    return frozenset(tuple(sorted(g)) for g in groups if len(g) > 1)
+
+
+def _shape(c: Collective) -> str:
+    return (
+        f"{len(c.pairs)} pairs"
+        if c.kind == "collective-permute"
+        else f"{len(c.groups)}x{len(c.groups[0]) if c.groups else 0}"
+    )
+
+
+def _few(groups: Iterable[Sequence[int]]) -> str:
+    shown = sorted(map(list, groups))
+    return f"{shown[:4]}{' ...' if len(shown) > 4 else ''}"
+
+
+def _describe(found: Sequence[Collective]) -> str:
+    return ", ".join(f"{c.kind} of {c.nbytes} B over {_shape(c)}" for c in found) or "no collective"

@@ -1,0 +1,344 @@
+"""Judging cases on devices that are not there: what can be checked of a compiled program without running it.
+
+A case is lowered and compiled for a topology (`devices.topologies`) by the real TPU or GPU compiler. Its lines:
+
+    compile        it compiled, and how long that took
+    sharding       shape, dtype and place of the outputs that the compiler promises; types while tracing
+    communication  the same contract as where programs run (`meshmark.judge.communication`)
+    memory         what one device needs beside what it has
+    host           no transfer between host and device inside the program
+    export         exported on this machine's CPU for another platform, read back, the same program
+    execute, numbers (or gradient), replicas    not_run
+
+What raises is a line `execute` with verdict error, as where programs run.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from meshmark.core import hlo, layout
+from meshmark.core.verdicts import Line
+from meshmark.devices import topologies
+from meshmark.devices.chips import CHIPS
+from meshmark.devices.facts import Facts
+from meshmark.devices.topologies import Topology
+from meshmark.judge.checks import clear_sometimes, raised, typed
+from meshmark.judge.communication import SPELLED, communication
+from meshmark.judge.programs import Program, sharding
+from meshmark.operations import cases
+from meshmark.operations.base import Argument, Result
+from meshmark.operations.cases import Case, Selection
+
+EXPORTS = ("tpu", "cuda")
+"""Platforms that `jax.export` knows beside the CPU, and that topologies are made of."""
+
+
+def counters(case: Case, devices: Sequence[Any]) -> dict[str, Any]:
+    """What a case compiles to on these devices (compile-only or not), without any verdict.
+
+    The keys of the communication line (collectives, wire_bytes, flops, bytes_accessed, temp_bytes, excess_bytes
+    where manual mode spells its collectives), of the memory line (argument_bytes, output_bytes, alias_bytes,
+    memory_bytes, all of one device) and compile_s, the seconds that lowering and compiling took. Raises what
+    JAX raises.
+    """
+    start = time.perf_counter()
+    compiled = Program(case, tuple(devices)).compile()
+    seconds = time.perf_counter() - start
+    return communication(case, compiled).data | needs(compiled) | {"compile_s": seconds}
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A case and where it is judged: the facts of the devices that are there, or of a topology."""
+
+    case: Case
+    facts: Facts
+
+    @property
+    def id(self) -> str:
+        """The case's id; on a topology with its place behind it: psum/axes=x/manual/8/float32/4KiB@v5e:2x4."""
+        return f"{self.case.id}@{self.facts.place}" if self.facts.place else self.case.id
+
+
+def split_id(placed_id: str) -> tuple[str, str]:
+    """(the case's own id, its place or "") of an id that `Placed` made."""
+    own, _, place = placed_id.partition("@")
+    return own, place
+
+
+def chosen(selection: Selection, facts: Facts) -> tuple[list[Placed], dict[str, int]]:
+    """The cases of a selection in their place, and how many were left out for which reason.
+
+    On a topology these are the programs over all of its devices; host operations have none, and part of a TPU
+    slice is compiled only for a mesh that was asked for by name.
+    """
+    taken, left_out = [], Counter[str]()
+    for case in cases.cases(selection, facts.num_devices):
+        reason = _left_out(case, selection, facts) if facts.place else ""
+        if reason:
+            left_out[reason] += 1
+        else:
+            taken.append(Placed(case, facts))
+    return taken, dict(left_out)
+
+
+def _left_out(case: Case, selection: Selection, facts: Facts) -> str:
+    if case.mode == "host":
+        return "have no program to compile (mode host)"
+    if case.mesh.order and topologies.parse(facts.topology).slices > 1:
+        return "take the devices of several slices in a permuted order"
+    if case.mesh.size != facts.num_devices and case.mesh.label not in selection.meshes:
+        return "are on sub-meshes, which libtpu aborts on where they don't divide the slice (name them by --meshes)"
+    if case.mesh.label in facts.no_layout:
+        return "are on meshes of which JAX has no physical layout there"
+    return ""
+
+
+@dataclass
+class CompileOnly:
+    """Judges cases on one topology, in one layout of its devices."""
+
+    topology: Topology
+    layout: str = "plain"
+    counters: Mapping[str, str] = field(default_factory=dict)
+    """The committed counters of this release, compiler and topology by case id (see meshmark.levels.counters)."""
+    exports: tuple[str, ...] = ()
+    """Platforms for which each case is exported too: tpu, cuda."""
+    _judged_cases: int = 0
+
+    def run(self, case: Case) -> list[Line]:
+        """All check lines of a case. What it raises is a line too, never an exception."""
+        lines: list[Line] = []
+        self._judged_cases += 1
+        clear_sometimes(self._judged_cases)
+        try:
+            lines.extend(self._lines(case))
+        except Exception as error:
+            lines.append(raised(case, error))
+        return lines
+
+    def _lines(self, case: Case) -> Iterator[Line]:
+        devices = topologies.devices(self.topology, self.layout, case.mesh.shape)
+        program = Program(case, devices)
+        start = time.perf_counter()
+        lowered = program.lower()
+        with program.context():
+            compiled = lowered.compile()
+        yield Line("compile", data={"compile_s": round(time.perf_counter() - start, 6)})
+        places = [devices[i] for i in case.mesh.ordinals.flat]
+        yield promised(case, places, program.results, lowered, compiled, program.traced_types)
+        found = communication(case, compiled, self.counters.get(case.id))
+        yield (
+            across_slices(case, self.topology, found, compiled.as_text())
+            if self.topology.slices > 1
+            else found
+        )
+        yield memory(self.topology, compiled)
+        yield host(compiled.as_text())
+        not_run = f"compiled for {self.topology}, where nothing can run"
+        for name in self.exports if case.mode != "pmap" else ():  # jax.export takes what jit gives
+            yield exported(program, name)
+        for check in ("execute", "gradient" if case.plan.wrt else "numbers", "replicas"):
+            yield Line(check, "not_run", not_run)
+
+
+def promised(
+    case: Case,
+    places: Sequence[Any],
+    results: Sequence[Argument | Result],
+    lowered: Any,
+    compiled: Any,
+    traced: Sequence[Any],
+) -> Line:
+    """The sharding line: shapes, dtypes and shardings that the compiled program promises for its outputs, and in
+    explicit mode the types seen while tracing; `places` are the devices by flat mesh position."""
+    shapes, shardings = jax.tree.leaves(lowered.out_info), jax.tree.leaves(compiled.output_shardings)
+    if not len(shapes) == len(shardings) == len(results):
+        return Line("sharding", "fail", f"{len(shapes)} results instead of {len(results)}")
+    wrong = [
+        _misplaced(case, places, result, shape, sharding)
+        for result, shape, sharding in zip(results, shapes, shardings, strict=True)
+    ]
+    wrong += [typed(case, result, seen) for result, seen in zip(results, traced, strict=False)]
+    reason = next(filter(None, wrong), "")
+    return Line("sharding", "fail" if reason else "pass", reason)
+
+
+def _misplaced(
+    case: Case, places: Sequence[Any], result: Argument | Result, shape: Any, sharding: Any
+) -> str:
+    """Why this output is not what and where the plan says, or ""."""
+    if tuple(shape.shape) != tuple(result.shape) or shape.dtype.name != result.dtype:
+        return f"result is {shape.dtype}{list(shape.shape)} instead of {result.dtype}{list(result.shape)}"
+    seen = sharding.devices_indices_map(tuple(result.shape))
+    if len(seen) != case.mesh.size:
+        return f"on {len(seen)} devices instead of {case.mesh.size}"
+    wanted = layout.indices(result.shape, result.spec, case.mesh.sizes)
+    for place, want in zip(places, wanted, strict=True):
+        index = seen.get(place)
+        plain = None
+        if index is not None:
+            plain = tuple(slice(*i.indices(n)[:2]) for i, n in zip(index, result.shape, strict=True))
+        if plain != want:
+            return f"{place} is to hold {_shown(plain)} instead of {_shown(want)} ({sharding})"
+    return ""
+
+
+def _shown(index: Sequence[slice] | None) -> str:
+    return "nothing" if index is None else "[" + ", ".join(f"{i.start}:{i.stop}" for i in index) + "]"
+
+
+def needs(compiled: Any) -> dict[str, int]:
+    """Bytes that one device needs for a compiled program: arguments, outputs and temporaries, less what outputs
+    share with arguments."""
+    found = compiled.memory_analysis()
+    named = {
+        "argument_bytes": found.argument_size_in_bytes,
+        "output_bytes": found.output_size_in_bytes,
+        "temp_bytes": found.temp_size_in_bytes,
+        "alias_bytes": found.alias_size_in_bytes,
+    }
+    return named | {"memory_bytes": sum(named.values()) - 2 * named["alias_bytes"]}
+
+
+def memory(topology: Topology, compiled: Any) -> Line:
+    """The memory line: what one device needs against its share of the chip's memory (`meshmark.devices.chips`)."""
+    data: dict[str, Any] = dict(needs(compiled))
+    has = CHIPS[topology.chip].memory_bytes / topology.devices_per_chip
+    data["capacity_bytes"] = has
+    need = data["memory_bytes"]
+    reason = "" if need <= has else f"needs {need} B a device, and a device of {topology} has {has:.0f} B"
+    return Line("memory", "fail" if reason else "pass", reason, data)
+
+
+# Export ------------------------------------------------------------------------------------------------------
+
+
+def exported(program: Program, platform: str) -> Line:
+    """The export line: traced and lowered for another platform on this machine, serialized, read back, and
+    lowered again as a call inside jit over the same mesh; the line holds the bytes of the artifact.
+
+    What was read back must describe the same arrays on as many devices. The call is lowered and not compiled: the
+    program inside is the same, which `compile` has judged. What raises is an error of this line.
+    """
+    from jax import export
+
+    case, structs = program.case, program.structs()
+    places = [sharding(program.mesh, result.spec) for result in program.results]
+    try:
+        with program.context():
+            artifact = export.export(program.jitted(), platforms=[platform])(*structs)
+            data = artifact.serialize(vjp_order=0)
+            back = export.deserialize(data)
+            again = jax.jit(back.call, out_shardings=places[0] if len(places) == 1 else tuple(places))
+            lowered = again.trace(*structs).lower(lowering_platforms=(platform,))
+    except Exception as error:
+        line = raised(case, error)
+        return Line("export", line.verdict, line.reason, line.data | {"platform": platform})
+    wrong = ""
+    if back.platforms != (platform,):
+        wrong = f"read back for {', '.join(back.platforms)}"
+    elif back.nr_devices != case.mesh.size:
+        wrong = f"read back for {back.nr_devices} devices instead of {case.mesh.size}"
+    elif [(tuple(a.shape), a.dtype.name) for a in back.out_avals] != [
+        (tuple(r.shape), r.dtype) for r in program.results
+    ]:
+        wrong = f"read back with results {list(back.out_avals)}"
+    elif back.mlir_module_serialized != artifact.mlir_module_serialized:
+        wrong = "the program that was read back is another one"
+    elif len(jax.tree.leaves(lowered.out_info)) != len(program.results):
+        wrong = "the call of what was read back has other results"
+    return Line(
+        "export", "fail" if wrong else "pass", wrong, {"platform": platform, "export_bytes": len(data)}
+    )
+
+
+# Several slices ----------------------------------------------------------------------------------------------
+
+_MEGASCALE = 'handler_name="xla_megascale_runtime"'
+"""Marks the sends and receives by which libtpu's compiler goes from slice to slice."""
+
+
+def transfers(text: str) -> tuple[int, int]:
+    """(how many, bytes with the padding of their layout unknown) of one device's sends to other slices, in
+    optimized HLO text."""
+    sends = [line for line in text.splitlines() if _SEND.search(line) and _MEGASCALE in line]
+    payloads = [hlo.payload(_SEND.search(line)[1])[1] for line in sends]  # type: ignore[index]
+    return len(sends), sum(payloads)
+
+
+def across_slices(case: Case, topology: Topology, line: Line, text: str) -> Line:
+    """The communication line over several slices, from that of the program of one slice.
+
+    libtpu compiles one program a slice; what leaves it goes through the host to a runtime of libtpu's own, of which the
+    program shows only sends and receives. So kinds and bytes between slices are not judged (verdict not_run),
+    but two things are: a program that must connect slices sends to another one, and one that spells nothing across
+    slices does not.
+    """
+    number, nbytes = transfers(text)
+    each = case.mesh.size // topology.slices
+
+    def crosses(groups: Iterable[Sequence[int]]) -> bool:
+        return any(len({member // each for member in group}) > 1 for group in groups)
+
+    must = crosses(case.plan.connect)
+    spelled = case.plan.traffic is None or crosses(group for t in case.plan.traffic for group in t.groups)
+    reason, verdict = "between slices kinds and bytes are libtpu's own runtime's, and not read", "not_run"
+    if must and not number:
+        reason, verdict = "the slices are not connected: nothing is sent from one to another", "fail"
+    elif number and case.mode in SPELLED and not spelled:
+        reason, verdict = f"{number} sends between slices were not spelled", "fail"
+    data = {k: v for k, v in line.data.items() if k != "excess_bytes"}
+    return Line("communication", verdict, reason, data | {"slice_sends": number, "slice_bytes": nbytes})
+
+
+# Round trips over the host, in optimized HLO -----------------------------------------------------------------
+
+_SEND = re.compile(r" = \((\w+\[[\d,]*\]).* send\(.*is_host_transfer=true")  # the first array is what is sent
+_HOST_SPACE = re.compile(r"\bS\(5\)")
+_HOST_OP = re.compile(r" = (?:\(.*?\)|\S+) (infeed|outfeed)\(")
+_HOST_TRANSFER = re.compile(r" = (?:\(.*?\)|\S+) (send|recv)\(.*is_host_transfer=true")
+_HOST_CALL = re.compile(
+    r'custom_call_target="((?:xla_(?:ffi_)?python_\w*callback|\w*[Hh]ost[Cc]allback|HostExecute|MoveToHost|MoveToDevice)\w*)"'
+)
+_HOST_THREAD = re.compile(r'(?:async_execution_thread|execution_thread)="host"')
+_FREE_TEXT = re.compile(r", (?:metadata|frontend_attributes)=\{.*")
+
+
+def round_trips(text: str) -> list[str]:
+    """What in optimized HLO text goes between host and device, a few words each; empty where nothing does.
+
+    Infeed and outfeed, send and recv of a host, custom calls that call the host, computations on the host's
+    thread, and buffers in host memory (memory space 5 of XLA's layouts).
+    """
+    found: dict[str, None] = {}
+    for line in text.splitlines():
+        if line.startswith("HloModule"):
+            # Its entry layout has the memory space of arguments and results.
+            if _HOST_SPACE.search(line.partition("entry_computation_layout=")[2]):
+                found["argument or result in host memory"] = None
+            continue
+        if " = " not in line or _MEGASCALE in line:  # what goes to another slice leaves over the host anyway
+            continue
+        plain = _FREE_TEXT.sub("", line)
+        for pattern in (_HOST_OP, _HOST_TRANSFER, _HOST_CALL):
+            if match := pattern.search(plain):
+                found[match[1]] = None
+        if _HOST_THREAD.search(plain):
+            found["computation on the host"] = None
+        if _HOST_SPACE.search(plain):
+            found["buffer in host memory"] = None
+    return list(found)
+
+
+def host(text: str) -> Line:
+    """The host line: no round trip over the host inside the program."""
+    found = round_trips(text)
+    return Line("host", "fail" if found else "pass", ", ".join(found))

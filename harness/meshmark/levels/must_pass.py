@@ -1,0 +1,520 @@
+"""Levels: frozen, versioned must-pass lists, and the statement that a run's records amount to.
+
+The list of a level on n devices is what the standard profile without optional capabilities chooses of that level
+(`by_rule`). The table grows, so a list is frozen: `harness/meshmark/levels/data/v<version>/<level>.txt` holds every
+case for 4, 8
+and 16 devices, and the number of cases and a digest for the other counts of DIGESTS. Why so: meshes, and with them the
+cases, follow from the number of devices, so there is no one list, and one in full for each count is up to 35 kB. Counts
+that most machines have are in full: their old versions can be asked for however the table has changed. For the others
+the rule must give what the digest says; once it does not, the table has parted from that version, and what was a level
+then can be told by the suite's commit of that time alone. Any other count follows the rule, and a statement says so.
+Old versions stay; `write` makes a new one.
+
+L4 is the level of several processes, and its list depends on their number too: all that the standard profile without
+optional capabilities chooses where so many processes share so many devices, which is L0 to L3 over processes and what
+takes several. A run over several processes makes a statement of L4 alone, and a run of one process none of it.
+
+A case is met where its verdict is pass or known (the known ones are told in number). `unsupported` is not: the lists
+hold nothing optional. A level is met where every case of its list is, and every lower level is too. A run that only
+compiled meets no level, and virtual devices are called virtual.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from meshmark.core.errors import BadInput
+from meshmark.core.text import printable
+from meshmark.core.verdicts import VERDICTS, worst
+from meshmark.operations import cases
+from meshmark.operations.cases import Selection
+from meshmark.records import run_line
+from meshmark.records.files import Judged, Records
+
+DIRECTORY = Path(__file__).resolve().parent / "data"
+LISTED = (4, 8, 16)
+"""Numbers of devices whose lists are frozen case by case."""
+
+DIGESTS = (*range(1, 17), 24, 32, 36, 48, 64, 72, 128, 256, 512, 1024)
+"""Numbers of devices whose lists are frozen at least by their digest."""
+
+SEVERAL = "L4"
+"""The level of runs over several processes, whose lists are those of a number of devices and of processes."""
+
+LISTED_OVER = ((8, 2), (8, 4))
+"""(devices, processes) whose lists are frozen case by case."""
+
+DIGESTS_OVER = tuple(
+    sorted(
+        (each * processes, processes)
+        for each, over in (
+            (1, (2, 3, 4, 8, 16)),
+            (2, (2, 3, 4, 8)),
+            (3, (2,)),
+            (4, (2, 3, 4, 8, 16, 32)),
+            (8, (2, 4, 8, 16, 32)),
+        )
+        for processes in over
+    )
+)
+"""(devices, processes) whose lists are frozen at least by their digest: 1, 2, 4 or 8 devices of each process as a rule,
+as hosts have them."""
+
+MET = ("pass", "known")
+"""Verdicts that meet a case."""
+
+MOST_DEVICES = 16384
+"""Above this, no list is made."""
+
+_HEAD = re.compile(r"devices (\d+)(?: over (\d+) processes)?: (\d+) cases, sha256 ([0-9a-f]{64})")
+
+
+class LevelError(BadInput, ValueError):
+    """A list that can't be had, or records that make no statement; the message is one line."""
+
+
+# Lists ------------------------------------------------------------------------------------------------------
+
+
+def names(processes: int = 1) -> tuple[str, ...]:
+    """The levels that a run over so many processes makes a statement of, the lowest first."""
+    if processes > 1:
+        return (SEVERAL,)
+    used = {case.level for case in cases.cases(Selection(), LISTED[0])}
+    return tuple(level for level in cases.LEVELS if level in used and level != SEVERAL)
+
+
+def by_rule(level: str, devices: int, processes: int = 1) -> list[str]:
+    """The case ids that the table gives for a level on so many devices, which so many processes share, sorted."""
+    chosen = Selection(levels=(level,)) if processes == 1 else Selection(processes=processes)
+    return sorted(case.id for case in cases.cases(chosen, devices))
+
+
+def place(devices: int, processes: int = 1) -> str:
+    """8 devices, or 8 devices over 2 processes."""
+    return f"{devices} devices" + (f" over {processes} processes" if processes > 1 else "")
+
+
+def digest(ids: Iterable[str]) -> str:
+    """SHA-256 of the sorted case ids, a line each."""
+    return hashlib.sha256("".join(f"{name}\n" for name in sorted(ids)).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """What a version says of one level on one number of devices and processes."""
+
+    count: int
+    sha256: str
+    cases: tuple[str, ...] = ()
+    """Sorted; empty where only the digest is kept."""
+
+
+@dataclass(frozen=True)
+class MustPass:
+    """The list of a level on a number of devices and processes."""
+
+    level: str
+    devices: int
+    version: int
+    cases: tuple[str, ...]
+    sha256: str
+    frozen: bool
+    """Whether the version fixes it; False: by the rule of the table alone."""
+    processes: int = 1
+
+
+def versions(directory: Path = DIRECTORY) -> tuple[int, ...]:
+    """The versions that are there, the oldest first; LevelError where there is none."""
+    found = sorted(int(p.name[1:]) for p in directory.glob("v*") if re.fullmatch(r"v[1-9]\d{0,5}", p.name))
+    if not found:
+        raise LevelError(f"no must-pass list in {directory}: use a checkout of the suite")
+    return tuple(found)
+
+
+@cache
+def read(version: int, directory: Path = DIRECTORY) -> dict[tuple[str, int, int], Frozen]:
+    """The lists of a version by (level, devices, processes); LevelError where a file is not what `write` wrote."""
+    if version not in versions(directory):
+        known = ", ".join(map(str, versions(directory)))
+        raise LevelError(f"no version {version} of the must-pass lists: choose from {known}")
+    found: dict[tuple[str, int, int], Frozen] = {}
+    for path in sorted((directory / f"v{version}").glob("L*.txt")):
+        sections: list[tuple[str, list[str]]] = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("devices "):
+                sections.append((line, []))
+            elif line and not line.startswith("#"):
+                if not sections:
+                    raise LevelError(f"{path}: a line before `devices N: ...`: restore the file")
+                sections[-1][1].append(line)
+        for head, lines in sections:
+            match = _HEAD.fullmatch(head)
+            listed = tuple(sorted(unpacked(lines)))
+            if not match or (listed and (len(listed), digest(listed)) != (int(match[3]), match[4])):
+                raise LevelError(f"{path}: {head[:60]!r} is not what follows it: restore the file")
+            found[path.stem, int(match[1]), int(match[2] or 1)] = Frozen(int(match[3]), match[4], listed)
+    return found
+
+
+def must_pass(
+    level: str, devices: int, version: int | None = None, directory: Path = DIRECTORY, processes: int = 1
+) -> MustPass:
+    """The list of a level on so many devices, which so many processes share, of the newest version or the one named.
+
+    LevelError for a level that such a run has none of, devices that the processes can't share equally, and where the
+    table has parted from a version that keeps but a digest.
+    """
+    if not 1 <= devices <= MOST_DEVICES:
+        raise LevelError(f"no must-pass list for {devices} devices: they are from 1 to {MOST_DEVICES}")
+    if level == SEVERAL and processes < 2:
+        raise LevelError(
+            f"{SEVERAL} is of several processes: say over how many the devices are (--processes)"
+        )
+    if level != SEVERAL and processes > 1:
+        raise LevelError(f"{level} is of one process: over several there is one list, that of {SEVERAL}")
+    if devices % processes:
+        raise LevelError(f"{processes} processes can't share {devices} devices: each has as many")
+    version = versions(directory)[-1] if version is None else version
+    frozen = read(version, directory).get((level, devices, processes))
+    if frozen is not None and (frozen.cases or not frozen.count):
+        return MustPass(level, devices, version, frozen.cases, frozen.sha256, True, processes)
+    listed = tuple(by_rule(level, devices, processes))
+    sha256 = digest(listed)
+    if frozen is not None and frozen.sha256 != sha256:
+        raise LevelError(
+            f"the case table has parted from version {version} of {level} on {place(devices, processes)}, of which only"
+            " a digest is kept: use the suite's commit of that version, or name a newer version"
+        )
+    return MustPass(level, devices, version, listed, sha256, frozen is not None, processes)
+
+
+def kept() -> tuple[tuple[str, int, int], ...]:
+    """(level, devices, processes) of every list that a new version keeps, in its order."""
+    return (
+        *((level, devices, 1) for level in names() for devices in DIGESTS),
+        *((SEVERAL, devices, processes) for devices, processes in DIGESTS_OVER),
+    )
+
+
+def lacking(version: int | None = None, directory: Path = DIRECTORY) -> tuple[str, ...]:
+    """The levels of which a version (the newest) has no list at all: it is older than they are."""
+    version = versions(directory)[-1] if version is None else version
+    held = {level for level, _, _ in read(version, directory)}
+    return tuple(dict.fromkeys(level for level, _, _ in kept() if level not in held))
+
+
+def parted(version: int | None = None, directory: Path = DIRECTORY) -> list[str]:
+    """How the table has parted from a version (the newest), a line each; [] where it has not. What it is `lacking`
+    as a whole is not told here."""
+    version = versions(directory)[-1] if version is None else version
+    frozen, found = read(version, directory), []
+    late = lacking(version, directory)
+    for level, devices, processes in sorted({*kept(), *frozen}):
+        if level in late:
+            continue
+        was, now = frozen.get((level, devices, processes)), by_rule(level, devices, processes)
+        where = f"{level} on {place(devices, processes)}"
+        if was is None:
+            found.append(f"{where}: not in version {version}")
+        elif was.sha256 != digest(now):
+            new, gone = sorted({*now} - {*was.cases}), sorted({*was.cases} - {*now})
+            named = f" (+{len(new)} -{len(gone)}, such as {(new or gone)[0]})" if was.cases else ""
+            found.append(f"{where}: {len(now)} cases instead of {was.count} of version {version}{named}")
+    return found
+
+
+def write(directory: Path = DIRECTORY) -> Path:
+    """Write what the table gives as a new version; gives its directory. LevelError where nothing has changed."""
+    try:
+        newest = versions(directory)[-1]
+    except LevelError:
+        newest = 0
+    if newest and not lacking(newest, directory) and not parted(newest, directory):
+        raise LevelError(f"version {newest} of the must-pass lists is what the table gives: nothing to write")
+    files: dict[str, list[str]] = {}
+    for level, devices, processes in kept():
+        ids = by_rule(level, devices, processes)
+        where = place(devices, processes).replace(" devices", "", 1)
+        lines = files.setdefault(level, _comment(level, newest + 1))
+        lines.append(f"devices {where}: {len(ids)} cases, sha256 {digest(ids)}")
+        if devices in LISTED if processes == 1 else (devices, processes) in LISTED_OVER:
+            lines += packed(ids)
+    made = directory / f"v{newest + 1}"
+    made.mkdir(parents=True)
+    for level, lines in files.items():
+        (made / f"{level}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    read.cache_clear()
+    read(newest + 1, directory)
+    return made
+
+
+def _comment(level: str, version: int) -> list[str]:
+    return [
+        f"# Must-pass list of {level}, version {version}: frozen. meshmark.levels.must_pass says what it means; never",
+        "# edit it, `meshmark levels --write` makes a new version. A line: operation, variants, modes, meshes,",
+        "# dtype:size; every combination is a case.",
+    ]
+
+
+def packed(ids: Sequence[str]) -> list[str]:
+    """Case ids as lines of factors (see `unpacked`): those that differ in one part alone are put together, first
+    by mode, then by dtype and size, by mesh and by variant."""
+    rows = []
+    for name in ids:
+        operation, variant, mode, mesh, dtype, size = name.split("/")
+        rows.append((operation, (variant,), (mode,), (mesh,), (f"{dtype}:{size}",)))
+    for part in (2, 4, 3, 1):
+        merged: dict[tuple[Any, ...], list[str]] = {}
+        for row in rows:
+            merged.setdefault((*row[:part], *row[part + 1 :]), []).extend(row[part])
+        rows = [(*k[:part], tuple(v), *k[part:]) for k, v in merged.items()]  # type: ignore[misc]
+    return sorted(" ".join([row[0], *(";".join(column) for column in row[1:])]) for row in rows)
+
+
+def unpacked(lines: Iterable[str]) -> Iterator[str]:
+    """The case ids of such lines; LevelError for a line of another shape."""
+    for line in lines:
+        columns = line.split(" ")
+        if len(columns) != 5:
+            raise LevelError(f"{line[:60]!r} is no line of a must-pass list: restore the file")
+        operation, variants, modes, meshes, kinds = columns
+        for variant in variants.split(";"):
+            for mode in modes.split(";"):
+                for mesh in meshes.split(";"):
+                    for kind in kinds.split(";"):
+                        yield "/".join([operation, variant, mode, mesh, *kind.split(":")])
+
+
+# Statements -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How one level stands: its list against what was judged."""
+
+    must: MustPass
+    passed: int
+    known: int
+    issues: frozenset[tuple[str, str]]
+    """(link, what is known) of the known issues that were met."""
+    missing: tuple[str, ...]
+    """Case ids of the list that were not judged to the end."""
+    unmet: Mapping[str, str]
+    """Verdicts by case id of what was judged and is neither pass nor known."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every case of the list is met; whether the level is also asks the lower ones."""
+        return not self.missing and not self.unmet
+
+    def told(self) -> str:
+        """L1: 1308 of 1310 cases met, 12 of them known; 1 missing, 1 unsupported."""
+        line = f"{self.must.level}: {self.passed + self.known} of {len(self.must.cases)} cases met"
+        line += f", {self.known} of them known issues" if self.known else ""
+        counted = Counter(self.unmet.values())
+        others = [f"{len(self.missing)} missing"] if self.missing else []
+        others += [f"{counted[v]} {v}" for v in VERDICTS if counted[v]]
+        example = next(iter((*self.unmet, *self.missing)), "")
+        return line + (f"; {', '.join(others)}, such as {printable(example)}" if others else "")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a run may say of itself."""
+
+    devices: int
+    device_kind: str
+    jax: str
+    virtual: bool
+    topology: str
+    """Of a compile-only run, which meets no level; "" for devices that are there."""
+    version: int
+    standings: tuple[Standing, ...] = field(repr=False)
+    """A level each, the lowest first; none of a compile-only run."""
+    processes: int = 1
+    """Over how many the devices are; of several, each has as many."""
+
+    @property
+    def met(self) -> str:
+        """The highest level that is met with all below it; "" for none."""
+        highest = ""
+        for standing in self.standings:
+            if not standing.complete:
+                break
+            highest = standing.must.level
+        return highest
+
+    @property
+    def counted(self) -> tuple[Standing, ...]:
+        """The levels up to the one that is met."""
+        return tuple(s for s in self.standings if s.must.level <= self.met)
+
+    @property
+    def text(self) -> str:
+        """L2 on 8 devices (NVIDIA H200), JAX 0.12.0.1, 3 known issues in 25 cases; must-pass list 1, 2944 of 2944;
+        L4 on 2 processes of 4 devices (NVIDIA H200), JAX ..."""
+        kind = printable(self.device_kind)[:60]
+        each = self.devices // self.processes
+        what = "device" if each == 1 and self.processes > 1 else "devices"
+        where = f"{each} virtual CPU {what}" if self.virtual else f"{each} {what} ({kind})"
+        where = f"{self.processes} processes of {where}" if self.processes > 1 else where
+        if self.topology:
+            name = printable(self.topology)[:60]
+            return (
+                f"no level on {name}, {self.devices} devices that are not there, JAX {printable(self.jax)[:40]}:"
+                " compile-only, nothing ran"
+            )
+        known = sum(s.known for s in self.counted)
+        issues = len(frozenset().union(*(s.issues for s in self.counted)))
+        number = sum(len(s.must.cases) for s in self.counted)
+        rule = "" if all(s.must.frozen for s in self.standings) else " by rule (not frozen)"
+        text = f"{self.met or 'no level'} on {where}, JAX {printable(self.jax)[:40]}"
+        if known:
+            text += f", {issues} known issue{'s' * (issues != 1)} in {known} case{'s' * (known != 1)}"
+        text += f"; must-pass list {self.version}{rule}"
+        return text + (f", {number} of {number} cases" if self.met else "")
+
+    def lines(self) -> list[str]:
+        """The text, and how each level stands."""
+        return [self.text, *(f"  {standing.told()}" for standing in self.standings)]
+
+    def to_json(self) -> dict[str, Any]:
+        """The statement in JSON types; of what is missing or unmet the numbers. The number of processes is in it where
+        there are several."""
+        return {
+            "text": self.text,
+            "met": self.met,
+            "list": self.version,
+            "devices": self.devices,
+            **({"processes": self.processes} if self.processes > 1 else {}),
+            "device_kind": self.device_kind,
+            "jax": self.jax,
+            "virtual": self.virtual,
+            "topology": self.topology,
+            "levels": {
+                s.must.level: {
+                    "cases": len(s.must.cases),
+                    "sha256": s.must.sha256,
+                    "frozen": s.must.frozen,
+                    "pass": s.passed,
+                    "known": s.known,
+                    "missing": len(s.missing),
+                    "unmet": dict(sorted(Counter(s.unmet.values()).items())),
+                }
+                for s in self.standings
+            },
+        }
+
+
+def statement(
+    records: Records | Sequence[Records], version: int | None = None, directory: Path = DIRECTORY
+) -> Statement:
+    """What the conformance lines of one run, or of several of the same environment, amount to.
+
+    The lines alone decide: the `level` that a line names is not asked, and a case that was judged more than once counts
+    with its worst verdict. LevelError where the runs are of different releases, devices or numbers of processes, name
+    none, or are what one rank of several wrote.
+    """
+    files = [records] if isinstance(records, Records) else list(records)
+    facts = environment(files)
+    processes = run_line.processes(facts)
+    if processes > 1:
+        _merged(files, processes)
+    version = versions(directory)[-1] if version is None else version
+    judged: dict[str, list[Judged]] = {}
+    for file in files:
+        for name, one in file.cases.items():
+            judged.setdefault(name, []).append(one)
+    devices, topology = int(facts["num_devices"]), str(facts.get("topology") or "")
+    standings = []
+    for level in () if topology else names(processes):
+        standings.append(_standing(must_pass(level, devices, version, directory, processes), judged))
+    return Statement(
+        devices=devices,
+        device_kind=str(facts.get("device_kind")),
+        jax=str(facts["versions"]["jax"]),
+        virtual=facts.get("backend") == "cpu" and not topology,
+        topology=topology,
+        version=version,
+        standings=tuple(standings),
+        processes=processes,
+    )
+
+
+def _merged(files: Sequence[Records], processes: int) -> None:
+    """LevelError where the runs that judged cases do not hold what all ranks found of them."""
+    for file in files:
+        judged = {line["run"] for one in file.cases.values() for line in one.lines}
+        for run in file.runs:
+            if run["run"] in judged and run.get("ranks") != processes:
+                raise LevelError(
+                    f"a run over {processes} processes that does not hold what all of them found: use the merged file"
+                    " (`meshmark merge FILE`)"
+                )
+
+
+def _standing(must: MustPass, judged: Mapping[str, Sequence[Judged]]) -> Standing:
+    passed = known = 0
+    issues: set[tuple[str, str]] = set()
+    missing, unmet = [], {}
+    for name in must.cases:
+        found = [one for one in judged.get(name, ()) if one.finished]
+        if not found:
+            missing.append(name)
+            continue
+        verdict = worst(one.verdict for one in found)
+        if verdict == "pass":
+            passed += 1
+        elif verdict == "known":
+            known += 1
+            for one in found:
+                for line in one.lines:
+                    if line["verdict"] == "known":
+                        issues.add((str(line.get("link")), line["reason"].split(" | ")[0]))
+        else:
+            unmet[name] = verdict
+    return Standing(must, passed, known, frozenset(issues), tuple(missing), unmet)
+
+
+IDENTITY = ("backend", "device_kind", "num_devices", "topology", "layout")
+"""The facts in which the runs of one statement agree, beside the version of JAX and the number of processes (as
+meshmark.records.run_line has it)."""
+
+
+def environment(files: Sequence[Records]) -> Mapping[str, Any]:
+    """The facts that these records share; LevelError where they have none, or differ in what makes a level."""
+    runs = [run for file in files for run in file.runs]
+    if not runs:
+        raise LevelError("no run to make a statement of: name what `pytest conformance --record` wrote")
+    identities = []
+    for run in runs:
+        facts = run.get("facts")
+        facts = facts if isinstance(facts, dict) else {}
+        jax = facts["versions"].get("jax") if isinstance(facts.get("versions"), dict) else None
+        if not isinstance(jax, str) or type(facts.get("num_devices")) is not int:
+            raise LevelError("a run without its JAX release and number of devices: use what --record wrote")
+        if alone := run_line.alone(run):
+            raise LevelError(
+                f"records of {alone}: use the merged file, FILE and not FILE.rank0 (`meshmark merge FILE`)"
+            )
+        over = {"num_processes": run_line.processes(facts)}
+        identities.append({"jax": jax} | {name: facts.get(name) for name in IDENTITY} | over)
+        if facts.get("others"):
+            raise LevelError("a run over several topologies makes no statement: it compiled only")
+    for one in identities[1:]:
+        for name, value in one.items():
+            if value != identities[0][name]:
+                raise LevelError(
+                    f"the runs differ in {name} ({str(identities[0][name])[:60]!a} and {str(value)[:60]!a}): one"
+                    " statement is of one environment"
+                )
+    found: Mapping[str, Any] = runs[0]["facts"]
+    return found

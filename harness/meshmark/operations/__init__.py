@@ -1,0 +1,42 @@
+"""The case table, one module a family; importing this package registers every operation."""
+
+from __future__ import annotations
+
+from meshmark.operations import (
+    arrays,
+    collectives,
+    contraction,
+    layers,
+    lifecycle,
+    messages,
+    multihost,
+    pipelines,
+    placement,
+    processes,
+    training,
+    views,
+)
+from meshmark.operations.base import Operation
+
+FAMILIES = (
+    collectives,
+    contraction,
+    layers,
+    training,
+    placement,
+    arrays,
+    views,
+    processes,
+    multihost,
+    pipelines,
+    messages,
+    lifecycle,
+)
+
+
+def _leaves(cls: type[Operation]) -> list[type[Operation]]:
+    return [leaf for sub in cls.__subclasses__() for leaf in [*([sub] if sub.name else []), *_leaves(sub)]]
+
+
+OPERATIONS: dict[str, Operation] = {cls.name: cls() for cls in dict.fromkeys(_leaves(Operation))}
+"""Every operation by name, in the order of the modules and classes."""

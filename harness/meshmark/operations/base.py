@@ -1,0 +1,244 @@
+"""What an operation is: the vocabulary in which the case table is written.
+
+An operation gives, for one cell of the table (a variant on a mesh, with a dtype and a size), a `Plan`:
+abstract arguments and results, how the result is judged, what it costs and what it must communicate.
+Its spellings are plain static functions named after the mode, `auto`, `explicit`, `manual` or `host`, and
+`reference` is the same computation in NumPy. A function takes the arrays by position and, by keyword, those
+options of the plan that its signature names; options are literals, so that `meshmark repro` can print the
+call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from meshmark.core import values
+from meshmark.core.dtypes import dtype as dtype_of
+from meshmark.core.layout import Spec, local_shape
+from meshmark.core.meshes import MeshShape
+
+MODES = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit", "host")
+"""auto: jit over Auto axes. explicit: jit over Explicit axes. manual: shard_map. manual-novma: shard_map
+with check_vma=False. pmap and pjit: the legacy spellings of manual and auto. host: no program."""
+
+Judge = Literal["bits", "exact", "bound"]
+"""How numbers are judged. bits: data that moved, equal to the bit. exact: equal as numbers, every
+intermediate result being exact. bound: within the forward error bound that the reference derives."""
+
+
+class Missing(RuntimeError):
+    """A stated precondition is missing here: the verdict is `unsupported`, with this text as the reason."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An abstract input: what it looks like, and the pure function that gives its values."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    spec: Spec
+    fill: Callable[..., np.ndarray] = values.distinct
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def block(self, seed: int, index: Sequence[slice]) -> np.ndarray:
+        """The values of one block of the global array, of the argument's dtype."""
+        flat = values.flat_index(self.shape, index)
+        kind = dtype_of(self.dtype).numpy
+        return self.fill(values.random_bits(seed, flat), flat, self.shape, kind, **self.options)
+
+
+@dataclass(frozen=True)
+class Result:
+    """An abstract output."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    spec: Spec
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one execution costs, for the figures of the benchmarks.
+
+    flops: of all devices together. nbytes: S, the bytes of one device in the sense of the bandwidth table of
+    nccl-tests (doc/PERFORMANCE.md), and factor: f, so that busbw = nbytes / time * factor.
+    """
+
+    flops: int = 0
+    nbytes: int = 0
+    factor: float = 0.0
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One collective that a program is expected to hold: HLO kind, payload S of one device in bytes, and the
+    groups of flat mesh positions (for a collective-permute the source-target pairs)."""
+
+    kind: str
+    nbytes: int
+    groups: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything concrete about one cell."""
+
+    arguments: tuple[Argument, ...]
+    results: tuple[Result, ...]
+    options: Mapping[str, Any]
+    judge: Judge
+    cost: Cost = Cost()
+    traffic: tuple[Traffic, ...] | None = None
+    """Manual mode's collectives; None where the spelling leaves them to a transformation."""
+    connect: tuple[tuple[int, ...], ...] = ()
+    """Groups of mesh positions that must exchange data in every mode, directly or over others."""
+    wrt: tuple[int, ...] = ()
+    """Gradient plans: the arguments that are differentiated. The last arguments are then the cotangents of
+    `forward`, the results of the undifferentiated operation."""
+    forward: tuple[Result, ...] = ()
+    placed: bool = True
+    """Whether jit is told where the results go; else the program itself must bring it about."""
+    repeats: int = 1
+    """How often a loop in the program repeats its collectives."""
+    arithmetic: Mapping[str, Any] = field(default_factory=dict)
+    """For judge "bound": what departs from the dtype's own arithmetic (see meshmark.core.bounds.Arithmetic)."""
+
+    @property
+    def precision(self) -> str:
+        """The matmul precision that is asked for; "" where the operation has none."""
+        return self.options.get("precision", "")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A choice of options. `options` name it in the case id; `weight` says how far it is from the ordinary."""
+
+    options: tuple[tuple[str, Any], ...] = ()
+    weight: int = 0
+    capability: str | None = None
+
+    @classmethod
+    def of(cls, weight: int = 0, capability: str | None = None, /, **options: Any) -> Variant:
+        """Variant.of(1, axes=("y", "x"), tiled=True)."""
+        return cls(tuple(options.items()), weight, capability)
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self.options)[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The option, or the default."""
+        return dict(self.options).get(name, default)
+
+    @property
+    def label(self) -> str:
+        """axes=y+x,dim=1,tiled; options that are False or None are left out."""
+        parts = []
+        for name, value in self.options:
+            if value is True:
+                parts.append(name)
+            elif value is not False and value is not None:
+                parts.append(f"{name}={'+'.join(map(str, value)) if isinstance(value, tuple) else value}")
+        return ",".join(parts) or "plain"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an operation plans for: one cell of the table, without the operation."""
+
+    variant: Variant
+    mesh: MeshShape
+    dtype: str
+    size: str
+    processes: int = 1
+    """Number of processes that share the devices, each as many of them, in order."""
+
+    @property
+    def elements(self) -> int:
+        """Elements of one device's block for a size in bytes, such as 4KiB."""
+        return parse_size(self.size) // dtype_of(self.dtype).itemsize
+
+
+class Operation:
+    """One row of the case table. Subclasses are found by their `name`; an instance is made of each.
+
+    The docstring of a subclass is its description in the table.
+    """
+
+    name: ClassVar[str] = ""
+    family: ClassVar[str]
+    level: ClassVar[str]
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+    sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0}
+    """Sizes by label, with their weight: bytes of one device's block (4KiB), or a dimension (n64)."""
+    timed: ClassVar[Mapping[str, int]] = {}
+    """Sizes that the benchmarks time, with their weight; where empty, `sizes` in the full profile alone."""
+    modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit")
+    processes: ClassVar[bool] = False
+    """Whether it takes several processes."""
+    everywhere: ClassVar[bool] = False
+    """Whether the standard profile has it on every mesh shape, those with axes of size 1 among them."""
+
+    auto: ClassVar[Callable[..., Any]]
+    explicit: ClassVar[Callable[..., Any]]
+    manual: ClassVar[Callable[..., Any]]
+    host: ClassVar[Callable[..., Any]]
+    reference: ClassVar[Callable[..., Any]]
+    gradient: ClassVar[Callable[..., Any]]
+    """The NumPy reference of a gradient plan: arguments and cotangents in, gradients in the order of wrt out."""
+
+    def variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        """The options that make sense on this mesh."""
+        yield Variant()
+
+    def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        """The variants that the benchmarks time: the ordinary ones."""
+        return (v for v in self.variants(mesh) if not v.weight and not v.capability)
+
+    def plan(self, request: Request) -> Plan:
+        """The plan of one cell."""
+        raise NotImplementedError
+
+    def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
+        """Why this mode has no spelling here, or None where it has one."""
+        if mode not in self.modes:
+            return f"{self.name} is not spelled in mode {mode}"
+        if mode == "pmap" and mesh.label != str(mesh.size):
+            return "pmap has one axis over the devices in order"
+        return None
+
+    def refuses(self, variant: Variant, mesh: MeshShape, owners: Sequence[int]) -> str | None:
+        """Why it has no case where several processes share the devices (`owners`: the process of each flat
+        position of the mesh), or None where it has one."""
+        return None
+
+    def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
+        """Bounds for judge "bound" where the operation knows sharper ones than forward error analysis gives;
+        None otherwise."""
+        return None
+
+
+def owners_of(mesh: MeshShape, num_devices: int, processes: int) -> tuple[int, ...]:
+    """The process of each flat position of a mesh over the first of the devices, which the processes share
+    equally and in order."""
+    return tuple((mesh.ordinals.ravel() // max(1, num_devices // processes)).tolist())
+
+
+def parse_size(label: str) -> int:
+    """The number in a size label: 4KiB -> 4096, 64B -> 64, n64 -> 64; ValueError says what a label looks like."""
+    if label.startswith("n") and label[1:].isdecimal():
+        return int(label[1:])
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1)):
+        if label.endswith(unit) and label.removesuffix(unit).isdecimal():
+            return int(label.removesuffix(unit)) * factor
+    raise ValueError(f"{label!r} is no size: use a number of bytes such as 4KiB or a dimension such as n64")
+
+
+def nbytes(result: Argument | Result, mesh: MeshShape) -> int:
+    """Bytes of one device's block."""
+    block = local_shape(result.shape, result.spec, mesh.sizes)
+    return math.prod(block) * dtype_of(result.dtype).itemsize

@@ -1,0 +1,407 @@
+"""Placement: host arrays put on devices and got back, arrays moved from each sharding to each other one, and
+the functions that build a global array from parts.
+
+A sharding of a case is spelled with one entry a dimension, axes major first, `-` for none: `xy.-` is
+P(("x", "y"), None). References are the identity and NumPy indexing: only the place may change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+from jax import lax
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, reshard
+from jax.sharding import PartitionSpec as P
+
+from meshmark.core import values
+from meshmark.core.dtypes import dtype as dtype_of
+from meshmark.core.layout import Spec, indices
+from meshmark.core.meshes import MeshShape
+from meshmark.operations.base import Argument, Cost, Operation, Plan, Request, Result, Variant, nbytes
+from meshmark.operations.collectives import ANY
+
+
+def spec_of(label: str) -> Spec:
+    """The spec that a label spells: xy.- -> (("x", "y"), None)."""
+    return tuple(None if e == "-" else e if len(e) == 1 else tuple(e) for e in label.split("."))
+
+
+def home(mesh: MeshShape) -> str:
+    """The ordinary sharding of a matrix: the first axis over the rows, the others over the columns."""
+    return f"{mesh.names[0]}.{''.join(mesh.names[1:]) or '-'}"
+
+
+def spec_labels(mesh: MeshShape) -> tuple[str, ...]:
+    """The shardings of a matrix over a mesh: none, each axis on each dimension, all axes on one dimension
+    forward and backward, and the axes divided between the dimensions."""
+    names = mesh.names
+    lines = [*names, "".join(names), "".join(reversed(names))]
+    divided = [f"{a}.{b}" for a in names for b in names if a != b]
+    if len(names) == 3:
+        divided += [home(mesh), ".".join(reversed(home(mesh).split(".")))]
+    labels = ["-.-", *(f"{line}.-" for line in lines), *(f"-.{line}" for line in lines), *divided]
+    return tuple(dict.fromkeys(labels))
+
+
+def spec_pairs(mesh: MeshShape) -> Iterator[tuple[int, str, str]]:
+    """(weight, from, to) for each ordered pair of shardings; those with neither end ordinary weigh most."""
+    first, forward = home(mesh), "".join(mesh.names)
+    swapped = ".".join(reversed(first.split(".")))
+    near = {
+        (first, "-.-"),
+        ("-.-", first),
+        (f"{forward}.-", f"-.{forward}"),
+        (f"{forward}.-", f"{forward[::-1]}.-"),
+    }
+    ordinary = {first, "-.-", f"{forward}.-"}  # from these to any other
+    labels = spec_labels(mesh)
+    for source in labels:
+        for target in labels:
+            pair = (source, target)
+            far = 2 if source in ordinary else 3
+            yield 0 if pair == (first, swapped) else 1 if pair in near else far, source, target
+
+
+def matrix(request: Request) -> tuple[int, int]:
+    """The shape of a matrix of about the size asked for, both dimensions multiples of the number of devices,
+    so that every sharding divides it."""
+    n, elements = request.mesh.size, request.elements
+    rows = max(1, round(math.sqrt(elements / n / 2)))
+    return n * rows, n * (max(1, round(elements / n / rows)) if elements else 0)
+
+
+def fill_of(request: Request) -> Callable[..., np.ndarray]:
+    """Values for data that moves: special ones where the variant asks for them and the dtype has them."""
+    floating = dtype_of(request.dtype).kind in ("float", "complex")
+    return values.special if request.variant.get("fill") and floating else values.distinct
+
+
+def moved(
+    reference: Callable[..., Any],
+    arguments: Sequence[Argument],
+    results: Sequence[Result],
+    sizes: Mapping[str, int],
+) -> tuple[tuple[int, ...], ...]:
+    """The groups of positions that data must connect, where `reference` only moves elements.
+
+    The reference is applied to the number of each element, to learn where it goes (numbers below zero are
+    constants). A position must be connected with another one that alone holds what it needs; where there is a
+    choice of holders, none of them is demanded.
+    """
+    numbers, holder, copies = [], [], []
+    total = 0
+    for argument in arguments:
+        count = math.prod(argument.shape)
+        numbers.append(np.arange(total, total + count).reshape(argument.shape))
+        last, times = np.zeros(argument.shape, int), np.zeros(argument.shape, int)
+        for position, index in enumerate(indices(argument.shape, argument.spec, sizes)):
+            last[index] = position
+            times[index] += 1
+        holder.append(last.ravel())
+        copies.append(times.ravel())
+        total += count
+    alone = np.where(np.concatenate(copies) == 1, np.concatenate(holder), -1)
+    outputs = reference(*numbers)
+    group = list(range(math.prod(sizes.values())))
+    for result, output in zip(results, outputs if isinstance(outputs, tuple) else (outputs,), strict=True):
+        needed: dict[tuple, list[int]] = {}
+        for position, index in enumerate(indices(result.shape, result.spec, sizes)):
+            key = tuple((i.start, i.stop) for i in index)
+            if key not in needed:
+                sources = output[index]
+                needed[key] = [int(h) for h in np.unique(alone[sources[sources >= 0]]) if h >= 0]
+            for other in needed[key]:
+                old, new = group[position], group[other]
+                if old != new:
+                    group = [new if g == old else g for g in group]
+    members: dict[int, list[int]] = {}
+    for position, root in enumerate(group):
+        members.setdefault(root, []).append(position)
+    return tuple(tuple(m) for m in members.values() if len(m) > 1)
+
+
+class Move(Operation):
+    """What the moves share: one matrix, its sharding before (`from`) and after (`to`), equal to the bit."""
+
+    family = "placement"
+    level = "L2"
+    dtypes: ClassVar[tuple[str, ...]] = ANY
+    sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0, "64B": 3, "0B": 2}
+    timed: ClassVar[Mapping[str, int]] = {"4KiB": 1, "1MiB": 1, "16MiB": 3}
+    distance: ClassVar[int] = 0
+    """Added to the weight of every pair."""
+
+    def variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        for weight, source, target in spec_pairs(mesh):
+            yield Variant.of(weight + self.distance, None, **{"from": source, "to": target})
+            if weight == 0:
+                yield Variant.of(2, None, **{"from": source, "to": target, "fill": "special"})
+
+    def plan(self, request: Request) -> Plan:
+        source, target = spec_of(request.variant["from"]), spec_of(request.variant["to"])
+        argument = Argument(matrix(request), request.dtype, source, fill_of(request))
+        results = self.results(request, Result(argument.shape, request.dtype, source), target)
+        return Plan(
+            (argument,),
+            results,
+            {"in_spec": source, "out_spec": target},
+            judge="bits",
+            cost=Cost(nbytes=nbytes(argument, request.mesh)),
+            connect=moved(type(self).reference, (argument,), results, request.mesh.sizes),
+        )
+
+    def results(self, request: Request, source: Result, target: Spec) -> tuple[Result, ...]:
+        """The results, given the source and the target's spec: what was moved."""
+        return (Result(source.shape, source.dtype, target),)
+
+
+def from_host(mesh, x, spec):
+    """A host array on the devices of the mesh; over several processes each fills what it can address."""
+    sharding = NamedSharding(mesh, P(*spec))
+    if sharding.is_fully_addressable:
+        return jax.device_put(x, sharding)
+    return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+
+class DevicePut(Move):
+    """`jax.device_put` from each sharding to each other; the source keeps its values (jax#36308)."""
+
+    name = "device_put"
+    level = "L0"
+    modes = ("host",)
+
+    def results(self, request: Request, source: Result, target: Spec) -> tuple[Result, ...]:
+        return Result(source.shape, source.dtype, target), source
+
+    @staticmethod
+    def host(mesh, x, *, in_spec, out_spec):
+        source = from_host(mesh, x, in_spec)
+        moved = jax.device_put(source, NamedSharding(mesh, P(*out_spec)))
+        return moved, source
+
+    @staticmethod
+    def reference(x):
+        return x, x
+
+
+class Reshard(Move):
+    """From each sharding to each other one: `out_shardings` of a jitted identity, `jax.sharding.reshard`."""
+
+    name = "reshard"
+    modes = ("auto", "explicit", "pjit")
+
+    def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
+        if mode in ("manual", "manual-novma", "pmap"):
+            return "a change of sharding has no local spelling but the collectives themselves"
+        return super().absent(mode, variant, mesh)
+
+    @staticmethod
+    def auto(x):
+        return x
+
+    @staticmethod
+    def explicit(x, *, out_spec):
+        return reshard(x, P(*out_spec))
+
+    @staticmethod
+    def reference(x):
+        return x
+
+
+class WithShardingConstraint(Move):
+    """A constraint that alone says where the result goes: the rows of a matrix in reverse order."""
+
+    name = "with_sharding_constraint"
+    modes = ("auto",)
+    distance = 1
+
+    def plan(self, request: Request) -> Plan:
+        return replace(super().plan(request), placed=False)
+
+    def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
+        if mode == "explicit":
+            return "over Explicit axes with_sharding_constraint changes nothing: it asserts the type"
+        return super().absent(mode, variant, mesh)
+
+    @staticmethod
+    def auto(x, *, out_spec):
+        mesh = jax.typeof(x).sharding.mesh
+        return lax.with_sharding_constraint(x[::-1], NamedSharding(mesh, P(*out_spec)))
+
+    @staticmethod
+    def reference(x):
+        return x[::-1]
+
+
+class InShardingsOutShardings(Move):
+    """jit with in_shardings and out_shardings, called with a host array that is committed to no device."""
+
+    name = "in_shardings_out_shardings"
+    modes = ("host",)
+    distance = 1
+
+    def results(self, request: Request, source: Result, target: Spec) -> tuple[Result, ...]:
+        return (Result(source.shape, source.dtype, target),) * 2
+
+    def refuses(self, variant: Variant, mesh: MeshShape, owners: Sequence[int]) -> str | None:
+        if variant["from"] != "-.-":
+            return "over several processes jit takes a host array only where in_shardings replicates it"
+        return super().refuses(variant, mesh, owners)
+
+    @staticmethod
+    def host(mesh, x, *, in_spec, out_spec):
+        target = NamedSharding(mesh, P(*out_spec))
+        function = jax.jit(
+            lambda a: (a, a[::-1]),
+            in_shardings=NamedSharding(mesh, P(*in_spec)),
+            out_shardings=(target, target),
+        )
+        return function(x)
+
+    @staticmethod
+    def reference(x):
+        return x, x[::-1]
+
+
+class Build(Move):
+    """What builds a global array of each sharding on the host's call."""
+
+    modes = ("host",)
+    distance = 1
+
+    def variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        for label in spec_labels(mesh):
+            yield Variant.of(self.distance + (label != home(mesh)), to=label)
+        yield Variant.of(2, to=home(mesh), fill="special")
+
+    def plan(self, request: Request) -> Plan:
+        spec = spec_of(request.variant["to"])
+        argument = Argument(matrix(request), request.dtype, spec, fill_of(request))
+        results = self.results(request, Result(argument.shape, request.dtype, spec), spec)
+        return Plan((argument,), results, {"out_spec": spec}, judge="bits")
+
+    @staticmethod
+    def reference(x):
+        return x
+
+
+class PutGet(Build):
+    """`device_put` of a host array in each sharding, and the host copy that `device_get` makes of it (of an array
+    that spans processes `multihost_utils.process_allgather`, for device_get raises there by design)."""
+
+    name = "put_get"
+    everywhere = True
+    level = "L0"
+    distance = 0
+
+    def results(self, request: Request, source: Result, target: Spec) -> tuple[Result, ...]:
+        return source, Result(source.shape, source.dtype, (None, None))
+
+    def refuses(self, variant: Variant, mesh: MeshShape, owners: Sequence[int]) -> str | None:
+        if variant.get("fill"):  # NaNs over processes have an operation of their own
+            return "operation device_put_of_host_array has the special values over several processes"
+        return super().refuses(variant, mesh, owners)
+
+    @staticmethod
+    def host(mesh, x, *, out_spec):
+        array = jax.device_put(x, NamedSharding(mesh, P(*out_spec)))
+        if array.is_fully_addressable:
+            copy = jax.device_get(array)
+        else:
+            copy = multihost_utils.process_allgather(array, tiled=True)
+        return array, jax.device_put(copy, NamedSharding(mesh, P()))
+
+    @staticmethod
+    def reference(x):
+        return x, x
+
+
+class MakeArrayFromCallback(Build):
+    """`jax.make_array_from_callback`: each device's part is asked for by its index."""
+
+    name = "make_array_from_callback"
+
+    @staticmethod
+    def host(mesh, x, *, out_spec):
+        sharding = NamedSharding(mesh, P(*out_spec))
+        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+
+class MakeArrayFromSingleDeviceArrays(Build):
+    """`jax.make_array_from_single_device_arrays`, which replaces make_sharded_device_array and
+    device_put_sharded: parts that were put on their devices one by one."""
+
+    name = "make_array_from_single_device_arrays"
+
+    @staticmethod
+    def host(mesh, x, *, out_spec):
+        sharding = NamedSharding(mesh, P(*out_spec))
+        parts = sharding.addressable_devices_indices_map(x.shape)
+        arrays = [jax.device_put(x[index], device) for device, index in parts.items()]
+        return jax.make_array_from_single_device_arrays(x.shape, sharding, arrays)
+
+
+def process_part(sharding, x):
+    """The part of a host array that this process gives of it: along each dimension the slices that its devices
+    hold, in order and without what other processes hold between them. Where processes hold slices of a dimension
+    that overlap and are not the same, each gives the whole dimension, as JAX asks."""
+    held = {}
+    for device, part in sharding.devices_indices_map(x.shape).items():
+        sets = held.setdefault(device.process_index, [set() for _ in x.shape])
+        for slices, index, size in zip(sets, part, x.shape, strict=True):
+            slices.add(index.indices(size)[:2])
+    mine = held[jax.process_index()]
+    for d, size in enumerate(x.shape):
+        others = [slices[d] for slices in held.values()]
+        uniform = all(other == mine[d] or not other & mine[d] for other in others)
+        slices = sorted(mine[d]) if uniform else [(0, size)]
+        x = np.concatenate([x.take(range(*part), axis=d) for part in slices], axis=d)
+    return x
+
+
+class MakeArrayFromProcessLocalData(Build):
+    """`jax.make_array_from_process_local_data` of the part that covers this process's shards."""
+
+    name = "make_array_from_process_local_data"
+
+    @staticmethod
+    def host(mesh, x, *, out_spec):
+        sharding = NamedSharding(mesh, P(*out_spec))
+        return jax.make_array_from_process_local_data(sharding, process_part(sharding, x), x.shape)
+
+
+class HostLocalArrayToGlobalArray(Build):
+    """`multihost_utils.host_local_array_to_global_array`, and once more from the host-local array that
+    `global_array_to_host_local_array` gives back."""
+
+    name = "host_local_array_to_global_array"
+
+    def refuses(self, variant: Variant, mesh: MeshShape, owners: Sequence[int]) -> str | None:
+        positions = np.array(owners).reshape(mesh.shape)
+        for process in set(owners):
+            where = np.argwhere(positions == process)
+            box = np.ptp(where, axis=0) + 1
+            if box.prod() != len(where) or len(where) * len(set(owners)) != mesh.size:
+                return "it takes a mesh in which the devices of each process form a subcube, as documented"
+        return super().refuses(variant, mesh, owners)
+
+    def results(self, request: Request, source: Result, target: Spec) -> tuple[Result, ...]:
+        return source, source
+
+    @staticmethod
+    def host(mesh, x, *, out_spec):
+        spec = P(*out_spec)
+        local = process_part(NamedSharding(mesh, spec), x)
+        array = multihost_utils.host_local_array_to_global_array(local, mesh, spec)
+        back = multihost_utils.global_array_to_host_local_array(array, mesh, spec)
+        return array, multihost_utils.host_local_array_to_global_array(np.asarray(back), mesh, spec)
+
+    @staticmethod
+    def reference(x):
+        return x, x

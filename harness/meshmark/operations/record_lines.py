@@ -1,0 +1,41 @@
+"""The record lines of one case: what every line says of it, and one line per check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from meshmark.core.privacy import redact
+from meshmark.core.verdicts import Line
+from meshmark.operations.base import nbytes
+from meshmark.operations.cases import Case
+from meshmark.records.files import SCHEMA
+
+
+def case_lines(case: Case, lines: Iterable[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
+    """The record lines of one judged case, without `run`; `seconds` is the time that the case took."""
+    head = case_head(case, seed, "conformance")
+    found = [
+        head | {"check": line.check, "verdict": line.verdict, "reason": redact(line.reason)} | line.data
+        for line in lines
+    ]
+    found[-1]["seconds"] = round(seconds, 6)
+    return found
+
+
+def case_head(case: Case, seed: int, kind: str) -> dict[str, Any]:
+    """What every line of a case says of it."""
+    request = case.cell.request
+    return {
+        "schema": SCHEMA,
+        "kind": kind,
+        "case": case.id,
+        "operation": case.operation.name,
+        "variant": request.variant.label,
+        "mode": case.mode,
+        "mesh": request.mesh.label,
+        "dtype": request.dtype,
+        "size_bytes": sum(nbytes(a, request.mesh) for a in case.plan.arguments),
+        "level": case.level,
+        "seed": seed,
+    }

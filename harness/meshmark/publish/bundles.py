@@ -1,0 +1,322 @@
+"""Opening what was submitted, a directory or a .tar.gz, so that hostile content costs bounded time and memory.
+
+Nothing of an archive is written to disk, and no name of a member is ever used as a path. Every file is a `File` with
+its packed bytes; `lines` unpacks record files piece by piece and stops at the limits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from meshmark.core.errors import BadInput
+from meshmark.records.files import LONGEST
+from meshmark.records.results import NAME, RELEASE
+
+MOST_FILES = 64
+MOST_PACKED = 64 << 20
+"""Bytes of all files of one product, as they are."""
+MOST_UNPACKED = 128 << 20
+"""Bytes of all record files of one product, unpacked."""
+MOST_VALUES = 10_000_000
+"""Commas and brackets in all records of one product: about 50 bytes of memory each."""
+
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class BundleError(BadInput, ValueError):
+    """A bundle that can't be opened at all; the message is one line."""
+
+
+class Refused(Exception):
+    """Content that is refused; the message is one line that names the mend."""
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a product."""
+
+    name: str
+    data: bytes = field(repr=False)
+
+    @property
+    def sha256(self) -> str:
+        """Of the file as it is."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
+@dataclass
+class Bundle:
+    """The files of one product, and what was refused on the way."""
+
+    release: str
+    name: str
+    files: dict[str, File] = field(default_factory=dict)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    """(place, complaint)."""
+
+    @property
+    def place(self) -> str:
+        """0.12.0.1/cpu-8."""
+        return f"{self.release}/{self.name}"
+
+
+def opened(path: Path) -> list[Bundle]:
+    """The products of a .tar.gz, of a product's directory, or of all below a directory in the layout of results/.
+
+    BundleError where there is none."""
+    try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISREG(mode):
+            return _archive(path)
+        if not stat.S_ISDIR(mode):
+            raise BundleError(
+                f"{path} is neither a directory nor a .tar.gz: name what `meshmark submit` made"
+            )
+        found = _directories(path.absolute())
+    except OSError as error:
+        raise BundleError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
+    if not found:
+        raise BundleError(
+            f"{path} holds no product (<jax release>/<product>/): name what `meshmark submit` made"
+        )
+    return found
+
+
+# Directories ------------------------------------------------------------------------------------------------
+
+
+def _directories(path: Path) -> list[Bundle]:
+    if RELEASE.fullmatch(path.parent.name) and any(
+        (path / n).is_file() for n in ("product.yaml", "manifest.json")
+    ):
+        return [_directory(path)]
+    releases = (
+        [path] if RELEASE.fullmatch(path.name) else [p for p in _below(path) if RELEASE.fullmatch(p.name)]
+    )
+    return [_directory(product) for release in releases for product in _below(release)]
+
+
+def _below(path: Path) -> list[Path]:
+    with os.scandir(path) as entries:
+        return sorted(Path(e.path) for e in entries if e.is_dir(follow_symlinks=False) and e.name[0] != ".")
+
+
+def _directory(path: Path) -> Bundle:
+    bundle = Bundle(path.parent.name, path.name)
+    room = MOST_PACKED
+    with os.scandir(path) as entries:
+        for number, entry in enumerate(sorted(_some(entries), key=lambda e: e.name)):
+            if number >= MOST_FILES:
+                bundle.refused.append((bundle.place, f"more than {MOST_FILES} files: put them together"))
+                break
+            if (why := _odd_name(entry.name)) or not entry.is_file(follow_symlinks=False):
+                bundle.refused.append(
+                    (_safe(entry.name), why or "no plain file (a link, directory or device): take it out")
+                )
+                continue
+            with open(entry.path, "rb") as file:
+                data = file.read(room + 1)
+            if len(data) > room:
+                bundle.refused.append(
+                    (entry.name, f"with it the product has more than {MOST_PACKED >> 20} MiB: leave runs out")
+                )
+                break
+            room -= len(data)
+            bundle.files[entry.name] = File(entry.name, data)
+    return bundle
+
+
+def _some(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+    for number, entry in enumerate(entries):
+        if number > 10 * MOST_FILES:
+            return
+        yield entry
+
+
+def _odd_name(name: str) -> str:
+    return "" if FILE_NAME.fullmatch(name) else "an odd name: use letters, digits, '.', '_' and '-'"
+
+
+def _safe(name: str) -> str:
+    return ascii(name)[1:61]
+
+
+# Archives ---------------------------------------------------------------------------------------------------
+
+
+class _Bounded(io.RawIOBase):
+    """What a packed stream unpacks to, up to a limit; Refused beyond it."""
+
+    def __init__(self, data: IO[bytes], most: int) -> None:
+        self._from, self._room = data, most
+        self._unpack = zlib.decompressobj(wbits=31)
+        self._left = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        """Fill a buffer: 0 at the end; EOFError where the stream is cut off."""
+        while not self._left:
+            if self._unpack.eof:
+                if (self._unpack.unused_data + self._from.read(1 << 16)).strip(b"\0"):
+                    raise Refused("something follows the packed stream: pack the file again, in one piece")
+                return 0
+            packed = self._unpack.unconsumed_tail or self._from.read(1 << 16)
+            if not packed:
+                raise EOFError("cut off")
+            self._left = self._unpack.decompress(packed, 1 << 16)
+        taken = self._left[: len(into)]
+        self._left = self._left[len(taken) :]
+        self._room -= len(taken)
+        if self._room < 0:
+            raise Refused("unpacks to more than is read: leave runs out")
+        into[: len(taken)] = taken
+        return len(taken)
+
+
+def _archive(path: Path) -> list[Bundle]:
+    found: dict[tuple[str, str], Bundle] = {}
+    refused: list[tuple[str, str]] = []
+    with open(path, "rb") as file:
+        if file.read(2) != b"\x1f\x8b":
+            raise BundleError(f"{path} is no .tar.gz: name what `meshmark submit` made")
+        file.seek(0)
+        try:
+            with tarfile.open(
+                fileobj=io.BufferedReader(_Bounded(file, 2 * MOST_PACKED)), mode="r|"
+            ) as archive:
+                for number, member in enumerate(archive):
+                    if number >= 4 * MOST_FILES:
+                        refused.append((path.name, f"more than {4 * MOST_FILES} members: put them together"))
+                        break
+                    parts = member.name.split("/")
+                    if not member.isreg() or len(parts) != 3:
+                        what = "no plain file <jax release>/<product>/<file>: pack files alone"
+                        refused.append((_safe(member.name), what))
+                        continue
+                    release, name, own = parts
+                    if not (RELEASE.fullmatch(release) and NAME.fullmatch(name) and FILE_NAME.fullmatch(own)):
+                        refused.append(
+                            (_safe(member.name), "no name <jax release>/<product>/<file>: rename it")
+                        )
+                        continue
+                    bundle = found.setdefault((release, name), Bundle(release, name))
+                    if own in bundle.files:
+                        refused.append((_safe(member.name), "comes twice: pack it once"))
+                        continue
+                    if member.size > MOST_PACKED or len(bundle.files) >= MOST_FILES:
+                        refused.append((_safe(member.name), "more than is read: leave runs out"))
+                        break
+                    content = archive.extractfile(member)
+                    bundle.files[own] = File(own, content.read() if content else b"")
+        except Refused as error:
+            refused.append((path.name, str(error)))
+        except (tarfile.TarError, zlib.error, EOFError, RecursionError, ValueError, OverflowError) as error:
+            if not found:
+                first = (str(error).splitlines() or [""])[0][:60]
+                raise BundleError(f"{path} is no whole .tar.gz ({first}): pack it again") from None
+            refused.append((path.name, "the archive is cut off or broken: pack it again"))
+    bundles = list(found.values())
+    if not bundles:
+        if not refused:
+            raise BundleError(f"{path} holds no product: name what `meshmark submit` made")
+        bundles = [Bundle("", "")]
+    bundles[0].refused += refused
+    return bundles
+
+
+# Records ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Room:
+    """What may still be read of one product."""
+
+    unpacked: int = MOST_UNPACKED
+    values: int = MOST_VALUES
+
+
+def lines(file: File, room: Room) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """(line number, the record) of each line of a record file, or (number, complaint) of one that is none.
+
+    Ends after the first complaint that concerns the file as a whole. Strict JSON: no NaN, no number beyond a
+    double, no name twice in one object.
+    """
+    number = 0
+    try:
+        stream = io.BytesIO(file.data)
+        raw: io.RawIOBase | io.BytesIO = (
+            _Bounded(stream, room.unpacked + 1) if file.name.endswith(".gz") else stream
+        )
+        reader = io.BufferedReader(raw, 1 << 16) if isinstance(raw, io.RawIOBase) else raw
+        while data := reader.readline(LONGEST + 1):
+            number += 1
+            room.unpacked -= len(data)
+            room.values -= data.count(b",") + data.count(b"[") + data.count(b"{")
+            if len(data) > LONGEST:
+                yield number, f"a line of more than {LONGEST} bytes is no record: make the file again"
+                return
+            if room.unpacked < 0 or room.values < 0:
+                yield number, "more records than are read of one product: leave runs out"
+                return
+            if not data.endswith(b"\n"):
+                yield number, "the last line is cut off: go on with the run (--resume), or take the line out"
+                return
+            yield number, _record(data)
+    except Refused as error:
+        yield number + 1, str(error)
+    except (EOFError, zlib.error):
+        yield number + 1, "the gzip stream is broken or cut off: pack the file again"
+
+
+def _record(data: bytes) -> dict[str, Any] | str:
+    try:
+        found = loads(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        return "not UTF-8: make the file again"
+    except (ValueError, RecursionError) as error:
+        return f"not strict JSON ({str(error)[:80]}): make the file again"
+    return found if isinstance(found, dict) else "no record: a line is one JSON object"
+
+
+def loads(text: str) -> Any:
+    """Strict JSON; ValueError or RecursionError for anything else."""
+    return json.loads(
+        text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_once, parse_int=_integer
+    )
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not strict JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{text[:20]} is beyond a double")
+    return value
+
+
+def _integer(text: str) -> int:
+    if len(text) > 30:
+        raise ValueError("an integer of more than 30 digits")
+    return int(text)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name comes twice in one object")
+    return found

@@ -1,0 +1,144 @@
+"""Whether figures can be what they say: rates against the published peak of the chip, samples against their summary.
+
+A bus bandwidth is bounded by what the links of a device carry one way. Where a switch reduces (NVLink SHARP), an
+all-reduce sends its buffer once, so that busbw = f S / t may come to f times the links (timing.figures defines both).
+Virtual devices and chips whose figures are not published have no peak; what is absurd anywhere is told there too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from meshmark.core.skew import differing, slowest
+from meshmark.devices import chips
+from meshmark.timing import figures
+from meshmark.timing.ceilings import COPIES
+
+SLACK = 1.01
+"""By which a rate may exceed a peak: published figures are rounded."""
+
+REDUCTIONS = ("psum", "pmean", "pmax", "pmin")
+"""What a switch reduces."""
+
+SHORTEST = 1e-8
+"""Seconds under which no program ends: some thirty clock ticks."""
+
+ABSURD = {"busbw": 1e15, "flops_per_s": 1e17}
+"""Bytes/s and FLOP/s of one device that no chip of this decade comes near."""
+
+TAKEN = "give the samples as they were taken"
+
+ALIKE = 20
+"""Samples from which on it is no chance that all are the same number."""
+
+
+def peak_of(record: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[str, float, float, str] | None:
+    """(what, the rate of this timing record, the most that its devices can, of which chip) or None where nothing is
+    published or the record has no rate. Bytes/s of one device, or FLOP/s of all that take part."""
+    chip = chips.chip_of(str(facts.get("device_kind")))
+    samples = record["samples_s"]
+    if chip is None or not samples:
+        return None
+    rates = figures.rates(record, sorted(samples)[len(samples) // 2])
+    if rates["busbw"]:
+        most = chip.links * chip.link_bandwidth / chip.devices_per_chip
+        if chip.switch_reduces and record["operation"] in REDUCTIONS:
+            most *= max(1.0, record["cost"]["factor"])
+        return "bus bandwidth", rates["busbw"], most, chip.name
+    if rates["flops_per_s"]:
+        peak = chips.peak_flops(chip, record["dtype"], str(record.get("precision", "")).split(" ")[0])
+        if peak:
+            return "FLOP/s", rates["flops_per_s"], peak * record["devices"], chip.name
+    return None
+
+
+def timing(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained: bool) -> Iterator[str]:
+    """What is wrong with a timing record, each with its mend."""
+    samples: Sequence[float] = record["samples_s"]
+    if not samples:
+        if record["verdict"] == "pass":
+            yield "passes without a sample: time it again"
+        return
+    if not record["verified"] or record["verdict"] != "pass":
+        yield f"has samples, and its values are {record['verdict']}: wrong values have no time, time it again"
+    if min(samples) < SHORTEST:
+        yield f"a sample of {min(samples):.3g} s: no program ends within {SHORTEST:g} s, time it again"
+        return
+    if len(samples) >= ALIKE and len(set(samples)) == 1:
+        yield f"all {len(samples)} samples are {samples[0]:.6g} s: give the samples as they were taken"
+    yield from _of_ranks(record, int(facts.get("num_processes", 1)))
+    middle = sorted(samples)[len(samples) // 2]
+    each = record.get("per_device_s")
+    if each and max(each.values()) > middle * SLACK:
+        yield (
+            f"per_device_s has a device of {max(each.values()):.4g} s, and half of the samples, which are the slowest"
+            f" device's, are below {middle:.4g} s: give both as they were taken"
+        )
+    found = peak_of(record, facts)
+    if found and found[1] > found[2] * SLACK and not peaks_explained:
+        what, rate, most, chip = found
+        yield (
+            f"{what} of {rate:.4g} is above what {chip} can, {most:.4g}: explain it in a note about `peak`, or time it"
+            " again"
+        )
+    rates = figures.rates(record, middle)
+    for name, most in ABSURD.items():
+        rate = rates[name]
+        limit = most * (record["devices"] if name == "flops_per_s" else 1)
+        if rate and rate > limit:
+            yield f"{name} of {rate:.3g}: no device comes near, time it again"
+
+
+def _of_ranks(record: Mapping[str, Any], size: int) -> Iterator[str]:
+    """What is wrong with the samples of several ranks: the record's must be the slowest's, and its skew theirs."""
+    by_rank = record.get("samples_by_rank")
+    if not by_rank:
+        if size > 1:
+            yield f"samples of one of {size} ranks, and the slowest counts: merge the ranks' files (`meshmark merge`)"
+        return
+    if len(by_rank) != size:
+        yield f"samples_by_rank of {len(by_rank)} ranks, and the run has {size} processes: {TAKEN}"
+        return
+    samples = record["samples_s"]
+    if {len(own) for own in by_rank} != {len(samples)}:
+        numbers = [len(own) for own in by_rank][:8]
+        yield f"samples_by_rank has {numbers} samples, and samples_s {len(samples)}: {TAKEN}"
+        return
+    wrong = [i for i, (a, b) in enumerate(zip(samples, slowest(by_rank), strict=True)) if a != b]
+    if wrong:
+        yield f"sample {wrong[0]} of samples_s is not that of the slowest of samples_by_rank: {TAKEN}"
+    own, found = record.get("skew") or {}, differing(by_rank)
+    if own.get("slowest") != found["slowest"] or not math.isclose(
+        own.get("median_s", math.nan), found["median_s"], rel_tol=1e-6, abs_tol=1e-12
+    ):
+        yield f"skew {str(own)[:80]} is not that of samples_by_rank, {found}: {TAKEN}"
+
+
+def ceiling(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained: bool) -> Iterator[str]:
+    """What is wrong with a ceiling record: its value must be that of its fastest sample, and below the peak. The
+    copy bandwidth is held against no peak: small arrays stay in caches, which are faster than the published memory."""
+    samples, devices = record["samples_s"], record["devices"]
+    if not samples:
+        yield "a ceiling without samples: measure it again"
+        return
+    if record["name"] == "copy bandwidth":
+        work = 2 * record.get("copies", COPIES) * devices * record.get("nbytes", 0)
+    else:
+        work = record.get("flops", 0)
+        if work != 2 * devices * record.get("n", 0) ** 3:
+            yield f"flops {work} are not those of {devices} products of n = {record.get('n')}: measure it again"
+    if not math.isclose(record["value"], work / min(samples), rel_tol=1e-6):
+        yield (
+            f"value {record['value']:.6g} {record['unit']} is not that of its fastest sample,"
+            f" {work / min(samples):.6g}: give the value of its samples"
+        )
+    chip = chips.chip_of(str(facts.get("device_kind")))
+    if chip is not None and record["name"] == "largest matmul" and not peaks_explained:
+        peak = chips.peak_flops(chip, str(record.get("dtype")))
+        if peak and record["value"] > peak * devices * SLACK:
+            yield (
+                f"{record['value']:.4g} FLOP/s is above what {devices} devices of {chip.name} can,"
+                f" {peak * devices:.4g}: explain it in a note about `peak`, or measure it again"
+            )

@@ -1,0 +1,333 @@
+"""Making a bundle of records: the files of a product in the layout of results/, cleaned, hashed and checked.
+
+The statement, totals and environment are computed from the records. What a reviewer would refuse is refused here: the
+bundle is checked by publish.validate before it is put in its place. A dirty suite and a level that is claimed and not
+met can be marked instead, and the marks travel with the product.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import shlex
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from meshmark import __version__
+from meshmark.core.errors import BadInput
+from meshmark.core.escaping import field as field_of
+from meshmark.devices.probe import CPU_DEVICES_A_PROCESS, DEFAULT_CPU_DEVICES
+from meshmark.levels import must_pass as levels
+from meshmark.levels.must_pass import LevelError, Statement
+from meshmark.publish import bundles, publishable, validate
+from meshmark.publish.bundles import Bundle, File, Room
+from meshmark.publish.validate import DIRTY, INCOMPLETE, Entry, Report
+from meshmark.records import files as records
+from meshmark.records import results, run_line
+from meshmark.records.files import KINDS
+from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT
+
+
+class SubmitError(BadInput, ValueError):
+    """Records or options that can't be used; the message is one line."""
+
+
+class SubmitRefused(Exception):
+    """A bundle that is not made; each of `complaints` is one line with the mend."""
+
+    def __init__(self, complaints: Sequence[str]) -> None:
+        super().__init__("; ".join(complaints))
+        self.complaints = list(complaints)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is said of a product beside its records."""
+
+    name: str
+    by: str
+    command: str = ""
+    """Empty: made from the run lines."""
+    title: str = ""
+    contact: str = ""
+    hardware: str = ""
+    level: str | None = None
+    """The level that is claimed; "" for none, None for the highest that is met."""
+    notes: Sequence[Mapping[str, str]] = ()
+    mark: bool = False
+    """Whether to mark a dirty suite and a level that is not met instead of refusing them."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A bundle that was written."""
+
+    path: Path
+    """The product's directory."""
+    report: Report
+    archive: Path | None = None
+    files: Mapping[str, int] = field(default_factory=dict)
+    """Bytes by name."""
+
+
+def make(paths: Sequence[Path], wanted: Wanted, output: Path, archive: bool = False) -> Made:
+    """Make the bundle of these record files below `output`, and a .tar.gz beside its release where asked for.
+
+    SubmitError for input that can't be used, SubmitRefused for what a reviewer would refuse; nothing is left then.
+    """
+    bundle = bundled(paths, wanted)
+    report = validate.check(bundle)
+    if report.complaints:
+        raise SubmitRefused(report.complaints)
+    target = output / bundle.release / bundle.name
+    packed = output / f"{bundle.name}-{bundle.release}.tar.gz" if archive else None
+    for path in filter(None, (target, packed)):
+        if path.exists() or path.is_symlink():
+            raise SubmitError(
+                f"{path} exists: results are never overwritten, name another product or directory"
+            )
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".submit-", dir=target.parent))
+        try:
+            for file in bundle.files.values():
+                (temporary / file.name).write_bytes(file.data)
+            temporary.chmod(0o755)
+            temporary.rename(target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        if packed:
+            packed.write_bytes(_tar(bundle))
+    except OSError as error:
+        raise SubmitError(f"can't write {target}: {os.strerror(error.errno or 0)}") from None
+    return Made(target, report, packed, {n: len(f.data) for n, f in sorted(bundle.files.items())})
+
+
+def bundled(paths: Sequence[Path], wanted: Wanted) -> Bundle:
+    """The bundle in memory, not checked yet; raises as `make` does."""
+    read = {path: _read(path) for path in paths}
+    facts = _facts(read)
+    release = facts["versions"]["jax"]
+    if not results.RELEASE.fullmatch(release):
+        raise SubmitError(f"JAX {release[:40]!a} is no release that results/ can hold")
+    versions = publishable.versions_of(facts)
+    files: dict[str, list[Entry]] = {}
+    for path, lines in read.items():
+        cleaned = [(number, publishable.cleaned(record, versions)) for number, record in lines]
+        files[_name(path, lines, files)] = cleaned
+    merged = validate.as_records([entry for lines in files.values() for entry in lines])
+    try:
+        statement = levels.statement(merged)
+    except LevelError as error:
+        raise SubmitError(str(error)) from None
+    product = _product(wanted, files, statement, facts)
+    bundle = Bundle(release, product["name"])
+    for name, lines in files.items():
+        text = "".join(records.dumps(record) + "\n" for _, record in lines)
+        _put(bundle, name, gzip.compress(text.encode(), 9, mtime=0))
+    _put(bundle, ENVIRONMENT, _json(validate.environment(files)))
+    _put(bundle, PRODUCT, results.product_text(product).encode())
+    manifest = {
+        "schema": 1,
+        "made_by": f"meshmark {__version__}",
+        "files": {n: {"sha256": f.sha256, "bytes": len(f.data)} for n, f in sorted(bundle.files.items())},
+        "totals": validate.totals(files),
+        "statement": statement.to_json(),
+    }
+    _put(bundle, MANIFEST, _json(manifest))
+    return bundle
+
+
+def _read(path: Path) -> list[Entry]:
+    """The lines of a record file; a torn or foreign line is refused."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(4 * bundles.MOST_PACKED + 1)
+    except OSError as error:
+        raise SubmitError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
+    if len(data) > 4 * bundles.MOST_PACKED:
+        raise SubmitError(
+            f"{path} has more than {4 * bundles.MOST_PACKED >> 20} MiB: submit fewer runs at once"
+        )
+    bundle, report = Bundle("", "", {path.name: File(path.name, data)}), Report("")
+    lines = validate.entries(bundle, path.name, Room(), report)
+    if report.complaints:
+        more = f" ({len(report.complaints) - 1} more)" if len(report.complaints) > 1 else ""
+        where = path.parent / report.complaints[0] if path.parent != Path() else report.complaints[0]
+        raise SubmitError(f"{where}{more}")
+    if not any(record["kind"] != "run" for _, record in lines):
+        raise SubmitError(f"{path} holds nothing but run lines: name what --record wrote")
+    last = {r["case"]: "seconds" in r for _, r in lines if r["kind"] == "conformance"}
+    if cut := [case for case, closed in last.items() if not closed]:
+        raise SubmitError(
+            f"{path}: {cut[0]} is not judged to the end: go on with the run, --resume {path.name}"
+        )
+    return lines
+
+
+def _facts(read: Mapping[Path, Sequence[Entry]]) -> Mapping[str, Any]:
+    runs = [
+        validate.as_records([entry for entry in lines if entry[1]["kind"] == "run"])
+        for lines in read.values()
+    ]
+    try:
+        facts = levels.environment(runs)
+    except LevelError as error:
+        raise SubmitError(str(error)) from None
+    if facts.get("topology"):
+        raise SubmitError(
+            "these runs compiled for devices that are not there: they belong in results/compile-only"
+        )
+    return facts
+
+
+def _name(path: Path, lines: Sequence[Entry], taken: Mapping[str, Any]) -> str:
+    """A name that tells what a file holds, and nothing of whoever named it: conformance.jsonl.gz."""
+    held = {record["kind"] for _, record in lines}
+    kinds = [k for k in KINDS if k in held and k != "run"]
+    base = next((k for k in ("conformance", "comparison", "timing") if k in kinds), "ceiling")
+    number = 1
+    while (name := f"{base}{'' if number == 1 else f'-{number}'}.jsonl.gz") in taken:
+        number += 1
+    return name
+
+
+def _product(
+    wanted: Wanted, files: Mapping[str, Sequence[Entry]], statement: Statement, facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What goes into product.yaml; SubmitRefused where something must be marked and was not."""
+    refused, marks = [], []
+    suites = [r["facts"]["suite"] for lines in files.values() for _, r in lines if r["kind"] == "run"]
+    dirty = [s for s in suites if s["commit"] is None or s["clean"] is not True]
+    if dirty:
+        commit = str(dirty[0]["commit"])[:12] if dirty[0]["commit"] else "no commit"
+        why = f"{len(dirty)} of {len(suites)} runs are of a suite with changes or without a commit ({commit})"
+        marks.append(f"{DIRTY}: {why}")
+        refused.append(f"{why}: run again from a clean checkout, or publish it marked (--mark)")
+    level = statement.met if wanted.level is None else wanted.level
+    names = levels.names(statement.processes)
+    if level and level not in names:
+        over = f" of {statement.processes} processes" if statement.processes > 1 else " of one process"
+        raise SubmitError(f"no level {level[:20]!a}{over}: choose from {', '.join(names)}, or none")
+    judged = any(r["kind"] == "conformance" for lines in files.values() for _, r in lines)
+    if level and level > statement.met:
+        told = [s.told() for s in statement.standings if s.must.level <= level and not s.complete]
+        marks.append(f"{INCOMPLETE}: {level} is claimed; {'; '.join(told)}"[:500])
+        refused += [
+            f"{level} is claimed and not met: {one}: run what is missing, or claim less (--level)"
+            for one in told
+        ]
+    elif not level and judged and wanted.level is None:
+        told = [s.told() for s in statement.standings if not s.complete]
+        marks.append(f"{INCOMPLETE}: {told[0]}"[:500])
+        refused.append(
+            f"no level is met ({told[0]}): run what is missing, or submit it without one (--level none)"
+        )
+    if refused and not wanted.mark:
+        raise SubmitRefused(refused)
+    versions = publishable.versions_of(facts)
+    command = wanted.command or "; ".join(dict.fromkeys(commands(files)))
+    keep = {wanted.contact, *wanted.contact.replace("<", " ").replace(">", " ").split()}
+    product = {
+        "name": wanted.name,
+        "title": wanted.title,
+        "by": wanted.by,
+        "contact": wanted.contact,
+        "hardware": wanted.hardware,
+        "command": command,
+        "level": level,
+        "notes": [dict(note) for note in wanted.notes],
+        "marks": marks,
+    }
+    shown = {k: v for k, v in product.items() if v not in ("", [])}
+    for name in ("title", "by", "hardware", "command"):
+        if found := publishable.found(str(shown.get(name, "")), versions, keep):
+            what, hit = found[0]
+            raise SubmitError(f"{name} holds {what} ({hit!a}), which is not published: leave it out")
+    checked = results.checked_product(shown, PRODUCT)
+    return {k: v for k, v in checked.items() if v != []}
+
+
+def commands(files: Mapping[str, Sequence[Entry]]) -> list[str]:
+    """The commands that repeat these runs, from their run lines."""
+    found = []
+    for lines in files.values():
+        for _, run in lines:
+            if run["kind"] == "run":
+                found.append(command(run, {r["kind"] for _, r in lines if r["run"] == run["run"]}))
+    return list(filter(None, found))
+
+
+OPTIONS = {
+    "levels": "level", "capabilities": "with", "operations": "operations", "modes": "modes", "meshes": "meshes",
+    "dtypes": "dtypes", "sizes": "sizes",
+}  # fmt: skip
+"""Options of the command line by the field of a selection."""
+
+
+def command(run: Mapping[str, Any], kinds: set[str]) -> str:
+    """The command that repeats one run of `pytest conformance` or `meshmark bench`; "" for another."""
+    chosen, facts, timed = run.get("selection", {}), run["facts"], bool(kinds & {"timing", "ceiling"})
+    if "comparison" in kinds or "environment" in run:
+        return "python -m harness compare (see the notes)"
+    words = ["python", "-m", "harness", "bench"] if timed else ["python", "-m", "pytest", "conformance"]
+    words += ["--profile", str(chosen.get("profile", "standard"))]
+    for name, option in OPTIONS.items():
+        if isinstance(chosen.get(name), list) and chosen[name]:
+            words += [f"--{option}", ",".join(map(str, chosen[name]))]
+    if timed:
+        timing = run.get("timing", {})
+        words += ["--scaling"] if chosen.get("scaling") else []
+        words += ["--cadence", ",".join(map(str, timing.get("cadences", ["isolated", "stream"])))]
+        words += ["--seconds", str(timing["seconds"])] if "seconds" in timing else []
+        words += ["--processes", str(run["repeat"])] if run.get("repeat", 1) != 1 else []
+    elif run.get("repeat", 1) != 1:
+        words += ["--repeat", str(run["repeat"])]
+    words += ["--seed", str(run["seed"])] if run.get("seed") else []
+    return shlex.join([*_launched(words, facts), "--record", "records.jsonl"])
+
+
+def _launched(words: list[str], facts: Mapping[str, Any]) -> list[str]:
+    """The command with its number of devices, and as one of several processes where there were several.
+
+    Virtual devices: started by `meshmark launch`. Where JAX found the processes itself the launcher of that cluster
+    starts the command, and nobody recorded which that is."""
+    processes, virtual = run_line.processes(facts), facts["backend"] == "cpu"
+    each = facts["num_devices"] // processes
+    if processes == 1:
+        return words + (["--num-devices", str(each)] if virtual and each != DEFAULT_CPU_DEVICES else [])
+    detected = field_of(facts.get("group"), "detected") is True
+    if virtual and not detected:
+        started = ["-n", str(processes), "--devices-per-process", str(each)]
+        return ["python", "-m", "harness", "launch", *started, "--", *words]
+    if virtual and each != CPU_DEVICES_A_PROCESS:
+        words = [*words, "--num-devices", str(each)]
+    if detected:
+        return [*words, "--distributed"]
+    return [*words, "--coordinator", "HOST:PORT", "--num-processes", str(processes), "--process-id", "I"]
+
+
+def _put(bundle: Bundle, name: str, data: bytes) -> None:
+    bundle.files[name] = File(name, data)
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+def _tar(bundle: Bundle) -> bytes:
+    """The files as a .tar.gz that says nothing of who packed it or when."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, file in sorted(bundle.files.items()):
+            member = tarfile.TarInfo(f"{bundle.place}/{name}")
+            member.size, member.mode = len(file.data), 0o644
+            archive.addfile(member, io.BytesIO(file.data))
+    return gzip.compress(packed.getvalue(), 9, mtime=0)

@@ -1,0 +1,258 @@
+"""The side of a pytest run that writes and tells: the controller of the workers, or each rank of several processes.
+
+Writes records as cases finish, makes verdicts of dead workers, and closes with the table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from meshmark.core import text
+from meshmark.core.verdicts import BAD, Line
+from meshmark.devices import containment
+from meshmark.judge.compile_only import Placed, split_id
+from meshmark.levels import known_issues
+from meshmark.operations import cases
+from meshmark.operations.cases import Selection
+from meshmark.operations.record_lines import case_lines
+from meshmark.pytest_plugin.stashed import (
+    BY_FAMILY,
+    DIRECTORY,
+    DONE,
+    FACTS,
+    LEFT_OUT,
+    PLACES,
+    REPORT,
+    SELECTION,
+    TOGETHER,
+    WRITER,
+)
+from meshmark.records.files import Judged, Writer
+from meshmark.report import summary
+
+
+class Report:
+    """In the controller: writes records as cases finish, makes verdicts of dead workers, closes with the table."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        config.stash[REPORT] = self
+        self.together = config.stash.get(TOGETHER, None)
+        self.facts = config.stash[FACTS]
+        done: dict[str, Judged] = config.stash[DONE]
+        self.cases = dict(done)
+        self.writer: Writer | None = config.stash.get(WRITER, None)
+        self.resident = 0
+        self.idle_deaths = 0
+        self.started: dict[str, float] = {}
+        self._terminate = signal.signal(signal.SIGTERM, _interrupt)
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Keep the session."""
+        self.session = session
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note when a case starts: one that kills its worker can't tell how long it took."""
+        self.started[nodeid] = time.perf_counter()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Keep and write what a finished case brought; pytest-xdist does not count a crash for -x."""
+        lines = vars(report).pop("meshmark", None)
+        if lines is not None:
+            self.take(*json.loads(lines))
+        if self.session.shouldfail and report.when == "???":
+            self.end_workers()
+            raise self.session.Failed(self.session.shouldfail)
+
+    def take(self, records: list[dict[str, Any]], shown: list[dict[str, Any]] | None = None) -> None:
+        """Write the records of one case, and keep them, or what all ranks together found of it, for the table; a full
+        disk ends the run, and what is written is kept."""
+        self.idle_deaths = 0
+        if self.writer:
+            try:
+                self.writer.write(records)
+            except OSError as error:
+                path, self.writer = self.writer.path, None
+                named = self.config.getoption("record") or self.config.getoption("resume") or path
+                pytest.exit(
+                    f"can't write records to {path}: {os.strerror(error.errno or 0)}; what is written is kept:"
+                    f" make room and go on with --resume {named}",
+                    returncode=pytest.ExitCode.INTERRUPTED,
+                )
+        self.cases[records[0]["case"]] = Judged(records[0]["case"], shown or records)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
+        """pytest-xdist: a worker died while it ran this item."""
+        worker = report.node.gateway.id
+        line, raw = containment.post_mortem(self.config.stash[DIRECTORY], worker)
+        own, place = split_id(case_of(crashitem))
+        facts = next(facts for facts in self.config.stash[PLACES] if facts.place == place)
+        case = Placed(cases.find(own, facts.num_devices), facts)
+        known_issues.apply(known_issues.load(facts.jax, facts.backend, topology=facts.topology), own, [line])
+        report.longrepr = message(case, [line], self.config.getoption("seed"))
+        if line.verdict == "known":
+            report.outcome, report.wasxfail = "skipped", line.reason
+        seconds = time.perf_counter() - self.started.get(crashitem, time.perf_counter())
+        self.take(record_lines(case, [line], self.config.getoption("seed"), seconds))
+        if self.writer:
+            beside = f"{self.writer.path}.stderr"
+            with suppress(OSError), open(beside, "a", encoding="utf-8", errors="replace") as file:
+                file.write(f"== {case.id}\n{raw}\n")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """pytest-xdist: a worker ended. Workers that die without a case would be started again for ever."""
+        self.resident = max(self.resident, getattr(node, "workeroutput", {}).get("resident", 0))
+        if error:
+            self.idle_deaths += 1
+            if self.idle_deaths > 3:
+                _, raw = containment.post_mortem(self.config.stash[DIRECTORY], node.gateway.id)
+                last = ((raw.strip() or str(error)).splitlines() or ["no message"])[-1]
+                pytest.exit(
+                    f"workers die before they run a case: {last}", returncode=pytest.ExitCode.INTERNAL_ERROR
+                )
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """The run is interrupted, also by a full disk: what the workers are at is of no use any more."""
+        self.end_workers()
+
+    def end_workers(self) -> None:
+        """End them at once, whatever they do."""
+        if DIRECTORY in self.config.stash:
+            containment.end_workers(self.config.stash[DIRECTORY])
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A resumed run ends with the exit code of an uninterrupted one."""
+        well = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if session.exitstatus in well and self.config.stash[DONE]:
+            bad = any(judged.verdict in BAD for judged in self.cases.values())
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED if bad else pytest.ExitCode.OK
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """The closing table."""
+        if not self.cases:
+            return
+        write = terminalreporter.write_line
+        terminalreporter.section("meshmark")
+        for line in (*under_test(self.config), ""):
+            write(line)
+        places: dict[str, dict[str, Judged]] = {}
+        for case, judged in self.cases.items():
+            places.setdefault(split_id(case)[1], {})[case] = judged
+        for place, found in places.items():
+            if len(places) > 1:
+                write(f"-- {place}")
+            for line in summary.closing(found):
+                write(line)
+            if len(places) > 1:
+                write("")
+        if len(places) > 1:
+            write(f"together {summary.counts(self.cases)}")
+        for case, judged in self.config.stash[DONE].items():
+            if judged.verdict in BAD:  # pytest tells of those of this session alone
+                write(f"before: {judged.verdict} {case}: {text.printable(judged.reason)}")
+        if self.resident:
+            write(f"largest worker: {self.resident / 1e6:.0f} MB resident")
+        whole = self.config.stash[SELECTION] == Selection("full")
+        facts = self.facts
+        issues = known_issues.load(
+            facts.jax, facts.backend, topology=facts.topology, processes=facts.num_processes
+        )
+        for issue in issues:
+            if whole and not any(issue.covers(split_id(case)[0]) for case in self.cases):
+                write(f"warning: known issue {issue.link} matches no case: mend its pattern")
+        path = self.config.getoption("record") or self.config.getoption("resume")
+        for note in self.together.notes if self.together else ():
+            write(note)
+        if path:
+            write(f"records: {path}")
+
+    def pytest_unconfigure(self) -> None:
+        """Close the file and clear the workers' directory."""
+        signal.signal(signal.SIGTERM, self._terminate)
+        if self.writer:
+            self.writer.close()
+        if DIRECTORY in self.config.stash:
+            shutil.rmtree(self.config.stash[DIRECTORY], ignore_errors=True)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """SIGTERM ends a run as Ctrl-C does: the workers are ended and the table is shown."""
+    raise KeyboardInterrupt(f"signal {signal.Signals(number).name}")
+
+
+def record_lines(placed: Placed, lines: list[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
+    """The record lines of a judged case; on a topology with its place in the case id and in `topology`."""
+    records = case_lines(placed.case, lines, seed, seconds)
+    if placed.facts.topology:
+        for record in records:
+            record |= {"case": placed.id, "topology": placed.facts.topology, "layout": placed.facts.layout}
+    return records
+
+
+def message(placed: Placed, lines: list[Line], seed: int) -> str:
+    """What a failure says: the case, each reason, and the command that repeats it."""
+    bad = [line for line in lines if line.verdict not in ("pass", "not_run")]
+    reasons = [f"{line.check}: {line.verdict}: {line.reason}" for line in bad]
+    case, request = placed.case, placed.case.cell.request
+    again = f"a script that repeats it: python -m harness repro '{case.id}'" + (
+        f" --seed {seed}" if seed else ""
+    )
+    facts = placed.facts
+    chosen = (
+        f"--profile full --operations {case.operation.name} --modes {case.mode} --meshes {request.mesh.label}"
+        f" --dtypes {request.dtype} --sizes {request.size}"
+    )
+    if facts.topology:
+        again = (
+            f"compile it again: python -m pytest conformance -n 0 --topology {facts.topology}"
+            f" --layout {facts.layout} {chosen}"
+        )
+    elif facts.num_processes > 1:
+        again = (
+            f"on one machine: python -m harness launch -n {facts.num_processes} --devices-per-process"
+            f" {facts.num_devices // facts.num_processes} -- pytest conformance {chosen} --seed {seed}"
+        )
+    return "\n".join([placed.id, *reasons, again])
+
+
+def under_test(config: pytest.Config) -> list[str]:
+    """The environment, what was chosen, and what can't be had here."""
+    facts, selection = config.stash.get(FACTS, None), config.stash.get(SELECTION, None)
+    if facts is None or selection is None:
+        return []
+    shapes = {
+        placed.case.mesh.label: None for family in config.stash[BY_FAMILY].values() for placed in family
+    }
+    chosen = f"profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
+    lines = [*(line for place in config.stash[PLACES] for line in place.describe()), chosen]
+    if facts.topology:
+        lines += [f"{where}: {number} cases {why}" for where, why, number in config.stash[LEFT_OUT]]
+        return lines
+    missing = [n for n in (3, 6) if n >= facts.num_devices]
+    if missing:
+        lines.append(
+            f"{facts.num_devices} devices: meshes of more, and the sub-meshes of the first"
+            f" {' and '.join(map(str, missing))} devices, are outside of what is counted"
+        )
+    if config.getoption("num_devices") and not facts.virtual:
+        lines.append(f"--num-devices is ignored on backend {facts.backend}")
+    if TOGETHER in config.stash:
+        lines += config.stash[TOGETHER].described()
+    elif not getattr(config.option, "numprocesses", 0) and not config.option.collectonly:
+        lines.append("no workers: nothing contains a case that crashes or hangs")
+    return lines
+
+
+def case_of(nodeid: str) -> str:
+    """The case id in a node id."""
+    return nodeid.partition("[")[2].removesuffix("]")

@@ -1,0 +1,66 @@
+"""What several ranks found of one case, as one finding: the worst verdict of each check, with the rank.
+
+The same function agrees on the verdict while a run goes on and merges the files of the ranks afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from meshmark.core.text import number
+from meshmark.core.verdicts import VERDICTS
+
+Found = Mapping[str, Any]
+"""One check of one case by one rank: `check`, `verdict`, `reason` and what was measured, as in a record."""
+
+
+def agreed(by_rank: Mapping[int, Sequence[Found]]) -> list[dict[str, Any]]:
+    """The lines of a case from the lines of each rank.
+
+    Every check that a rank has is kept, in the order in which the first rank has them. A line is that of the lowest
+    rank with the worst verdict. Where ranks differ, `ranks` holds the verdict of each, and the reason names the ranks
+    that it is of. `error` (and the `bound` that belongs to it) is the largest, `seconds` the longest time, and `bits` a
+    digest of what all ranks hold. What only some ranks passed as `fixed` is not.
+    """
+    order: dict[str, None] = {}
+    for rank in sorted(by_rank):
+        order |= dict.fromkeys(line["check"] for line in by_rank[rank])
+    merged = []
+    for check in order:
+        found = {
+            rank: next((line for line in lines if line["check"] == check), None)
+            for rank, lines in sorted(by_rank.items())
+        }
+        merged.append(_line({rank: line for rank, line in found.items() if line is not None}, len(by_rank)))
+    return merged
+
+
+def _line(found: Mapping[int, Found], size: int) -> dict[str, Any]:
+    verdicts = {rank: line["verdict"] for rank, line in found.items()}
+    lowest = min(found, key=lambda rank: (VERDICTS.index(verdicts[rank]), rank))
+    line = dict(found[lowest])
+    reasons: dict[str, list[int]] = {}
+    for rank, own in found.items():
+        if own["reason"]:
+            reasons.setdefault(own["reason"], []).append(rank)
+    everywhere = len(reasons) == 1 and len(next(iter(reasons.values()))) == size
+    if reasons and not everywhere:
+        line["reason"] = " | ".join(f"{_ranks(ranks)}: {reason}" for reason, ranks in reasons.items())
+    if len(set(verdicts.values())) > 1 or len(found) < size:
+        line["ranks"] = {str(rank): verdict for rank, verdict in verdicts.items()}
+    if "error" in line:
+        largest = max(found.values(), key=lambda own: number(own.get("error", 0.0)))
+        line |= {name: largest[name] for name in ("error", "bound") if name in largest}
+    if bits := [str(own["bits"]) for own in found.values() if "bits" in own]:
+        line["bits"] = hashlib.blake2b(" ".join(bits).encode(), digest_size=8).hexdigest()
+    if "seconds" in line:
+        line["seconds"] = max(number(own.get("seconds", 0.0)) for own in found.values())
+    if "fixed" in line and not all(own.get("fixed") for own in found.values()):
+        del line["fixed"]
+    return line
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"

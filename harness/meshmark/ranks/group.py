@@ -1,0 +1,291 @@
+"""Which rank this process is, and how the ranks of a run come together.
+
+Coordinates are given (`--coordinator`, `--num-processes`, `--process-id`, or the variables that `meshmark launch`
+sets), or JAX finds them itself from Slurm, Open MPI, Kubernetes or Cloud TPU. With given ones the ranks compare what
+they are before JAX starts anything, with found ones right after `jax.distributed.initialize`, since only JAX knows
+them: in both cases before the first collective.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from meshmark.core.errors import BadInput
+from meshmark.core.installation import suite
+from meshmark.devices import compat, probe
+from meshmark.devices.facts import Facts
+from meshmark.devices.probe import FLAGS
+from meshmark.ranks.channel import Channel, ChannelError, address, spans
+
+JOIN = 120.0
+"""Seconds that the ranks have to come together."""
+
+ENVIRONMENT = {
+    "coordinator": "MESHMARK_COORDINATOR",
+    "num_processes": "MESHMARK_NUM_PROCESSES",
+    "process_id": "MESHMARK_PROCESS_ID",
+    "control": "MESHMARK_CONTROL",
+}
+"""The variables that stand for the options where these are not given; `meshmark launch` sets them."""
+
+OWN = (
+    "JAX_PROCESS_",
+    "JAX_COORDINATOR_",
+    "JAX_LOCAL_",
+    "JAX_PARTITION_INDEX",
+    "JAX_SLICE_INDEX",
+    "JAX_NUM_PROCESSES",
+)
+"""Prefixes of JAX's variables that differ from rank to rank by their nature."""
+
+
+TRANSPORT = "jax_cpu_collectives_implementation"
+"""The option of JAX that says what carries collectives between CPU processes."""
+
+
+class RankError(BadInput, ValueError):
+    """Coordinates that make no rank; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Where a rank finds the others; without a coordinator JAX detects it."""
+
+    coordinator: str = ""
+    num_processes: int = 0
+    process_id: int = -1
+    control: str = ""
+
+    @property
+    def given(self) -> bool:
+        """Whether they are given, rather than to be detected."""
+        return bool(self.coordinator)
+
+
+def coordinates(
+    environ: Mapping[str, str],
+    distributed: bool = False,
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    control: str | None = None,
+) -> Coordinates | None:
+    """The coordinates that options and environment give; None where one process alone is meant. RankError for half of
+    them, or a rank that there is not; ChannelError for what is no address."""
+    if coordinator is None and num_processes is None and process_id is None:
+        coordinator = environ.get(ENVIRONMENT["coordinator"])
+        num_processes = _number(environ, "num_processes")
+        process_id = _number(environ, "process_id")
+    control = control or environ.get(ENVIRONMENT["control"], "")
+    if control:
+        address(control)
+    if coordinator is None and num_processes is None and process_id is None:
+        return Coordinates(control=control) if distributed else None
+    if coordinator is None or num_processes is None or process_id is None:
+        raise RankError(
+            "--coordinator, --num-processes and --process-id go together (or --distributed alone, under a launcher"
+            " that JAX detects)"
+        )
+    address(coordinator)
+    if not 1 <= num_processes <= 1 << 16:
+        raise RankError(f"--num-processes {num_processes}: use a number from 1 to {1 << 16}")
+    if not 0 <= process_id < num_processes:
+        raise RankError(
+            f"--process-id {process_id}: of {num_processes} processes they are 0 to {num_processes - 1}"
+        )
+    return Coordinates(coordinator, num_processes, process_id, control or next_port(coordinator))
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(ENVIRONMENT[name])
+    if text is not None and not text.isdecimal():
+        raise RankError(f"{ENVIRONMENT[name]}={text!r}: use a number, or unset it")
+    return None if text is None else int(text)
+
+
+def next_port(coordinator: str) -> str:
+    """HOST:PORT of the channel where none is named: the coordinator's port + 1, or - 1 where that is the last one
+    (JAX takes it for one in 4,096 jobs of Slurm)."""
+    host, port = address(coordinator)
+    port += 1 if port < 65535 else -1
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def introduction(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What every rank must have alike: releases, flags, the suite's commit and sources, and what was chosen."""
+    own = suite()
+    return {
+        "JAX release": _versions(),
+        "flags": {
+            k: v
+            for k, v in sorted(os.environ.items())
+            if k.startswith(("JAX_", "XLA_")) and k.startswith(FLAGS) and not k.startswith(OWN)
+        },
+        "suite commit": f"{own['commit'] or 'unknown'}{'' if own['clean'] in (True, None) else ' with changes'}",
+        "suite sources": own["digest"],
+        "options": dict(chosen),
+    }
+
+
+def _versions() -> str:
+    found = []
+    for name in ("jax", "jaxlib"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"{name} unknown")
+    return ", ".join(found)
+
+
+@dataclass
+class Group:
+    """This rank, among the others."""
+
+    rank: int
+    size: int
+    channel: Channel
+    detected: bool
+    """Whether JAX found the coordinates itself."""
+    left: bool = field(default=False)
+
+    def alike(self, what: str, value: Any) -> None:
+        """ChannelError, on every rank alike, where the ranks differ in this value."""
+        _, values = self.channel.exchange(what, value, JOIN)
+        if told := spans(values):
+            raise ChannelError(f"the ranks differ in {what}: {told}")
+
+    def leave(self, why: str = "") -> None:
+        """End JAX's cluster and the channel in order; with a reason, the others end too."""
+        if self.left:
+            return
+        self.left = True
+        if not why:
+            import jax
+
+            jax.distributed.shutdown()
+        self.channel.close(why)
+
+
+def join(found: Coordinates, chosen: Mapping[str, Any], seconds: float = JOIN, **channel: Any) -> Group:
+    """Bring this rank together with the others, in JAX and in the channel.
+
+    ChannelError where they do not come within so many seconds, differ in what all must have alike (see
+    `introduction`), or JAX's cluster does not start. `channel` goes to Channel.
+    """
+    if found.given:
+        group = Group(
+            found.process_id,
+            found.num_processes,
+            Channel(found.control, found.process_id, found.num_processes, seconds, **channel),
+            False,
+        )
+        _compare(group, chosen)
+        _start(group, found, seconds)
+        return group
+    _initialize(found, seconds)
+    import jax
+
+    rank, size = jax.process_index(), jax.process_count()
+    control = found.control or _control()
+    group = Group(rank, size, Channel(control, rank, size, seconds, **channel), True)
+    _compare(group, chosen)
+    return group
+
+
+def _compare(group: Group, chosen: Mapping[str, Any]) -> None:
+    for what, value in introduction(chosen).items():
+        group.alike(what, value)
+
+
+def _start(group: Group, found: Coordinates, seconds: float) -> None:
+    """Start JAX's cluster on the given coordinates; where one rank can't, all are told why."""
+    try:
+        if found.process_id == 0:
+            _must_be_free(found.coordinator)
+        _initialize(found, seconds)
+    except ChannelError as error:
+        group.channel.close(f"could not start JAX's cluster: {error}")
+        raise
+    group.alike("state of JAX's cluster", "started")
+
+
+def _must_be_free(coordinator: str) -> None:
+    """ChannelError where another program listens on this port: there jaxlib (0.12.0) ends by a segmentation fault."""
+    _, port = address(coordinator)
+    with socket.socket() as probe:
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # connections that just ended do not count
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise ChannelError(
+                f"rank 0 can't start JAX's coordinator at {coordinator} ({error.strerror}): name a free port with"
+                " --coordinator HOST:PORT on every rank"
+            ) from None
+
+
+def _initialize(found: Coordinates, seconds: float) -> None:
+    import jax
+
+    options: dict[str, Any] = {"initialization_timeout": max(1, int(seconds))}
+    if found.given:
+        options |= {
+            "coordinator_address": found.coordinator,
+            "num_processes": found.num_processes,
+            "process_id": found.process_id,
+            "cluster_detection_method": "deactivate",
+        }
+    try:
+        jax.distributed.initialize(**options)
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        if found.given:
+            raise ChannelError(
+                f"jax.distributed.initialize at {found.coordinator}: {first[:300]} (can this host reach it?)"
+            ) from None
+        raise ChannelError(
+            f"JAX detected no cluster ({first[:300]}): start this under srun, mpirun, Kubernetes or Cloud TPU, or name"
+            " --coordinator HOST:PORT --num-processes N --process-id I"
+        ) from None
+
+
+def _control() -> str:
+    """The channel's address where JAX found the coordinator; RankError where it does not tell."""
+    coordinator = compat.coordinator_address()
+    if not coordinator:
+        raise RankError("this JAX does not tell its coordinator: name --control HOST:PORT, on rank 0's host")
+    return next_port(coordinator)
+
+
+def facts(group: Group) -> Facts:
+    """The facts of this rank; ChannelError where the processes have not the same number of devices each."""
+    import jax
+
+    found = probe.facts()
+    counts = Counter(device["process"] for device in found.devices)
+    if len(counts) != group.size or len(set(counts.values())) > 1:
+        numbers = [counts.get(rank, 0) for rank in range(group.size)]
+        raise ChannelError(f"the processes have {numbers} devices: give each the same number")
+    told: dict[str, Any] = {"devices": found.num_devices // group.size, "detected": group.detected}
+    if found.backend == "cpu":
+        told["transport"] = str(getattr(jax.config, TRANSPORT))
+    return replace(found, group=told)
+
+
+def in_order(found: Iterable[Any]) -> tuple[Any, ...]:
+    """Devices process by process, as meshmark.operations.base.Request has them."""
+    return tuple(sorted(found, key=lambda device: (device.process_index, device.id)))
+
+
+def digest(names: Iterable[str]) -> str:
+    """How many names, and a digest of them in their order."""
+    listed = list(names)
+    return f"{len(listed)} ({hashlib.blake2b(chr(10).join(listed).encode(), digest_size=6).hexdigest()})"

@@ -1,0 +1,287 @@
+"""One machine, several processes: starts a command once for each rank, shows what each says, and ends them together.
+
+Each rank gets its coordinates on loopback in the variables of ranks.group, and CPU devices of its own. What a cluster
+starts (srun, mpirun, Kubernetes) needs none of this. A group of `pytest conformance` that a case has ended is started
+again, and goes on with the next case.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from meshmark.core.errors import BadInput
+from meshmark.pytest_plugin.rank import ENDED, LAUNCHED
+from meshmark.ranks.group import ENVIRONMENT
+
+GRACE = 10.0
+"""Seconds that ranks have to end by themselves once one has ended: they may have a verdict to write, and one that
+holds the GIL is ended 8 s after the others have given it up (meshmark.pytest_plugin.rank.BACKUP)."""
+
+TERMINATE = 5.0
+"""Seconds between TERM and KILL."""
+
+PAUSE = 0.1
+"""Seconds without output after which the beginning of a line is shown."""
+
+LONG = 1 << 16
+"""Bytes of a line beyond which it is shown in pieces."""
+
+_PR_SET_PDEATHSIG = 1
+_GLOO = re.compile(rb"\[Gloo\] Rank \d+ is connected to \d+ peer ranks\.[^\n]*\n")
+
+
+class LaunchError(BadInput, RuntimeError):
+    """The ranks can't be started; the message is one line."""
+
+
+class Shown:
+    """The output of all ranks as one: each line behind its rank, unfinished ones too."""
+
+    def __init__(self, to: IO[bytes], size: int) -> None:
+        self._to, self._lock, self._width = to, threading.Lock(), len(str(size - 1))
+        self._open: int | None = None
+
+    def write(self, rank: int, data: bytes) -> None:
+        """Show what a rank has said."""
+        with self._lock:
+            for piece in data.splitlines(keepends=True):
+                if self._open is not None and self._open != rank:
+                    self._to.write(b"\n")
+                    self._open = None
+                if self._open is None:
+                    self._to.write(f"[{rank:{self._width}}] ".encode())
+                self._to.write(piece)
+                self._open = None if piece.endswith((b"\n", b"\r")) else rank
+            self._to.flush()
+
+    def line(self, text: str) -> None:
+        """A line of the launcher's own."""
+        with self._lock:
+            if self._open is not None:
+                self._to.write(b"\n")
+                self._open = None
+            self._to.write(f"meshmark: {text}\n".encode())
+            self._to.flush()
+
+
+@dataclass
+class Launcher:
+    """What is started, and how often."""
+
+    command: Sequence[str]
+    size: int
+    devices: int
+    grace: float = GRACE
+    most_restarts: int = 1000
+    directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="meshmark-launch-")))
+    _ranks: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _told_to_end: int = 0
+
+    def run(self, to: IO[bytes]) -> int:
+        """Run the group, again where a case has ended it; the exit code of the last one.
+
+        That is 0 where every rank ended with 0; else 128 + the number of the signal that ended one, unless the launcher
+        sent it, for the others ended because of that; else the code of the rank that ended first. LaunchError where
+        the command can't be started.
+        """
+        shown = Shown(to, self.size)
+        ended: dict[int, str] = {}
+        progress, idle = -1, 0
+        for number in range(self.most_restarts + 1):
+            code, ended = self._group(shown, ended if number else None)
+            if not code or self._told_to_end or not self._goes_on():
+                return code
+            found = self._finished()
+            idle = idle + 1 if found == progress else 0
+            progress = found
+            if idle > 1:
+                shown.line("two groups in turn have come no further: not started again")
+                return code
+            shown.line(f"{_told(ended)}: starting the group again, to go on with the next case")
+        return code
+
+    def end(self, number: int) -> None:
+        """Pass a signal on to all ranks; they are killed where they do not end."""
+        self._told_to_end = number
+        self._signal(number)
+
+    def _group(self, shown: Shown, before: dict[int, str] | None) -> tuple[int, dict[int, str]]:
+        """Start all ranks and wait for their end: (exit code, how each ended that did not end well)."""
+        (self.directory / "again").unlink(missing_ok=True)
+        coordinator, control = free_ports(2)
+        self._ranks = []
+        readers = []
+        try:
+            for rank in range(self.size):
+                self._ranks.append(self._start(rank, coordinator, control, before))
+                readers.append(
+                    threading.Thread(target=_pass_on, args=(self._ranks[-1].stdout, rank, shown), daemon=True)
+                )
+                readers[-1].start()
+            return self._wait(shown)
+        finally:
+            self._signal(signal.SIGKILL)
+            for child in self._ranks:
+                child.wait()
+            for reader in readers:
+                reader.join(2.0)
+
+    def _start(
+        self, rank: int, coordinator: int, control: int, before: dict[int, str] | None
+    ) -> subprocess.Popen[bytes]:
+        values = (f"127.0.0.1:{coordinator}", str(self.size), str(rank), f"127.0.0.1:{control}")
+        environment = os.environ | dict(zip(ENVIRONMENT.values(), values, strict=True))
+        environment |= {
+            LAUNCHED: str(self.directory),
+            "JAX_NUM_CPU_DEVICES": str(self.devices),
+            "PYTHONUNBUFFERED": "1",
+            "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
+        }
+        environment.pop(ENDED, None)
+        if before is not None:
+            environment[ENDED] = json.dumps(before)
+        try:
+            return subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            )
+        except OSError as error:
+            raise LaunchError(f"can't start {self.command[0]!r}: {error.strerror}") from None
+
+    def _wait(self, shown: Shown) -> tuple[int, dict[int, str]]:
+        code, ended, first = 0, {}, 0.0
+        asked = killed = 0.0
+        while True:
+            running = []
+            for rank, child in enumerate(self._ranks):
+                status = child.poll()
+                if status is None:
+                    running.append(rank)
+                elif status and rank not in ended:
+                    ended[rank] = _how(status)
+                    if not code or (status < 0 and code < 128 and not asked):
+                        code = status if status > 0 else 128 - status
+            if not running:
+                return code, ended
+            now = time.monotonic()
+            if ended or self._told_to_end:
+                first = first or now
+            if (
+                first
+                and not asked
+                and (now > first + self.grace or (self._told_to_end and now > first + TERMINATE))
+            ):
+                asked = now
+                shown.line(
+                    f"{_told(ended)}; ending rank{'s' * (len(running) > 1)} {', '.join(map(str, running))}"
+                )
+                self._signal(signal.SIGTERM)
+            if asked and not killed and now > asked + TERMINATE:
+                killed = now
+                self._signal(signal.SIGKILL)
+            time.sleep(0.02)
+
+    def _signal(self, number: int) -> None:
+        for child in self._ranks:
+            if number == signal.SIGKILL or child.poll() is None:  # what a rank started is ended with it
+                try:
+                    os.killpg(child.pid, number)
+                except (ProcessLookupError, PermissionError):
+                    continue
+
+    def _told_of(self) -> list[dict[str, str]]:
+        """What ranks of a conformance run have said of their files."""
+        found = []
+        for path in self.directory.glob("rank*.json"):
+            try:
+                found.append(json.loads(path.read_text()))
+            except (OSError, ValueError):
+                continue
+        return found
+
+    def _goes_on(self) -> bool:
+        """Whether a case has ended the group, and there may be more."""
+        if (self.directory / "again").exists():
+            return True
+        return any(_size(one["at"]) > 0 for one in self._told_of())
+
+    def _finished(self) -> int:
+        """Bytes of all records: they grow with each verdict."""
+        return sum(_size(one["record"]) for one in self._told_of())
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports of the loopback address that nobody listens on at this moment."""
+    sockets = [socket.socket() for _ in range(number)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _how(status: int) -> str:
+    if status > 0:
+        return f"exit code {status}"
+    return signal.Signals(-status).name if -status in list(signal.Signals) else f"signal {-status}"
+
+
+def _told(ended: dict[int, str]) -> str:
+    return ", ".join(f"rank {rank} ended by {how}" for rank, how in ended.items()) or "told to end"
+
+
+def _pass_on(stream: IO[bytes] | None, rank: int, shown: Shown) -> None:
+    """Show what comes, in whole lines, so that those of several ranks do not mix; the beginning of a line once the rank
+    pauses in it. The line that gloo says of each connection that it makes is left out."""
+    assert stream is not None
+    coming = selectors.DefaultSelector()
+    coming.register(stream, selectors.EVENT_READ)
+    held = b""
+    while True:
+        if held and (len(held) > LONG or not coming.select(PAUSE)):
+            shown.write(rank, held)
+            held = b""
+        data = os.read(stream.fileno(), LONG)
+        if not data:
+            break
+        data = _GLOO.sub(b"", held + data)
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        shown.write(rank, data[:end])
+        held = data[end:]
+    shown.write(rank, held)
+    coming.close()
+    stream.close()
+
+
+def _end_with_parent() -> None:
+    """In the child, on Linux: be killed when the launcher is."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,140 @@
+"""FILE.rank0, FILE.rank1 ... into FILE: one line a check of each case, as one process would have written it.
+
+Of timings one line a case and cadence: `samples_s` is the slowest rank's at each position, `samples_by_rank` has those
+of each rank, and `skew` how much they differ (meshmark.core.skew).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshmark.core.skew import differing, slowest
+from meshmark.core.verdicts import BAD, VERDICTS
+from meshmark.ranks.agreement import agreed
+from meshmark.records.files import RecordError, Records, dumps, read
+
+SAME = ("selection", "seed", "repeat")
+"""What the run lines of all ranks must say alike."""
+
+
+def rank_files(path: Path, size: int) -> list[Path]:
+    """FILE.rank0 to FILE.rank<size-1>."""
+    return [path.with_name(f"{path.name}.rank{rank}") for rank in range(size)]
+
+
+def must_not_exist(path: Path) -> None:
+    """RecordError where FILE is there already: it would be overwritten at the end."""
+    if path.exists():
+        raise RecordError(f"{path} exists: records are never overwritten, name another file")
+
+
+def nothing_to_go_on(path: Path) -> None:
+    """RecordError: no rank has a file to resume."""
+    raise RecordError(f"no {path}.rank* to go on with: name what --record named, or use --record")
+
+
+def sizes(path: Path) -> int:
+    """The number of ranks that wrote these files, by the first that is there; RecordError where there is none."""
+    found = sorted(path.parent.glob(f"{path.name}.rank*"))
+    found = [p for p in found if p.name.removeprefix(f"{path.name}.rank").isdecimal()]
+    if not found:
+        raise RecordError(f"no {path}.rank*: name the file that --record named, without .rankK")
+    size = read(found[0]).runs[0]["facts"].get("num_processes")
+    if type(size) is not int or size < 1:
+        raise RecordError(f"{found[0]} does not say its number of processes: use what --record wrote")
+    return size
+
+
+def merged(path: Path, size: int) -> list[dict[str, Any]]:
+    """The lines of FILE; RecordError where a rank's file is missing or is of another run.
+
+    A case that not every rank has finished is left out, unless one of them says that the group died of it.
+    """
+    files = []
+    for rank, file in enumerate(rank_files(path, size)):
+        if not file.exists():
+            raise RecordError(f"{file} is missing: bring the files of all {size} ranks together")
+        files.append(read(file))
+        _belongs(files[0].runs[0], files[rank].runs[0], file, rank, size)
+    first = files[0].runs[0]
+    lines: list[dict[str, Any]] = [{k: v for k, v in first.items() if k != "rank"} | {"ranks": size}]
+    order = dict.fromkeys(name for file in files for name in file.cases)
+    for name in order:
+        lines += _case({rank: file for rank, file in enumerate(files)}, name)
+    lines += _timings(files)
+    return [line | {"run": first["run"]} for line in lines]
+
+
+def _case(files: Mapping[int, Records], name: str) -> list[dict[str, Any]]:
+    found = {
+        rank: file.cases[name]
+        for rank, file in files.items()
+        if name in file.cases and file.cases[name].finished
+    }
+    if len(found) < len(files) and not any(judged.verdict in BAD for judged in found.values()):
+        return []
+    return agreed({rank: judged.lines for rank, judged in found.items()})
+
+
+def _timings(files: Sequence[Records]) -> Iterator[dict[str, Any]]:
+    """The timing lines of those cases that all ranks have timed together, or one of which ended them."""
+    found: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
+    for rank, file in enumerate(files):
+        groups = {run["run"]: run.get("group") for run in file.runs}
+        for record in file.timings:
+            key = (groups.get(record["run"]), record["case"], record["cadence"], record["process"])
+            found.setdefault(key, {})[rank] = record
+    for by_rank in found.values():
+        if len(by_rank) == len(files) or any(one["verdict"] in BAD for one in by_rank.values()):
+            yield timing(by_rank, len(files))
+
+
+def timing(by_rank: Mapping[int, Mapping[str, Any]], size: int) -> dict[str, Any]:
+    """The timing line of one case and cadence from those of the ranks: that of the lowest rank with the worst verdict,
+    with the samples of all where each of them has passed. RecordError where they differ in number."""
+    worst = min(by_rank, key=lambda rank: (VERDICTS.index(by_rank[rank]["verdict"]), rank))
+    line = dict(by_rank[worst]) | {"samples_s": []}
+    for name in ("lower_s", "compile_s", "seconds"):
+        if values := [one[name] for one in by_rank.values() if name in one]:
+            line[name] = max(values)
+    samples = [by_rank[rank]["samples_s"] for rank in range(size) if rank in by_rank]
+    if line["verdict"] == "pass" and len(samples) == size and any(samples):
+        try:
+            line |= {"samples_s": slowest(samples), "samples_by_rank": samples, "skew": differing(samples)}
+        except ValueError:
+            numbers = ", ".join(str(len(s)) for s in samples)
+            raise RecordError(
+                f"{line['case']}: the ranks have {numbers} samples, and each call was of all: use the files as they"
+                " were written"
+            ) from None
+    return line
+
+
+def _belongs(first: Mapping[str, Any], run: Mapping[str, Any], file: Path, rank: int, size: int) -> None:
+    facts, own = first["facts"], run["facts"]
+    if run.get("rank") != rank or own.get("num_processes") != size:
+        raise RecordError(
+            f"{file} is of rank {run.get('rank')} of {own.get('num_processes')}, not of rank {rank} of {size}"
+        )
+    for name in SAME:
+        if first.get(name) != run.get(name):
+            raise RecordError(f"{file} is of another run: its {name} differs from that of rank 0")
+    for name in ("versions", "backend", "device_kind", "num_devices"):
+        if facts.get(name) != own.get(name):
+            raise RecordError(f"{file} is of another run: its {name} differs from that of rank 0")
+
+
+def write(path: Path, lines: list[dict[str, Any]]) -> None:
+    """Write FILE whole or not at all; one that an earlier merge of the same ranks wrote is replaced."""
+    if path.exists() and "ranks" not in read(path).runs[0]:
+        raise RecordError(f"{path} exists and is no merged file: records are never overwritten, move it away")
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text("".join(dumps(line) + "\n" for line in lines), encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise RecordError(f"can't write records to {path}: {os.strerror(error.errno or 0)}") from None

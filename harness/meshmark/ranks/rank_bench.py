@@ -1,0 +1,333 @@
+"""`meshmark bench` as one rank of several: this process times, with the others, and rank 0 speaks for all.
+
+Each rank writes FILE.rankK with its own samples. Rank 0 also hears the lines of the others as they come, so that its
+tables are of all ranks wherever the files lie; where it can see them it merges them into FILE (see ranks.merge). No
+child contains a case: one that kills a rank, or is past its deadline, ends the run on all ranks within seconds, with a
+line that says so, exit code 1 and what was timed kept; --resume goes on behind it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import jax
+from meshmark.commands.options import named
+from meshmark.core.verdicts import BAD
+from meshmark.devices import probe
+from meshmark.devices.containment import START
+from meshmark.devices.facts import Facts
+from meshmark.devices.probe import NoBackend
+from meshmark.levels import known_issues
+from meshmark.operations.base import owners_of
+from meshmark.operations.cases import Selection, SelectionError
+from meshmark.ranks import group as ranks
+from meshmark.ranks import merge
+from meshmark.ranks.channel import ChannelError, Ended, Ending
+from meshmark.ranks.group import Coordinates, Group
+from meshmark.ranks.rank_timing import Together
+from meshmark.records import files as records
+from meshmark.records.files import RecordError, Records, Writer
+from meshmark.timing import bench, timing_tables
+from meshmark.timing.bench import Progress, Todo
+from meshmark.timing.progress import note, shown
+from meshmark.timing.timer import CLEAR_EVERY, Job, spread
+from meshmark.timing.timing_tables import cell_of
+
+ALIKE = (
+    *("profile", "operations", "modes", "meshes", "dtypes", "sizes", "cadence", "seed"),
+    *("deadline", "seconds", "precision", "record", "resume"),
+)
+"""The options in which ranks must not differ."""
+
+Value = TypeVar("Value")
+
+
+class Rank:
+    """This process, from joining the others to leaving them."""
+
+    def __init__(self, arguments: argparse.Namespace, found: Coordinates, seconds: float) -> None:
+        """Join the others. SelectionError for what makes no sense beside ranks; ChannelError and RankError as
+        meshmark.ranks.group.join."""
+        _refuse(arguments)
+        self.arguments = arguments
+        self.path: Path | None = arguments.record or arguments.resume
+        self.writer: Writer | None = None
+        self.timing: Together | None = None
+        self.kept: Records
+        self._ending = threading.Lock()
+        probe.ask_for_cpu_devices(arguments.num_devices, probe.CPU_DEVICES_A_PROCESS)
+        jax.config.update("jax_num_cpu_devices", int(os.environ["JAX_NUM_CPU_DEVICES"]))
+        jax.config.update("jax_enable_compilation_cache", False)  # compile time is a result
+        chosen = {name: str(getattr(arguments, name)) for name in ALIKE} | {"seconds": str(seconds)}
+        try:
+            self.group: Group = ranks.join(found, chosen, arguments.join, ended=self.give_up)
+        except Ended as ended:
+            raise ChannelError(ended.ending.reason) from None
+        try:
+            self._choose(seconds)
+            self._open()
+        except (SelectionError, RecordError, ChannelError, NoBackend) as error:
+            self.group.leave(f"could not begin: {error}")
+            raise
+        except Ended as ended:
+            self.group.leave(ended.ending.reason)
+            raise ChannelError(ended.ending.reason) from None
+
+    # Beginning ----------------------------------------------------------------------------------------------
+
+    def _choose(self, seconds: float) -> None:
+        """The same cells on every rank: what any of them has no memory for is left out."""
+        arguments, size = self.arguments, self.group.size
+        self.facts: Facts = ranks.facts(self.group)
+        number = self.facts.num_devices
+        self.selection = Selection(
+            profile=arguments.profile, timed=True, processes=size, **named(arguments)
+        ).checked(number)
+        todo, self.left_out = bench.chosen(self.selection, self.facts)
+        for cell, _ in todo:
+            if len(set(owners_of(cell.request.mesh, number, size))) < size:
+                label = cell.request.mesh.label
+                raise SelectionError(
+                    f"mesh {label} has no device of some of the {size} processes: name meshes of all {number} devices"
+                )
+        everywhere = self._all("cells", [cell.id for cell, _ in todo])
+        common = set.intersection(*map(set, everywhere))
+        if missing := len(todo) - len(common):
+            self.left_out.append(f"{missing} more cells, for which another rank has not the memory")
+        self.todo: Todo = [(cell, modes) for cell, modes in todo if cell.id in common]
+        self.group.alike("cases", ranks.digest(f"{cell.id} {modes}" for cell, modes in self.todo))
+        job = Job(
+            cells=[],
+            num_devices=number,
+            seed=arguments.seed,
+            cadences=list(arguments.cadence),
+            seconds=seconds,
+            precision=arguments.precision,
+            deadline=arguments.deadline,
+        )
+        # A line holds the samples of all ranks, 16 characters each, and no more than half of the longest that is read.
+        self.job = replace(job, most=max(job.least, min(job.most, records.LONGEST // 32 // size)))
+
+    def _open(self) -> None:
+        """Open FILE.rankK, and take over what all ranks have finished before; RecordError as meshmark.records.files."""
+        facts, job, arguments = self.facts, self.job, self.arguments
+        token = uuid.uuid4().hex[:12]
+        self.described: dict[str, Any] = {
+            "facts": facts.to_json(),
+            "selection": self.selection.described() | {"scaling": False},
+            "seed": arguments.seed,
+            "repeat": 1,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "precision", "least", "most")},
+            "rank": self.group.rank,
+            "group": self._all("group", token)[0],
+        }
+        self.kept = Records(runs=[self.described])
+        self.finished: set[str] = set()
+        if self.path is None:
+            return
+        own = merge.rank_files(self.path, self.group.size)[self.group.rank]
+        exist = self._all("records", own.exists())
+        before = Records()
+        if arguments.resume and own.exists():
+            self.writer, before = Writer.going_on(own, self.described)
+        elif arguments.resume and not any(exist):
+            merge.nothing_to_go_on(self.path)
+        else:
+            if arguments.record:
+                merge.must_not_exist(self.path)
+            self.writer = Writer.create(own, self.described)
+        self.finished = finished(self._all("finished", done(before)))
+
+    def _all(self, what: str, value: Value) -> list[Value]:
+        return self.group.channel.exchange(what, value, ranks.JOIN)[1]
+
+    # Timing -------------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Time, print, merge; gives the exit code, or ends the process where a rank is gone."""
+        first = self.group.rank == 0
+        if first:
+            self._head()
+        progress = Progress(sum(cell.id not in self.finished for cell, _ in self.todo))
+        try:
+            if first:
+                with shown(progress.cells) as tell:
+                    self._time(progress, tell)
+            else:
+                self._time(progress, lambda _: None)
+            merged = self._close()
+        except KeyboardInterrupt:
+            self._stop("interrupted", 130)
+        except OSError as error:
+            self._stop(f"can't go on: {error.strerror or error}", 2)
+        except (ChannelError, RecordError) as error:
+            self._stop(str(error), 1)
+        except Ended as ended:
+            self._end(ended.ending, 1)
+        if first:
+            self._tail(progress, merged)
+        bad = any(r["verdict"] in BAD for r in self.kept.timings)
+        self.group.leave()
+        return int(bad)
+
+    def _time(self, progress: Progress, tell: Callable[[Progress], None]) -> None:
+        facts = self.facts
+        issues = known_issues.load(facts.jax, facts.backend, processes=facts.num_processes)
+        with self.group.channel.during("start", START):
+            self.timing = Together(self.job, self.group, os.dup(2))
+            progress.spread = spread()
+        left = [(cell, modes) for cell, modes in self.todo if cell.id not in self.finished]
+        for number, (cell, modes) in enumerate(left, 1):
+            lines = self.timing.timed(cell, modes)
+            for line in lines:
+                bench.mark_known(line, issues)
+            self._write(lines)
+            every = self.group.channel.exchange(f"timed {cell.id}", lines, self.job.deadline)[1]
+            self.kept.timings += [
+                merge.timing(dict(enumerate(own)), self.group.size) for own in zip(*every, strict=True)
+            ]
+            progress.done += 1
+            tell(progress)
+            if number % CLEAR_EVERY == 0:
+                jax.clear_caches()
+        progress.spread = max(self._all("spread", max(progress.spread, spread())))
+
+    def _write(self, lines: list[dict[str, Any]]) -> None:
+        if self.writer and lines:
+            self.writer.write(lines)
+
+    def _close(self) -> bool:
+        """Close the file; on rank 0, merge all where they can be seen: whether that was done."""
+        if self.writer:
+            self.writer.close()
+        self._all("written", None)
+        return self._merged() if self.group.rank == 0 else False
+
+    def _merged(self) -> bool:
+        if self.path is None:
+            return False
+        missing = [p for p in merge.rank_files(self.path, self.group.size) if not p.exists()]
+        if missing:
+            note(f"{missing[0]} is not here: bring the files together and run `meshmark merge {self.path}`")
+            return False
+        merge.write(self.path, merge.merged(self.path, self.group.size))
+        self.kept = records.read(self.path)  # with what an earlier, interrupted run had finished
+        return True
+
+    # Printing -----------------------------------------------------------------------------------------------
+
+    def _head(self) -> None:
+        found = self.facts.group
+        over = f", collectives over {found['transport']}" if "transport" in found else ""
+        how = "detected by JAX" if found["detected"] else "given"
+        for line in (
+            *self.facts.describe(),
+            f"{self.group.size} processes of {found['devices']} devices, coordinates {how}{over}",
+            *(f"left out: {why}" for why in self.left_out),
+            "left out: ceilings, which are measured in one process",
+        ):
+            print(line, flush=True)
+        if self.arguments.num_devices and not self.facts.virtual:
+            note(f"--num-devices is ignored on backend {self.facts.backend}")
+        for line in bench.load():
+            note(line)
+
+    def _tail(self, progress: Progress, merged: bool) -> None:
+        for line in timing_tables.lines(self.kept):
+            print(line)
+        for line in bench.noise(progress):
+            note(line)
+        if self.path:
+            print(f"records: {self.path if merged else f'{self.path}.rank*'}", flush=True)
+
+    # Ending -------------------------------------------------------------------------------------------------
+
+    def give_up(self, ending: Ending) -> None:
+        """In the channel's thread, where the main thread does not come back to hear it."""
+        self._end(ending, 1)
+
+    def _stop(self, why: str, code: int) -> NoReturn:
+        """This rank can't go on: tell the others, and leave once they have heard."""
+        self.group.channel.interrupt(why)
+        self.group.channel.close()
+        self._end(Ending("", why), code)
+
+    def _end(self, ending: Ending, code: int) -> NoReturn:
+        """Write down the cases that the run ended in, say why, show what was timed, and leave at once: JAX would wait
+        for minutes for a rank that is gone."""
+        with self._ending:  # once: whichever thread comes first
+            try:
+                lines = self.timing.blamed(ending) if self.timing else []
+                self._write(lines)
+                self.kept.timings += lines
+                note(self._told(ending))
+                if self.group.rank == 0:
+                    for line in timing_tables.lines(self.kept) if self.kept.timings else ():
+                        print(line)
+                    if self.path:
+                        print(f"records: {self.path}.rank*")
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(code)
+
+    def _told(self, ending: Ending) -> str:
+        at = self.timing.at[0] if self.timing else []
+        where = f"{cell_of(at[0].id)}: {ending.verdict}: " if at and ending.verdict else ""
+        kept = f"; what was timed is kept, go on with --resume {self.path}" if self.path else ""
+        return f"rank {self.group.rank}: {where}{ending.reason}{kept}"
+
+
+def done(before: Records) -> dict[str, list[Any]]:
+    """By cell: the group of ranks that finished it last, and whether it ended them."""
+    groups = {run["run"]: run.get("group") for run in before.runs}
+    found: dict[str, list[Any]] = {}
+    for record in before.timings:
+        if "seconds" in record:
+            found[cell_of(record["case"])] = [
+                groups.get(record["run"]),
+                record["verdict"] in ("crash", "hang"),
+            ]
+    return found
+
+
+def finished(by_rank: list[dict[str, list[Any]]]) -> set[str]:
+    """The cells that need no more timing: those that all ranks have finished in one group, or that ended one."""
+    ended = {cell for own in by_rank for cell, (_, bad) in own.items() if bad}
+    return ended | {
+        cell
+        for cell, (group, _) in by_rank[0].items()
+        if all(own.get(cell, [None])[0] == group for own in by_rank)
+    }
+
+
+def _refuse(arguments: argparse.Namespace) -> None:
+    """SelectionError for options that make no sense beside ranks."""
+    if arguments.scaling:
+        raise SelectionError(
+            "--scaling times meshes of 1, 2, 4 ... devices, some of which not every process has a device of: leave it"
+            " out, or start as many processes each time"
+        )
+    if arguments.processes > 1:
+        raise SelectionError(
+            "--processes repeats a run in new child processes, and a rank times in its own: run the command again"
+        )
+    if "device" in arguments.cadence:
+        raise SelectionError(
+            "--cadence device reads the profiler of one process: choose from isolated, stream"
+        )
+
+
+def run(arguments: argparse.Namespace, found: Coordinates, seconds: float) -> int:
+    """`meshmark bench` where this process is one rank of several; `seconds` of sampling for each program."""
+    return Rank(arguments, found, seconds).run()

@@ -1,0 +1,246 @@
+"""What is published: the layout of `results/`, and reading it.
+
+    results/<jax release>/<product>/
+        conformance.jsonl.gz, timing.jsonl.gz ...   raw records; plain .jsonl is read too
+        product.yaml        who and what, and the command that repeats it (see `read_product`)
+        environment.json    the facts of each run, as its run line has them
+        manifest.json       SHA-256 and size of each file, totals, the level statement, marks
+    results/compile-only/<jax release>/*.jsonl      another kind: nothing ran there, and nothing here reads it
+
+Records are packed: the standard profile on eight devices is some 16,000 lines, which gzip makes 28 times smaller
+(smoke records: 199,049 to 7,130 bytes; timings 7.6 times), and a repository that holds many products is cloned by
+people who want one. `zcat FILE | sed -n 12p` shows the line that a complaint names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from meshmark.core.errors import BadInput
+from meshmark.records import files as records
+from meshmark.records.files import Records
+from packaging.version import InvalidVersion, Version
+
+PRODUCT, ENVIRONMENT, MANIFEST = "product.yaml", "environment.json", "manifest.json"
+RECORDS = re.compile(r"[a-z][a-z0-9-]{0,40}\.jsonl(?:\.gz)?")
+"""Names of record files in a product's directory."""
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+"""Names of products: they become directories and links."""
+
+RELEASE = re.compile(r"\d{1,4}(?:\.\d{1,6}){1,4}(?:(?:\.?dev|rc|a|b)\d{1,10})?")
+"""Names of the directories of JAX releases; any other directory in results/ is something else."""
+
+LASTS = 2
+"""JAX minors by which a result may be older than the newest before it expires."""
+
+LONGEST_PRODUCT = 1 << 14
+"""Bytes of the longest product.yaml."""
+
+MOST_BRACKETS = 200
+"""Brackets in it: PyYAML takes 73 s for 60,000 of them, nested."""
+
+FIELDS: dict[str, tuple[bool, int]] = {
+    "name": (True, 64),
+    "by": (True, 200),
+    "command": (True, 2000),
+    "title": (False, 200),
+    "contact": (False, 200),
+    "hardware": (False, 1000),
+    "level": (False, 8),
+}
+"""Texts of product.yaml: whether they must be there, and the most characters."""
+
+ABOUT = ("peak", "timing", "level", "other")
+"""What a note may be about; `peak` explains a rate above the published one."""
+
+
+class ResultError(BadInput, ValueError):
+    """A result that can't be read; the message is one line that names the file and the mend."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """One product of one release: what stands in its directory."""
+
+    release: str
+    name: str
+    path: Path
+    records: tuple[Path, ...]
+    """The record files, sorted by name."""
+    product: dict[str, Any]
+    """product.yaml: texts by the names of FIELDS, `notes` (list of {about, text}) and `marks` (list of texts)."""
+
+    def read(self) -> list[Records]:
+        """Each record file, read; RecordError where one can't be."""
+        return [records.read(path) for path in self.records]
+
+
+def find(root: Path) -> list[Product]:
+    """The products below results/, the newest release first and then by name. ResultError where a directory that
+    should hold one does not; directories that are no JAX release (compile-only, the page) are left alone."""
+    found = []
+    for release in _directories(root):
+        if not RELEASE.fullmatch(release.name):
+            continue
+        for path in _directories(release):
+            found.append(product_in(path))
+    return sorted(found, key=lambda p: (_sortable(p.release), p.name))
+
+
+def product_in(path: Path) -> Product:
+    """The product in this directory; its parent's name is the release."""
+    path = path.absolute()
+    release = path.parent.name
+    if not RELEASE.fullmatch(release):
+        raise ResultError(
+            f"{path}: a product stands in <jax release>/<product>, and {release[:40]!a} is no release"
+        )
+    if not NAME.fullmatch(path.name):
+        raise ResultError(f"{path}: no name of a product: use lower-case letters, digits, '.', '_' and '-'")
+    product = read_product(path / PRODUCT)
+    if product["name"] != path.name:
+        raise ResultError(
+            f"{path / PRODUCT}: `name` is {product['name']!a} in directory {path.name!a}: make them one"
+        )
+    files = tuple(sorted(p for p in path.iterdir() if RECORDS.fullmatch(p.name)))
+    if not files:
+        raise ResultError(f"{path}: no records (*.jsonl or *.jsonl.gz): add them, or take the directory away")
+    return Product(release, path.name, path, files, product)
+
+
+def _directories(path: Path) -> list[Path]:
+    try:
+        return sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+    except OSError as error:
+        raise ResultError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
+
+
+def _sortable(release: str) -> tuple[int, ...]:
+    version = _version(release)
+    return tuple(-n for n in (*version.release, 0, 0, 0, 0)[:5])
+
+
+def _version(release: str) -> Version:
+    try:
+        return Version(release)
+    except InvalidVersion:
+        raise ResultError(f"{release[:40]!a} is no JAX release: use one such as 0.12.0.1") from None
+
+
+def expired(release: str, newest: str) -> bool:
+    """Whether a result of this release is more than two JAX minors older than the newest. Nobody knows how many
+    minors a major has had when the next one comes, so the first minor of a new major counts as one more."""
+    old, new = _version(release), _version(newest)
+    if new.major == old.major:
+        return new.minor - old.minor > LASTS
+    return new.major > old.major and (new.major - old.major > 1 or new.minor + 1 > LASTS)
+
+
+def newest(releases: Iterable[str]) -> str:
+    """The newest of these releases; "" of none."""
+    return max(releases, key=_version, default="")
+
+
+# product.yaml -----------------------------------------------------------------------------------------------
+
+
+def read_product(path: Path) -> dict[str, Any]:
+    """A product.yaml; ResultError for what is none, each in one line."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(LONGEST_PRODUCT + 1)
+    except OSError as error:
+        raise ResultError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
+    return parse_product(data, str(path))
+
+
+def parse_product(data: bytes, path: str) -> dict[str, Any]:
+    """The same of its bytes. Anchors and aliases are refused (a few lines of them make gigabytes), as are names
+    that come twice."""
+    yaml = _yaml()
+    if len(data) > LONGEST_PRODUCT:
+        raise ResultError(f"{path}: more than {LONGEST_PRODUCT} bytes: shorten it")
+    try:
+        text = data.decode("utf-8")
+        if text.count("{") + text.count("[") > MOST_BRACKETS:
+            raise ResultError(f"{path}: more than {MOST_BRACKETS} brackets: write plain `name: value` lines")
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if getattr(event, "anchor", None) is not None:
+                raise ResultError(
+                    f"{path}:{event.start_mark.line + 1}: anchors and aliases: write the text out"
+                )
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        found = yaml.safe_load(text)
+    except UnicodeDecodeError:
+        raise ResultError(f"{path}: not UTF-8: write it again") from None
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ResultError(
+            f"{path}{line}: not YAML ({str(error.problem)[:80]}): see docs/submitting.md"
+        ) from None
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
+        if isinstance(error, ResultError):
+            raise
+        first = (str(error).splitlines() or [""])[0]
+        raise ResultError(f"{path}: not YAML ({first[:80]}): see docs/submitting.md") from None
+    if not isinstance(found, dict):
+        raise ResultError(f"{path}: no `name: value` lines: see docs/submitting.md")
+    keys = [key.value for key, _ in node.value]
+    if twice := next((k for k in keys if keys.count(k) > 1), None):
+        raise ResultError(f"{path}: {str(twice)[:40]!a} comes twice: take one away")
+    return checked_product(found, path)
+
+
+def checked_product(found: dict[Any, Any], path: str = PRODUCT) -> dict[str, Any]:
+    """The contents of a product.yaml with `notes` and `marks` there; ResultError names the field and the mend."""
+    valid = (*FIELDS, "notes", "marks")
+    for name in found:
+        if name not in valid:
+            raise ResultError(f"{path}: unknown field {str(name)[:40]!a}: choose from {', '.join(valid)}")
+    for name, (needed, most) in FIELDS.items():
+        if name not in found and not needed:
+            continue
+        _text(found.get(name), f"{path}: `{name}`", most)
+    if not NAME.fullmatch(found["name"]):
+        raise ResultError(f"{path}: `name`: use lower-case letters, digits, '.', '_' and '-', at most 64")
+    if "level" in found and not re.fullmatch(r"L\d", found["level"]):
+        raise ResultError(f"{path}: `level`: the level that is claimed, such as L2; leave it out for none")
+    notes, marks = found.get("notes", []), found.get("marks", [])
+    if not isinstance(notes, list) or not isinstance(marks, list) or len(notes) > 20 or len(marks) > 20:
+        raise ResultError(f"{path}: `notes` and `marks` must be lists of at most 20")
+    for note in notes:
+        if not isinstance(note, dict) or set(note) != {"about", "text"} or note["about"] not in ABOUT:
+            raise ResultError(f"{path}: a note is {{about: ..., text: ...}}, about one of {', '.join(ABOUT)}")
+        _text(note["text"], f"{path}: the `text` of a note", 1000)
+    for mark in marks:
+        _text(mark, f"{path}: a mark", 500)
+    return {**found, "notes": notes, "marks": marks}
+
+
+def _text(value: Any, what: str, most: int) -> None:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > most:
+        raise ResultError(f"{what} must be one line of text, at most {most} characters (in quotes, if YAML takes it"
+                          " for a number or date)")  # fmt: skip
+
+
+def product_text(product: dict[str, Any]) -> str:
+    """A product.yaml as text."""
+    shown = {k: v for k, v in product.items() if v not in ([], "", None)}
+    text: str = _yaml().safe_dump(shown, sort_keys=False, allow_unicode=True, width=110)
+    return text
+
+
+def _yaml() -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise ResultError(
+            "product.yaml is read with PyYAML: pip install 'meshmark[submit]', or PyYAML"
+        ) from None
+    return yaml

@@ -1,0 +1,44 @@
+"""Over how many processes a run went, read from the facts of its run line, and how that is said.
+
+Runs of as many devices over one and over several processes are different things: other cases, another level, other
+times. Everything that tells runs apart, or names them, asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from meshmark.core.escaping import plain
+
+
+def processes(facts: Mapping[str, Any]) -> int:
+    """The number of processes that the programs of a run went over. 1 where nothing ran (a topology's processes are
+    its hosts) or the facts name no number."""
+    number = facts.get("num_processes")
+    return number if type(number) is int and number > 1 and not facts.get("topology") else 1
+
+
+def place_of(facts: Mapping[str, Any]) -> str:
+    """The topology and its layout as case ids name them (v5e:2x4, v5e:2x4-physical); "" for real devices."""
+    topology, layout = str(facts.get("topology") or ""), str(facts.get("layout", "plain"))
+    return topology if not topology or layout == "plain" else f"{topology}-{layout}"
+
+
+def devices_each(facts: Mapping[str, Any]) -> int:
+    """Devices of each process: they have as many each (meshmark.ranks.group.facts); 0 where the facts say otherwise."""
+    number, over = facts.get("num_devices"), processes(facts)
+    return number // over if type(number) is int and number % over == 0 else 0
+
+
+def told(facts: Mapping[str, Any]) -> str:
+    """The number of devices, and of processes where there are several: 8, or 2 processes × 4. Harmless text."""
+    over = processes(facts)
+    if over == 1:
+        return plain(facts.get("num_devices"))
+    return f"{over} processes × {devices_each(facts) or plain(facts.get('num_devices'))}"
+
+
+def alone(run: Mapping[str, Any]) -> str:
+    """What a run line says that one rank of several wrote: "rank 0 alone"; "" for any other."""
+    return f"rank {plain(run['rank'])} alone" if "rank" in run else ""

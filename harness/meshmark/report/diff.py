@@ -1,0 +1,102 @@
+"""Verdicts that changed between two record files: what got worse, what got better, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from meshmark.core.text import printable, text_table
+from meshmark.core.verdicts import BAD, VERDICTS
+from meshmark.records import run_line
+from meshmark.records.files import Judged, Records
+
+SHOWN = 20
+"""How many of the cases that one side lacks are named."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A case whose verdict changed; `old` is "" where the old file has no such case."""
+
+    case: str
+    old: str
+    new: str
+    reason: str
+
+    @property
+    def failure(self) -> bool:
+        """Whether it is a new failure: bad now, and not bad before (or not there)."""
+        return self.new in BAD and self.old not in BAD
+
+
+@dataclass
+class Difference:
+    """How two record files differ; `same` counts the cases of equal verdict."""
+
+    changes: list[Change] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    same: int = 0
+
+    @property
+    def failures(self) -> list[Change]:
+        """The new failures."""
+        return [c for c in self.changes if c.failure]
+
+
+def compare(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> Difference:
+    """Compare judged cases by id. A case that only NEW has is a change if it is bad, else `added`."""
+    found = Difference(missing=[case for case in old if case not in new])
+    for case, judged in new.items():
+        before, after = old[case].verdict if case in old else "", judged.verdict
+        if before == after:
+            found.same += 1
+        elif before or after in BAD:
+            found.changes.append(Change(case, before, after, judged.reason))
+        else:
+            found.added.append(case)
+    found.changes.sort(key=lambda c: (not c.failure, VERDICTS.index(c.new), c.case))
+    return found
+
+
+def processes(old: Records, new: Records) -> Iterator[str]:
+    """A line where the two went over different numbers of processes, or are what single ranks wrote: what only one of
+    them has is then no change."""
+    told = [run_line.alone(r.runs[0]) or _over(r) for r in (old, new)]
+    if told[0] != told[1]:
+        yield (
+            f"OLD is of {told[0]} and NEW of {told[1]}: one case id is not one program in both, and what only one of"
+            " them has is no change"
+        )
+
+
+def _over(records: Records) -> str:
+    number = run_line.processes(records.runs[0]["facts"])
+    return f"{number} process{'es' * (number > 1)}"
+
+
+def report(found: Difference) -> Iterator[str]:
+    """The lines that say it, new failures first."""
+    if found.changes:
+        rows = [
+            [printable(c.case), c.old or "(absent)", c.new, "new failure" if c.failure else ""]
+            for c in found.changes
+        ]
+        yield from text_table(["case", "old", "new", ""], rows)
+        yield ""
+    for change in found.failures:
+        yield f"{printable(change.case)}: {printable(change.reason)}"
+    yield from _named("only in OLD", found.missing)
+    yield from _named("only in NEW, not bad", found.added)
+    yield (
+        f"{len(found.changes)} changed, {len(found.failures)} of them new failures; {found.same} as before,"
+        f" {len(found.missing)} only in OLD, {len(found.added)} only in NEW"
+    )
+
+
+def _named(what: str, cases: list[str]) -> Iterator[str]:
+    if cases:
+        yield f"{what}: {len(cases)} cases"
+        yield from (f"  {printable(case)}" for case in cases[:SHOWN])
+        if len(cases) > SHOWN:
+            yield f"  and {len(cases) - SHOWN} more"

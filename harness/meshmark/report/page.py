@@ -1,0 +1,112 @@
+"""One self-contained HTML page of what report.page_data gives: it works offline from a file, loads nothing, and
+runs nothing but its own scripts.
+
+What keeps a string of a record harmless: it is in the page as JSON in a script element of a type that is not run,
+with every `<`, `>` and `&` written as an escape, so that no string can end the element; the page's code puts texts
+into the document as text alone; and the content security policy allows just the scripts whose hashes it names, no
+connection, no frame and no form.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from meshmark.core.errors import BadInput
+
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+PLOTTING = ("bokeh.min.js", "bokeh-api.min.js")
+"""Bokeh's core and its interface for plots that are made in the browser."""
+
+MOST = 10_000_000
+"""Bytes of the largest page."""
+
+
+class PageError(BadInput, RuntimeError):
+    """A page that can't be made; the message is one line that names the mend."""
+
+
+def page(data: Mapping[str, Any]) -> str:
+    """The page; PageError where Jinja or Bokeh is missing or the page would pass MOST bytes."""
+    try:
+        import bokeh
+        import jinja2
+    except ImportError as error:
+        raise PageError(
+            f"the page needs {error.name}, which is not installed: pip install 'meshmark[page]'"
+        ) from None
+    static = Path(bokeh.__file__).parent / "server" / "static" / "js"
+    try:
+        plot = [_script(static / name) for name in PLOTTING]
+    except OSError as error:
+        raise PageError(f"this Bokeh has no {error.filename}: pip install 'meshmark[page]'") from None
+    js = _script(TEMPLATES / "page.js")
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            "script-src " + " ".join(f"'{_hash(text)}'" for text in (js, *plot)),
+            "style-src 'unsafe-inline'",  # Bokeh's charts bring style elements
+            "img-src data: blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    safe = jinja2.utils.markupsafe.Markup
+    made: str = environment.get_template("page.html").render(
+        policy=safe(policy),
+        suite=data["suite"],
+        bokeh=bokeh.__version__,
+        css=safe((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        js=safe(js),
+        plot=[safe(text) for text in plot],
+        data=safe(embedded(data)),
+        runs=data["runs"],
+    )
+    size = len(made.encode())
+    if size > MOST:
+        raise PageError(
+            f"the page would have {size / 1e6:.1f} MB, and {MOST / 1e6:.0f} is the most: give it fewer records"
+        )
+    return made
+
+
+def embedded(data: Mapping[str, Any]) -> str:
+    """The data as JSON that can't end a script element, nor be read as markup."""
+    text = json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False, ensure_ascii=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def data_of(html: str) -> Any:
+    """The data of a page that `page` made; PageError for another text."""
+    start = html.find('<script type="application/json" id="data">')
+    end = html.find("</script>", start)
+    if start < 0 or end < 0:
+        raise PageError("no page of Meshmark: it has no data")
+    try:
+        return json.loads(html[html.index(">", start) + 1 : end])
+    except ValueError:
+        raise PageError("no page of Meshmark: its data are no JSON") from None
+
+
+def _script(path: Path) -> str:
+    text = path.read_text(encoding="utf-8").replace("\r\n", "\n")
+    low = text.lower()
+    if "</script" in low or "<!--" in low:
+        raise PageError(f"{path.name} can't stand inside a page: use the Bokeh of 'meshmark[page]'")
+    return text
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,552 @@
+"""Everything that is published of record files: page, Markdown, CSV, LaTeX, and what they were made of.
+
+Everything but the raw tables is computed from the page's data (report.page_data), so that no two of them can say
+different things. Nothing holds the time at which it was made: the same records, suite and libraries give the same
+bytes. `report.json` says which those were; `check` compares byte by byte where they are the same here, and else the
+data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+import math
+import os
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from meshmark import __version__
+from meshmark.core.errors import BadInput
+from meshmark.core.escaping import cell as csv_cell
+from meshmark.core.escaping import plain
+from meshmark.core.statistics import Estimate
+from meshmark.operations.base import MODES
+from meshmark.records import files as records
+from meshmark.records import results, run_line
+from meshmark.records.files import RecordError
+from meshmark.report import latex, page, page_data, tables
+from meshmark.report.page_data import Source
+from meshmark.timing.timing_tables import rate, ratio, seconds, spread
+
+LIBRARIES = ("bokeh", "jax", "jinja2", "numpy", "pandas", "scipy", "tabulate")
+"""What decides the bytes, beside the suite and Python's minor version."""
+
+PAGE, MANIFEST = "index.html", "report.json"
+
+CLOSE = 1e-3
+"""Relative difference of two figures that count as the same where other libraries rounded them."""
+
+SHOWN = 5
+"""Differences that a check names."""
+
+
+class ReportError(BadInput, RuntimeError):
+    """A report that can't be made or checked; the message is one line that names the mend."""
+
+
+# Finding and reading ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Found:
+    """The record files that were named, read; and what was left out, a line each: `problems` should be mended."""
+
+    sources: list[Source] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    name: str
+    release: str = ""
+    product: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+def find(paths: Sequence[Path]) -> Found:
+    """Read record files, and those below directories, but for what one rank of several wrote. ReportError where
+    nothing is left; RecordError where a file can't be read."""
+    found, seen = Found(), dict[str, str]()
+    for file in itertools.chain.from_iterable(map(_files, paths)):
+        if other := _elsewhere(file.path):
+            found.notes.append(f"{file.name}: records of {other}, which has its own report; left out")
+            continue
+        sha256, size = _hash(file.path)
+        if sha256 in seen:
+            found.notes.append(f"{file.name}: the same file as {seen[sha256]}; taken once")
+            continue
+        seen[sha256] = file.name
+        read = records.read(file.path)
+        if alone := run_line.alone(read.runs[0]):
+            found.problems.append(f"{file.name}: records of {alone} are left out: name the merged file")
+            continue
+        cut = [case for case, judged in read.cases.items() if not judged.finished]
+        for case in cut:
+            del read.cases[case]
+        if cut:
+            found.problems.append(
+                f"{file.name}: {len(cut)} cases without their last line are left out, such as {cut[0]}"
+            )
+        found.problems += read.problems
+        found.sources.append(Source(file.name, sha256, size, read, file.release, file.product, file.about))
+    if not found.sources:
+        named = ", ".join(str(p) for p in paths[:3])
+        raise ReportError(
+            f"no records in {named}: name files that --record wrote, or a directory that holds some"
+        )
+    return found
+
+
+def _files(path: Path) -> Iterator[_File]:
+    """The record files that a path names, by published names: below the directory, or the file's own."""
+    if not path.is_dir():
+        yield _File(path, path.name if path.is_absolute() or ".." in path.parts else path.as_posix())
+        return
+    of: dict[Path, results.Product] = {}
+    for product in results.find(path):
+        of |= {p.resolve(): product for p in product.records}
+    for file in sorted(
+        p for p in path.rglob("*") if p.name.endswith((".jsonl", ".jsonl.gz")) and p.is_file()
+    ):
+        name = file.relative_to(path).as_posix()
+        owner = of.get(file.resolve())
+        if owner:
+            yield _File(file, name, owner.release, owner.name, owner.product)
+        else:
+            yield _File(file, name)
+
+
+def _elsewhere(path: Path) -> str:
+    """What wrote a file that is not for this report, by its first two lines; "" for any other."""
+    try:
+        with records.opened(path) as file:
+            first, second = file.readline(1 << 16), file.readline(1 << 16)
+    except (OSError, EOFError):
+        return ""
+    if '"schema":"meshmark-others-' in first[:200]:
+        return "`python -m benchmarks.others`"
+    return "`meshmark growth`" if '"kind":"growth"' in second else ""
+
+
+def _hash(path: Path) -> tuple[str, int]:
+    """(SHA-256, bytes) of a file."""
+    found, size = hashlib.sha256(), 0
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                found.update(block)
+                size += len(block)
+    except OSError as error:
+        raise RecordError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
+    return found.hexdigest(), size
+
+
+# Making -----------------------------------------------------------------------------------------------------
+
+
+def made(sources: Sequence[Source]) -> dict[str, str]:
+    """Every file of the report by its name; PageError or TablesError where a library is missing."""
+    tables.pandas()
+    data = page_data.build(sources)
+    files = [s.records for s in sources]
+    frame = tables.frame(files)
+    texts = {
+        PAGE: page.page(data),
+        "summary.md": "\n".join(summary(data)),
+        "conformance.md": tables.as_markdown(frame, files) + "\n" + "\n".join(provenance(data)),
+        "conformance.csv": tables.as_csv(_with_files(frame, [len(f.cases) for f in files], sources)),
+        "timings.md": "\n".join(timings_markdown(sources, data)),
+        "timings.csv": timings_csv(sources),
+        "tables.tex": "\n".join(tex(data)),
+    }
+    manifest = {
+        "suite": __version__,
+        "made_with": libraries(),
+        "sources": {s.name: s.sha256 for s in sources},
+        "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()},
+    }
+    texts[MANIFEST] = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
+    return texts
+
+
+def libraries() -> dict[str, str]:
+    """The versions that decide the bytes."""
+    found = {"python": ".".join(platform.python_version_tuple()[:2])}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def write(texts: Mapping[str, str], directory: Path) -> list[Path]:
+    """Write the files into the directory, which is made if missing; ReportError where that can't be done."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (directory / name).write_bytes(text.encode())
+    except OSError as error:
+        raise ReportError(f"can't write to {directory}: {os.strerror(error.errno or 0)}") from None
+    return [directory / name for name in texts]
+
+
+def _with_files(frame: Any, lengths: Iterable[int], sources: Sequence[Source]) -> Any:
+    names, hashes = [], []
+    for length, source in zip(lengths, sources, strict=True):
+        names += [plain(source.name)] * length
+        hashes += [source.sha256] * length
+    return frame.assign(file=names, sha256=hashes)
+
+
+# Markdown and CSV -------------------------------------------------------------------------------------------
+
+
+def summary(data: Mapping[str, Any]) -> Iterator[str]:
+    """The README's tables: levels by run, and the modes side by side."""
+    yield "# Results"
+    yield ""
+    yield from tables.section("Levels", *levels(data), empty="No conformance records.")
+    yield (
+        "Cases met (pass, or known and listed) of the frozen must-pass list of each level. L4 is the list of several"
+        " processes, which holds all of L0 to L3 over them; one process has no part in it."
+    )
+    yield ""
+    yield from tables.section("Modes against manual", *modes(data), empty="No times.")
+    yield (
+        "Median of the ratios of times, each of pairs from the same rounds; surely: the 95 % interval lies beyond 5"
+        " percent. Virtual devices share the cores of one machine: their times compare modes, not hardware."
+    )
+    yield ""
+    yield from provenance(data)
+
+
+def levels(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """(header, rows): how each run stands, with denominators."""
+    ran = [r for r in data["runs"] if r["judged"] and r["levels"]]
+    names = sorted({s["level"] for r in ran for s in r["levels"]})
+    rows = []
+    for run in ran:
+        by = {s["level"]: s for s in run["levels"]}
+        cells = []
+        for name in names:
+            s = by.get(name)
+            cells.append(
+                ""
+                if s is None
+                else f"{s['pass'] + s['known']} of {s['cases']}"
+                + (f", {s['known']} known" if s["known"] else "")
+            )
+        old = " (expired)" if run["expired"] else ""
+        rows.append([run["label"] + old, run["class"], run.get("met") or "none", *cells])
+    return ["run", "devices", "level met", *names], rows
+
+
+def modes(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """(header, rows): auto and explicit against manual, a row a run, mode and cadence."""
+    rows = []
+    strings = data["strings"]
+    for run in data["runs"]:
+        t = run["timings"]
+        if not t:
+            continue
+        found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+        for i, value in enumerate(t["ratio"]):
+            if value is None:
+                continue
+            low, high = t["ratio_low"][i], t["ratio_high"][i]
+            ends = (-math.inf if low is None else low, math.inf if high is None else high)
+            found.setdefault((strings[t["mode"][i]], strings[t["cadence"][i]]), []).append((value, *ends))
+        for (mode, cadence), ratios in sorted(found.items()):
+            values = sorted(r[0] for r in ratios)
+            middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
+            slow, fast = sum(r[1] > 1.05 for r in ratios), sum(r[2] < 0.95 for r in ratios)
+            rows.append(
+                [
+                    run["label"],
+                    run["class"],
+                    mode,
+                    cadence,
+                    str(len(ratios)),
+                    f"{middle:.2f}",
+                    str(slow),
+                    str(fast),
+                ]
+            )
+    header = ["run", "devices", "mode", "cadence", "cells", "times manual", "surely slower", "surely faster"]
+    return header, rows
+
+
+def provenance(data: Mapping[str, Any]) -> Iterator[str]:
+    """The record files: what they were made with, and their hashes."""
+    rows = [
+        [
+            *(r["label"], r["class"], r["jaxlib"], r["flags"] or "none"),
+            r["commit"][:12] + ("" if r["clean"] else " (not clean)"),
+            _noise(r),
+            r["file"],
+            r["sha256"],
+        ]
+        for r in data["runs"]
+    ]
+    header = ["run", "devices", "jaxlib", "flags", "suite", "noise", "record file", "SHA-256"]
+    yield from tables.section("Record files", header, rows)
+
+
+def _noise(run: Mapping[str, Any]) -> str:
+    noise = run["noise"]
+    if not noise or noise["interval"] is None:
+        return ""
+    several = (
+        f", slowest process {noise['processes']} times the fastest"
+        if noise["processes"]
+        else ", one process"
+        if run["processes"] == 1
+        else ", started once"
+    )
+    return f"±{100 * noise['interval']:.2g} %{several}"
+
+
+def timings_markdown(sources: Sequence[Source], data: Mapping[str, Any]) -> Iterator[str]:
+    """The modes side by side, a chapter a record file."""
+    yield "# Times"
+    yield ""
+    yield "Medians with the half width of their 95 % interval; ratios are of pairs of one round, with their interval."
+    yield ""
+    for source in sources:
+        if source.times:
+            runs = [r for r in data["runs"] if r["sha256"] == source.sha256]
+            yield from tables.section(
+                f"{runs[0]['label']}, {runs[0]['class']} devices ({plain(source.name)})",
+                *side_by_side(source.times),
+            )
+    yield from provenance(data)
+
+
+def side_by_side(times: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """(header, rows): a row a cell and cadence."""
+    cells: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
+    for t in times:
+        key = (t["operation"], t["variant"], t["mesh"], t["dtype"], t["size"], t["cadence"])
+        cells.setdefault(key, {})[t["mode"]] = t
+    shown = [m for m in MODES if any(m in by for by in cells.values())]
+    others = [m for m in shown if m not in ("manual", "host") and "manual" in shown]
+    rows = []
+    for key, by in cells.items():
+        best = by.get("manual") or next(iter(by.values()))
+        row = [" ".join(key)]
+        row += [_time(by.get(m)) for m in shown]
+        row += [_ratio(by.get(m)) for m in others]
+        sent = {m: by[m].get("wire_bytes") for m in shown if m in by}
+        row.append(", ".join(f"{m} {v:.0f}" for m, v in sent.items() if isinstance(v, (int, float)))
+                   if len(set(sent.values())) > 1 else _one(sent))  # fmt: skip
+        good = _published(best)
+        row += [
+            rate(best) if good else "",
+            f"{100 * best['share']:.1f} %" if good and best.get("share") else "",
+        ]
+        rows.append(row)
+    header = ["case", *shown, *(f"{m}/manual" for m in others), "bytes sent", "rate", "share of peak"]
+    return header, rows
+
+
+def _published(t: Mapping[str, Any]) -> bool:
+    return page_data.good(t) and t["median_s"] is not None
+
+
+def _time(t: Mapping[str, Any] | None) -> str:
+    if t is None:
+        return ""
+    if not _published(t):
+        return str(t["verdict"])
+    return (
+        spread(Estimate(t["median_s"], t["low_s"], t["high_s"]))
+        if t["low_s"] is not None
+        else seconds(t["median_s"])
+    )
+
+
+def _ratio(t: Mapping[str, Any] | None) -> str:
+    if t is None or t.get("ratio") is None or not _published(t):
+        return ""
+    return ratio(Estimate(t["ratio"], t["ratio_low"], t["ratio_high"]))
+
+
+def _one(sent: Mapping[str, Any]) -> str:
+    value = next(iter(sent.values()), None)
+    return f"{value:.0f}" if isinstance(value, (int, float)) else ""
+
+
+def timings_csv(sources: Sequence[Source]) -> str:
+    """The tidy times of every file: what was not verified has no time."""
+    clean = cache(lambda text: csv_cell(plain(text)))
+    rows: list[dict[str, Any]] = []
+    for source in sources:
+        facts = source.records.runs[0]["facts"]
+        own = {
+            "file": clean(source.name),
+            "sha256": source.sha256,
+            "device_kind": clean(str(facts.get("device_kind"))),
+            "num_processes": run_line.processes(facts),
+            "virtual": facts.get("virtual") is not False,
+        }
+        for t in source.times:
+            published = page_data.good(t)
+            row = {name: v for name, v in t.items() if published or name not in TIMES}
+            rows.append({name: clean(v) if isinstance(v, str) else v for name, v in row.items()} | own)
+    names = list(dict.fromkeys(name for row in rows for name in row)) or ["case"]
+    text: str = tables.pandas().DataFrame(rows, columns=names).to_csv(index=False, lineterminator="\n")
+    return text
+
+
+TIMES = (
+    *(
+        "median_s",
+        "low_s",
+        "high_s",
+        "algbw",
+        "busbw",
+        "flops_per_s",
+        "share",
+        "share_of",
+        "fastest_process_s",
+    ),
+    *("slowest_process_s", "dispatch_s", "ratio", "ratio_low", "ratio_high"),
+)
+"""What a row says of time: never said of values that were not verified."""
+
+
+# LaTeX ------------------------------------------------------------------------------------------------------
+
+
+def tex(data: Mapping[str, Any]) -> Iterator[str]:
+    """The tables of a paper."""
+    yield f"% Made by Meshmark {__version__} from the record files named below. Needs \\usepackage{{booktabs}}."
+    notes = [f"{r['label']}: {r['file']}, SHA-256 {r['sha256'][:16]}..." for r in data["runs"]]
+    for run, note in zip(data["runs"], notes, strict=True):
+        yield f"% {latex.text(note)}, suite {latex.text(run['commit'][:12])}"
+    yield ""
+    header, rows = levels(data)
+    if rows:
+        caption = "Conformance: cases met of each level's must-pass list (Meshmark)."
+        yield from latex.table(
+            "meshmark-levels", caption, header, rows, ["known: known issues, listed and counted as met."]
+        )
+    header, rows = modes(data)
+    if rows:
+        caption = "Time of automatic and explicit sharding against shard_map: median of paired ratios."
+        note = (
+            "Surely: the 95 % interval lies beyond 5 percent. Virtual devices share the cores of one machine."
+        )
+        yield from latex.table("meshmark-modes", caption, header, rows, [note])
+
+
+# Checking ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found: `same`, whether bytes or only data were compared (`how` says), and the differences."""
+
+    same: bool
+    how: str
+    differences: list[str]
+
+
+def check(texts: Mapping[str, str], directory: Path) -> Checked:
+    """Whether the files in the directory are what the records give; ReportError where there is no report."""
+    there = {name: _read(directory / name) for name in texts}
+    manifest = there[MANIFEST]
+    if manifest is None:
+        raise ReportError(f"{directory} holds no report ({MANIFEST}): make one with `meshmark report`")
+    try:
+        with_ = dict(json.loads(manifest)["made_with"])
+    except (ValueError, KeyError, TypeError):
+        raise ReportError(
+            f"{directory / MANIFEST} is not what `meshmark report` writes: make the report again"
+        ) from None
+    here = libraries()
+    others = [
+        f"{name} {here[name]}, made with {plain(with_.get(name))}"
+        for name in here
+        if here[name] != with_.get(name)
+    ]
+    if not others:
+        found = [_byte_difference(name, text, there[name]) for name, text in texts.items()]
+        return _checked("byte by byte", filter(None, found))
+    how = f"the data, not the bytes, for the environment is another ({'; '.join(others)[:300]})"
+    return _checked(how, _data_differences(texts, there))
+
+
+def _checked(how: str, differences: Iterable[str]) -> Checked:
+    found = list(differences)
+    return Checked(not found, how, found)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def _byte_difference(name: str, new: str, old: str | None) -> str:
+    if old is None:
+        return f"{name} is missing"
+    if new == old:
+        return ""
+    place = next(
+        (i for i, (a, b) in enumerate(zip(new, old, strict=False)) if a != b), min(len(new), len(old))
+    )
+    return f"{name} differs from byte {len(old[:place].encode())} on"
+
+
+def _data_differences(texts: Mapping[str, str], there: Mapping[str, str | None]) -> Iterator[str]:
+    """How the data of the page and of the CSV files differ; Markdown and LaTeX are made of the same."""
+    for name, new in texts.items():
+        old = there[name]
+        if old is None:
+            yield f"{name} is missing"
+        elif name == PAGE:
+            yield from itertools.islice(_differences("data", page.data_of(new), page.data_of(old)), SHOWN)
+        elif name.endswith(".csv"):
+            read = tables.pandas().read_csv
+            pair = (
+                read(io.StringIO(t), keep_default_na=False, dtype=str).to_dict("list") for t in (new, old)
+            )
+            yield from itertools.islice(_differences(name, *pair), SHOWN)
+
+
+def _differences(where: str, new: Any, old: Any) -> Iterator[str]:
+    if isinstance(new, dict) and isinstance(old, dict):
+        for key in sorted({*new, *old}):
+            if key not in new or key not in old:
+                yield f"{where}.{key} is only in {'the records' if key in new else 'the report'}"
+            else:
+                yield from _differences(f"{where}.{key}", new[key], old[key])
+    elif isinstance(new, list) and isinstance(old, list):
+        if len(new) != len(old):
+            yield f"{where} has {len(old)} entries, and the records give {len(new)}"
+        else:
+            for i, (a, b) in enumerate(zip(new, old, strict=True)):
+                yield from _differences(f"{where}[{i}]", a, b)
+    elif not _same(new, old):
+        yield f"{where} is {plain(old)[:60]!a}, and the records give {plain(new)[:60]!a}"
+
+
+def _same(new: Any, old: Any) -> bool:
+    if new == old:
+        return True
+    try:
+        return math.isclose(float(new), float(old), rel_tol=CLOSE)
+    except (TypeError, ValueError):
+        return False

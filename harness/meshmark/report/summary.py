@@ -1,0 +1,125 @@
+"""What a finished run says in the terminal: operations by mode, verdict counts, and where things are."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from meshmark.core.text import number, printable, text_table
+from meshmark.core.verdicts import CHECKS, VERDICTS, worst
+from meshmark.operations import OPERATIONS
+from meshmark.operations.base import MODES
+from meshmark.records.files import Judged
+
+
+def tally(verdicts: Sequence[str]) -> str:
+    """How many of these pass: 12, or 10/12 and the worst verdict where not all do; - for none. Where nothing ran,
+    how many were compiled without a failure: 12 not_run."""
+    if not verdicts:
+        return "-"
+    passed, compiled = verdicts.count("pass"), verdicts.count("not_run")
+    if compiled == len(verdicts):
+        return f"{compiled} not_run"
+    return str(passed) if passed == len(verdicts) else f"{passed}/{len(verdicts)} {worst(verdicts)}"
+
+
+def by_mode(cases: Mapping[str, Judged]) -> tuple[list[str], list[list[str]]]:
+    """(header, rows) of the table of operations by mode, grouped by level."""
+    modes = [m for m in MODES if any(j["mode"] == m for j in cases.values())]
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for judged in cases.values():
+        row = found.setdefault((judged["level"], judged["operation"]), {})
+        row.setdefault(judged["mode"], []).append(judged.verdict)
+    order = list(OPERATIONS)
+    rows = [
+        [f"{level} {name}", *(tally(row.get(mode, [])) for mode in modes)]
+        for (level, name), row in sorted(
+            found.items(),
+            key=lambda kv: (kv[0][0], order.index(kv[0][1]) if kv[0][1] in order else len(order)),
+        )
+    ]
+    return ["operation", *modes], rows
+
+
+def counts(cases: Mapping[str, Judged]) -> str:
+    """Verdict counts with their denominator: 5120 cases: 5100 pass, 20 known."""
+    tallied = Counter(j.verdict for j in cases.values())
+    shown = [f"{tallied[v]} {v}" for v in reversed(VERDICTS) if tallied[v]]
+    fixed = sum(any(line.get("fixed") for line in j.lines) and j.verdict == "pass" for j in cases.values())
+    return (
+        f"{len(cases)} cases: "
+        + ", ".join(shown or ["none"])
+        + (f" ({fixed} that pass are listed as known)" if fixed else "")
+    )
+
+
+def levels(cases: Mapping[str, Judged]) -> list[str]:
+    """One line a level: passed of all, with the other verdicts."""
+    lines = []
+    for level in sorted({j["level"] for j in cases.values()}):
+        tallied = Counter(j.verdict for j in cases.values() if j["level"] == level)
+        others = ", ".join(f"{tallied[v]} {v}" for v in VERDICTS if v != "pass" and tallied[v])
+        lines.append(
+            f"{level}: {tallied['pass']} of {sum(tallied.values())} pass" + (f" ({others})" if others else "")
+        )
+    return lines
+
+
+def agreement(cases: Mapping[str, Judged]) -> str:
+    """In how many of the cells whose modes all pass they gave the same bits."""
+    cells: dict[tuple[str, ...], list[str | None]] = {}
+    for judged in cases.values():
+        bits = next((line["bits"] for line in judged.lines if isinstance(line.get("bits"), str)), None)
+        if judged["mode"] not in ("pmap", "host"):  # which see other arrays, or stand alone
+            cell = tuple(part for i, part in enumerate(judged.case.split("/")) if i != 2)
+            cells.setdefault(cell, []).append(bits if judged.verdict == "pass" else None)
+    passing = [bits for bits in cells.values() if len(bits) > 1 and None not in bits]
+    same = sum(len(set(bits)) == 1 for bits in passing)
+    if not passing:
+        return ""
+    others = "; in the others they are within their bounds" if same < len(passing) else ""
+    return f"modes agree to the bit in {same} of {len(passing)} cells that pass in all of them{others}"
+
+
+def communication(cases: Mapping[str, Judged], most: int = 5) -> list[str]:
+    """The operations in which auto or explicit mode sends more than manual mode spells, the largest first."""
+    factor: dict[tuple[str, str], list[float]] = {}
+    for judged in cases.values():
+        if judged["mode"] not in ("auto", "explicit", "pjit"):
+            continue
+        for line in judged.lines:
+            excess, sent = number(line.get("excess_bytes")), number(line.get("wire_bytes"))
+            if 0 < excess < sent < math.inf:
+                factor.setdefault((judged["operation"], judged["mode"]), []).append(sent / (sent - excess))
+    ranked = sorted(((max(times), len(times), *key) for key, times in factor.items()), reverse=True)
+    return [
+        f"{name} in mode {mode} sends up to {times:.{0 if times >= 10 else 1}f} times the bytes of manual mode"
+        f" ({count} cases)"
+        for times, count, name, mode in ranked[:most]
+    ]
+
+
+def checked(cases: Mapping[str, Judged]) -> list[str]:
+    """Where cases were compiled and not run: a line that says of each check how often it had which verdict."""
+    if not any(judged.verdict == "not_run" for judged in cases.values()):
+        return []
+    tallied: dict[str, Counter[str]] = {}
+    for judged in cases.values():
+        for line in judged.lines:
+            tallied.setdefault(str(line.get("check")), Counter())[line["verdict"]] += 1
+    found = [
+        f"{check} " + " ".join(f"{tallied[check][v]} {v}" for v in reversed(VERDICTS) if tallied[check][v])
+        for check in CHECKS
+        if check in tallied
+    ]
+    return ["compiled and not run; by check: " + ", ".join(found)]
+
+
+def closing(cases: Mapping[str, Judged]) -> list[str]:
+    """Everything that a run says at its end."""
+    lines = [*text_table(*by_mode(cases)), "", *levels(cases)]
+    lines += filter(None, [agreement(cases)])
+    lines += checked(cases)
+    lines += communication(cases)
+    return [printable(line) for line in [*lines, counts(cases)]]

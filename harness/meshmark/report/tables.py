@@ -1,0 +1,295 @@
+"""Records in, Markdown and CSV out, through pandas.
+
+Every string of a record file is escaped (meshmark.core.escaping). Nothing is written until everything is computed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meshmark import __version__
+from meshmark.core.errors import BadInput
+from meshmark.core.escaping import cell, field, link, markdown, plain
+from meshmark.core.text import number
+from meshmark.records import run_line
+from meshmark.records.files import Judged, Records
+from meshmark.report import summary, topology_tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMATS = ("md", "csv")
+NAME = "conformance"
+"""The name of the files that are written, before the format."""
+
+COLUMNS = (
+    *("case", "operation", "variant", "mode", "mesh", "dtype", "size_bytes", "level", "seed"),
+    *("verdict", "check", "reason", "link", "error", "bound", "error_over_bound", "precision"),
+    *("collectives", "wire_bytes", "excess_bytes", "flops", "bytes_accessed", "temp_bytes", "seconds"),
+    *("topology", "layout", "memory_bytes", "compile_s"),
+    *("run", "jax", "backend", "device_kind", "num_processes"),
+)
+"""The columns of the table of cases."""
+
+TEXTS = (
+    *("case", "operation", "variant", "mode", "mesh", "dtype", "level", "link", "precision", "run"),
+    *("topology", "layout"),
+)
+SIZES = ("size_bytes", "wire_bytes", "excess_bytes", "bytes_accessed", "temp_bytes", "memory_bytes")
+NUMBERS = (*SIZES, "seed", "flops", "seconds", "compile_s")
+"""The columns that are taken over from the lines of a case."""
+
+
+class TablesError(BadInput, RuntimeError):
+    """Tables that can't be made; the message is one line that names the mend."""
+
+
+# The table of cases -----------------------------------------------------------------------------------------
+
+
+def pandas() -> Any:
+    """The pandas module; TablesError where it, or what it needs for Markdown, is not installed."""
+    try:
+        import pandas
+        import tabulate  # noqa: F401
+    except ImportError as error:
+        missing = f"tables need {error.name}, which is not installed"
+        raise TablesError(f"{missing}: pip install pandas tabulate") from None
+    return pandas
+
+
+def frame(files: Sequence[Records]) -> pd.DataFrame:
+    """The tidy table of several record files, a row a case."""
+    rows = [row(judged, records) for records in files for judged in records.cases.values()]
+    return pandas().DataFrame(rows, columns=list(COLUMNS))
+
+
+def row(judged: Judged, records: Records) -> dict[str, Any]:
+    """One case as a row; what its lines do not say is NaN or ""."""
+    last = {key: value for line in judged.lines for key, value in line.items()}
+    verdict = judged.verdict
+    worst = min(judged.lines, key=lambda line: line["verdict"] != verdict)
+    error, bound = _error(judged)
+    run = _run_of(last, records)
+    versions = field(run.get("facts"), "versions")
+    return {
+        **{name: plain(last.get(name)) for name in TEXTS},
+        **{name: number(last.get(name)) for name in NUMBERS},
+        "verdict": verdict,
+        "check": "" if verdict == "pass" else worst["check"],
+        "reason": plain(judged.reason),
+        "error": error,
+        "bound": bound,
+        "error_over_bound": _ratio(error, bound),
+        "collectives": plain(_collectives(last.get("collectives"))),
+        "jax": plain(field(versions, "jax")),
+        "backend": plain(field(run.get("facts"), "backend")),
+        "device_kind": plain(field(run.get("facts"), "device_kind")),
+        "num_processes": run_line.processes(run.get("facts") or {}),
+    }
+
+
+def _run_of(line: Mapping[str, Any], records: Records) -> dict[str, Any]:
+    return next((r for r in records.runs if r["run"] == line.get("run")), records.runs[0])
+
+
+def _error(judged: Judged) -> tuple[float, float]:
+    """(error, bound) of the line where the error is worst; NaN where none was measured."""
+    pairs = [(number(line.get("error")), number(line.get("bound"))) for line in judged.lines]
+    known = [p for p in pairs if not math.isnan(p[0])]
+    return max(known, key=lambda p: (_ratio(*p), p[0]), default=(math.nan, math.nan))
+
+
+def _ratio(error: float, bound: float) -> float:
+    if error == 0:
+        return 0.0
+    return error / bound if bound else error * math.inf
+
+
+def _collectives(found: Any) -> str | None:
+    """all-reduce 4096 B over 1x8; all-gather 512 B over 2x4, 3 times."""
+    if not isinstance(found, list):
+        return None
+    parts = []
+    for c in found:
+        trips = field(c, "trips")
+        times = "" if trips == 1 else ", in a loop" if trips is None else f", {plain(trips)} times"
+        kind, size, run_line = (plain(field(c, name)) for name in ("kind", "bytes", "groups"))
+        parts.append(f"{kind} {size} B over {run_line}{times}")
+    return "; ".join(parts)
+
+
+# Markdown ---------------------------------------------------------------------------------------------------
+
+
+def as_csv(table: pd.DataFrame) -> str:
+    """The table of cases as CSV."""
+    whole = {name: "Int64" for name in (*SIZES, "seed") if _integral(table[name])}
+    table = table.astype(whole)
+    texts = table.select_dtypes(exclude="number").columns
+    table[texts] = table[texts].map(cell, na_action="ignore")
+    return table.to_csv(index=False, lineterminator="\n")
+
+
+def _integral(column: pd.Series) -> bool:
+    """Whether all that it holds are integers that a float is sure of."""
+    known = column.dropna()
+    return bool(((known.abs() < 2**53) & (known % 1 == 0)).all())
+
+
+def as_markdown(table: pd.DataFrame, files: Sequence[Records]) -> str:
+    """All of the Markdown, a chapter a record file."""
+    lines = ["# Conformance of distributed JAX", ""]
+    lines += topology_tables.chapter(topology_tables.compiled(files))
+    start = 0
+    for records in files:
+        part = table.iloc[start : start + len(records.cases)]
+        start += len(records.cases)
+        lines += chapter(part, records)
+    return "\n".join([*lines, f"Made by Meshmark {__version__}.", ""])
+
+
+def chapter(table: pd.DataFrame, records: Records) -> Iterator[str]:
+    """One record file: environment, levels, operations by mode, what is no pass, communication, errors."""
+    facts = records.runs[0].get("facts")
+    alone = run_line.alone(records.runs[0])
+    yield f"## {markdown(_title(facts) + (f', {alone}' if alone else ''))}"
+    yield ""
+    yield markdown(summary.counts(records.cases)) + "."
+    yield ""
+    yield from (f"- {markdown(line)}" for line in summary.levels(records.cases))
+    yield ""
+    yield from section("Operations by mode", *summary.by_mode(records.cases))
+    yield "Cases that pass; where not all do, of how many, and the worst verdict."
+    yield ""
+    yield from section("What is no pass", *failures(table), empty="Every case passes.")
+    yield from section(
+        "Where automatic or explicit sharding sends more than shard_map",
+        *excess(table),
+        empty="Nowhere.",
+    )
+    yield from section("Largest error over its bound, by dtype", *errors(table), empty="No rounded results.")
+    for run in records.runs:
+        yield from section("Environment", ["", ""], environment(run))
+    if records.problems:
+        yield f"{len(records.problems)} lines of the records could not be read and are left out."
+        yield ""
+
+
+def section(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], empty: str = "None."
+) -> Iterator[str]:
+    """A heading and a table; cells that are no Markdown yet are escaped."""
+    yield f"### {title}"
+    yield ""
+    if rows:
+        cells = [[c if isinstance(c, Markdown) else markdown(c) for c in r] for r in rows]
+        table = pandas().DataFrame(cells, columns=list(map(markdown, header)))
+        yield table.to_markdown(index=False, disable_numparse=True, colalign=["left"] * len(header))
+    else:
+        yield empty
+    yield ""
+
+
+class Markdown(str):
+    """Text that is Markdown already."""
+
+
+def _title(facts: Any) -> str:
+    versions = field(facts, "versions")
+    if field(facts, "topology"):
+        every = [facts, *others] if isinstance(others := field(facts, "others"), list) else [facts]
+        places = ", ".join({plain(field(f, "topology")): None for f in every})
+        return f"JAX {plain(field(versions, 'jax'))} compiled for {places}"
+    return (
+        f"JAX {plain(field(versions, 'jax'))} on {run_line.told(facts)}"
+        f" {plain(field(facts, 'device_kind'))} devices"
+        + (" (virtual)" if field(facts, "virtual") is True else "")
+    )
+
+
+def failures(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
+    """Every case that does not pass, the worst first; without what was only compiled, and so never ran."""
+    order = {v: i for i, v in enumerate(summary.VERDICTS)}
+    compiled = (table["verdict"] == "not_run") & (table["topology"] != "")
+    chosen = table[(table["verdict"] != "pass") & ~compiled].sort_values(
+        "verdict", key=lambda column: column.map(order), kind="stable"
+    )
+    rows = [[r.verdict, r.case, r.check, r.reason, Markdown(link(r.link))] for r in chosen.itertuples()]
+    return ["verdict", "case", "check", "reason", "link"], rows
+
+
+def excess(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
+    """Operations and modes with cases that send more than manual mode spells, the largest factor first."""
+    chosen = table[(table["excess_bytes"] > 0) & ~table["mode"].str.startswith(("manual", "pmap"))].copy()
+    chosen["manual"] = chosen["wire_bytes"] - chosen["excess_bytes"]
+    chosen["times"] = chosen["wire_bytes"] / chosen["manual"]
+    rows: list[tuple[float, list[Any]]] = []
+    for (operation, mode), group in chosen.groupby(["operation", "mode"], sort=False):
+        first = group.sort_values(["times", "excess_bytes"], ascending=False, kind="stable").iloc[0]
+        line = [operation, mode, len(group), f"{first['times']:.3g}", f"{first['wire_bytes']:.0f}"]
+        rows.append((first["times"], [*line, f"{first['manual']:.0f}", first["case"], first["collectives"]]))
+    rows.sort(key=lambda r: -r[0])
+    header = ["operation", "mode", "cases", "times manual", "bytes a device", "manual bytes"]
+    return [*header, "largest in", "compiled to"], [r for _, r in rows]
+
+
+def errors(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
+    """For each dtype (and precision) the case that comes closest to its bound, or passes it the furthest."""
+    chosen = table[(table["bound"] > 0) & table["error_over_bound"].notna()]
+    rows: list[list[Any]] = []
+    for (dtype, precision), group in chosen.groupby(["dtype", "precision"], sort=True):
+        first = group.loc[group["error_over_bound"].idxmax()]
+        ratio, error, bound = (f"{first[n]:.3g}" for n in ("error_over_bound", "error", "bound"))
+        rows.append([dtype, precision, len(group), ratio, error, bound, first["case"]])
+    return ["dtype", "precision", "cases", "error / bound", "error", "bound", "in"], rows
+
+
+def environment(run: Mapping[str, Any]) -> list[list[Any]]:
+    """Provenance: every fact of the run line, a row each."""
+    rows = []
+    for name, value in run.items():
+        if name in ("schema", "kind"):
+            continue
+        if not isinstance(value, dict):
+            rows.append([plain(name), plain(value)])
+            continue
+        for inner, fact in value.items():
+            rows.append([plain(inner if name == "facts" else f"{name} {inner}"), _fact(inner, fact)])
+    return rows
+
+
+def _fact(name: str, fact: Any) -> str:
+    if name == "devices" and isinstance(fact, list):
+        return f"{len(fact)} listed in the records"
+    if isinstance(fact, dict):
+        return plain(", ".join(f"{k} {plain(v)}" for k, v in fact.items()))
+    return plain(fact)
+
+
+# Writing ----------------------------------------------------------------------------------------------------
+
+
+def made(files: Sequence[Records], formats: Sequence[str]) -> dict[str, str]:
+    """The text of each format; TablesError where pandas is missing."""
+    table = frame(files)
+    return {f: as_markdown(table, files) if f == "md" else as_csv(table) for f in formats}
+
+
+def write(texts: Mapping[str, str], directory: Path) -> list[Path]:
+    """Write each text to conformance.<format> in the directory, which is made if missing; TablesError where
+    that can't be done."""
+    paths = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for kind, text in texts.items():
+            path = directory / f"{NAME}.{kind}"
+            path.write_text(text, encoding="utf-8")
+            paths.append(path)
+    except OSError as error:
+        raise TablesError(f"can't write to {directory}: {os.strerror(error.errno or 0)}") from None
+    return paths

@@ -1,0 +1,239 @@
+"""Compiled communication by topology, and between two releases: which collectives each mode gets, how many bytes.
+
+Made of the communication lines of `pytest conformance --topology` (the operation, variant, mode and size of a case
+stand in its lines, its topology behind the `@` of its id). Markdown for what is published, plain text for a
+terminal; whatever a record says is escaped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from meshmark.core.escaping import field, markdown, plain
+from meshmark.core.text import number, text_table
+from meshmark.levels.counters import spelled
+from meshmark.records.files import Records
+
+MODES = ("auto", "explicit", "manual")
+
+COMPARED = ("collectives", "wire_bytes", "flops", "temp_bytes", "argument_bytes", "output_bytes")
+"""What is compared between two releases, exactly."""
+
+SHOWN = 500
+"""Rows of differences that are shown."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What one case compiled to."""
+
+    case: str
+    operation: str
+    variant: str
+    mode: str
+    place: str
+    """The topology, with its layout where that is not plain."""
+    kinds: str
+    """2 all-gather, 1 all-reduce; how often each runs; "none"."""
+    sent: float
+    """Bytes that one device sends."""
+    contract: float
+    """The same of what manual mode spells; NaN where it leaves that to a transformation."""
+
+    @property
+    def times(self) -> float:
+        """Bytes over those that manual mode spells."""
+        if self.contract == 0:
+            return math.inf if self.sent else 1.0
+        return self.sent / self.contract
+
+
+def compiled(files: Iterable[Records]) -> list[Compiled]:
+    """The cases of compile-only runs, in their order."""
+    found = []
+    for records in files:
+        for judged in records.cases.values():
+            line = next((li for li in judged.lines if isinstance(li.get("collectives"), list)), None)
+            if line is None or not isinstance(line.get("topology"), str) or line.get("mode") not in MODES:
+                continue
+            sent, excess = number(line.get("wire_bytes")), number(line.get("excess_bytes"))
+            layout = line.get("layout", "plain")
+            found.append(
+                Compiled(
+                    case=judged.case,
+                    operation=plain(line["operation"]),
+                    variant=plain(line["variant"]),
+                    mode=plain(line["mode"]),
+                    place=plain(line["topology"]) + ("" if layout == "plain" else f"-{plain(layout)}"),
+                    kinds=_kinds(line["collectives"]),
+                    sent=sent,
+                    contract=sent - excess,
+                )
+            )
+    return found
+
+
+def _kinds(collectives: Sequence[Any]) -> str:
+    runs: dict[str, float] = {}
+    for c in collectives:
+        trips = number(field(c, "trips"))
+        kind = plain(field(c, "kind"))
+        runs[kind] = runs.get(kind, 0) + (1 if math.isnan(trips) else trips)
+    return ", ".join(f"{runs[kind]:.0f} {kind}" for kind in sorted(runs)) or "none"
+
+
+# Modes by topology ------------------------------------------------------------------------------------------
+
+
+def chapter(found: Sequence[Compiled]) -> Iterator[str]:
+    """Markdown: an overview of operations by topology, and what each mode gets where they are not alike."""
+    if not found:
+        return
+    places = list({c.place: None for c in found})
+    yield "## Modes by topology"
+    yield ""
+    yield (
+        "The most that an operation's cases send in auto / explicit / manual mode, over what manual mode spells; one"
+        " number where the three agree, - where a mode has no case. Compiled only."
+    )
+    yield ""
+    yield from _table(["operation", *places], overview(found, places))
+    yield ""
+    rows = differing(found)
+    yield "### Where a mode sends more or gets other collectives than manual mode spells"
+    yield ""
+    if rows:
+        yield from _table(
+            ["operation", "variant", "modes", "compiled to", "times spelled", "topologies"], rows
+        )
+    else:
+        yield "Nowhere."
+    yield ""
+
+
+def overview(found: Sequence[Compiled], places: Sequence[str]) -> list[list[str]]:
+    """A row an operation: the largest factor of each mode at each place."""
+    rows = []
+    for operation in {c.operation: None for c in found}:
+        row = [operation]
+        for place in places:
+            worst = []
+            for mode in MODES:
+                times = [
+                    c.times
+                    for c in found
+                    if (c.operation, c.place, c.mode) == (operation, place, mode) and not math.isnan(c.times)
+                ]
+                worst.append(factor(max(times)) if times else "-")
+            row.append(worst[0] if len(set(worst)) == 1 else " / ".join(worst))
+        if set(row[1:]) != {"-"}:
+            rows.append(row)
+    return rows
+
+
+def differing(found: Sequence[Compiled]) -> list[list[str]]:
+    """A row for each operation, variant and what it compiles to where the bytes are not those that manual mode
+    spells; what is alike in several modes and on several topologies is one row."""
+    groups: dict[tuple[str, ...], list[Compiled]] = {}
+    for c in found:
+        if not math.isnan(c.times) and abs(c.times - 1) > 0.005:
+            groups.setdefault((c.operation, c.variant, c.kinds), []).append(c)
+    rows = []
+    for (operation, variant, kinds), of in groups.items():
+        low, high = min(c.times for c in of), max(c.times for c in of)
+        times = factor(low) if factor(low) == factor(high) else f"{factor(low)} to {factor(high)}"
+        modes = ", ".join(m for m in MODES if any(c.mode == m for c in of))
+        places = ", ".join({c.place: None for c in of})
+        rows.append([operation, variant, modes, kinds, times, places])
+    return rows
+
+
+def factor(value: float) -> str:
+    """1, 1.75, 88, 1,980, inf."""
+    return f"{value:,.0f}" if 1000 <= value < math.inf else f"{value:.3g}"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(map(markdown, header)) + " |"
+    yield "|" + "---|" * len(header)
+    for row in rows:
+        yield "| " + " | ".join(map(markdown, row)) + " |"
+
+
+# Two releases -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A quantity of a case that is not the same in two runs."""
+
+    case: str
+    quantity: str
+    old: str
+    new: str
+
+
+def differences(old: Records, new: Records) -> tuple[list[Difference], int]:
+    """(what is not exactly the same, how many cases were compared): of the cases that compiled in both."""
+    found, compared = [], 0
+    for case, judged in new.cases.items():
+        if case not in old.cases:
+            continue
+        before, after = _data(old.cases[case].lines), _data(judged.lines)
+        if before.get("collectives") is None or after.get("collectives") is None:
+            continue
+        compared += 1
+        for name in COMPARED:
+            was, now = before.get(name), after.get(name)
+            if was is not None and now is not None and was != now:
+                found.append(Difference(case, name, was, now))
+    return found, compared
+
+
+def _data(lines: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
+    merged = {k: v for line in lines for k, v in line.items()}
+    collectives = merged.get("collectives")
+    data: dict[str, str | None] = {"collectives": None}
+    if isinstance(collectives, list) and all(
+        isinstance(c, dict) and {"kind", "bytes", "groups", "trips"} <= set(c) for c in collectives
+    ):
+        data["collectives"] = plain(spelled(collectives))
+    for name in COMPARED[1:]:
+        value = number(merged.get(name))
+        data[name] = None if math.isnan(value) else f"{value:.0f}"
+    return data
+
+
+def report(found: Sequence[Difference], compared: int, old: Records, new: Records) -> Iterator[str]:
+    """The lines that say it: the two releases, how much differs, and each difference once with its cases."""
+    yield f"old: {release(old)}"
+    yield f"new: {release(new)}"
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for d in found:
+        operation, variant, mode, *_ = (*d.case.split("/"), "", "", "")
+        place = d.case.partition("@")[2]
+        groups.setdefault((d.quantity, operation, variant, mode, place, d.old, d.new), []).append(d.case)
+    ordered = sorted(groups.items(), key=lambda item: COMPARED.index(item[0][0]))
+    rows = []
+    for (quantity, operation, variant, mode, place, was, now), cases in ordered[:SHOWN]:
+        rows.append([quantity, f"{operation}/{variant}", mode, place, was, now, str(len(cases))])
+    if rows:
+        yield ""
+        yield from text_table(["quantity", "operation", "mode", "topology", "old", "new", "cases"], rows)
+        if len(groups) > SHOWN:
+            yield f"and {len(groups) - SHOWN} more"
+        yield ""
+    counts = {name: sum(d.quantity == name for d in found) for name in COMPARED}
+    shown = ", ".join(f"{name} of {count}" for name, count in counts.items() if count) or "nothing"
+    yield f"{compared} case{'s' * (compared != 1)} compiled in both; different: {shown}"
+
+
+def release(records: Records) -> str:
+    """jax 0.12.0.1, libtpu 0.0.52."""
+    facts = records.runs[0].get("facts")
+    compiler = field(facts, "compiler")
+    named = {"jax": field(field(facts, "versions"), "jax")} | (compiler if isinstance(compiler, dict) else {})
+    return ", ".join(f"{plain(k)} {plain(v)}" for k, v in named.items())

@@ -1,0 +1,203 @@
+"""A benchmark run: cells in contained children, family by family, into timing records.
+
+One child times one family of operations on all meshes and sizes, so that a sweep, and what is compared with it, is of
+one process; with several processes the whole is done as often, a process at a time, since identical processes differ
+more than samples of one (27 to 35 percent were measured between them on two cores).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+from meshmark.core.meshes import MeshShape
+from meshmark.core.verdicts import BAD
+from meshmark.devices.facts import Facts
+from meshmark.levels import known_issues
+from meshmark.operations import OPERATIONS, cases
+from meshmark.operations.base import MODES, Operation, Request, Variant, parse_size
+from meshmark.operations.cases import Cell, Selection, SelectionError
+from meshmark.records.files import Records
+from meshmark.timing import footprint
+from meshmark.timing.children import Children
+from meshmark.timing.timer import Job
+from meshmark.timing.timing_tables import cell_of
+
+NOISY_SPREAD = 0.25
+"""The spread of a fixed piece of work beyond which a machine is called noisy."""
+
+NOISY_LOAD = 0.5
+"""The load average a core, before the run starts, beyond which it is."""
+
+SCALED = ("psum", "all_gather", "matmul", "mlp", "data_parallel")
+"""What `--scaling` times unless operations are named."""
+
+STRONG_BYTES, WEAK_BYTES = 8 * 2**20, 2**20
+"""S of the scaling of collectives: of all devices together (strong), of one device (weak)."""
+
+Todo = list[tuple[Cell, list[str]]]
+
+
+@dataclass
+class Progress:
+    """What a run tells while it goes."""
+
+    cells: int
+    done: int = 0
+    started: float = field(default_factory=time.monotonic)
+    spread: float = 0.0
+    """By how much a fixed piece of work varied, at most: its 90th percentile over its fastest, less one."""
+    raw: list[str] = field(default_factory=list)
+    """The raw standard error of children that died."""
+
+
+def chosen(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
+    """(the cells to time, why others are left out); SelectionError where a named size does not fit or nothing is
+    chosen."""
+    found: Todo = []
+    left_out = []
+    for cell, modes in cases.cells(selection, facts.num_devices):
+        refused = footprint.refusal(cell, facts)
+        if refused and selection.sizes:
+            raise SelectionError(f"{refused}: name a smaller size")
+        if refused:
+            left_out.append(refused)
+        else:
+            found.append((cell, modes))
+    if not found:
+        if left_out:
+            raise SelectionError(f"{left_out[0]}: name a smaller size")
+        cases.not_empty(selection, facts.num_devices)
+    return found, left_out
+
+
+def scaling(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
+    """The cells of strong and weak scaling over meshes of one axis of 1, 2, 4 ... devices.
+
+    Collectives: the same S a device (weak) and the same S over all (strong), from two devices on. Others:
+    the same dimensions (strong), and dimensions whose flops a device come nearest to those on one device (weak).
+    """
+    counts = [2**i for i in range(20) if 2**i <= facts.num_devices]
+    every: Todo = []
+    for name in selection.operations or SCALED:
+        operation = OPERATIONS[name]
+        if not operation.timed:
+            fit = ", ".join(o.name for o in OPERATIONS.values() if o.timed)
+            raise SelectionError(f"{name} is not timed over sizes: choose from {fit}")
+        dtype = (selection.dtypes or operation.dtypes)[0]
+        for mesh in (MeshShape((count,)) for count in counts):
+            for variant in operation.timed_variants(mesh):
+                modes = [
+                    mode
+                    for mode in selection.modes or MODES[:3]
+                    if operation.absent(mode, variant, mesh) is None
+                ]
+                for size in _sizes(operation, variant, mesh) if modes else ():
+                    every.append((Cell(operation, Request(variant, mesh, dtype, size), 0), modes))
+    refused = [footprint.refusal(cell, facts) for cell, _ in every]
+    found = [pair for pair, why in zip(every, refused, strict=True) if not why]
+    return found, [why for why in refused if why]
+
+
+def _sizes(operation: Operation, variant: Variant, mesh: MeshShape) -> list[str]:
+    """The size labels of strong and of weak scaling on a mesh."""
+    ordinary = [size for size, weight in operation.timed.items() if weight <= 1]
+    if not ordinary[0].startswith("n"):
+        if mesh.size == 1:
+            return []
+        return list(dict.fromkeys(f"{b // 1024}KiB" for b in (STRONG_BYTES // mesh.size, WEAK_BYTES)))
+
+    def flops(n: int, on: MeshShape) -> float:
+        request = Request(variant, on, operation.dtypes[0], f"n{n}")
+        return operation.plan(request).cost.flops / on.size
+
+    strong = max(map(parse_size, ordinary))
+    small = strong // 2
+    wanted = flops(small, MeshShape((1,)))
+    weak = min(range(8, small * mesh.size + 8, 8), key=lambda n: abs(flops(n, mesh) - wanted))
+    return list(dict.fromkeys([f"n{strong}", f"n{weak}"]))
+
+
+def done_before(records: Records) -> set[tuple[str, int]]:
+    """(cell id, process) of what an interrupted run has finished."""
+    return {(cell_of(r["case"]), r["process"]) for r in records.timings if "seconds" in r}
+
+
+def run(
+    todo: Todo,
+    facts: Facts,
+    job: Job,
+    processes: int,
+    write: Callable[[list[dict[str, Any]]], None],
+    finished: set[tuple[str, int]],
+    tell: Callable[[Progress], None],
+) -> Progress:
+    """Time the cells in as many processes each, write the records as they come, and tell the progress."""
+    issues = known_issues.load(facts.jax, facts.backend, processes=facts.num_processes)
+    left = sum((cell.id, process) not in finished for cell, _ in todo for process in range(processes))
+    progress = Progress(left)
+    with Children() as children:
+        for process in range(processes):
+            for _, group in groupby(todo, lambda pair: pair[0].operation.family):
+                cells = [
+                    [cell.case(mode).id for mode in modes]
+                    for cell, modes in group
+                    if (cell.id, process) not in finished
+                ]
+                if not cells:
+                    continue
+                for message in children.run(replace(job, cells=cells, process=process)):
+                    _take(message, write, issues, progress)
+                    tell(progress)
+                job = replace(job, ceilings=False)  # once is enough
+        progress.raw += children.raw
+    return progress
+
+
+def _take(
+    message: dict[str, Any],
+    write: Callable[[list[dict[str, Any]]], None],
+    issues: Sequence[known_issues.Issue],
+    progress: Progress,
+) -> None:
+    if "timings" in message:
+        for record in message["timings"]:
+            mark_known(record, issues)
+        if message["timings"]:
+            write(message["timings"])
+        progress.done += not message.get("unfinished")
+    elif "ceilings" in message:
+        write([{"schema": 1, "kind": "ceiling", **c} for c in message["ceilings"]])
+    elif "end" in message:
+        progress.spread = max(progress.spread, *message["spread"])
+
+
+def mark_known(record: dict[str, Any], issues: Sequence[known_issues.Issue]) -> None:
+    """Make `known` of a bad timing line that a listed issue covers."""
+    for issue in issues:
+        if record["verdict"] in BAD and issue.covers(record["case"]) and record["check"] in issue.checks:
+            record |= {"was": record["verdict"], "verdict": "known", "link": issue.link}
+            record["reason"] = f"{issue.why} | {record['reason']}"
+
+
+def noise(progress: Progress) -> Iterator[str]:
+    """A line where a fixed piece of work varied too much while this run went on."""
+    if progress.spread > NOISY_SPREAD:
+        yield (
+            f"a noisy machine: a fixed piece of work varied by up to {100 * progress.spread:.0f} %"
+            " (90th percentile over the fastest)"
+        )
+
+
+def load() -> Iterator[str]:
+    """A line where this machine is busy with something else."""
+    try:
+        busy = os.getloadavg()[0] / (os.cpu_count() or 1)
+    except (AttributeError, OSError):
+        return
+    if busy > NOISY_LOAD:
+        yield f"the machine is busy: load average {busy:.2f} a core in the last minute, before this run"

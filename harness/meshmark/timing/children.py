@@ -1,0 +1,170 @@
+"""Runs timing jobs in child processes, contained: a case that crashes or hangs costs itself alone.
+
+`Children.run` gives the messages of meshmark.timing.timer one by one. When a child dies, the cases that it was about
+get a line that says how, and another child goes on: with the other modes of the cell where one mode was being
+prepared, with the next cell where the modes were timed in turns and nobody can say which it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from meshmark.core.errors import BadInput
+from meshmark.core.installation import SOURCE
+from meshmark.core.verdicts import Line
+from meshmark.devices import containment
+from meshmark.operations.cases import find
+from meshmark.operations.record_lines import case_head
+from meshmark.timing.timer import MARK, Job
+
+MOST_IDLE_DEATHS = 2
+"""How often a child may die before it times anything."""
+
+
+class ChildError(BadInput, RuntimeError):
+    """Children die before they time anything; the message is one line."""
+
+
+@dataclass
+class Children:
+    """Starts the children of one interpreter."""
+
+    python: str = sys.executable
+    path: Path = SOURCE
+    """The directory that holds the package that they import."""
+    module: str = "meshmark.timing.timer"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="meshmark-timer-")))
+    raw: list[str] = field(default_factory=list)
+    """The raw standard error of dead children."""
+    _child: subprocess.Popen[str] | None = None
+
+    def run(self, job: Job) -> Iterator[dict[str, Any]]:
+        """The messages of a job until all of its cells are done; ChildError where no child comes to life."""
+        idle = 0
+        left = [list(ids) for ids in job.cells]
+        first = True
+        while left or first:
+            current = replace(
+                job,
+                cells=left,
+                ceilings=job.ceilings and first,
+                directory=str(self.directory),
+                controller=os.getpid(),
+            )
+            at: dict[str, Any] = {}
+            started = False
+            for message in self._messages(current):
+                if "at" in message:
+                    at = message
+                elif "timings" in message:
+                    left.pop(0)
+                    at = {}
+                    idle = 0
+                    yield message
+                else:
+                    started = started or "facts" in message
+                    if first or "end" in message:
+                        yield message
+                    if "end" in message:
+                        self._ended()
+                        return
+            line, raw = containment.post_mortem(self.directory, f"timer{job.process}")
+            self._ended()
+            first = first and not started
+            if not at:
+                idle += 1
+                if idle > MOST_IDLE_DEATHS:
+                    last = (raw.strip().splitlines() or [line.reason])[-1]
+                    raise ChildError(f"children die before they time anything: {last}")
+                continue
+            idle = 0
+            self.raw.append(f"== {at['at']} {', '.join(at['cases'])}\n{raw}")
+            yield from self._dead(job, line, at, left)
+
+    def _dead(
+        self, job: Job, line: Line, at: dict[str, Any], left: list[list[str]]
+    ) -> Iterator[dict[str, Any]]:
+        """The lines of the cases that a child died of; takes from `left` what must not be tried again."""
+        guilty = list(at["cases"])
+        stage = {"prepare": "prepared", "stream": "prepared as a stream"}.get(at["at"], "timed in turns")
+        lines = []
+        for case_id in guilty:
+            case = find(case_id, job.num_devices)
+            lines.append(
+                case_head(case, job.seed, "timing")
+                | {
+                    "cadence": "stream" if at["at"] == "stream" else "isolated",
+                    "process": job.process,
+                    "verified": False,
+                    "verdict": line.verdict,
+                    "check": "execute",
+                    "reason": f"while {stage}: {line.reason}",
+                    "devices": case.mesh.size,
+                    "samples_s": [],
+                    **line.data,
+                }
+            )
+        remaining = [i for i in left[0] if i not in guilty] if at["at"] in ("prepare", "stream") else []
+        cell = find(guilty[0], job.num_devices).cell.id
+        if remaining:
+            left[0] = remaining
+        else:
+            left.pop(0)
+            lines[-1]["seconds"] = 0.0
+        yield {"timings": lines, "cell": cell, "unfinished": bool(remaining)}
+
+    def _messages(self, job: Job) -> Iterator[dict[str, Any]]:
+        for leftover in self.directory.glob("timer*"):
+            leftover.unlink()
+        path = os.pathsep.join([str(self.path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        name = self.directory / f"timer{job.process}"
+        with open(f"{name}.stderr", "w") as stderr:
+            self._child = subprocess.Popen(
+                [self.python, "-m", self.module],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                cwd=self.path,
+                env={**os.environ, **self.environment, "PYTHONPATH": path},
+            )
+        Path(f"{name}.pid").write_text(str(self._child.pid))
+        assert self._child.stdin and self._child.stdout
+        try:
+            self._child.stdin.write(job.to_json())
+            self._child.stdin.close()
+        except BrokenPipeError:  # it died at once; its standard error says why
+            pass
+        for text in self._child.stdout:
+            if text.startswith(MARK) and text.endswith("\n"):
+                yield json.loads(text.removeprefix(MARK))
+
+    def _ended(self) -> None:
+        if self._child:
+            self._child.wait()
+            if self._child.stdout:
+                self._child.stdout.close()
+            self._child = None
+
+    def close(self) -> None:
+        """End the child that is there, and clear up."""
+        if self._child:
+            self._child.kill()
+            self._ended()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

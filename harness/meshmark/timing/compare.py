@@ -1,0 +1,447 @@
+"""The comparison of two environments: processes in the order A B B A, looks that were planned, counters exactly.
+
+A first process of each side compiles, verifies and counts; it is no sample, since it also warms the disk's cache
+and writes bytecode, which the later ones find done. Then the processes that are samples run in the order A B B A A
+B B A ...; each gives one figure a case and cadence, the median of its samples. core.statistics judges at the looks.
+
+`Comparison` knows neither processes nor files: `run` gives the messages of a job (meshmark.timing.children), `write`
+takes record lines, so that its logic is tested without either.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from meshmark.core.errors import BadInput
+from meshmark.core.statistics import ORDER, Outcome, Pairs, Rule, compare, done
+from meshmark.levels import counters
+from meshmark.records.files import SCHEMA
+from meshmark.timing.children import ChildError
+from meshmark.timing.timer import Job
+
+SIDES = ("A", "B")
+
+FIRST = -1
+"""The `process` of the first child of a side."""
+
+MOST_LOST = 3
+"""Processes of one side in which a case may fail, crash or hang before it is left out."""
+
+MOST_DEAD = 3
+"""Children in a row that may end before they time anything."""
+
+LEAST_LOOKS = (20, 40)
+
+Run = Callable[[str, Job], Iterator[dict[str, Any]]]
+"""(side, job) -> the messages of meshmark.timing.timer."""
+
+
+class CompareError(BadInput, ValueError):
+    """What can't be compared; the message is one line."""
+
+
+# Counters ---------------------------------------------------------------------------------------------------
+
+COUNTERS = (
+    "wire_bytes",
+    "flops",
+    "bytes_accessed",
+    "temp_bytes",
+    "argument_bytes",
+    "output_bytes",
+)
+"""Counters of a timing line that are numbers; the collectives come first."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One compiled counter that is not the same."""
+
+    case: str
+    counter: str
+    a: str | float | None
+    b: str | float | None
+
+
+def counted(line: Mapping[str, Any]) -> dict[str, str | float | None]:
+    """The compiled counters of a timing line; empty where it has none (a host call, a failure, a strange record)."""
+    try:
+        found = counters.spelled(line["communication"])
+    except (KeyError, TypeError):
+        return {}
+    return {"collectives": found, **{name: line.get(name) for name in COUNTERS}}
+
+
+def differences(
+    a: Mapping[str, Mapping[str, str | float | None]], b: Mapping[str, Mapping[str, str | float | None]]
+) -> list[Difference]:
+    """Every counter of the cases of both sides that differs, in the order of A; no tolerance."""
+    return [
+        Difference(case, name, mine.get(name), b[case].get(name))
+        for case, mine in a.items()
+        if case in b and mine and b[case]
+        for name in ("collectives", *COUNTERS)
+        if mine.get(name) != b[case].get(name)
+    ]
+
+
+# Comparability ----------------------------------------------------------------------------------------------
+
+
+def incomparable(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Why times of these facts (meshmark.devices.facts) must not be ranked; virtual devices share the cores of their
+    machine, so that for these the machine counts too."""
+    found = []
+    if bool(a.get("virtual")) != bool(b.get("virtual")):
+        found.append(f"A has {_kind(a)} devices and B {_kind(b)} ones")
+    for name, what in (
+        ("backend", "backend"),
+        ("device_kind", "device kind"),
+        ("num_devices", "number of devices"),
+        ("num_processes", "number of JAX processes"),
+        ("topology", "topology"),
+    ):
+        if (a.get(name) or None) != (b.get(name) or None):  # facts of an older commit lack some
+            found.append(f"the {what} is {a.get(name)} in A and {b.get(name)} in B")
+    if a.get("virtual") and b.get("virtual") and a.get("host") != b.get("host"):
+        hosts = " and ".join(" ".join(map(str, dict_of(x.get("host")).values())) for x in (a, b))
+        found.append(f"virtual devices share the cores of unlike machines ({hosts})")
+    return found
+
+
+def dict_of(value: Any) -> dict[str, Any]:
+    """The value where it is a dict, as it should be in a record; else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def _kind(facts: Mapping[str, Any]) -> str:
+    return "virtual" if facts.get("virtual") else "real"
+
+
+# The comparison ---------------------------------------------------------------------------------------------
+
+
+def key_of(case: str, cadence: str) -> str:
+    """What is compared: a case, in one cadence."""
+    return case if cadence == "isolated" else f"{case} ({cadence})"
+
+
+def planned(looks: Sequence[int], cases: int, least: float) -> Rule:
+    """The rule for so many cases: the looks that were asked for, or those that suffice; CompareError where those
+    asked for can find nothing. least: the smallest change that is reported, 0.03 is 3 percent."""
+    try:
+        if looks:
+            return Rule(least=least, looks=tuple(looks), cases=cases)
+        needed = Rule(least=least).needed(cases)
+        first = max(LEAST_LOOKS[0], needed)
+        return Rule(least=least, looks=(first, max(LEAST_LOOKS[1], 2 * first)), cases=cases)
+    except ValueError as error:
+        raise CompareError(f"--pairs: {error}") from None
+
+
+@dataclass
+class Side:
+    """What the processes of one side have given."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    counters: dict[str, dict[str, str | float | None]] = field(default_factory=dict)
+    first: dict[str, str] = field(default_factory=dict)
+    """Of the first process: "" for each key that passed, else what was wrong."""
+    lost: dict[str, list[str]] = field(default_factory=dict)
+    """Of the sampling processes: how a key was lost, once a process."""
+    seconds: float = 0.0
+    """How long its first process took."""
+
+
+@dataclass
+class Comparison:
+    """One comparison. Call `prepare`, then `proceed`; then read `outcomes` and `left_out`."""
+
+    run: Run
+    cells: list[list[str]]
+    """Case ids, a list a cell."""
+    job: Job
+    """What every process is to do, but for cells and process."""
+    budget: float
+    """Seconds, from `prepare` on."""
+    looks: tuple[int, ...] = ()
+    """Numbers of pairs at which it may end; empty for enough."""
+    least: float = 0.03
+    write: Callable[[list[dict[str, Any]]], None] = lambda _: None
+    tell: Callable[[Comparison], None] = lambda _: None
+    say: Callable[[str], None] = lambda _: None
+    """Is told, once, what a person should know at once."""
+    clock: Callable[[], float] = time.monotonic
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Cases that are left out from the start, with the reason."""
+
+    sides: dict[str, Side] = field(default_factory=lambda: {side: Side() for side in SIDES})
+    figures: dict[str, dict[int, float]] = field(default_factory=dict)
+    """Seconds by key and process."""
+    complete: set[int] = field(default_factory=set)
+    """The processes that ended; those of an interrupted run too."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    rule: Rule | None = None
+    looked: int = 0
+    """Looks taken."""
+    ended: str = ""
+    """Why it ended."""
+    noise: list[float] = field(default_factory=list)
+    """The spread of a fixed piece of work in each process."""
+    started: float = 0.0
+    took: list[float] = field(default_factory=list)
+    """Seconds of each process of this run."""
+    dead: int = 0
+
+    @property
+    def keys(self) -> list[str]:
+        """What is compared, but for what was left out."""
+        return [key for key in self.figures if key not in self.left_out]
+
+    @property
+    def pairs(self) -> int:
+        """The pairs whose both processes ended."""
+        return len(self._pairs())
+
+    @property
+    def remaining(self) -> float:
+        """Seconds of the budget."""
+        return max(0.0, self.budget - (self.clock() - self.started))
+
+    @property
+    def a_process(self) -> float:
+        """Seconds that a process is expected to take."""
+        if self.took:
+            return float(np.mean(self.took))
+        sampling = 1.2 * self.job.seconds * len(self.keys)
+        return sampling + sum(side.seconds for side in self.sides.values()) / 2
+
+    def _pairs(self) -> list[int]:
+        """The first process of each whole pair."""
+        return [i for i in sorted(self.complete) if i % 2 == 0 and i + 1 in self.complete]
+
+    # The first processes
+
+    def prepare(self) -> list[Difference]:
+        """Run the first process of each side: what passes on both is compared. Gives the counters that differ.
+
+        ChildError where a side's children die before they time anything; CompareError for looks that can find nothing.
+        """
+        self.started = self.clock()
+        cells = [kept for ids in self.cells if (kept := [i for i in ids if i not in self.missing])]
+        for name, side in self.sides.items():
+            start = self.clock()
+            job = replace(self.job, cells=cells, process=FIRST, seconds=0.001, least=1, most=1)
+            try:
+                for message in self.run(name, job):
+                    if "facts" in message:
+                        side.facts = message["facts"]
+                    for line in message.get("timings", ()):
+                        self._first(side, line)
+                    self.tell(self)
+            except ChildError as error:
+                raise ChildError(f"{name}: {error}") from None
+            side.seconds = self.clock() - start
+        self.left_out = dict(self.missing)
+        a, b = (self.sides[name].first for name in SIDES)
+        for key in dict.fromkeys([*a, *b]):
+            whys = [f"{name}: {why}" for name in SIDES if (why := self._unfit(key, name))]
+            if whys:
+                self.left_out[key] = "; ".join(whys)
+            self.figures.setdefault(key, {})
+        if self.keys:
+            self.rule = planned(self.looks, len(self.keys), self.least)
+        return differences(self.sides["A"].counters, self.sides["B"].counters)
+
+    def _first(self, side: Side, line: Mapping[str, Any]) -> None:
+        key = key_of(line["case"], line["cadence"])
+        side.first[key] = "" if line["verdict"] == "pass" else _told(line)
+        if counts := counted(line):
+            side.counters[line["case"]] = counts
+
+    def _unfit(self, key: str, name: str) -> str:
+        """Why a key can't be timed on a side: its own failure, or that of the case before its stream."""
+        return self.sides[name].first.get(key, "gave no time")
+
+    # The processes that are samples
+
+    def proceed(self) -> None:
+        """Run processes until the answer is clear at a look, the last look is taken or the budget is spent."""
+        if self.rule is None:
+            self.ended = "nothing is left to compare"
+            return
+        i = 4 * math.ceil(
+            (max(self.complete, default=-1) + 1) / 4
+        )  # a run that goes on starts another A B B A
+        while self.keys:
+            if self._look():
+                return
+            if i % 2 == 0 and 2 * self.a_process > self.remaining:
+                self._judge(len(self._pairs()), self.looked, True)
+                self.ended = f"the budget of {self.budget:.0f} s is spent"
+                return
+            self._process(i)
+            i += 1
+        self.outcomes = {}
+        self.ended = "nothing is left to compare"
+
+    def _look(self) -> bool:
+        """Take the looks that are due; says whether the comparison ends. A look sees the pairs that were planned for
+        it and no others, so that a run that goes on finds at it what it found before."""
+        assert self.rule
+        looks = self.rule.looks
+        while self.looked < len(looks) and self.pairs >= looks[self.looked]:
+            final = self.looked == len(looks) - 1
+            self._judge(looks[self.looked], self.looked, final)
+            self.looked += 1
+            clear = done(self.outcomes)
+            if clear or final:
+                self.ended = (
+                    f"all is clear at {self.pairs} pairs" if clear else f"all {looks[-1]} pairs were taken"
+                )
+                return True
+            self.say(f"look {self.looked} of {len(looks)} at {looks[self.looked - 1]} pairs: {self.tally()}")
+        return False
+
+    def _judge(self, number: int, look: int, final: bool) -> None:
+        """Judge the first `number` pairs."""
+        assert self.rule
+        seen = self._pairs()[:number]
+        end = seen[-1] + 2 if seen else 0
+        self.outcomes = compare(
+            {key: Pairs.of([self.figures[key].get(i, math.nan) for i in range(end)]) for key in self.keys},
+            self.rule,
+            look,
+            final,
+        )
+
+    def _process(self, i: int) -> None:
+        """One process: its figures and records are taken when it has ended."""
+        name = ORDER[i % 4]
+        keys = set(self.keys)
+        cells = [
+            kept
+            for ids in self.cells
+            if (kept := [c for c in ids if any(key_of(c, cadence) in keys for cadence in self.job.cadences)])
+        ]
+        start, lines, spread = self.clock(), [], math.nan
+        try:
+            for message in self.run(name, replace(self.job, cells=cells, process=i)):
+                if "facts" in message:
+                    self._same(name, message["facts"])
+                lines += message.get("timings", ())
+                if "end" in message:
+                    spread = max(message["spread"])
+        except ChildError as error:
+            self.dead += 1
+            self.say(f"process {i} ({name}) was lost: {error}")
+            if self.dead >= MOST_DEAD:
+                raise
+            self.took.append(self.clock() - start)
+            return
+        self.dead = 0
+        taken = self.clock() - start
+        for line in lines:
+            line["environment"] = name
+        noted = {} if math.isnan(spread) else {"spread": spread}
+        end = {"schema": SCHEMA, "kind": "comparison", "what": "process", "environment": name, "process": i}
+        self.write([*lines, {**end, **noted, "seconds": round(taken, 6)}])
+        self.take(name, i, lines)
+        self.noise += noted.values()
+        self.took.append(taken)
+        self.complete.add(i)
+        self.tell(self)
+
+    def take(self, name: str, i: int, lines: Iterable[Mapping[str, Any]]) -> None:
+        """The timing lines of one process that ended."""
+        for line in lines:
+            key = key_of(line["case"], line["cadence"])
+            if key not in self.figures or key in self.left_out:
+                continue
+            if line["verdict"] == "pass" and (seconds := figure(line)):
+                self.figures[key][i] = seconds
+                continue
+            lost = self.sides[name].lost.setdefault(key, [])
+            lost.append(_told(line))
+            if len(lost) >= MOST_LOST:
+                number = sum(ORDER[j % 4] == name for j in self.complete) + 1
+                self.left_out[key] = f"{name}: {lost[-1]} (in {len(lost)} of {number} processes)"
+                self.say(f"left out: {key}: {self.left_out[key]}")
+
+    def _same(self, name: str, facts: Mapping[str, Any]) -> None:
+        """CompareError where a later process is not of the environment of the first."""
+        was = self.sides[name].facts
+        for what in ("versions", "backend", "device_kind", "num_devices"):
+            if was.get(what) != facts.get(what):
+                raise CompareError(
+                    f"{name} changed while it was compared: its {what} were {was.get(what)} and are {facts.get(what)}"
+                )
+
+    # What is told
+
+    def tally(self) -> str:
+        """How many cases have which verdict: 3 slower, 1 inconclusive."""
+        verdicts = [outcome.verdict for outcome in self.outcomes.values()]
+        found = [
+            f"{n} {v}" for v in ("slower", "faster", "no change", "inconclusive") if (n := verdicts.count(v))
+        ]
+        if self.left_out:
+            found.append(f"{len(self.left_out)} left out")
+        return ", ".join(found) or "nothing to compare"
+
+    def false_alarms(self) -> tuple[float, float]:
+        """(mean, largest) over the cases: the share of A/A comparisons, resampled from this one's own A/A pairs,
+        that its rule flags; nan where there were too few."""
+        shares = [o.false_alarms for o in self.outcomes.values() if not math.isnan(o.false_alarms)]
+        return (float(np.mean(shares)), max(shares)) if shares else (math.nan, math.nan)
+
+    def sporadic(self) -> list[str]:
+        """Losses that left no case out, which are findings too."""
+        return [
+            f"{key}: {name}: lost in {len(lost)} of its processes: {lost[-1]}"
+            for name, side in self.sides.items()
+            for key, lost in side.lost.items()
+            if key not in self.left_out
+        ]
+
+
+def figure(line: Mapping[str, Any]) -> float | None:
+    """The one figure of a process: the median of its samples in seconds; None without any."""
+    if not line["samples_s"]:
+        return None
+    found = float(np.median(line["samples_s"]))
+    return found if math.isfinite(found) else None
+
+
+def _told(line: Mapping[str, Any]) -> str:
+    return f"{line['verdict']}: {line['reason']}" if line.get("reason") else str(line["verdict"])
+
+
+def verdict_lines(outcomes: Mapping[str, Outcome], left_out: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The record lines of what was found, without `run`."""
+    head = {"schema": SCHEMA, "kind": "comparison", "what": "verdict"}
+    judged = [
+        {
+            **head,
+            "case": key,
+            "verdict": o.verdict,
+            "reason": "",
+            "ratio": o.change.value,
+            "low": o.change.low,
+            "high": o.change.high,
+            "p": o.p,
+            "adjusted": o.adjusted,
+            "noise": o.noise,
+            "detectable": o.detectable,
+            "false_alarms": o.false_alarms,
+            "pairs": o.pairs,
+        }
+        for key, o in outcomes.items()
+    ]
+    return judged + [{**head, "case": k, "verdict": "left out", "reason": why} for k, why in left_out.items()]

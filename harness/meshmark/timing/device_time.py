@@ -1,0 +1,73 @@
+"""Device time of a program by `jax.profiler`: what the devices took, without dispatch and the host.
+
+One trace a call. A device's time is the duration of the event on its "XLA Modules" line (TPU), or from the start
+of the first to the end of the last event on its streams (GPU, where the raw trace has kernels alone). A device
+plane or an event that is missing is an error: host time never stands in for device time. XLA's CPU backend gives no
+device planes.
+Written from the format that jax.profiler.ProfileData documents; not yet run on an accelerator.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+if TYPE_CHECKING:
+    from meshmark.timing.measure import Budget, Prepared
+
+MODULES = "XLA Modules"
+_DEVICE = re.compile(r"/device:(?!CPU)[A-Za-z_]+:\d+")
+_STREAM = re.compile(r"Stream\b")
+
+
+class NoDeviceTime(RuntimeError):
+    """The profile has no device plane or no event of the program; the message says which."""
+
+
+def measured(prepared: Prepared, budget: Budget) -> dict[str, list[float]]:
+    """Seconds of each of `budget.least` calls, by the name of the device's plane."""
+    found: dict[str, list[float]] = {}
+    prepared.run()
+    for _ in range(budget.least):
+        with tempfile.TemporaryDirectory() as directory:
+            with jax.profiler.trace(directory):
+                prepared.run()
+            files = sorted(Path(directory).rglob("*.xplane.pb"))
+            if not files:
+                raise NoDeviceTime("the profiler wrote no trace")
+            planes = list(jax.profiler.ProfileData.from_file(str(files[0])).planes)
+            for name, seconds in device_seconds(planes).items():
+                found.setdefault(name, []).append(seconds)
+    if len({len(times) for times in found.values()}) != 1:
+        raise NoDeviceTime("not every call has an event on every device")
+    return found
+
+
+def device_seconds(planes: Iterable[Any]) -> dict[str, float]:
+    """Seconds of the one call in a trace, by device plane; NoDeviceTime where a device has no event."""
+    found = {}
+    names = []
+    for plane in planes:
+        names.append(plane.name)
+        if not _DEVICE.fullmatch(plane.name):
+            continue
+        lines = {line.name: list(line.events) for line in plane.lines}
+        modules = lines.get(MODULES)
+        events = modules or [e for name, own in lines.items() if _STREAM.match(name) for e in own]
+        if not events:
+            raise NoDeviceTime(
+                f"{plane.name} has no event of a program: its lines are {', '.join(lines) or 'none'}"
+            )
+        start = min(e.start_ns for e in events)
+        stop = max(e.start_ns + e.duration_ns for e in events)
+        found[plane.name] = (stop - start) * 1e-9
+    if not found:
+        raise NoDeviceTime(
+            f"the backend gives no device time: the trace has {', '.join(names) or 'no plane'}"
+        )
+    return found

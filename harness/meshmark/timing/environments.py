@@ -1,0 +1,306 @@
+"""What A and B of a comparison may be: an interpreter, a virtual environment, a JAX release, a commit.
+
+A JAX release becomes a virtual environment in the cache (`$XDG_CACHE_HOME/meshmark` or `~/.cache/meshmark`), made once
+by `pip install` of that release and nothing else, and used again afterwards. A commit is one of this checkout: its
+files are copied into a temporary directory, and its own harness times itself under the present interpreter. All
+others are timed by this harness.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from meshmark.core.errors import BadInput
+from meshmark.core.installation import CHECKOUT, PACKAGE, SOURCE
+from meshmark.core.privacy import redact
+from meshmark.devices.probe import MARK
+
+FORMS = (
+    "a Python interpreter, a virtual environment's directory, a JAX release such as 0.11.2, commit:REF,"
+    " or two record files that end in .jsonl"
+)
+"""What a comparison takes."""
+
+PROBE_SECONDS = 300.0
+"""How long an interpreter may take to list its devices."""
+
+_RELEASE = re.compile(r"(?:jax(?P<extras>\[[\w,-]+\])?==)?(?P<version>\d+(?:\.\d+)+(?:(?:a|b|rc|\.dev)\d+)?)")
+_PIP_SAYS = ("Collecting", "Downloading", "Installing", "Successfully")
+
+_MISSING = """
+import json, sys
+from {cases} import find, SelectionError
+ids, number = json.load(sys.stdin)
+missing = []
+for case in ids:
+    try:
+        find(case, number)
+    except SelectionError:
+        missing.append(case)
+print({mark!r} + json.dumps(missing))
+"""
+
+
+class NoEnvironment(BadInput, ValueError):
+    """An environment that can't be had; the message is one line that names it and the mend."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the modules are called that a comparison starts or imports in another environment."""
+
+    source: str
+    """The directory of a checkout that holds the package."""
+    timer: str
+    probe: str
+    cases: str
+
+
+TODAY = Layout("harness", "meshmark.timing.timer", "meshmark.devices.probe", "meshmark.operations.cases")
+BEFORE_ROOMS = Layout(".", "harness.timer", "harness.devices", "harness.cases")
+"""Commits from before the package was called meshmark. They speak the same protocol with their parent."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One side of a comparison."""
+
+    name: str
+    """As it was given."""
+    python: str
+    """The interpreter."""
+    path: Path = SOURCE
+    """The directory that holds the package that times."""
+    commit: str = ""
+    """The commit of that package, where one was asked for."""
+    jax: str = ""
+    """The JAX release that it must have; "" where none was asked for."""
+    layout: Layout = TODAY
+    """What the modules of that package are called."""
+
+    @property
+    def shown(self) -> str:
+        """The name, and which commit it is."""
+        return f"{self.name} ({self.commit[:12]})" if self.commit else self.name
+
+
+def resolve(text: str, python: str, directory: Path, say: Callable[[str], None]) -> Environment:
+    """The environment that a text names; NoEnvironment where there is none.
+
+    python: the interpreter for releases and commits. directory: where files may be put that go with the comparison.
+    say: is told what takes long.
+    """
+    if text.startswith("commit:"):
+        path, commit = exported(text.removeprefix("commit:"), directory)
+        layout = layout_of(path, text)
+        return Environment(text, _interpreter(python), path / layout.source, commit, layout=layout)
+    release = _RELEASE.fullmatch(text)
+    if release:
+        made = environment_of(release["version"], release["extras"] or "", _interpreter(python), say)
+        return Environment(text, str(made), _package(directory), jax=release["version"])
+    return Environment(text, _interpreter(text), _package(directory))
+
+
+def _interpreter(text: str) -> str:
+    """The interpreter: a file, what a directory holds, or a command on the path."""
+    if not text or "\0" in text:
+        raise NoEnvironment(f"{text!a} names nothing: name {FORMS}")
+    path = Path(os.path.expanduser(text))
+    if os.path.isdir(path):  # which, unlike path.is_dir, takes a name of any length
+        if (found := _python_of(path)) is None:
+            raise NoEnvironment(f"{text} holds no bin/python: name a virtual environment, or {FORMS}")
+        return os.path.abspath(found)
+    if os.path.isfile(path):
+        if not os.access(path, os.X_OK):
+            raise NoEnvironment(f"{text} is a file that can't be run: name {FORMS}")
+        return os.path.abspath(path)  # a link stays one: it tells Python its virtual environment
+    if (command := shutil.which(text)) is None:
+        raise NoEnvironment(f"there is no {text!r}: name {FORMS}")
+    return command
+
+
+def _python_of(directory: Path) -> Path | None:
+    for found in (directory / "bin" / "python", directory / "Scripts" / "python.exe"):
+        if found.exists():
+            return found
+    return None
+
+
+def _package(directory: Path) -> Path:
+    """Where children find this package and nothing else. An installed package lies beside a JAX, so it is copied."""
+    if SOURCE.name not in ("site-packages", "dist-packages") and not (SOURCE / "jax").exists():
+        return SOURCE
+    copy = directory / "package-alone"
+    if not copy.exists():
+        shutil.copytree(PACKAGE, copy / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+# A JAX release ----------------------------------------------------------------------------------------------
+
+
+def cache() -> Path:
+    """The directory of the environments that were made."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(base if os.path.isabs(base) else Path.home() / ".cache") / "meshmark" / "environments"
+
+
+def environment_of(version: str, extras: str, python: str, say: Callable[[str], None]) -> Path:
+    """The interpreter of the virtual environment with this JAX release, made where there is none."""
+    wanted = f"jax{extras}=={version}"
+    tag = _said(
+        [python, "-c", "import platform, sys; print(sys.implementation.cache_tag, platform.machine())"]
+    )
+    home = cache() / f"jax{extras}-{version}-{tag.replace(' ', '-')}"
+    if (ready := _python_of(home)) is not None:
+        return ready
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        making = Path(tempfile.mkdtemp(prefix=".making-", dir=home.parent))
+    except OSError as error:
+        raise NoEnvironment(
+            f"can't make an environment in {home.parent}: {os.strerror(error.errno or 0)}; see XDG_CACHE_HOME"
+        ) from None
+    try:
+        say(f"{wanted}: making a virtual environment, once ({tag})")
+        _said([python, "-m", "venv", str(making)])
+        made = _python_of(making)
+        if made is None:
+            raise NoEnvironment(f"{python} -m venv made no interpreter")
+        _pip(str(made), wanted, say)
+        if home.exists():  # the base of an old one is gone
+            shutil.rmtree(home)
+        os.rename(making, home)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return _python_of(home) or home
+
+
+def _pip(python: str, wanted: str, say: Callable[[str], None]) -> None:
+    command = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", wanted]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
+        assert pip.stdout
+        complaints = []
+        for line in map(str.strip, pip.stdout):
+            if line.startswith(_PIP_SAYS):
+                say(f"{wanted}: {redact(line)[:100]}")
+            elif line.startswith("ERROR:"):
+                complaints.append(line.removeprefix("ERROR:").strip())
+    if pip.returncode:
+        why = complaints[-1] if complaints else f"exit code {pip.returncode}"
+        raise NoEnvironment(
+            f"pip could not install {wanted}: {redact(why)[:300]}; choose another release, or another --python"
+        )
+
+
+def _said(command: Sequence[str]) -> str:
+    """What a short command prints; NoEnvironment where it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoEnvironment(f"{command[0]} does not run: {error}") from None
+    if done.returncode:
+        last = ((done.stderr + done.stdout).strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise NoEnvironment(f"{' '.join(command[:3])} failed: {redact(last)[:300]}")
+    return done.stdout.strip()
+
+
+# A commit ---------------------------------------------------------------------------------------------------
+
+
+def exported(ref: str, directory: Path) -> tuple[Path, str]:
+    """(a copy of this checkout's files at a commit, its hash)."""
+
+    def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+        try:
+            return subprocess.run(["git", "-C", str(CHECKOUT), *arguments], capture_output=True, timeout=120)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NoEnvironment(f"commit:{ref} needs git, which does not run: {error}") from None
+
+    if CHECKOUT is None or git("rev-parse", "--show-toplevel").stdout.decode().strip() != str(CHECKOUT):
+        raise NoEnvironment(f"commit:{ref} needs a git checkout of this project: it is installed without one")
+    found = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+    commit = found.stdout.decode().strip()
+    if found.returncode or not commit:
+        raise NoEnvironment(f"commit:{ref} is no commit of this checkout: see `git log --oneline`")
+    path = directory / commit
+    if not path.exists():
+        archive = git("archive", "--format=tar", commit)
+        if archive.returncode:
+            raise NoEnvironment(f"commit:{ref}: git archive failed: {redact(archive.stderr.decode()[:200])}")
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
+            tar.extractall(path, filter="data")
+    return path, commit
+
+
+def layout_of(path: Path, name: str) -> Layout:
+    """The layout of a commit's files; NoEnvironment where the commit can't time itself."""
+    for layout in (TODAY, BEFORE_ROOMS):
+        if (path / layout.source / f"{layout.timer.replace('.', '/')}.py").exists():
+            return layout
+    raise NoEnvironment(f"{name} can't time itself: choose a later commit, one with harness/timer.py")
+
+
+# What an environment says -----------------------------------------------------------------------------------
+
+
+def facts(environment: Environment) -> dict[str, Any]:
+    """The facts of an environment (devices.facts), read by its interpreter; NoEnvironment where JAX is missing,
+    finds no device, or is another release than was asked for."""
+    found = _asked(environment, ["-m", environment.layout.probe], "")
+    version = found["versions"]["jax"]
+    if environment.jax and version != environment.jax:
+        raise NoEnvironment(
+            f"{environment.name} runs jax {version}: something else comes first on its path; unset PYTHONPATH"
+        )
+    if environment.commit:
+        found["suite"] = {**found.get("suite", {}), "commit": environment.commit, "clean": True}
+    return found
+
+
+def missing(environment: Environment, ids: Sequence[str], num_devices: int) -> set[str]:
+    """Which of these case ids the environment's table does not have; only a commit's can lack any."""
+    if not environment.commit:
+        return set()
+    return set(
+        _asked(
+            environment,
+            ["-c", _MISSING.format(mark=MARK, cases=environment.layout.cases)],
+            json.dumps([list(ids), num_devices]),
+        )
+    )
+
+
+def _asked(environment: Environment, arguments: Sequence[str], words: str) -> Any:
+    """Run the interpreter with the harness on its path: what it printed behind MARK."""
+    path = os.pathsep.join([str(environment.path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    try:
+        done = subprocess.run(
+            [environment.python, *arguments],
+            input=words,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_SECONDS,
+            cwd=environment.path,
+            env=os.environ | {"PYTHONPATH": path},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoEnvironment(f"{environment.name}: {environment.python} does not run: {error}") from None
+    marked = [line.removeprefix(MARK) for line in done.stdout.splitlines() if line.startswith(MARK)]
+    if done.returncode or not marked:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        absent = "No module named" in last
+        mend = f"try {environment.python} -m pip install jax" if absent else "see JAX_PLATFORMS"
+        raise NoEnvironment(f"{environment.name} can't time: {redact(last)[:300]}; {mend}")
+    return json.loads(marked[-1])

@@ -1,0 +1,363 @@
+"""The measuring core: programs that are compiled ahead of time, verified, warmed up, and timed in turns.
+
+Two cadences. *isolated*: one call of the compiled program, blocked on. *stream*: dependent calls inside one
+program, which amortizes dispatch; its loop runs as often as an argument says, and each pass needs the result of
+the one before it, so that nothing is hoisted or elided. Every sample is kept. The clock is
+`time.perf_counter`; releasing a result is not timed, nor is choosing the inputs.
+
+What is timed is what was verified: the very compiled object, in the same process, by the checks of
+meshmark.judge.checks. A program with wrong values is never timed.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from meshmark.core import statistics
+from meshmark.core.hlo import Collective, collectives
+from meshmark.core.verdicts import BAD, Line, worst
+from meshmark.judge.checks import Judge, placed_inputs, raised
+from meshmark.judge.communication import communication
+from meshmark.judge.programs import Program, sharding
+from meshmark.operations.cases import Case
+
+STREAM_SECONDS = 0.01
+"""How long one sample of a stream should take: far above its dispatch, short enough for many."""
+
+LONGEST_STREAM = 4096
+"""The most calls of one stream."""
+
+ELIDED = 0.02
+"""A stream that takes less than this share of an isolated call's time a call, where that is
+a millisecond or more, did not do the work: dispatch is no such part of a call as long."""
+
+
+class Wrong(RuntimeError):
+    """A program that must not be timed: it raised or its values are wrong; `lines` say what was found."""
+
+    def __init__(self, reason: str, lines: Sequence[Line] = ()) -> None:
+        super().__init__(reason)
+        self.lines = list(lines)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long to sample one program in one cadence.
+
+    seconds: the time for its calls. precision: the half width of the median's 95 percent interval, as a
+    share of the median, at which sampling stops earlier. least, most: samples, whatever the other two say.
+    """
+
+    seconds: float = 0.25
+    precision: float = 0.01
+    least: int = 10
+    most: int = 1000
+
+
+class Timer(Protocol):
+    """What can be sampled."""
+
+    def sample(self) -> float:
+        """Seconds of one call."""
+        ...
+
+
+@dataclass
+class Prepared:
+    """One case, compiled and verified: its isolated cadence is a Timer."""
+
+    case: Case
+    program: Program | None
+    """None for a host call, which has no program."""
+    called: Any
+    """The compiled program, or the host call."""
+    inputs: list[list[jax.Array]]
+    """Sets of the same inputs in buffers of their own, used in rotation."""
+    lines: list[Line]
+    lower_s: float = 0.0
+    compile_s: float = 0.0
+    counters: dict[str, Any] = field(default_factory=dict)
+    _turns: Iterator[list[jax.Array]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._turns = itertools.cycle(self.inputs)
+
+    @property
+    def verified(self) -> bool:
+        """Whether its values, replicas and sharding are right."""
+        return all(line.verdict == "pass" for line in self.lines if line.check != "communication")
+
+    def run(self) -> Any:
+        """One call, blocked on; gives the outputs."""
+        return jax.block_until_ready(self.called(*next(self._turns)))
+
+    def sample(self) -> float:
+        """Seconds of one isolated call."""
+        inputs, called, block = next(self._turns), self.called, jax.block_until_ready
+        start = perf_counter()
+        outputs = block(called(*inputs))
+        stop = perf_counter()
+        del outputs
+        return stop - start
+
+
+def prepare(case: Case, devices: Sequence[Any], seed: int = 0, judge: Judge | None = None) -> Prepared:
+    """Compile a case ahead of time and verify its values; Wrong where it must not be timed.
+
+    A `judge` that is passed serves the modes of one cell with one set of inputs. A contract of communication that
+    is not met is no reason not to time it: the line says so.
+    """
+    judge = judge or Judge(tuple(devices), seed)
+    try:
+        made = _host(case, judge) if case.mode == "host" else _program(case, judge)
+    except Wrong:
+        raise
+    except Exception as error:
+        line = raised(case, error)
+        raise Wrong(line.reason, [line]) from error
+    if not made.verified:
+        bad = min((x for x in made.lines if x.check != "communication" and x.verdict in BAD), key=_badness)
+        raise Wrong(f"{bad.check}: {bad.reason}", made.lines)
+    return made
+
+
+def _badness(line: Line) -> int:
+    return BAD.index(line.verdict)
+
+
+def _host(case: Case, judge: Judge) -> Prepared:
+    called = judge.host_call(case)
+    return Prepared(case, None, called, [[]], judge.run(case))
+
+
+def _program(case: Case, judge: Judge) -> Prepared:
+    program = Program(case, judge.devices)
+    with program.context():
+        start = perf_counter()
+        lowered = program.lower()
+        middle = perf_counter()
+        compiled = lowered.compile()
+        stop = perf_counter()
+    inputs = [judge.inputs(program), placed_inputs(program, judge.seed)]
+    contract = communication(case, compiled)
+    _met(judge, case, contract.data["collectives"])
+
+    def execute() -> list[jax.Array]:
+        with program.context():
+            return jax.block_until_ready(jax.tree.leaves(compiled(*inputs[0])))
+
+    return Prepared(
+        case,
+        program,
+        compiled,
+        inputs,
+        [contract, *judge.executed(program, execute)],
+        middle - start,
+        stop - middle,
+        counted(contract, compiled),
+    )
+
+
+def _met(judge: Judge, case: Case, found: Sequence[dict[str, Any]]) -> None:
+    """Over several processes, before the first run: Wrong where another rank did not come to run it."""
+    if judge.meeting and (reason := judge.meeting(case, found)):
+        raise Wrong(reason, [Line("execute", "error", reason)])
+
+
+def counted(contract: Line, compiled: Any) -> dict[str, Any]:
+    """What the compiler says of a program, per device: the number of collectives in one execution and the
+    bytes that they send, flops, bytes accessed, and bytes of arguments, outputs and temporaries."""
+    memory = compiled.memory_analysis()
+    found = contract.data["collectives"]
+    return {
+        "collectives": sum(c["trips"] or 1 for c in found),
+        "communication": found,
+        "wire_bytes": contract.data["wire_bytes"],
+        "flops": contract.data["flops"],
+        "bytes_accessed": contract.data["bytes_accessed"],
+        "temp_bytes": contract.data["temp_bytes"],
+        "argument_bytes": getattr(memory, "argument_size_in_bytes", None),
+        "output_bytes": getattr(memory, "output_size_in_bytes", None),
+    }
+
+
+# The stream -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Stream:
+    """The stream cadence of a prepared case: `count` dependent calls in one program."""
+
+    prepared: Prepared
+    compiled: Any
+    outputs: list[jax.Array]
+    compile_s: float
+    count: int = 1
+
+    def run(self, count: int) -> Any:
+        """The outputs after so many calls, blocked on."""
+        return jax.block_until_ready(self.compiled(jnp.int32(count), *self.prepared.inputs[0], *self.outputs))
+
+    def sample(self) -> float:
+        """Seconds of one call, its share of the dispatch included."""
+        inputs, called, block = self.prepared.inputs[0], self.compiled, jax.block_until_ready
+        count, initial = jnp.int32(self.count), self.outputs
+        start = perf_counter()
+        outputs = block(called(count, *inputs, *initial))
+        stop = perf_counter()
+        del outputs
+        return (stop - start) / self.count
+
+
+def stream(prepared: Prepared, judge: Judge, seconds: float = STREAM_SECONDS) -> Stream:
+    """The stream of a prepared case, verified as the case was (`verified_stream`), with the number of calls that takes
+    so many seconds (`calibrated`); Wrong as these two have it."""
+    return calibrated(verified_stream(prepared, judge), seconds)
+
+
+def verified_stream(prepared: Prepared, judge: Judge) -> Stream:
+    """The stream of a prepared case, verified as the case was; Wrong where it computes something else or
+    communicates otherwise than as many isolated calls would.
+
+    The loop's carry holds inputs and outputs and passes an optimization barrier in each turn, so that the
+    inputs of a call depend on the outputs of the one before.
+    """
+    program = prepared.program
+    if program is None or program.stacked:
+        raise Wrong("has no stream: it is no program of global arrays")
+    number = len(program.arguments)
+    mesh, function = program.mesh, program.function()
+    places = [sharding(mesh, r.spec) for r in (*program.arguments, *program.results)]
+    constrained = prepared.case.mode in ("auto", "pjit")
+
+    def pinned(arrays: Sequence[Any], where: Sequence[Any]) -> tuple[Any, ...]:
+        """In a global program without types, say where the arrays are: the loop's carry is not the program's
+        edge, where it was said."""
+        if not constrained:
+            return tuple(arrays)
+        return tuple(lax.with_sharding_constraint(a, p) for a, p in zip(arrays, where, strict=True))
+
+    def streamed(count: Any, *arrays: Any) -> Any:
+        def again(_: Any, carry: Any) -> Any:
+            inputs, _ = lax.optimization_barrier(carry)
+            inputs = pinned(inputs, places[:number])
+            return inputs, pinned(jax.tree.leaves(function(*inputs)), places[number:])
+
+        return lax.fori_loop(0, count, again, (arrays[:number], arrays[number:]))[1]
+
+    outputs = jax.tree.leaves(prepared.run())
+    made = Stream(prepared, None, outputs, 0.0)
+    try:
+        with program.context():
+            start = perf_counter()
+            made.compiled = jax.jit(streamed).lower(jnp.int32(1), *prepared.inputs[0], *outputs).compile()
+            made.compile_s = perf_counter() - start
+            _met(judge, prepared.case, prepared.counters["communication"])
+            lines = list(judge.executed(program, lambda: jax.tree.leaves(made.run(2))))
+    except Wrong:
+        raise
+    except Exception as error:
+        line = raised(prepared.case, error)
+        raise Wrong(f"its stream: {line.reason}", [line]) from error
+    if worst(line.verdict for line in lines) != "pass":
+        bad = min((line for line in lines if line.verdict in BAD), key=_badness)
+        raise Wrong(f"its stream: {bad.check}: {bad.reason}", lines)
+    size = prepared.case.mesh.size
+    alone = _exchanged(collectives(prepared.called.as_text(), size))
+    looped = _exchanged(collectives(made.compiled.as_text(), size))
+    if alone != looped:
+        raise Wrong(
+            f"its stream communicates otherwise: {'; '.join(looped) or 'nothing'} instead of"
+            f" {'; '.join(alone) or 'nothing'}"
+        )
+    return made
+
+
+def calibrated(
+    made: Stream, seconds: float = STREAM_SECONDS, slowest: Callable[[float], float] = float
+) -> Stream:
+    """The stream with the number of calls that takes so many seconds; Wrong where it seems to skip the work.
+
+    Over several processes `slowest` gives the longest of all ranks' times, so that all make as many calls.
+    """
+    prepared = made.prepared
+    assert prepared.program
+    with prepared.program.context():
+        made.sample()
+        once = made.sample()
+        made.count = 8
+        each = max(slowest(made.sample()), 1e-7)
+        made.count = max(1, min(LONGEST_STREAM, math.ceil(seconds / each)))
+        isolated = min(prepared.sample() for _ in range(3))
+        each = made.sample()
+    if isolated > 1e-3 and once > 1e-3 and each < ELIDED * isolated:
+        raise Wrong(
+            f"its stream takes {each:.2e} s a call and an isolated call {isolated:.2e} s: it was elided"
+        )
+    return made
+
+
+def _exchanged(found: Sequence[Collective]) -> list[str]:
+    """The collectives of a program, without how often its loops run."""
+    return sorted(f"{c.kind} of {c.nbytes} B over {c.pairs or c.groups}" for c in found)
+
+
+# Sampling ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Without the garbage collector, as timeit does."""
+    was = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random) -> list[list[float]]:
+    """Samples of each timer, taken in rounds: one of each in random order, so that what disturbs the machine
+    disturbs all alike and samples of one round are pairs.
+
+    Ends when the medians are as precise as asked, or the time is spent (`budget.seconds` for each timer).
+    """
+    samples: list[list[float]] = [[] for _ in timers]
+    order = list(range(len(timers)))
+    with ExitStack() as stack:
+        stack.enter_context(undisturbed())
+        for timer in timers:  # warm up, no longer than a tenth of the budget
+            until = perf_counter() + budget.seconds / 10
+            for _ in range(10):
+                timer.sample()
+                if perf_counter() > until:
+                    break
+        until = perf_counter() + budget.seconds * len(timers)
+        look = 2 * budget.least
+        for number in range(1, budget.most + 1):
+            if len(order) > 1:  # work between calls cools what short ones need: 0.5 percent of 14 us
+                rng.shuffle(order)
+            for i in order:
+                samples[i].append(timers[i].sample())
+            if number < budget.least:
+                continue
+            if perf_counter() > until:
+                break
+            if number == look:  # at doubling numbers, for looking costs time too
+                look *= 2
+                if all(statistics.median(s).relative <= budget.precision for s in samples):
+                    break
+    return samples

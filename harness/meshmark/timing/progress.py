@@ -1,0 +1,50 @@
+"""What a run of benchmarks says on standard error while it goes on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from meshmark.core.text import printable
+from meshmark.timing.bench import Progress
+
+
+def note(text: str) -> None:
+    """One line on stderr."""
+    print(f"meshmark: {printable(text)}", file=sys.stderr)
+
+
+@contextmanager
+def shown(total: int) -> Iterator[Callable[[Progress], None]]:
+    """Shows progress on stderr: a bar where rich is installed and a person looks, else a line now and then."""
+    try:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+        from rich.progress import Progress as Bar
+    except ImportError:
+        Console = None  # type: ignore[assignment, misc]
+    if Console is None or not sys.stderr.isatty():
+        last = [time.monotonic()]
+
+        def tell(progress: Progress) -> None:
+            if time.monotonic() - last[0] > 10:
+                last[0] = time.monotonic()
+                print(f"{progress.done} of {progress.cells} cells", file=sys.stderr, flush=True)
+
+        yield tell
+        return
+    columns = (
+        TextColumn("timing"), BarColumn(), MofNCompleteColumn(), TextColumn("cells"),
+        TimeElapsedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda progress: bar.update(task, completed=progress.done, total=progress.cells)

@@ -1,0 +1,157 @@
+"""Two record files of `meshmark bench`, compared: counters exactly, process medians unpaired.
+
+Processes of two files ran at different times, so that they are no pairs: Mann and Whitney's rank-sum test and the
+Hodges-Lehmann shift of two samples take the place of the signed ranks. What the machine did between the two runs
+is in the shift and nobody can take it out afterwards; whoever needs the stated error rate runs `meshmark compare` on
+the environments themselves.
+
+Sources: H. B. Mann and D. R. Whitney, On a test of whether one of two random variables is stochastically larger
+than the other, Ann. Math. Statist. 18 (1947) 50; Hollander, Wolfe and Chicken, Nonparametric statistical methods, 3rd
+ed., Wiley 2014, sections 4.1 to 4.3 (test, shift, interval).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from meshmark.core.statistics import Estimate, Outcome, Rule, stated
+from meshmark.records.files import Records
+from meshmark.timing.compare import CompareError, counted, figure, key_of
+from scipy import stats
+
+Array = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.integer]
+
+EXACT = 2500
+"""n m up to which the rank-sum distribution is counted exactly; beyond, the normal one."""
+
+LEAST_PROCESSES = 3
+"""Processes of each side from which their spread says anything."""
+
+
+@dataclass
+class Recorded:
+    """What one file gives."""
+
+    facts: dict[str, Any]
+    medians: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds by key (meshmark.timing.compare.key_of), one a process."""
+    counters: dict[str, dict[str, str | float | None]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def taken(records: Records, name: str) -> Recorded:
+    """The process medians of a file; CompareError, which names it, where it has none or those of a comparison."""
+    if any("environment" in line for line in records.timings):
+        raise CompareError(f"{name} holds both sides of a comparison already: its verdicts are in it")
+    found = Recorded(records.runs[0]["facts"])
+    for line in records.timings:
+        key = key_of(line["case"], line["cadence"])
+        if line["verdict"] == "pass" and (seconds := figure(line)):
+            found.medians.setdefault(key, []).append(seconds)
+        else:
+            found.failed[key] = f"{line['verdict']}: {line['reason']}"
+        if counts := counted(line):
+            found.counters.setdefault(line["case"], counts)
+    if not found.medians:
+        raise CompareError(f"{name} holds no times: name a file that `meshmark bench --record` wrote")
+    return found
+
+
+def needed(cases: int, alpha: float = Rule.alpha) -> int:
+    """The least number of processes a side with which one case of so many can be found: the smallest two-sided p of
+    n and n samples is 2 / C(2n, n)."""
+    return next(n for n in range(1, 100) if 2 / math.comb(2 * n, n) < alpha / cases)
+
+
+@functools.lru_cache(maxsize=64)
+def _below(n: int, m: int) -> Array:
+    """P(U <= u), u = 0 ... n m, of Mann and Whitney's U for samples of n and m of one distribution: the
+    coefficients of the Gaussian binomial, or the normal distribution with continuity correction."""
+    if n * m > EXACT:
+        deviation = math.sqrt(n * m * (n + m + 1) / 12)
+        return np.asarray(stats.norm.cdf((np.arange(n * m + 1) + 0.5 - n * m / 2) / deviation))
+    count = [1] + [0] * (n * m)
+    for i in range(1, n + 1):
+        for u in range(n * m, m + i - 1, -1):  # times 1 - x^(m + i)
+            count[u] -= count[u - m - i]
+        for u in range(i, n * m + 1):  # over 1 - x^i
+            count[u] += count[u - i]
+    total = math.comb(n + m, n)
+    return np.cumsum(np.array([c / total for c in count]))
+
+
+def _critical(n: int, m: int, level: float) -> int | None:
+    """The largest u with 2 P(U <= u) < level; None where none is as rare."""
+    below = int(np.searchsorted(2 * _below(n, m), level, side="left")) - 1
+    return below if below >= 0 else None
+
+
+def _p(ties: Counts, above: Counts, n: int, m: int) -> Array:
+    """Two-sided p of numbers of pairs above and tied; half a pair is rounded to the side of no difference."""
+    u = np.minimum(above, n * m - ties - above) + ties / 2
+    return np.minimum(1.0, 2 * _below(n, m)[np.minimum(np.ceil(u).astype(int), n * m)])
+
+
+def compare(
+    pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    least: float = Rule.least,
+    alpha: float = Rule.alpha,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, Outcome]:
+    """Judge the cases of two files: seconds by process of each.
+
+    As meshmark.core.statistics.compare at a single, final look, with the rank-sum test and, as noise, comparisons drawn
+    from the processes' own deviations from their side's median (enlarged by sqrt(n / (n - 1))). `false_alarms` is of
+    those draws, each p compared with alpha / cases: it knows nothing of what the machine did between the two runs. The
+    interval has confidence 0.95. `pairs` of an outcome is the smaller number of processes. least: the smallest change
+    that is reported, 0.03 is 3 percent. Raises ValueError for times that are not positive.
+    """
+    least = math.log1p(least)
+    logs = {key: (np.log(np.asarray(a)), np.log(np.asarray(b))) for key, (a, b) in pairs.items()}
+    if any(not np.isfinite(x).all() or not x.size for both in logs.values() for x in both):
+        raise ValueError("seconds must be positive numbers")
+    shifts = {key: np.subtract.outer(b, a).ravel() for key, (a, b) in logs.items()}
+    p = np.array(
+        [
+            _p(np.sum(shifts[k] == 0, keepdims=True), np.sum(shifts[k] > 0, keepdims=True), a.size, b.size)[0]
+            for k, (a, b) in logs.items()
+        ]
+    )
+    adjusted = stats.false_discovery_control(p) if p.size else p
+    outcomes = {}
+    for row, (key, (a, b)) in enumerate(logs.items()):
+        n, m = a.size, b.size
+        ordered = np.sort(shifts[key])
+        centre = float(np.median(ordered))
+        at = _critical(n, m, 0.05)
+        low, high = (-math.inf, math.inf) if at is None else (float(ordered[at]), float(ordered[-1 - at]))
+        noise = detectable = alarms = math.nan
+        if min(n, m) >= LEAST_PROCESSES:
+            rng = np.random.default_rng(seed)
+            rest = np.concatenate([(x - np.median(x)) * math.sqrt(x.size / (x.size - 1)) for x in (a, b)])
+            drawn = rest[rng.integers(0, rest.size, (resamples, n + m))]
+            null = np.sort((drawn[:, n:, None] - drawn[:, None, :n]).reshape(resamples, -1), axis=-1)
+            centres = np.median(null, axis=-1)
+            noise = float(np.quantile(np.abs(centres), 0.99))
+            margin = max(least, noise)
+            null_p = _p((null == 0).sum(axis=-1), (null > 0).sum(axis=-1), n, m)
+            alarms = float(np.mean((null_p < alpha / len(pairs)) & (np.abs(centres) > margin)))
+            found = _critical(n, m, alpha / len(pairs))
+            shift = np.full(resamples, math.inf) if found is None else -null[:, found]
+            detectable = float(np.quantile(np.maximum(margin - centres, shift), 0.95, method="higher"))
+        outcomes[key] = stated(
+            Estimate(float(centre), float(low), float(high)),
+            (float(p[row]), float(adjusted[row])),
+            (alpha, least),
+            (noise, detectable, alarms),
+            min(n, m),
+        )
+    return outcomes

@@ -1,0 +1,223 @@
+"""The child process that times: `python -m meshmark.timing.timer`, started by meshmark.timing.children.
+
+Takes one JSON object on standard input (a Job) and prints lines that begin with MARK, each a JSON object with one
+of the keys facts, noise, ceilings, at (what it is about to do), timings (the record lines of one cell), end.
+It imports no more than JAX and NumPy bring, so that any interpreter with JAX can time.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import jax
+from meshmark.core.privacy import redact
+from meshmark.core.verdicts import Line, worst
+from meshmark.devices import containment, probe
+from meshmark.judge.checks import Judge
+from meshmark.operations import cases
+from meshmark.operations.cases import Case
+from meshmark.operations.record_lines import case_head
+from meshmark.timing import ceilings, device_time
+from meshmark.timing.measure import STREAM_SECONDS, Budget, Prepared, Timer, Wrong, prepare, sample, stream
+
+MARK = "meshmark-timer "
+"""Begins each line of the child: a plugin may print lines of its own."""
+
+CADENCES = ("isolated", "stream", "device")
+
+CLEAR_EVERY = 60
+"""Cells after which JAX's caches are dropped."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a child is to time: cells as lists of case ids, one list a cell."""
+
+    cells: list[list[str]]
+    num_devices: int
+    seed: int = 0
+    process: int = 0
+    cadences: list[str] = field(default_factory=lambda: ["isolated", "stream"])
+    seconds: float = Budget.seconds
+    precision: float = Budget.precision
+    least: int = Budget.least
+    most: int = Budget.most
+    ceilings: bool = False
+    directory: str = ""
+    """Where its standard error goes, with its process id; "" to leave it alone."""
+    controller: int = 0
+    deadline: float = 60.0
+
+    def to_json(self) -> str:
+        """The line on standard input."""
+        return json.dumps(asdict(self))
+
+
+def say(**message: Any) -> None:
+    """One line to the parent."""
+    print(MARK + json.dumps(message), flush=True)
+
+
+def spread(number: int = 40) -> float:
+    """How much a fixed piece of work varies here: the 90th percentile of its time over the smallest, less one."""
+    taken = []
+    for _ in range(number):
+        start = perf_counter()
+        sum(range(20_000))
+        taken.append(perf_counter() - start)
+    return sorted(taken)[number * 9 // 10] / min(taken) - 1
+
+
+class Timing:
+    """Times the cells of one job in this process."""
+
+    def __init__(self, job: Job, watchdog: containment.Watchdog | None) -> None:
+        self.job, self.watchdog = job, watchdog
+        self.devices = tuple(jax.devices())
+        self.judge = Judge(self.devices, job.seed)
+        self.rng = random.Random(f"{job.seed} {job.process}")
+        self.budget = Budget(job.seconds, job.precision, job.least, job.most)
+
+    def watched(self, what: str, ids: Sequence[str], factor: float = 1.0) -> AbstractContextManager[None]:
+        """Say what comes, and bound its time."""
+        say(at=what, cases=list(ids))
+        return self.watchdog.over(self.job.deadline * factor) if self.watchdog else nullcontext()
+
+    def cell(self, ids: Sequence[str]) -> list[dict[str, Any]]:
+        """The record lines of one cell: its modes, timed in turns."""
+        start = perf_counter()
+        lines: list[dict[str, Any]] = []
+        ready: list[Prepared] = []
+        for case_id in ids:
+            case = cases.find(case_id, self.job.num_devices)
+            with self.watched("prepare", [case_id]):
+                try:
+                    ready.append(prepare(case, self.devices, judge=self.judge))
+                except Wrong as wrong:
+                    lines.append(self.line(case, "isolated", wrong=wrong))
+        names = [p.case.id for p in ready]
+        factor = max(1.0, 4 * len(names) * self.budget.seconds / self.job.deadline)
+        if "isolated" in self.job.cadences and ready:
+            with self.watched("sample", names, factor):
+                lines += self.sampled(ready, ready, "isolated")
+        if "stream" in self.job.cadences:
+            streams = []
+            for p in ready:
+                if p.program is None or p.program.stacked:
+                    continue
+                with self.watched("stream", [p.case.id], factor):
+                    try:
+                        streams.append(
+                            stream(p, self.judge, min(STREAM_SECONDS, max(0.002, self.budget.seconds / 20)))
+                        )
+                    except Wrong as wrong:
+                        lines.append(self.line(p.case, "stream", p, wrong=wrong))
+            with self.watched("sample", [s.prepared.case.id for s in streams], factor):
+                lines += self.sampled(streams, [s.prepared for s in streams], "stream")
+        if "device" in self.job.cadences:
+            with self.watched("device", names, factor):
+                for p in ready:
+                    if p.program is not None:
+                        lines.append(self.on_device(p))
+        if lines:
+            lines[-1]["seconds"] = round(perf_counter() - start, 6)
+        return lines
+
+    def sampled(
+        self, timers: Sequence[Timer], of: Sequence[Prepared], cadence: str
+    ) -> Iterator[dict[str, Any]]:
+        """A line for each timer."""
+        if timers:
+            for timer, p, samples in zip(timers, of, sample(timers, self.budget, self.rng), strict=True):
+                rounded = [float(f"{s:.7g}") for s in samples]
+                yield self.line(p.case, cadence, p, rounded, calls=getattr(timer, "count", 1))
+
+    def on_device(self, p: Prepared) -> dict[str, Any]:
+        """The line of the device cadence: what the profiler says that the devices took."""
+        try:
+            found = device_time.measured(p, self.budget)
+        except device_time.NoDeviceTime as error:
+            return self.line(p.case, "device", p, wrong=Wrong(str(error)))
+        slowest = [max(times) for times in zip(*found.values(), strict=True)]
+        each = {name: sorted(times)[len(times) // 2] for name, times in found.items()}
+        return self.line(p.case, "device", p, slowest, per_device_s=each)
+
+    def line(
+        self,
+        case: Case,
+        cadence: str,
+        p: Prepared | None = None,
+        samples: Sequence[float] = (),
+        wrong: Wrong | None = None,
+        calls: int = 1,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """One timing line, without `run`."""
+        found = (wrong.lines or [Line("execute", "error", str(wrong))]) if wrong else p.lines if p else []
+        judged = [x for x in found if wrong or x.check != "communication"]
+        verdict = worst(x.verdict for x in judged)
+        told = next((x for x in judged if x.verdict == verdict), Line("execute"))
+        contract = next((x for x in (p.lines if p else ()) if x.check == "communication"), None)
+        plan = case.plan
+        return (
+            case_head(case, self.job.seed, "timing")
+            | {
+                "cadence": cadence,
+                "process": self.job.process,
+                "verified": wrong is None,
+                "verdict": verdict if wrong is None or verdict != "pass" else "error",
+                "check": told.check,
+                "reason": redact(str(wrong) if wrong else told.reason),
+                "devices": case.mesh.size,
+                "precision": plan.precision,
+                "calls": calls,
+                "cost": {"flops": plan.cost.flops, "nbytes": plan.cost.nbytes, "factor": plan.cost.factor},
+            }
+            | (
+                {"lower_s": round(p.lower_s, 6), "compile_s": round(p.compile_s, 6), **p.counters}
+                if p and p.counters
+                else {}
+            )
+            | ({"contract": redact(contract.reason)} if contract and contract.reason else {})
+            | more
+            | {"samples_s": list(samples)}
+        )
+
+
+def main() -> int:
+    """Do the job on standard input."""
+    job = Job(**json.loads(sys.stdin.read()))
+    watchdog = None
+    if job.directory:
+        containment.belong_to(job.controller)
+        watchdog = containment.Watchdog(
+            job.deadline, containment.own_stderr(Path(job.directory), f"timer{job.process}")
+        )
+    jax.config.update("jax_enable_compilation_cache", False)  # compile time is a result
+    with watchdog.over(containment.START) if watchdog else nullcontext():
+        say(facts=probe.facts().to_json())
+        timing = Timing(job, watchdog)
+        before = spread()
+        if job.ceilings:
+            found = list(ceilings.measured(timing.devices[: job.num_devices]))
+            say(ceilings=found)
+    for number, ids in enumerate(job.cells, 1):
+        say(timings=timing.cell(ids), cell=cases.find(ids[0], job.num_devices).cell.id)
+        if number % CLEAR_EVERY == 0:
+            jax.clear_caches()
+            gc.collect()
+    say(end=True, spread=[before, spread()], resident=containment.largest_resident_bytes())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

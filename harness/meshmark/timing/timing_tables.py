@@ -1,0 +1,427 @@
+"""What timing records say in tables: modes side by side, sweeps with their fit, scaling."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from meshmark.core import meshes, statistics
+from meshmark.core.statistics import Estimate
+from meshmark.core.text import printable, text_table
+from meshmark.operations.base import MODES, parse_size
+from meshmark.records.files import Records
+from meshmark.timing import figures
+from meshmark.timing.figures import Yardsticks
+
+CADENCES = ("isolated", "stream", "device")
+BASE = "manual"
+"""The mode that the others are compared with."""
+
+Key = tuple[str, str]
+"""A cell's id and a cadence."""
+
+Cells = Mapping[Key, Mapping[str, list[Mapping[str, Any]]]]
+"""Timing records by cell and cadence, then by mode; a list holds one a process."""
+
+
+def by_cell(timings: Sequence[Mapping[str, Any]]) -> dict[Key, dict[str, list[Mapping[str, Any]]]]:
+    """Timing records by cell and cadence, then by mode; a list holds one a process."""
+    found: dict[Key, dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for record in timings:
+        found[cell_of(record["case"]), record["cadence"]][record["mode"]].append(record)
+    return found
+
+
+def cell_of(case: str) -> str:
+    """The id of a case's cell."""
+    parts = case.split("/")
+    return "/".join([*parts[:2], "*", *parts[3:]]) if len(parts) == 6 else case
+
+
+def yardsticks(records: Records) -> Yardsticks:
+    """What the shares of a file are of."""
+    return Yardsticks.of(records.runs[0]["facts"], records.ceilings)
+
+
+def rows(records: Records) -> list[dict[str, Any]]:
+    """A tidy row for each case and cadence: figures over all of its processes, the fastest and the slowest of
+    them, counters, the ratio to manual mode of the same cell, and dispatch (isolated less stream)."""
+    of = yardsticks(records)
+    found = []
+    cells = by_cell(records.timings)
+    dispatches = dispatch(cells)
+    for (cell, cadence), modes in cells.items():
+        for mode, own in modes.items():
+            first = own[0]
+            time = figures.pooled(own)
+            row = {
+                name: first.get(name)
+                for name in ("case", "operation", "variant", "mode", "mesh", "dtype", "size_bytes", "level")
+            }
+            row |= {
+                "size": first["case"].split("/")[-1],
+                "cadence": cadence,
+                "verdict": first["verdict"],
+                "reason": first["reason"],
+                "verified": all(r.get("verified") is True for r in own),
+                "processes": len(own),
+                "samples": sum(len(r["samples_s"]) for r in own),
+                "devices": first.get("devices"),
+            }
+            row |= {name: None for name in ("median_s", "low_s", "high_s")}
+            if time:
+                row |= {"median_s": time.value, "low_s": time.low, "high_s": time.high}
+                row |= figures.rates(first, time.value, of)
+                row |= dict(
+                    zip(("fastest_process_s", "slowest_process_s"), figures.extremes(own), strict=True)
+                )
+                if cadence == "isolated":
+                    row["dispatch_s"] = dispatches.get((cell, mode))
+                if skew := _skew(own):
+                    row |= {"ranks": len(skew[1]), "skew_s": skew[0], "slowest_rank": _slowest(skew[1])}
+                versus = figures.paired(own, modes[BASE]) if mode != BASE and BASE in modes else None
+                if versus:
+                    row |= {"ratio": versus.value, "ratio_low": versus.low, "ratio_high": versus.high}
+            for name in (
+                *("lower_s", "compile_s", "collectives", "wire_bytes", "flops", "bytes_accessed"),
+                *("temp_bytes", "argument_bytes", "output_bytes"),
+            ):
+                row[name] = first.get(name)
+            found.append(row)
+    return found
+
+
+# The terminal's tables --------------------------------------------------------------------------------------
+
+
+def lines(records: Records) -> Iterator[str]:
+    """All tables of a file, as lines."""
+    of = yardsticks(records)
+    cells = by_cell(records.timings)
+    processes = len({r["process"] for r in records.timings})
+    for cadence in CADENCES:
+        table = list(_modes(cells, cadence, of))
+        if table:
+            yield from ["", f"{cadence}: {_meaning(cadence)}", ""]
+            shown = [m for m in MODES if any(m in modes for (_, c), modes in cells.items() if c == cadence)]
+            others = [m for m in shown if m not in (BASE, "host") and BASE in shown]
+            skewed = any(row["skew"] for _, row in table)
+            header = ["case", *shown, *(f"{m}/{BASE}" for m in others), "rate", "share"]
+            yield from text_table(header + ["skew"] * skewed, _filled(table, shown, others, skewed))
+    yield ""
+    yield (
+        "times are medians with the half width of their 95 % interval, "
+        + ("which is that of one process" if processes == 1 else f"over {processes} processes")
+        + _of_ranks(records)
+        + f"; ratios are of pairs of one round, with their interval; rates are of mode {BASE}"
+    )
+    for name, value in sorted({(c["name"], c.get("dtype", "")): c for c in records.ceilings}.items()):
+        unit = "GB/s" if value["unit"] == "B/s" else "GFLOP/s"
+        yield (
+            f"ceiling measured here, {value.get('devices')} devices together: {' '.join(name)}"
+            f" {value['value'] / 1e9:.1f} {unit}"
+        )
+    fits = list(_fits(cells))
+    if fits:
+        yield from ["", "message size: t = alpha + S / beta, least squares of relative residuals", ""]
+        yield from text_table(
+            ["case", "cadence", "mode", "points", "alpha", "beta", "residuals"],
+            fits,
+        )
+    scaled = list(_scaling(cells))
+    if scaled:
+        yield from ["", "scaling over one axis", ""]
+        yield from text_table(["case", "kind", "devices", "time", "efficiency"], scaled)
+    yield from _remarks(records, cells)
+    bad = [r for r in records.timings if r["verdict"] != "pass"]
+    for record in bad:
+        yield (
+            f"{record['verdict']}: {printable(record['case'])} ({record['cadence']}): "
+            f"{printable(record['reason'][:300])}"
+        )
+
+
+def _meaning(cadence: str) -> str:
+    return {
+        "isolated": "one call, blocked on",
+        "stream": "dependent calls inside one program",
+        "device": "what the profiler says that the slowest device took",
+    }[cadence]
+
+
+def _modes(cells: Cells, cadence: str, of: Yardsticks) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, by mode: time; "ratios": by mode; "rate", "share") for each cell."""
+    for (cell, found), modes in cells.items():
+        if found != cadence:
+            continue
+        times = {mode: figures.pooled(own) for mode, own in modes.items()}
+        row: dict[str, Any] = {
+            "times": {mode: time or next(r["verdict"] for r in modes[mode]) for mode, time in times.items()},
+            "ratios": {},
+            "rate": "-",
+            "share": "-",
+            "skew": "",
+        }
+        for mode, own in modes.items():
+            if mode != BASE and times[mode] and times.get(BASE):
+                row["ratios"][mode] = figures.paired(own, modes[BASE])
+        best = BASE if times.get(BASE) else next((m for m, t in times.items() if t), None)
+        if best:
+            time = times[best]
+            assert time
+            rates = figures.rates(modes[best][0], time.value, of)
+            row["rate"] = rate(rates)
+            row["share"] = f"{100 * rates['share']:.1f} %" if rates["share"] else "-"
+            if skew := _skew(modes[best]):
+                often = max(skew[1]) / sum(skew[1])
+                row["skew"] = f"{seconds(skew[0])} (rank {_slowest(skew[1])}: {100 * often:.0f} %)"
+        yield _short(cell), row
+
+
+def _filled(
+    table: Sequence[tuple[str, Mapping[str, Any]]], shown: Sequence[str], others: Sequence[str], skewed: bool
+) -> Iterator[list[str]]:
+    for name, row in table:
+        times = [row["times"].get(mode, "-") for mode in shown]
+        ratios = [row["ratios"].get(mode) for mode in others]
+        yield [
+            name,
+            *(t if isinstance(t, str) else spread(t) for t in times),
+            *(ratio(r) if r else "-" for r in ratios),
+            row["rate"],
+            row["share"],
+            *([row["skew"] or "-"] if skewed else ()),
+        ]
+
+
+def _skew(own: Sequence[Mapping[str, Any]]) -> tuple[float, list[int]] | None:
+    """(how much the ranks differ, in seconds; at how many positions each was the slowest) of a case that several
+    ranks timed: the median over its records, and their sum."""
+    found = [record["skew"] for record in own if record.get("skew")]
+    if not found:
+        return None
+    counts = [sum(position) for position in zip(*(one["slowest"] for one in found), strict=True)]
+    return statistics.median([one["median_s"] for one in found]).value, counts
+
+
+def _slowest(counts: Sequence[int]) -> int:
+    return counts.index(max(counts))
+
+
+def _of_ranks(records: Records) -> str:
+    """What the figures are of, where several ranks timed."""
+    size = max((len(r["samples_by_rank"]) for r in records.timings if r.get("samples_by_rank")), default=0)
+    if not size:
+        return ""
+    return (
+        f" on each of {size} ranks; a sample is that of the slowest rank, and skew the median of slowest less fastest,"
+        f" with the rank that was the slowest most often, of mode {BASE}"
+    )
+
+
+def dispatch(cells: Cells) -> dict[tuple[str, str], float]:
+    """Seconds of an isolated call beyond one of a stream, by cell and mode."""
+    found = {}
+    for (cell, cadence), modes in cells.items():
+        for mode, own in modes.items() if cadence == "stream" else ():
+            streamed = figures.pooled(own)
+            alone = figures.pooled(cells.get((cell, "isolated"), {}).get(mode, []))
+            if streamed and alone:
+                found[cell, mode] = alone.value - streamed.value
+    return found
+
+
+def _remarks(records: Records, cells: Cells) -> Iterator[str]:
+    """Dispatch, compile time, how processes differ, and where a mode sends more than manual mode."""
+    overheads = [v for v in dispatch(cells).values() if v > 0]
+    if overheads:
+        middle = seconds(statistics.median(overheads).value)
+        yield f"dispatch (isolated less stream): median of {len(overheads)} cases {middle}"
+    compiled = [(r["compile_s"], r["case"]) for r in records.timings if r.get("compile_s")]
+    if compiled:
+        longest, case = max(compiled)
+        middle = seconds(statistics.median([s for s, _ in compiled]).value)
+        yield f"compile time: median {middle}, longest {seconds(longest)} ({printable(case)})"
+    apart = [
+        slowest / fastest
+        for modes in cells.values()
+        for own in modes.values()
+        if len(own) > 1
+        for fastest, slowest in [figures.extremes(own)]
+        if fastest
+    ]
+    if apart:
+        yield (
+            f"the slowest process took {statistics.median(apart).value:.2f} times as long as the fastest"
+            f" (median of {len(apart)} cases; at most {max(apart):.2f})"
+        )
+    more: dict[tuple[str, str], tuple[float, str]] = {}
+    for (cell, cadence), modes in cells.items():
+        sent = {mode: own[0].get("wire_bytes") or 0 for mode, own in modes.items()}
+        for mode, nbytes in sent.items() if cadence == "isolated" and sent.get(BASE) else ():
+            if nbytes > sent[BASE]:
+                key = (mode, cell.split("/")[0])
+                more[key] = max(more.get(key, (0.0, "")), (nbytes / sent[BASE], cell))
+    for (mode, _), (factor, cell) in sorted(more.items(), key=lambda kv: -kv[1][0]):
+        yield f"{mode} sends up to {factor:.3g} times the bytes of {BASE}: {_short(cell)}"
+
+
+def _short(cell: str) -> str:
+    return printable(cell.replace("/*/", " ").replace("/", " "))
+
+
+def sweeps(
+    cells: Cells,
+) -> dict[tuple[str, str, str], list[tuple[int, float]]]:
+    """(S, seconds) of the sizes of each collective, by (cell without its size, cadence, mode)."""
+    found: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
+    for (cell, cadence), modes in cells.items():
+        for mode, own in modes.items():
+            time = figures.pooled(own)
+            cost = own[0].get("cost") or {}
+            if time and cost.get("factor"):
+                found[cell.rpartition("/")[0], cadence, mode].append((cost["nbytes"], time.value))
+    return {key: sorted(points) for key, points in found.items() if len(points) > 2}
+
+
+def _fits(cells: Cells) -> Iterator[list[str]]:
+    for (cell, cadence, mode), points in sweeps(cells).items():
+        if cadence == "isolated" and (cell, "stream", mode) in sweeps(cells):
+            continue  # the stream's fit is of the wire, not of the dispatch
+        fit = statistics.line(*zip(*points, strict=True))
+        if fit is None:
+            continue
+        beta = f"{fit.beta / 1e9:.2f} GB/s" if math.isfinite(fit.beta) else "no growth"
+        yield [
+            _short(cell),
+            cadence,
+            mode,
+            str(len(points)),
+            seconds(fit.alpha),
+            beta,
+            " ".join(f"{100 * r:+.0f}%" for r in fit.residuals),
+        ]
+
+
+def _scaling(cells: Cells) -> Iterator[list[str]]:
+    for series in scaling(cells):
+        for devices, time, efficiency in series["points"]:
+            yield [series["name"], series["kind"], str(devices), seconds(time), f"{100 * efficiency:.0f} %"]
+
+
+def scaling(cells: Cells) -> list[dict[str, Any]]:
+    """Strong and weak scaling over meshes of one axis, where at least three sizes of mesh were timed.
+
+    Strong: the same problem on n devices, efficiency t(1) n1 / (t(n) n), n1 being the smallest mesh. Weak: the same
+    work a device, efficiency t(n1) / t(n), corrected for work a device that is not quite the same (flops of the
+    cost model). A collective has its smallest mesh of two devices, and weak scaling is with the same S a device.
+    """
+    points: dict[tuple[str, str, str], dict[tuple[int, str], tuple[float, float]]] = defaultdict(dict)
+    for (cell, cadence), modes in cells.items():
+        name, variant, _, mesh, dtype, size = cell.split("/")
+        shape = meshes.parse(mesh)
+        if len(shape.shape) > 1 or shape.order:
+            continue
+        for mode, own in modes.items():
+            time = figures.pooled(own)
+            cost = own[0].get("cost") or {}
+            if time and mode == BASE:
+                work = float(cost.get("nbytes", 0) if cost.get("factor") else cost.get("flops", 0))
+                if cost.get("factor") or not size.endswith("B"):
+                    points[f"{name} {variant} {dtype}", cadence, _kind(cost)][shape.size, size] = (
+                        time.value,
+                        work,
+                    )
+    found = []
+    for (name, cadence, kind), by in points.items():
+        if len({devices for devices, _ in by}) < 3:
+            continue
+        for what in ("strong", "weak"):
+            chosen = _series(by, kind, what)
+            if len(chosen) > 2:
+                found.append({"name": f"{name} ({cadence})", "kind": what, "points": chosen})
+    return found
+
+
+def _kind(cost: Mapping[str, Any]) -> str:
+    return "bytes" if cost.get("factor") else "flops"
+
+
+def _series(
+    by: Mapping[tuple[int, str], tuple[float, float]], kind: str, what: str
+) -> list[tuple[int, float, float]]:
+    """(devices, seconds, efficiency) of the largest problem that makes a series."""
+    counts = sorted({devices for devices, _ in by})
+    best: list[tuple[int, float, float]] = []
+    for (devices, size), (time, work) in by.items():
+        if devices != counts[0]:
+            continue
+        series = [(devices, time, 1.0)]
+        for count in counts[1:]:
+            match = _partner(by, kind, what, (devices, size, work), count)
+            if match:
+                other, other_work = match
+                per_device = (other_work / count) / (work / devices) if kind == "flops" and work else 1.0
+                if what == "strong" and kind == "flops":
+                    efficiency = time * devices / (other * count) * (other_work / work if work else 1.0)
+                elif what == "strong":
+                    efficiency = time * devices / (other * count)
+                else:
+                    efficiency = time / other * per_device
+                series.append((count, other, efficiency))
+        if len(series) >= len(best):
+            best = series
+    return best
+
+
+def _partner(
+    by: Mapping[tuple[int, str], tuple[float, float]],
+    kind: str,
+    what: str,
+    base: tuple[int, str, float],
+    count: int,
+) -> tuple[float, float] | None:
+    """The point on `count` devices that belongs to the series of `base`: (seconds, work), if there is one."""
+    devices, size, work = base
+    here = {s: v for (d, s), v in by.items() if d == count}
+    if kind == "bytes":
+        wanted = parse_size(size) * (devices / count if what == "strong" else 1)
+        return next((v for s, v in here.items() if parse_size(s) == wanted), None)
+    if what == "strong":
+        return here.get(size)
+    near = [(abs(w / count / (work / devices) - 1), (t, w)) for t, w in here.values() if work]
+    best = min(near, default=None)
+    return best[1] if best and best[0] < 0.1 else None
+
+
+def seconds(value: float) -> str:
+    """A time for people: 12.3 us, 4.56 ms, 1.20 s."""
+    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"
+
+
+def spread(time: Estimate) -> str:
+    """A time with its relative half width."""
+    known = math.isfinite(time.relative)
+    return seconds(time.value) + (f" ±{100 * time.relative:.0f}%" if known else " ±?")
+
+
+def ratio(found: Estimate) -> str:
+    """A ratio with its interval."""
+    if not math.isfinite(found.high):
+        return f"{found.value:.2f} (?)"
+    return f"{found.value:.2f} ({found.low:.2f}-{found.high:.2f})"
+
+
+def rate(rates: Mapping[str, Any]) -> str:
+    """The rate of a case: bus bandwidth of a collective, FLOP/s, or algorithm bandwidth."""
+    if rates["busbw"]:
+        return f"{rates['busbw'] / 1e9:.3g} GB/s bus"
+    if rates["flops_per_s"]:
+        unit, factor = ("TFLOP/s", 1e12) if rates["flops_per_s"] >= 1e12 else ("GFLOP/s", 1e9)
+        return f"{rates['flops_per_s'] / factor:.3g} {unit}"
+    return f"{rates['algbw'] / 1e9:.3g} GB/s" if rates["algbw"] else "-"

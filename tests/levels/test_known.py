@@ -1,0 +1,119 @@
+"""Known issues: where they apply, how they expire, and what a passing one says."""
+
+import re
+import tomllib
+
+import pytest
+from meshmark.core.verdicts import CHECKS, Line, worst
+from meshmark.levels import known_issues
+from meshmark.levels.known_issues import FILE, Issue
+from meshmark.operations import cases
+from meshmark.operations.cases import CAPABILITIES, Selection
+
+
+def issue(**other):
+    return Issue(
+        **{
+            "cases": ["psum/*/auto/*"],
+            "checks": ["numbers"],
+            "jax": ">=0.10,<0.12",
+            "backends": ["cpu"],
+            "link": "https://example.org/1",
+            "why": "it is",
+            "expires": "0.13",
+            **other,
+        }
+    )
+
+
+def test_it_concerns_its_releases_and_backends_until_it_expires():
+    assert issue().concerns("0.10.2", "cpu")
+    assert not issue().concerns("0.12.0.1", "cpu")
+    assert not issue().concerns("0.10.2", "gpu")
+    assert issue(backends=["*"]).concerns("0.10.2", "anything")
+    assert not issue(jax=">=0.10", expires="0.12").concerns("0.12.0.1", "cpu")
+    assert issue(jax=">=0.10").concerns("0.12.0.dev20260101", "cpu")
+
+
+def test_an_issue_of_some_topologies_leaves_other_places_alone(tmp_path):
+    file = tmp_path / "known.toml"
+    file.write_text(
+        """[[issue]]
+cases = ["psum/*"]
+checks = ["execute"]
+jax = ">=0.10"
+backends = ["tpu"]
+topologies = ["2x*"]
+link = "README.md#x"
+why = "it is"
+expires = "0.13"
+"""
+    )
+    assert known_issues.load("0.12.0.1", "tpu", file, "2xv5e:2x2")
+    assert not known_issues.load("0.12.0.1", "tpu", file, "v5e:2x4")
+    assert not known_issues.load("0.12.0.1", "tpu", file)
+
+
+def test_an_issue_of_several_processes_excuses_nothing_in_one(tmp_path):
+    file = tmp_path / "known.toml"
+    entry = """[[issue]]
+cases = ["psum/*"]
+checks = ["execute"]
+jax = ">=0.10"
+backends = ["cpu"]
+link = "README.md#x"
+why = "it is"
+expires = "0.13"
+"""
+    file.write_text(entry + "processes = true\n")
+    assert known_issues.load("0.12.0.1", "cpu", file, processes=2)
+    assert not known_issues.load("0.12.0.1", "cpu", file)
+    assert not known_issues.load("0.12.0.1", "cpu", file, "v5e:2x4", processes=2), (
+        "a topology's processes are its hosts"
+    )
+    file.write_text(entry)
+    assert known_issues.load("0.12.0.1", "cpu", file) and known_issues.load(
+        "0.12.0.1", "cpu", file, processes=2
+    )
+
+
+def test_a_failure_becomes_known_with_its_link():
+    lines = [Line("execute"), Line("numbers", "fail", "3 differ"), Line("sharding", "fail", "elsewhere")]
+    known_issues.apply([issue()], "psum/axes=x/auto/8/float32/4KiB", lines)
+    assert [line.verdict for line in lines] == ["pass", "known", "fail"]
+    assert lines[1].data["link"] == "https://example.org/1" and lines[1].data["was"] == "fail"
+    assert worst(line.verdict for line in lines) == "fail", "only the listed check is excused"
+
+
+def test_another_case_is_not_excused():
+    lines = [Line("numbers", "fail")]
+    known_issues.apply([issue()], "psum/axes=x/manual/8/float32/4KiB", lines)
+    assert lines[0].verdict == "fail"
+
+
+def test_a_case_that_still_fails_one_listed_check_is_not_fixed():
+    lines = [Line("numbers", "fail"), Line("replicas")]
+    known_issues.apply([issue(checks=["numbers", "replicas"])], "psum/axes=x/auto/8/float32/4KiB", lines)
+    assert "fixed" not in lines[1].data
+
+
+def test_a_known_issue_that_passes_is_fixed():
+    lines = [Line("numbers")]
+    known_issues.apply([issue()], "psum/axes=x/auto/8/float32/4KiB", lines)
+    assert lines[0].verdict == "pass" and lines[0].data["fixed"] is True
+
+
+@pytest.mark.parametrize(
+    "entry", tomllib.loads(FILE.read_text()).get("issue", []), ids=lambda e: e["why"][:40]
+)
+def test_every_listed_issue_is_well_formed_and_fits_cases(entry):
+    listed = Issue(**entry)
+    assert re.match(r"https://|README\.md#", listed.link) and listed.why and set(listed.checks) <= set(CHECKS)
+    processes = 2 if listed.processes is True else 1
+    every = cases.cases(Selection("full", capabilities=tuple(CAPABILITIES), processes=processes), 8)
+    left = set(listed.cases)
+    for case in every:
+        left -= {p for p in left if Issue(**{**entry, "cases": [p]}).covers(case.id)}
+        if not left:
+            return
+    raise AssertionError(f"no case fits {sorted(left)}")

@@ -1,0 +1,416 @@
+"""Levels: the frozen lists against the table, and the statement that records amount to."""
+
+import json
+
+import pytest
+from meshmark.commands import main as cli
+from meshmark.levels import counters
+from meshmark.levels import must_pass as levels
+from meshmark.levels.must_pass import (
+    LevelError,
+    Statement,
+    digest,
+    must_pass,
+    packed,
+    parted,
+    statement,
+    unpacked,
+)
+from meshmark.operations import cases
+from meshmark.records.files import read
+
+from tests.submissions import DEVICES, facts, judged, level, merged_line, over, run_line, write
+
+
+def test_the_table_and_the_newest_list_are_one():
+    """Where this fails, cases were added to or taken out of a level: `meshmark levels --write` freezes a new version,
+    and the old one stays."""
+    assert parted() == []
+    assert levels.lacking() == () or levels.versions() == (1,), "version 1 is older than L4"
+
+
+def test_the_lists_are_small_and_every_version_reads_back():
+    files = [p for p in levels.DIRECTORY.rglob("*") if p.is_file()]
+    assert sum(p.stat().st_size for p in files) < 150_000 + 200_000 * (len(levels.versions()) - 1)
+    for version in levels.versions():
+        found = levels.read(version)
+        assert {level for level, _, _ in found} >= {"L0", "L1", "L2", "L3"}
+        for n in levels.LISTED:
+            assert all(found[level, n, 1].cases for level in ("L0", "L1", "L2", "L3"))
+        if "L4" not in levels.lacking(version):
+            assert all(found["L4", n, processes].cases for n, processes in levels.LISTED_OVER)
+
+
+def test_a_list_is_the_standard_profile_and_holds_nothing_optional():
+    chosen = {c.id: c for c in cases.cases(cases.Selection(), 8)}
+    listed = [name for level in levels.names() for name in must_pass(level, 8).cases]
+    assert sorted(chosen) == sorted(listed)
+    assert not any(case.cell.capabilities for case in chosen.values())
+
+
+def test_the_list_of_several_processes_is_all_of_the_standard_profile_over_them():
+    chosen = {c.id: c for c in cases.cases(cases.Selection(processes=2), 8)}
+    listed = must_pass("L4", 8, processes=2).cases
+    assert sorted(chosen) == sorted(listed) and {c.level for c in chosen.values()} == {*cases.LEVELS}
+    assert any("-interleaved/" in name for name in listed) and any("process_" in name for name in listed)
+    assert not any(case.cell.capabilities for case in chosen.values())
+    assert set(must_pass("L4", 8, processes=4).cases) != set(listed)
+    assert levels.names() == ("L0", "L1", "L2", "L3") and levels.names(2) == ("L4",)
+
+
+@pytest.mark.parametrize(
+    ("level", "devices", "processes", "message"),
+    [
+        ("L4", 8, 1, "L4 is of several processes: say over how many"),
+        ("L1", 8, 2, "L1 is of one process: over several there is one list, that of L4"),
+        ("L4", 8, 3, "3 processes can't share 8 devices"),
+        ("L4", 4, 8, "8 processes can't share 4 devices"),
+    ],
+)
+def test_a_list_that_there_is_not(level, devices, processes, message):
+    with pytest.raises(LevelError, match=message):
+        must_pass(level, devices, processes=processes)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 6])
+def test_packed_lists_unpack_to_the_same_cases(devices):
+    lists = [levels.by_rule(name, devices) for name in levels.names()]
+    for ids in [*lists, levels.by_rule("L4", 2 * devices, 2)]:
+        assert sorted(unpacked(packed(ids))) == ids
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A directory of lists for 2 devices (by digest) and 4 (case by case), and for 2 and 4 over 2 processes."""
+    monkeypatch.setattr(levels, "DIGESTS", (2, 4))
+    monkeypatch.setattr(levels, "LISTED", (4,))
+    monkeypatch.setattr(levels, "DIGESTS_OVER", ((2, 2), (4, 2)))
+    monkeypatch.setattr(levels, "LISTED_OVER", ((4, 2),))
+    levels.write(tmp_path)
+    yield tmp_path
+    levels.read.cache_clear()
+
+
+def changed(monkeypatch, change):
+    """Another table: `change` takes (level, sorted ids) and gives the ids."""
+    rule = levels.by_rule
+    monkeypatch.setattr(levels, "by_rule", lambda level, n, p=1: sorted(change(level, rule(level, n, p))))
+
+
+def test_a_case_that_comes_or_goes_parts_table_and_list(own, monkeypatch):
+    assert parted(directory=own) == []
+    new = "psum/axes=q/manual/2x2/float32/4KiB"
+    changed(monkeypatch, lambda level, ids: [*ids, new] if level == "L1" else ids)
+    found = parted(directory=own)
+    assert len(found) == 2 and all(line.startswith("L1 on ") for line in found)
+    assert f"+1 -0, such as {new}" in found[1]
+
+
+def test_a_case_of_several_processes_parts_their_lists_alone(own, monkeypatch):
+    new = "process_identity/plain/host/2x2-shuffled/float32/8KiB"
+    changed(monkeypatch, lambda level, ids: [*ids, new] if level == "L4" else ids)
+    found = parted(directory=own)
+    assert [line.partition(":")[0] for line in found] == [
+        "L4 on 2 devices over 2 processes",
+        "L4 on 4 devices over 2 processes",
+    ]
+    assert f"+1 -0, such as {new}" in found[1]
+    assert new not in must_pass("L4", 4, directory=own, processes=2).cases
+    with pytest.raises(LevelError, match="has parted from version 1 of L4 on 2 devices over 2 processes"):
+        must_pass("L4", 2, directory=own, processes=2)
+
+
+def test_a_version_that_is_older_than_a_level_goes_on_for_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(levels, "DIGESTS", (2, 4))
+    monkeypatch.setattr(levels, "LISTED", (4,))
+    monkeypatch.setattr(levels, "DIGESTS_OVER", ())
+    levels.write(tmp_path)
+    assert not (tmp_path / "v1" / "L4.txt").exists()
+    monkeypatch.setattr(levels, "DIGESTS_OVER", ((4, 2),))
+    monkeypatch.setattr(levels, "LISTED_OVER", ((4, 2),))
+    assert (parted(directory=tmp_path), levels.lacking(directory=tmp_path)) == ([], ("L4",))
+    by_rule = must_pass("L4", 4, directory=tmp_path, processes=2)
+    assert not by_rule.frozen and by_rule.cases
+    levels.write(tmp_path)
+    assert (parted(directory=tmp_path), levels.lacking(directory=tmp_path)) == ([], ())
+    frozen = must_pass("L4", 4, directory=tmp_path, processes=2)
+    assert frozen.frozen and frozen.cases == by_rule.cases and frozen.version == 2
+    text = (tmp_path / "v2" / "L4.txt").read_text()
+    assert f"\ndevices 4 over 2 processes: {len(frozen.cases)} cases, sha256 {frozen.sha256}\n" in text
+    assert must_pass("L0", 4, 1, tmp_path).cases == must_pass("L0", 4, 2, tmp_path).cases
+    with pytest.raises(LevelError, match="nothing to write"):
+        levels.write(tmp_path)
+
+
+def test_a_new_version_leaves_the_old_one(own, monkeypatch):
+    with pytest.raises(LevelError, match="nothing to write"):
+        levels.write(own)
+    before = {p: p.read_bytes() for p in own.rglob("*.txt")}
+    was = must_pass("L0", 4, directory=own)
+    changed(monkeypatch, lambda level, ids: ids[1:])
+    levels.write(own)
+    assert levels.versions(own) == (1, 2)
+    assert {p: p.read_bytes() for p in before} == before
+    now = must_pass("L0", 4, directory=own)
+    assert (now.version, len(now.cases)) == (2, len(was.cases) - 1)
+    assert must_pass("L0", 4, 1, own).cases == was.cases
+    with pytest.raises(LevelError, match="has parted from version 1 of L0 on 2 devices"):
+        must_pass("L0", 2, 1, own)
+    assert must_pass("L0", 2, 2, own).frozen
+
+
+def test_a_list_that_was_edited_is_no_list(own):
+    path = own / "v1" / "L0.txt"
+    text = path.read_text()
+    path.write_text(text.replace("float32:4KiB", "float32:8KiB", 1))
+    levels.read.cache_clear()
+    with pytest.raises(LevelError, match=r"L0\.txt: .* is not what follows it: restore"):
+        must_pass("L0", 4, directory=own)
+    path.write_text("nonsense\n" + text)
+    with pytest.raises(LevelError, match="a line before"):
+        must_pass("L0", 4, directory=own)
+
+
+def test_other_numbers_of_devices_follow_the_rule():
+    assert must_pass("L0", 12).frozen
+    by_rule = must_pass("L0", 18)
+    assert not by_rule.frozen and by_rule.sha256 == digest(by_rule.cases)
+    for number in (0, 10**9):
+        with pytest.raises(LevelError, match=f"no must-pass list for {number} devices"):
+            must_pass("L0", number)
+    with pytest.raises(LevelError, match="no version 99"):
+        must_pass("L0", 4, 99)
+
+
+# Statements -------------------------------------------------------------------------------------------------
+
+
+def said(tmp_path, lines, name="r.jsonl") -> Statement:
+    return statement(read(write(tmp_path / name, lines)))
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """Every line of L0 and L1 on four devices."""
+    return [*level("L0"), *level("L1")[1:]]
+
+
+def spoiled(lines, name, **fields):
+    """The lines with other fields in the first line of the case."""
+    first = next(i for i, r in enumerate(lines) if r.get("case") == name)
+    return [*lines[:first], lines[first] | fields, *lines[first + 1 :]]
+
+
+def first_of(level):
+    return must_pass(level, DEVICES).cases[0]
+
+
+def test_a_whole_run_meets_its_levels(tmp_path, whole):
+    found = said(tmp_path, whole)
+    number = len(must_pass("L0", 4).cases) + len(must_pass("L1", 4).cases)
+    assert found.met == "L1"
+    assert found.text == (
+        f"L1 on 4 virtual CPU devices, JAX 0.12.0.1; must-pass list {levels.versions()[-1]}, {number} of {number} cases"
+    )
+    data = json.loads(json.dumps(found.to_json()))
+    assert data["levels"]["L2"] == data["levels"]["L2"] | {"pass": 0, "known": 0, "unmet": {}}
+    assert data["levels"]["L2"]["missing"] == data["levels"]["L2"]["cases"]
+
+
+def test_real_devices_are_named(tmp_path, whole):
+    real = facts(backend="gpu", device_kind="NVIDIA H200", virtual=False)
+    assert said(tmp_path, [run_line(facts=real), *whole[1:]]).text.startswith(
+        "L1 on 4 devices (NVIDIA H200), JAX"
+    )
+
+
+def test_known_issues_are_met_and_told(tmp_path, whole):
+    a, b = must_pass("L1", DEVICES).cases[:2]
+    lines = spoiled(whole, a, verdict="known", link="https://a", reason="slow | seen")
+    lines = spoiled(lines, b, verdict="known", link="https://a", reason="slow | seen too")
+    found = said(tmp_path, lines)
+    assert found.met == "L1" and "JAX 0.12.0.1, 1 known issue in 2 cases; must-pass" in found.text
+    assert "2 of them known issues" in found.lines()[2]
+
+
+@pytest.mark.parametrize("verdict", ["unsupported", "not_run", "fail", "error", "crash", "hang"])
+def test_any_other_verdict_does_not_meet_the_level(tmp_path, whole, verdict):
+    name = first_of("L1")
+    found = said(tmp_path, spoiled(whole, name, verdict=verdict))
+    assert found.met == "L0"
+    assert f"1 {verdict}, such as {name}" in found.lines()[2]
+
+
+def test_a_level_needs_the_lower_ones(tmp_path, whole):
+    found = said(tmp_path, spoiled(whole, first_of("L0"), verdict="fail"))
+    assert found.met == "" and found.text.startswith("no level on 4 virtual CPU devices")
+    assert found.standings[1].complete
+
+
+def test_a_case_that_is_missing_or_not_closed(tmp_path, whole):
+    name = first_of("L1")
+    without = [r for r in whole if r.get("case") != name]
+    torn = [{k: v for k, v in r.items() if k != "seconds"} if r.get("case") == name else r for r in whole]
+    for lines in (without, torn):
+        found = said(tmp_path, lines)
+        assert found.met == "L0" and f"1 missing, such as {name}" in found.lines()[2]
+
+
+def test_the_level_that_a_line_names_is_not_asked(tmp_path, whole):
+    assert said(tmp_path, [r | {"level": "L3"} if "level" in r else r for r in whole]).met == "L1"
+
+
+def test_several_files_are_one_statement_and_the_worst_verdict_counts(tmp_path, whole):
+    a = read(write(tmp_path / "a.jsonl", whole))
+    case = cases.find(first_of("L1"), DEVICES)
+    again = [run_line("aaaaaaaaaaaa"), *(r | {"run": "aaaaaaaaaaaa"} for r in judged(case))]
+    good = read(write(tmp_path / "b.jsonl", again))
+    bad = read(write(tmp_path / "c.jsonl", [again[0], again[1] | {"verdict": "fail"}, *again[2:]]))
+    assert statement([a, good]).met == "L1"
+    assert statement([a, bad]).met == statement([bad, a]).met == "L0"
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"num_devices": 8}, "num_devices"),
+        ({"device_kind": "x"}, "device_kind"),
+        ({"versions": {"jax": "0.11.2"}}, "jax"),
+        ({"num_processes": 2}, r"num_processes \('1' and '2'\)"),
+    ],
+)
+def test_runs_that_differ_make_no_statement(tmp_path, whole, other, named):
+    other_run = run_line("aaaaaaaaaaaa", facts=facts(**other))
+    with pytest.raises(LevelError, match=f"the runs differ in {named}"):
+        said(tmp_path, [*whole, other_run])
+
+
+def test_compile_only_meets_no_level(tmp_path, whole):
+    compiled = run_line(facts=facts(topology="v5e:2x2", backend="tpu", virtual=False))
+    found = said(tmp_path, [compiled, *whole[1:]])
+    assert (found.met, found.standings) == ("", ())
+    assert found.lines() == [
+        "no level on v5e:2x2, 4 devices that are not there, JAX 0.12.0.1: compile-only, nothing ran"
+    ]
+
+
+# Several processes ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def both():
+    """Every line of the standard profile on two devices over two processes."""
+    return over(2, 2)
+
+
+def test_a_run_over_processes_makes_a_statement_of_l4_alone(tmp_path, both):
+    found = said(tmp_path, both)
+    number = len(must_pass("L4", 2, processes=2).cases)
+    rule = "" if must_pass("L4", 2, processes=2).frozen else " by rule (not frozen)"
+    assert [s.must.level for s in found.standings] == ["L4"] and found.met == "L4"
+    assert found.text == (
+        "L4 on 2 processes of 1 virtual CPU device, JAX 0.12.0.1; must-pass list"
+        f" {levels.versions()[-1]}{rule}, {number} of {number} cases"
+    )
+    assert found.to_json()["processes"] == 2
+
+
+def test_l4_wants_what_takes_several_processes_and_what_one_has(tmp_path, both):
+    for part, lacks in (("process_identity/", True), ("psum/", True), ("nothing/", False)):
+        found = said(tmp_path, [r for r in both if not r.get("case", "").startswith(part)])
+        assert (found.met == "") is lacks
+        if lacks:
+            assert found.text.startswith("no level on 2 processes of 1 virtual CPU device, JAX 0.12.0.1;")
+            assert f"missing, such as {part}" in found.lines()[1]
+
+
+def test_a_run_of_one_process_has_no_part_in_l4(tmp_path, whole):
+    found = said(tmp_path, whole)
+    assert [s.must.level for s in found.standings] == ["L0", "L1", "L2", "L3"]
+    assert "processes" not in found.text and "processes" not in found.to_json()
+
+
+def test_known_issues_of_several_processes_are_told_and_real_devices_named(tmp_path, both):
+    real = facts(num_devices=2, num_processes=2, backend="gpu", device_kind="NVIDIA H200", virtual=False)
+    name = must_pass("L4", 2, processes=2).cases[0]
+    lines = [both[0] | {"facts": real}, *both[1:]]
+    found = said(tmp_path, spoiled(lines, name, verdict="known", link="https://a", reason="slow"))
+    assert found.text.startswith(
+        "L4 on 2 processes of 1 device (NVIDIA H200), JAX 0.12.0.1, 1 known issue in 1 case;"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rank": 1}, "records of rank 1 alone: use the merged file"),
+        ({"ranks": 3}, "does not hold what all of them found"),
+        ({"ranks": None}, "does not hold what all of them found"),
+    ],
+)
+def test_what_not_all_ranks_found_makes_no_statement(tmp_path, change, message):
+    run = {k: v for k, v in (merged_line(2, 2) | change).items() if v is not None}
+    case = cases.find("psum/axes=x/manual/2/float32/4KiB", 2, 2)
+    with pytest.raises(LevelError, match=message):
+        said(tmp_path, [run, *judged(case)])
+
+
+def test_the_hosts_of_a_topology_are_no_processes_of_a_run(tmp_path):
+    compiled = run_line(facts=facts(num_processes=2, topology="v5e:2x2", backend="tpu", virtual=False))
+    lines = [compiled, *judged(cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", 4))]
+    assert said(tmp_path, lines).text.startswith("no level on v5e:2x2, 4 devices that are not there")
+
+
+def test_counters_of_so_many_devices_are_those_of_one_process(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(counters, "DIRECTORY", tmp_path / "counters")
+    name = "psum/axes=x/manual/2/float32/4KiB"
+    for processes, code in ((2, 2), (1, 0)):
+        run = merged_line(2, 2) if processes == 2 else run_line(facts=facts(num_devices=2))
+        path = write(tmp_path / f"{processes}.jsonl", [run, *judged(cases.find(name, 2, processes))])
+        monkeypatch.setattr("sys.argv", ["counters", str(path)])
+        assert counters.main() == code
+        assert list(tmp_path.glob("counters/*")) == (
+            [tmp_path / "counters" / "0.12.0.1-cpu-2.tsv"] if code == 0 else []
+        )
+    assert (
+        "is of several processes: the counters of so many devices are those of one" in capsys.readouterr().err
+    )
+
+
+def test_the_command_over_processes(tmp_path, both, capsys):
+    assert cli.main(["levels", "--cases", "L4", "--num-devices", "2", "--processes", "2"]) == 0
+    assert capsys.readouterr().out.splitlines() == list(must_pass("L4", 2, processes=2).cases)
+    assert cli.main(["levels", str(write(tmp_path / "r.jsonl", both))]) == 0
+    assert capsys.readouterr().out.startswith("L4 on 2 processes of 1 virtual CPU device, ")
+    for bad in (["--cases", "L4"], ["--cases", "L0", "--processes", "2"]):
+        assert cli.main(["levels", *bad]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_check_tells_of_a_level_without_lists(own, monkeypatch, capsys):
+    monkeypatch.setattr(levels, "lacking", lambda version=None: ("L4",))
+    monkeypatch.setattr(levels, "parted", lambda version=None: [])
+    assert cli.main(["levels", "--check"]) == 1
+    assert capsys.readouterr().out.splitlines()[0] == "L4: in no list yet"
+
+
+def test_a_list_by_rule_is_told_as_such(tmp_path):
+    found = said(tmp_path, level("L0", 18))
+    assert found.met == "L0" and " by rule (not frozen), " in found.text
+
+
+def test_the_command(tmp_path, whole, capsys):
+    path = write(tmp_path / "r.jsonl", whole)
+    assert cli.main(["levels", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("L1 on 4 virtual CPU devices")
+    assert cli.main(["levels", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["met"] == "L1"
+    assert cli.main(["levels", str(write(tmp_path / "bad.jsonl", whole[:2]))]) == 1
+    capsys.readouterr()
+    assert cli.main(["levels", "--cases", "L0", "--num-devices", "4"]) == 0
+    assert capsys.readouterr().out.splitlines() == list(must_pass("L0", 4).cases)
+    assert cli.main(["levels"]) == 0
+    assert "L0 on 8 devices: 129 cases, case by case" in capsys.readouterr().out
+    for bad in (["--cases", "L9"], ["--check", "--write"], [str(path), "--list-version", "99"]):
+        assert cli.main(["levels", *bad]) == 2
+        assert capsys.readouterr().err.count("\n") == 1

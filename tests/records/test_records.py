@@ -1,0 +1,218 @@
+"""Writing and reading records: what is written is read back, and no input makes the reader stumble."""
+
+import getpass
+import json
+import math
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from meshmark.core.privacy import redact
+from meshmark.core.verdicts import CHECKS, VERDICTS, Line
+from meshmark.operations import cases
+from meshmark.operations.record_lines import case_lines
+from meshmark.records import files as records
+from meshmark.records.files import RecordError, Writer, dumps, read
+
+CASE = "psum/axes=x+y/manual/2x4/float32/4KiB"
+RUN = {"facts": {"versions": {"jax": "0.12.0.1"}}, "selection": {"profile": "smoke"}, "seed": 0}
+
+
+@pytest.fixture
+def case():
+    return cases.find(CASE, 8)
+
+
+def test_round_trip(tmp_path, case):
+    path = tmp_path / "r.jsonl"
+    writer = Writer.create(path, RUN)
+    lines = [Line("execute"), Line("numbers", "fail", "wrong", {"error": math.inf, "bound": 0.0})]
+    writer.write(case_lines(case, lines, 7, 0.25))
+    writer.close()
+    found = read(path)
+    assert not found.problems
+    assert found.runs[0]["facts"] == RUN["facts"]
+    judged = found.cases[CASE]
+    assert (judged.verdict, judged.reason, judged["seed"]) == ("fail", "wrong", 7)
+    assert judged["size_bytes"] == 4096
+    assert [line["check"] for line in judged.lines] == ["execute", "numbers"]
+    assert judged.lines[1]["error"] == "inf"
+    assert judged.finished
+
+
+def test_is_never_overwritten(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text("mine")
+    with pytest.raises(RecordError, match="exists"):
+        Writer.create(path, RUN)
+    assert path.read_text() == "mine"
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    with pytest.raises(RecordError, match="No such file"):
+        Writer.create(tmp_path / "none" / "r.jsonl", RUN)
+
+
+def test_each_line_is_strict_json_with_schema_kind_and_run(tmp_path, case):
+    path = tmp_path / "r.jsonl"
+    writer = Writer.create(path, RUN)
+    writer.write(case_lines(case, [Line("numbers", data={"error": math.nan, "more": [math.inf]})], 0, 1.0))
+    for text in path.read_text().splitlines():
+        line = json.loads(text, parse_constant=pytest.fail)
+        assert line["schema"] == 1 and line["kind"] in records.KINDS and line["run"] == writer.run
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"schema": 1, "kind": "conf', "not JSON"),
+        ("[]", "no record"),
+        ('{"schema": 2, "kind": "run", "run": "a", "facts": {}}', "schema 2"),
+        ('{"schema": 1, "kind": "conformance"}', "`case` must be a str"),
+        ('{"schema": 1, "kind": "run", "run": "a", "facts": NaN}', "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("9" * 10_000, "not JSON"),
+    ],
+)
+def test_a_bad_line_is_a_problem_and_the_rest_is_kept(tmp_path, case, line, problem):
+    path = written(tmp_path, [*case_lines(case, [Line("numbers")], 0, 1.0)])
+    with path.open("a") as file:
+        file.write(line + "\n")
+    found = read(path)
+    assert list(found.cases) == [CASE]
+    (told,) = found.problems
+    assert problem in told and str(path) in told and ":3:" in told and "\n" not in told
+
+
+def test_a_cut_off_line_is_a_problem(tmp_path, case):
+    path = written(tmp_path, case_lines(case, [Line("execute"), Line("numbers")], 0, 1.0))
+    path.write_text(path.read_text()[:-20])
+    found = read(path)
+    assert len(found.problems) == 1 and "cut off" in found.problems[0]
+    assert not found.cases[CASE].finished
+
+
+def test_a_line_without_end_is_not_read_into_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "LONGEST", 1000)
+    path = written(tmp_path, [])
+    with path.open("a") as file:
+        file.write("x" * 5000)
+    assert len(read(path).problems) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe", b"{}\n", b'{"schema": 1}\n'])
+def test_a_file_without_a_run(tmp_path, content):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(RecordError, match="holds no run"):
+        read(path)
+
+
+def test_a_missing_file_and_a_directory(tmp_path):
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(RecordError, match="can't read"):
+            read(path)
+
+
+def written(directory: Path, lines):
+    """A file of a run line and these lines."""
+    path = directory / "r.jsonl"
+    head = {"schema": 1, "kind": "run", "run": "r", **RUN}
+    path.write_text("".join(dumps(line | {"run": "r"}) + "\n" for line in [head, *lines]))
+    return path
+
+
+# Whatever stands in a file, the reader gives records or a RecordError.
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "schema": st.just(1) | ANYTHING,
+        "kind": st.sampled_from(records.KINDS) | ANYTHING,
+        "run": st.text() | ANYTHING,
+        "facts": st.dictionaries(st.text(), ANYTHING, max_size=2) | ANYTHING,
+        "check": st.sampled_from(CHECKS) | ANYTHING,
+        "verdict": st.sampled_from(VERDICTS) | ANYTHING,
+        **{
+            n: st.text(max_size=5) | ANYTHING
+            for n in ("case", "operation", "variant", "mode", "mesh", "dtype")
+        },
+        **{n: st.text(max_size=5) | ANYTHING for n in ("level", "reason", "error", "bound", "collectives")},
+    },
+)
+GOOD = {
+    **dict.fromkeys(("case", "operation", "variant", "mode", "mesh", "dtype", "level", "reason"), "a"),
+    "schema": 1,
+    "kind": "conformance",
+    "check": "numbers",
+    "verdict": "pass",
+}
+LINES = (FIELDS | FIELDS.map(lambda changed: GOOD | changed) | ANYTHING).map(lambda v: json.dumps(v).encode())
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.binary() | st.lists(LINES | st.binary(max_size=20), max_size=5).map(b"\n".join))
+def test_the_reader_raises_record_errors_only(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "fuzz.jsonl"
+    path.write_bytes(data)
+    try:
+        found = read(path)
+    except RecordError as error:
+        assert "\n" not in str(error) and str(path) in str(error)
+        return
+    assert found.runs
+    for judged in found.cases.values():
+        assert judged.verdict in VERDICTS and isinstance(judged.reason, str)
+
+
+# Privacy.
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("open /home/ann/x.py failed", "open <path> failed"),
+        ("'/tmp/a b'", "'<path> b'"),
+        (r"C:\Users\ann\x.py", "<path>"),
+        ("jax/_src/core.py", "jax/_src/core.py"),
+        ("https://github.com/jax-ml/jax/issues/1", "https://github.com/jax-ml/jax/issues/1"),
+        ("4/8 of 1/2", "4/8 of 1/2"),
+    ],
+)
+def test_paths_are_redacted(text, want):
+    assert redact(text) == want
+
+
+def test_user_and_host_are_redacted(monkeypatch):
+    from meshmark.core import privacy
+
+    monkeypatch.setattr(getpass, "getuser", lambda: "annabel")
+    monkeypatch.setattr(socket, "gethostname", lambda: "host-7")
+    privacy._names.cache_clear()
+    try:
+        assert redact("annabel at host-7, annabelle at host-77") == "<user> at <host>, annabelle at host-77"
+    finally:
+        privacy._names.cache_clear()
+
+
+def test_reasons_are_redacted_in_records(case):
+    assert case_lines(case, [Line("numbers", "fail", "see /a/b/c")], 0, 0.0)[0]["reason"] == "see <path>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["/opt/a/b:/home/ann/lib/x.so", "Error:/home/ann/x", "file:///home/ann/x", "at /srv/data/run.py:3"],
+)
+def test_no_absolute_path_is_left(text):
+    assert not any(part in redact(text) for part in ("home", "ann", "opt", "srv"))
+
+
+def test_an_address_is_no_path():
+    assert redact("see https://example.org/a/b for more") == "see https://example.org/a/b for more"

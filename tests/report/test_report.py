@@ -1,0 +1,322 @@
+"""`meshmark report`: what it writes, the same to the byte; that a check finds what was changed; bad input."""
+
+import csv
+import gzip
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.checkout import ROOT
+
+pytest.importorskip("bokeh", reason="the page needs Bokeh: pip install 'meshmark[page]'")
+pytest.importorskip("jinja2", reason="the page needs Jinja: pip install 'meshmark[page]'")
+
+from meshmark.commands import main as cli
+from meshmark.report import latex, report
+
+from tests.browser import records as made_up
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("source")
+    made_up.write(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def texts(source):
+    return report.made(report.find([source]).sources)
+
+
+@pytest.fixture
+def written(texts, tmp_path):
+    report.write(texts, tmp_path / "report")
+    return tmp_path / "report"
+
+
+def changed(path, old, new):
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def test_two_processes_make_the_same_bytes(source, tmp_path):
+    made = []
+    for seed in ("1", "2"):
+        output = tmp_path / seed
+        subprocess.run(
+            [sys.executable, "-m", "harness", "report", str(source), "--output", str(output)],
+            check=True, cwd=ROOT, stdout=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONHASHSEED": seed, "TZ": f"UTC+{seed}"},
+        )  # fmt: skip
+        made.append({p.name: p.read_bytes() for p in output.iterdir()})
+    assert made[0] == made[1]
+    assert set(made[0]) == {
+        "index.html",
+        "summary.md",
+        "conformance.md",
+        "conformance.csv",
+        "timings.md",
+        "timings.csv",
+        "tables.tex",
+        "report.json",
+    }
+
+
+def test_check_says_yes_and_no(source, written, capsys):
+    arguments = ["report", str(source), "--check", "--output", str(written)]
+    assert cli.main(arguments) == 0
+    assert "byte by byte" in capsys.readouterr().out
+    changed(written / "index.html", '"label":"JAX 0.10.2', '"label":"JAX 0.10.3')
+    assert cli.main(arguments) == 1
+    assert "index.html differs from byte" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "summary.md",
+        "conformance.md",
+        "conformance.csv",
+        "timings.md",
+        "timings.csv",
+        "tables.tex",
+        "index.html",
+    ],
+)
+def test_a_change_of_any_file_is_found(texts, written, name):
+    with open(written / name, "ab") as file:
+        file.write(b"x")
+    found = report.check(texts, written)
+    assert not found.same and found.differences[0].startswith(name)
+    (written / name).unlink()
+    assert report.check(texts, written).differences == [f"{name} is missing"]
+
+
+def elsewhere(written):
+    """As if the report had been made with another pandas."""
+    manifest = json.loads((written / "report.json").read_text())
+    manifest["made_with"]["pandas"] = "0.0.1"
+    (written / "report.json").write_text(json.dumps(manifest))
+
+
+def test_with_other_libraries_the_data_are_compared_and_it_says_so(texts, written):
+    elsewhere(written)
+    changed(written / "index.html", "<title>Meshmark", "<title>meshmark")  # bytes, but no data
+    found = report.check(texts, written)
+    assert found.same and "the data, not the bytes" in found.how and "made with 0.0.1" in found.how
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "says"),
+    [
+        (
+            "index.html",
+            '"devices":8',
+            '"devices":9',
+            "data.runs[0].ceilings[0].devices is '9', and the records give '8'",
+        ),
+        ("index.html", '"met":""', '"met":"L3"', "met is 'L3'"),
+        ("timings.csv", "isolated", "stream", "timings.csv.cadence[0] is 'stream'"),
+        (
+            "conformance.csv",
+            "pass",
+            "fail",
+            "conformance.csv.verdict[15] is 'fail', and the records give 'pass'",
+        ),
+    ],
+)
+def test_with_other_libraries_other_data_are_found(texts, written, name, old, new, says):
+    elsewhere(written)
+    changed(written / name, old, new)
+    found = report.check(texts, written)
+    assert not found.same and any(says in line for line in found.differences), found.differences
+
+
+def test_figures_that_were_rounded_elsewhere_are_the_same():
+    assert report._same(1.0000001, 1.0) and report._same("0.30000000000000004", "0.3")
+    assert not report._same(1.01, 1.0) and not report._same("a", "b") and not report._same(None, 0)
+
+
+def test_packed_records_give_the_same_tables(source, texts, tmp_path):
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    for path in source.iterdir():
+        with gzip.open(packed / f"{path.name}.gz", "wb") as file:
+            file.write(path.read_bytes())
+    again = report.made(report.find([packed]).sources)
+    one, other = (list(csv.DictReader(io.StringIO(t["timings.csv"]))) for t in (texts, again))
+    strip = [{k: v for k, v in row.items() if k not in ("file", "sha256")} for row in one]
+    assert strip == [{k: v for k, v in row.items() if k not in ("file", "sha256")} for row in other] and strip
+
+
+def test_a_results_directory_names_its_products(source, tmp_path):
+    place = tmp_path / "results" / "0.12.0.1" / "eight-cpus"
+    place.mkdir(parents=True)
+    shutil.copy(source / "new.jsonl", place / "conformance.jsonl")
+    (place / "product.yaml").write_text(
+        "name: eight-cpus\nby: somebody\ntitle: Eight of them\ncommand: tox run -e results\n"
+    )
+    pytest.importorskip("yaml")
+    (found,) = report.find([tmp_path / "results"]).sources
+    assert (found.name, found.product, found.about["title"]) == (
+        "0.12.0.1/eight-cpus/conformance.jsonl",
+        "eight-cpus",
+        "Eight of them",
+    )
+
+
+def test_no_path_of_this_machine_is_published(texts, source):
+    for text in texts.values():
+        assert str(source) not in text and str(ROOT) not in text
+
+
+def test_provenance_stands_under_the_markdown_and_in_every_row_of_csv(texts, source):
+    for name in ("summary.md", "conformance.md", "timings.md"):
+        assert len(re.findall(r"\b[0-9a-f]{64}\b", texts[name])) >= 7
+    for name in ("conformance.csv", "timings.csv"):
+        rows = list(csv.DictReader(io.StringIO(texts[name])))
+        assert rows and all(re.fullmatch("[0-9a-f]{64}", row["sha256"]) and row["file"] for row in rows)
+
+
+def test_what_was_not_verified_has_no_time_in_any_table(texts):
+    rows = [r for r in csv.DictReader(io.StringIO(texts["timings.csv"])) if r["verdict"] == "fail"]
+    assert len(rows) == 6
+    assert all(row[n] == "" for row in rows for n in ("median_s", "low_s", "high_s", "busbw", "ratio"))
+    assert "| fail" in texts["timings.md"]
+
+
+def test_formulas_and_markup_are_harmless(texts):
+    for row in csv.reader(io.StringIO(texts["conformance.csv"])):
+        assert not any(cell.startswith(("=", "+", "@")) for cell in row)
+    for name in ("summary.md", "conformance.md", "timings.md"):
+        assert "<script" not in texts[name] and "<img" not in texts[name]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("50% & $x_1$ #2", r"50\% \& \$x\_1\$ \#2"),
+        ("\\input{/etc/passwd}", r"\textbackslash{}input\{/etc/passwd\}"),
+        ("--flag", "-{}-flag"),
+        ("a^b~c", r"a\textasciicircum{}b\textasciitilde{}c"),
+        ("8 × µs ± 1–2", r"8 $\times$ $\mu$s $\pm$ 1--2"),
+        ("日本", "??"),
+    ],
+)
+def test_latex_is_escaped(value, shown):
+    assert latex.text(value) == shown
+
+
+def test_latex_compiles_where_it_can(texts, tmp_path):
+    if shutil.which("pdflatex") is None:
+        pytest.skip("no pdflatex here")
+    text = (
+        "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n"
+        + texts["tables.tex"]
+        + "\\end{document}"
+    )
+    (tmp_path / "x.tex").write_text(text)
+    subprocess.run(
+        ["pdflatex", "-interaction=batchmode", "-halt-on-error", "x.tex"], cwd=tmp_path, check=True
+    )
+
+
+def test_latex_has_the_figures_and_balances(texts):
+    text = texts["tables.tex"]
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 2
+    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+    assert "1.20" in text and "none" in text
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda d: [], "no records in"),
+        (lambda d: (d / "x.jsonl").write_text("nonsense\n"), "x.jsonl holds no run"),
+        (lambda d: (d / "x.jsonl.gz").write_bytes(b"\x1f\x8bnothing"), "no whole gzip file"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, make, says):
+    make(tmp_path)
+    assert cli.main(["report", str(tmp_path), "--output", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_check_without_a_report_is_one_line(source, tmp_path, capsys):
+    assert cli.main(["report", str(source), "--check", "--output", str(tmp_path)]) == 2
+    assert "holds no report" in capsys.readouterr().err
+    (tmp_path / "report.json").write_text("[]")
+    assert cli.main(["report", str(source), "--check", "--output", str(tmp_path)]) == 2
+    assert "is not what `meshmark report` writes" in capsys.readouterr().err
+
+
+def test_an_output_that_can_not_be_written_is_one_line(source, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert cli.main(["report", str(source / "new.jsonl"), "--output", str(tmp_path / "file")]) == 2
+    assert "can't write to" in capsys.readouterr().err
+
+
+def test_the_file_of_one_rank_is_left_out_and_told(tmp_path, capsys):
+    made_up.write(tmp_path / "in")
+    for name, more in (("all.jsonl", {"ranks": 2}), ("one.jsonl", {"rank": 0})):
+        run = made_up.run("abcd", num_processes=2, group={"devices": 4}) | more
+        made_up.file(tmp_path / "in" / name, run, made_up.judged())
+    arguments = ["report", str(tmp_path / "in"), "--output", str(tmp_path / "report")]
+    assert cli.main(arguments) == 2
+    assert "one.jsonl: records of rank 0 alone are left out: name the merged file" in capsys.readouterr().err
+    with open(tmp_path / "report" / "conformance.csv", newline="") as file:
+        over = {(r["file"], r["num_processes"]) for r in csv.DictReader(file)}
+    assert ("all.jsonl", "2") in over and not [name for name, _ in over if name == "one.jsonl"]
+    assert {n for name, n in over if name != "all.jsonl"} == {"1"}
+
+
+def test_the_comparison_with_others_has_a_report_of_its_own(tmp_path):
+    made_up.file(tmp_path / "one.jsonl", made_up.run("aaaa"), made_up.judged())
+    line = {"kind": "run", "schema": "meshmark-others-1", "processes": 2}
+    with gzip.open(tmp_path / "others.jsonl.gz", "wt") as file:
+        file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    found = report.find([tmp_path])
+    assert [s.name for s in found.sources] == ["one.jsonl"] and not found.problems
+    assert found.notes == [
+        "others.jsonl.gz: records of `python -m benchmarks.others`, which has its own report; left out"
+    ]
+
+
+def test_times_over_processes_say_so(tmp_path):
+    made_up.file(tmp_path / "one.jsonl", made_up.run("aaaa"), made_up.timed())
+    two = made_up.run("bbbb", num_processes=2, group={"devices": 4}) | {"ranks": 2}
+    made_up.file(tmp_path / "two.jsonl", two, made_up.timed(3.0))
+    texts = report.made(report.find([tmp_path]).sources)
+    rows = list(csv.DictReader(io.StringIO(texts["timings.csv"])))
+    assert {(r["file"], r["num_processes"], r["virtual"]) for r in rows} == {
+        ("one.jsonl", "1", "True"),
+        ("two.jsonl", "2", "True"),
+    }
+    heads = [line for line in texts["timings.md"].splitlines() if line.startswith("### JAX")]
+    assert heads == [
+        "### JAX 0.12.0.1 · 8 × cpu (virtual), virtual devices (one.jsonl)",
+        "### JAX 0.12.0.1 · 2 processes × 4 cpu devices (virtual), virtual devices (two.jsonl)",
+    ]
+
+
+def test_a_torn_file_is_reported_and_the_rest_used(source, tmp_path, capsys):
+    text = (source / "new.jsonl").read_text()
+    (tmp_path / "torn.jsonl").write_text(text[:-20])
+    assert cli.main(["report", str(tmp_path / "torn.jsonl"), "--output", str(tmp_path / "out")]) == 2
+    assert "cut off" in capsys.readouterr().err and (tmp_path / "out" / "index.html").exists()
+
+
+def test_the_same_file_twice_is_taken_once(source, tmp_path):
+    shutil.copy(source / "new.jsonl", tmp_path / "a.jsonl")
+    shutil.copy(source / "new.jsonl", tmp_path / "b.jsonl")
+    found = report.find([tmp_path])
+    assert len(found.sources) == 1 and "the same file as a.jsonl" in found.notes[0]

@@ -1,0 +1,99 @@
+"""What agreeing costs: seconds a case of everything that several ranks add to one, without the case itself.
+
+    python -m tests.studies.agreeing [--processes 2,4] [--cases 2000]
+
+Starts real ranks on loopback. Each case is what pytest_plugin.rank does around it: the marker file, the exchange of
+what a program compiled to, that of the lines found (the size of real ones), and the merging of all ranks' lines. Prints
+the median and the quantiles over all cases of the slowest rank; exits with 1 above LIMIT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+LIMIT = 0.005
+"""Seconds a case, in the median."""
+
+COMPILED = "2 all-reduce 4096B 1x8; 1 all-gather 32768B 2x4; 3 collective-permute 4096B 0-1,1-2,2-3,3-0"
+COLLECTIVES = [{"kind": "all-reduce", "bytes": 4096, "groups": "1x8", "trips": 1}] * 3
+COUNTERS = {"wire_bytes": 7168, "flops": 1024.0, "temp_bytes": 32768, "bytes_accessed": 65536.0}
+NUMBERS = {"error": 0.0, "bound": 0.0, "bits": "0123456789abcdef"}
+DATA = {"communication": {"collectives": COLLECTIVES} | COUNTERS, "execute": {}, "numbers": NUMBERS}
+LINES = [
+    {"check": check, "verdict": "pass", "reason": ""} | data
+    for check, data in (DATA | {"replicas": {}, "sharding": {}}).items()
+]
+
+
+def rank(cases: int) -> None:
+    """One rank: prints its seconds a case as JSON."""
+    import os
+
+    from meshmark.pytest_plugin.rank import Marker
+    from meshmark.ranks import group as ranks
+    from meshmark.ranks.agreement import agreed
+    from meshmark.ranks.channel import Channel
+
+    found = ranks.coordinates(os.environ)
+    assert found is not None
+    taken = []
+    with tempfile.TemporaryDirectory() as directory:
+        channel = Channel(found.control, found.process_id, found.num_processes, 60.0)
+        marker = Marker(Path(directory) / "at")
+        for number in range(cases):
+            start = perf_counter()
+            name = f"psum/axes=x+y/manual/2x4/float32/{number}KiB"
+            marker.set(name)
+            with channel.during(name, 20.0):
+                channel.exchange(f"compiled {name}", COMPILED)
+                values = channel.exchange(f"verdict {name}", LINES)[1]
+            marker.clear()
+            agreed(dict(enumerate(values)))
+            taken.append(perf_counter() - start)
+        every = channel.exchange("taken", taken)[1]
+        marker.remove()
+        channel.close()
+    if found.process_id == 0:
+        print("slowest " + json.dumps([max(each) for each in zip(*every, strict=True)]))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure with each number of processes, and print a line each."""
+    import io
+
+    from meshmark.ranks.launch import Launcher
+
+    add = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add.add_argument("--processes", default="2,4")
+    add.add_argument("--cases", type=int, default=2000)
+    options = add.parse_args(arguments)
+    worst = 0.0
+    for size in map(int, options.processes.split(",")):
+        output = io.BytesIO()
+        code = Launcher(
+            [sys.executable, "-m", "tests.studies.agreeing", f"--rank={options.cases}"], size, 1
+        ).run(output)
+        told = output.getvalue().decode()
+        if code:
+            print(told)
+            return code
+        taken = sorted(json.loads(told.split("slowest ")[1].splitlines()[0]))
+        middle, low, high = (taken[int(q * (len(taken) - 1))] for q in (0.5, 0.05, 0.95))
+        worst = max(worst, middle)
+        print(
+            f"{size} processes: {1e3 * middle:.2f} ms a case in the median of {len(taken)}"
+            f" (5 % {1e3 * low:.2f}, 95 % {1e3 * high:.2f}, slowest {1e3 * taken[-1]:.2f})"
+        )
+    return int(worst > LIMIT)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] and sys.argv[1].startswith("--rank="):
+        rank(int(sys.argv[1].partition("=")[2]))
+    else:
+        sys.exit(main())

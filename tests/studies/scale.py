@@ -1,0 +1,227 @@
+"""How the report scales: 100,000 records into tables and page, and the page in a browser.
+
+    python -m tests.studies.scale [--records 100000] [--keep DIR] [--no-browser]
+
+The records are made up, in the shape and mixture of real ones: conformance runs of the standard profile on eight
+devices (five lines a case, one case in fifty no pass, each with a reason of its own), and timings of a fifth of all
+lines, of 40 samples each. Making them is not timed. What is: `meshmark report` as a process of its own (seconds,
+largest resident memory), the size of the page, and in Chromium the first view and a filter, ten times each. Exit code 1
+where a figure is beyond its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+LIMITS = {"seconds": 10.0, "resident GiB": 1.0, "page MB": 10.0, "first view s": 2.0, "filter ms": 100.0}
+TIMED_SHARE = 5
+"""One line in so many is a timing."""
+SAMPLES = 40
+
+
+def make(directory: Path, number: int) -> int:
+    """Write record files with so many lines below the directory; gives the number."""
+    from meshmark.operations import cases
+    from meshmark.operations.cases import Selection
+    from meshmark.operations.record_lines import case_head
+    from meshmark.records.files import SCHEMA
+
+    rng = random.Random(1)
+    chosen = list(cases.cases(Selection(), 8))
+    heads = [case_head(case, 0, "conformance") for case in chosen]
+    written = 0
+    for release in range(99):
+        left = number - number // TIMED_SHARE - written
+        if left <= 0:
+            break
+        lines = [_run(f"0.{90 - release}.0", release)]
+        for head in heads:
+            if len(lines) + 5 > left:
+                break
+            lines += _judged(head, rng)
+        if len(lines) == 1:
+            break
+        written += _write(directory / f"conformance-{release}.jsonl", lines)
+    timed = [
+        h
+        for h in heads
+        if h["mode"] in ("auto", "explicit", "manual")
+        and h["operation"] in ("psum", "all_gather", "matmul", "ppermute")
+    ]
+    for release in range(99):
+        left = number - written
+        if left <= 1:
+            break
+        lines = [_run(f"0.{90 - release}.0", 100 + release)]
+        sizes = [f"{2**k}KiB" for k in range(0, 13)]
+        for head in timed:
+            for k, size in enumerate(sizes):
+                for cadence in ("isolated", "stream"):
+                    if len(lines) < min(left, 7000):
+                        lines.append(_timing(head, size, 2**k * 1024, cadence, rng))
+        written += _write(directory / f"timing-{release}.jsonl", lines)
+    assert SCHEMA == 1
+    return written
+
+
+def _run(release: str, number: int) -> dict[str, object]:
+    facts = {
+        "versions": {"jax": release, "jaxlib": release},
+        "backend": "cpu", "device_kind": "cpu", "num_devices": 8, "virtual": True, "flags": {}, "topology": "",
+        "suite": {"version": "0", "commit": "0" * 40, "clean": True},
+    }  # fmt: skip
+    return {
+        "schema": 1,
+        "kind": "run",
+        "run": f"{number:012x}",
+        "facts": facts,
+        "selection": {"profile": "standard"},
+    }
+
+
+def _judged(head: dict[str, object], rng: random.Random) -> list[dict[str, object]]:
+    bad = rng.random() < 0.02
+    collectives = [{"kind": "all-gather", "bytes": rng.randrange(1, 9) * 1024, "groups": "1x8", "trips": 1}]
+    wire = float(collectives[0]["bytes"] * 7 // 8)  # type: ignore[operator]
+    lines = [
+        {
+            "check": "communication",
+            "collectives": collectives,
+            "wire_bytes": wire,
+            "excess_bytes": wire / 2 * (rng.random() < 0.1),
+        },
+        {"check": "execute"},
+        {
+            "check": "numbers",
+            "error": rng.random() * 1e-6,
+            "bound": 1e-5,
+            "bits": f"{rng.getrandbits(64):016x}",
+        },
+        {"check": "replicas"},
+        {"check": "sharding", "seconds": round(rng.random(), 6)},
+    ]
+    for line in lines:
+        line |= {"verdict": "pass", "reason": ""}
+    if bad:
+        text = f"{rng.randrange(4096)} of 4096 elements differ: expected {rng.random()}, seen {rng.random()} "
+        lines[2] |= {"verdict": rng.choice(["fail", "known", "error"]), "reason": (text * 4)[:300]}
+    return [head | line for line in lines]
+
+
+def _timing(
+    head: dict[str, object], size: str, nbytes: int, cadence: str, rng: random.Random
+) -> dict[str, object]:
+    name = "/".join([*str(head["case"]).split("/")[:5], size])
+    base = 1e-4 + nbytes / 1e10
+    return head | {
+        "kind": "timing", "case": name, "size_bytes": nbytes, "cadence": cadence, "process": 0, "verified": True,
+        "verdict": "pass", "check": "execute", "reason": "", "devices": 8, "precision": "", "calls": 1,
+        "cost": {"flops": 0, "nbytes": nbytes, "factor": 0.875}, "compile_s": 0.01, "lower_s": 0.01, "collectives": 1,
+        "communication": [{"kind": "all-gather", "bytes": nbytes, "groups": "1x8", "trips": 1}], "wire_bytes": nbytes,
+        "temp_bytes": 0, "samples_s": [base * (1 + 0.1 * rng.random()) for _ in range(SAMPLES)],
+    }  # fmt: skip
+
+
+def _write(path: Path, lines: list[dict[str, object]]) -> int:
+    run = lines[0]["run"]
+    path.write_text("".join(json.dumps(line | {"run": run}, separators=(",", ":")) + "\n" for line in lines))
+    return len(lines)
+
+
+def reported(records: Path, output: Path) -> tuple[float, float]:
+    """(seconds, largest resident GiB) of `meshmark report` as a process."""
+    start = time.perf_counter()
+    process = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-m", "harness", "report", str(records), "--output", str(output)],
+        os.environ,
+    )
+    _, status, used = os.wait4(process, 0)
+    seconds = time.perf_counter() - start
+    if os.waitstatus_to_exitcode(status):
+        raise SystemExit("report failed")
+    print(
+        f"{used.ru_utime + used.ru_stime:.1f} s of processor time in {seconds:.1f} s; load {os.getloadavg()[0]:.1f}"
+    )
+    return seconds, used.ru_maxrss / 2**20
+
+
+def browsed(page: Path, times: int = 10) -> tuple[float, float, float, float]:
+    """Median seconds to the first view, and median and largest milliseconds of a filter: from the change of the
+    control until the frame is drawn; then the longest task of the tables below, which follow."""
+    from tests.browser.chromium import browser
+
+    with browser() as open_:
+        views, filters = [], []
+        for _ in range(max(3, times // 3)):
+            tab = open_.new_page(viewport={"width": 1280, "height": 900})
+            start = time.perf_counter()
+            tab.goto(page.as_uri(), wait_until="commit")
+            tab.wait_for_selector("html[data-ready=yes]")
+            tab.evaluate("() => new Promise((r) => requestAnimationFrame(() => setTimeout(r)))")
+            views.append(time.perf_counter() - start)
+            if len(views) < max(3, times // 3):
+                tab.close()
+        tab.evaluate(
+            "window.longest = 0; new PerformanceObserver((l) => { for (const e of l.getEntries())"
+            " longest = Math.max(longest, e.duration); }).observe({ type: 'longtask' })"
+        )
+        for word in (
+            "psum",
+            "elements differ",
+            "matmul 2x4",
+            "auto",
+            "zzz",
+            "bfloat16",
+            "expected",
+            "",
+            "scatter",
+            "x=1",
+        )[:times]:
+            taken = tab.evaluate(
+                """(word) => new Promise((done) => { const q = document.getElementById("f-q"), t = performance.now();
+                q.value = word; q.dispatchEvent(new Event("input", { bubbles: true }));
+                requestAnimationFrame(() => setTimeout(() => done(performance.now() - t))); })""",
+                word,
+            )
+            filters.append(taken)
+            tab.wait_for_timeout(600)
+        longest = tab.evaluate("window.longest")
+    views.sort(), filters.sort()
+    return views[len(views) // 2], filters[len(filters) // 2], filters[-1], longest
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--no-browser", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = (arguments.keep or Path(scratch)).absolute()
+        records, output = directory / "records", directory / "report"
+        records.mkdir(parents=True, exist_ok=True)
+        number = make(records, arguments.records)
+        seconds, resident = reported(records, output)
+        page = output / "index.html"
+        found = {"seconds": seconds, "resident GiB": resident, "page MB": page.stat().st_size / 1e6}
+        if not arguments.no_browser:
+            found["first view s"], found["filter ms"], worst, longest = browsed(page)
+            print(
+                f"slowest of the filters: {worst:.0f} ms; longest task, the tables below included: {longest:.0f} ms"
+            )
+    print(f"{number} records")
+    for name, value in found.items():
+        print(f"{name:14} {value:8.2f}  (limit {LIMITS[name]:g})")
+    return int(any(value > LIMITS[name] for name, value in found.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

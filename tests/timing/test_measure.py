@@ -1,0 +1,211 @@
+"""The measuring core: it refuses what is wrong, takes turns, keeps to its budget, and its stream does the work."""
+
+import itertools
+import random
+from typing import ClassVar
+from unittest.mock import patch
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from meshmark.judge.checks import Judge
+from meshmark.operations import OPERATIONS, cases
+from meshmark.timing import ceilings, device_time, measure
+from meshmark.timing.measure import Budget, Wrong, prepare, sample, stream
+
+PSUM = "psum/axes=x+y/{}/2x4/float32/4KiB"
+
+
+@pytest.fixture(scope="module")
+def judge():
+    return Judge(tuple(jax.devices()))
+
+
+def prepared(judge, case_id):
+    return prepare(cases.find(case_id, 8), judge.devices, judge=judge)
+
+
+@pytest.mark.parametrize("mode", ["auto", "explicit", "manual"])
+def test_what_is_timed_was_verified_and_counted(judge, mode):
+    p = prepared(judge, PSUM.format(mode))
+    assert p.verified and p.compile_s > 0 and p.lower_s > 0
+    assert {line.check for line in p.lines} >= {"numbers", "replicas", "sharding", "communication", "execute"}
+    assert p.counters["collectives"] == 1 and p.counters["wire_bytes"] == 2 * 7 / 8 * 4096
+    assert p.counters["argument_bytes"] == 4096 and p.counters["temp_bytes"] is not None
+    np.testing.assert_array_equal(np.asarray(p.run()), np.asarray(p.inputs[0][0]).sum(axis=0, keepdims=True))
+    assert 0 < p.sample() < 10
+
+
+def test_wrong_values_are_never_timed(judge):
+    def off(x, *, axes, groups):
+        return lax.psum(x, axes) + 1
+
+    with patch.object(type(OPERATIONS["psum"]), "manual", staticmethod(off)), pytest.raises(Wrong) as caught:
+        prepared(judge, PSUM.format("manual"))
+    assert "numbers: " in str(caught.value) and "elements differ" in str(caught.value)
+    assert "fail" in {line.verdict for line in caught.value.lines}
+
+
+def test_what_raises_is_not_timed(judge):
+    def breaks(x):
+        raise ValueError("no such thing")
+
+    with (
+        patch.object(type(OPERATIONS["psum"]), "auto", staticmethod(breaks)),
+        pytest.raises(Wrong, match="no such"),
+    ):
+        prepared(judge, PSUM.format("auto"))
+
+
+def test_a_host_call_is_timed_too(judge):
+    p = prepared(judge, "device_put/from=x.y,to=y.x/host/2x4/float32/4KiB")
+    assert p.program is None and p.verified and p.sample() > 0
+
+
+@pytest.mark.parametrize(
+    "case_id",
+    [
+        *map(PSUM.format, ("auto", "explicit", "manual")),
+        "matmul/rows=x+y,check=exact/auto/2x4/float32/n256",
+        "data_parallel/batch=x+y/explicit/2x4/float32/n8",
+    ],
+)
+def test_a_stream_takes_as_long_as_its_calls(judge, case_id):
+    s = stream(prepared(judge, case_id), judge, seconds=0.005)
+    assert s.compile_s > 0 and 1 <= s.count <= measure.LONGEST_STREAM
+
+    def least(count):
+        s.count = count
+        return min(s.sample() for _ in range(7)) * count
+
+    # Forty calls more take at least as long as half of forty single ones would without dispatch.
+    few, many = least(4), least(44)
+    assert many > 1.5 * few
+
+
+def test_a_stream_that_communicates_otherwise_is_refused(judge):
+    p = prepared(judge, PSUM.format("manual"))
+    asked = type(p.program).function
+    extra = lambda self: lambda x: asked(self)(x) + 0 * asked(self)(x + 1)  # noqa: E731
+    with (
+        patch.object(type(p.program), "function", extra),
+        pytest.raises(Wrong, match="communicates otherwise"),
+    ):
+        stream(p, judge)
+
+
+def test_a_stream_of_wrong_values_is_refused(judge):
+    p = prepared(judge, PSUM.format("manual"))
+    asked = type(p.program).function
+    off = lambda self: lambda x: asked(self)(x) + 1  # noqa: E731
+    with patch.object(type(p.program), "function", off), pytest.raises(Wrong, match="its stream: numbers"):
+        stream(p, judge)
+
+
+def test_a_stream_without_its_work_is_refused(judge):
+    """Work that does not depend on the call before is taken out of the loop, and the clock shows it."""
+    p = prepared(judge, "matmul/rows=x+y,check=exact/auto/2x4/float32/n64")
+    taken = iter([2.0, 2.0, 0.01])
+    with (
+        patch.object(measure.Stream, "sample", lambda self: next(taken, 1e-4)),
+        patch.object(measure.Prepared, "sample", lambda self: 1.0),
+        pytest.raises(Wrong, match="was elided"),
+    ):
+        stream(p, judge)
+
+
+class Clock:
+    """A timer that takes what it is told, and notes whose turn it was."""
+
+    turns: ClassVar[list[str]] = []
+
+    def __init__(self, name, times):
+        self.name, self.times = name, itertools.cycle(times)
+
+    def sample(self):
+        Clock.turns.append(self.name)
+        return next(self.times)
+
+
+def test_timers_take_turns_in_random_order():
+    Clock.turns = []
+    timers = [Clock(name, [1.0, 2.0]) for name in "abc"]
+    samples = sample(timers, Budget(seconds=60, precision=1e-9, least=5, most=30), random.Random(0))
+    assert [len(s) for s in samples] == [30, 30, 30]
+    turns = Clock.turns[-90:]
+    rounds = ["".join(turns[i : i + 3]) for i in range(0, 90, 3)]
+    assert all(sorted(r) == ["a", "b", "c"] for r in rounds) and len(set(rounds)) == 6
+
+
+def test_sampling_ends_when_it_is_precise():
+    (samples,) = sample([Clock("a", [1.0])], Budget(seconds=60, least=10, most=1000), random.Random(0))
+    assert len(samples) == 20
+
+
+def test_sampling_ends_when_the_time_is_spent():
+    class Slow(Clock):
+        def sample(self):
+            until = measure.perf_counter() + 0.01
+            while measure.perf_counter() < until:
+                pass
+            return super().sample()
+
+    budget = Budget(seconds=0.2, precision=1e-9, least=5, most=1000)
+    (samples,) = sample([Slow("a", [1.0, 2.0])], budget, random.Random(0))
+    assert 5 <= len(samples) <= 21
+
+
+def test_ceilings_are_rates_of_what_was_done():
+    found = list(ceilings.measured(jax.devices()[:2], dtypes=("float32",)))
+    assert [(c["name"], c["unit"], c["devices"]) for c in found] == [
+        ("copy bandwidth", "B/s", 2),
+        ("largest matmul", "FLOP/s", 2),
+    ]
+    copied, product = found
+    assert copied["value"] == pytest.approx(
+        2 * ceilings.COPIES * 2 * copied["nbytes"] / min(copied["samples_s"])
+    )
+    assert product["value"] == pytest.approx(2 * 2 * product["n"] ** 3 / min(product["samples_s"]))
+    x = jnp.arange(8.0)
+    np.testing.assert_array_equal(ceilings._copies(x, ceilings.COPIES), x)
+    np.testing.assert_array_equal(ceilings._copies(x, 3), -x)
+
+    def least(count):
+        many = jnp.ones((8, 2**16))
+        return min(ceilings._samples(jax.jit(ceilings._copies), many, jnp.int32(count)))
+
+    assert least(1600) > 4 * least(160)  # no pass is saved: ten times the copies, near ten times as long
+
+
+def test_device_time_is_an_error_where_the_backend_has_none(judge):
+    with pytest.raises(device_time.NoDeviceTime, match="gives no device time"):
+        device_time.measured(prepared(judge, PSUM.format("auto")), Budget(least=1))
+
+
+class Named:
+    def __init__(self, name, **fields):
+        self.name = name
+        self.__dict__.update(fields)
+
+
+def event(start, duration):
+    return Named("e", start_ns=start, duration_ns=duration)
+
+
+def test_device_time_of_modules_and_of_streams():
+    tpu = Named("/device:TPU:0", lines=[
+        Named("XLA Modules", events=[event(5, 2_000_000)]), Named("XLA Ops", events=[event(5, 9e9)]),
+    ])  # fmt: skip
+    gpu = Named("/device:GPU:1", lines=[
+        Named("Stream #1(Compute)", events=[event(1_000, 500), event(3_000, 1_000)]),
+        Named("Stream #2(MemcpyD2D)", events=[event(2_000, 4_000)]),
+        Named("Launch Stats", events=[event(0, 1e9)]),
+    ])  # fmt: skip
+    host = Named("/host:CPU", lines=[Named("python", events=[event(0, 1)])])
+    assert device_time.device_seconds([tpu, gpu, host]) == pytest.approx(
+        {"/device:TPU:0": 2e-3, "/device:GPU:1": 5e-6}
+    )
+    with pytest.raises(device_time.NoDeviceTime, match="/device:GPU:2 has no event"):
+        device_time.device_seconds([tpu, Named("/device:GPU:2", lines=[Named("Launch Stats", events=[])])])
