@@ -6,10 +6,10 @@ import textwrap
 
 from meshmark.core import hlo
 from meshmark.judge import communication
-from meshmark.operations.cases import Case
-from meshmark.operations.base import Traffic
 from meshmark.judge.repro import printer
 from meshmark.judge.repro.sources import Bundle, literal
+from meshmark.operations.base import Traffic
+from meshmark.operations.cases import Case
 
 KINDS = "all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|ragged-all-to-all|reduce-scatter"
 """The collectives of HLO."""
@@ -46,7 +46,9 @@ def _kinds(case: Case) -> list[str]:
     else:
         kinds = sorted({t.kind for t in plan.traffic})
         equivalents = communication.EQUIVALENTS | communication.EQUIVALENTS_BY_PLATFORM["tpu"]
-        sets = [{kinds[0]}, *({e} for e in equivalents.get(kinds[0], ()))] if len(kinds) == 1 else [set(kinds)]
+        sets = (
+            [{kinds[0]}, *({e} for e in equivalents.get(kinds[0], ()))] if len(kinds) == 1 else [set(kinds)]
+        )
         spelled = ["{" + ", ".join(f'"{k}"' for k in sorted(s)) + "}" for s in sets]
         rule = f"{{kind for _, kind in found}} in ({', '.join(spelled)})"
         if len(spelled) == 1:
@@ -80,7 +82,9 @@ def _strict(case: Case, bundle: Bundle) -> list[str]:
     lines.append('print("compiled:", *found, sep="\\n  ")')
     if case.mode in communication.SPELLED:
         judge, traffic = bundle.add(communication.unspelled), bundle.add_class(Traffic)
-        spelled = ", ".join(f"{traffic}({literal(t.kind)}, {t.nbytes}, {literal(t.groups)})" for t in plan.traffic or ())
+        spelled = ", ".join(
+            f"{traffic}({literal(t.kind)}, {t.nbytes}, {literal(t.groups)})" for t in plan.traffic or ()
+        )
         lines.append(f"reason = {judge}(found, [{spelled}], {literal(dict(communication.EQUIVALENTS))})")
     else:
         judge = bundle.add(communication.unconnected)

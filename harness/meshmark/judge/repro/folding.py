@@ -20,10 +20,11 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
-
 from meshmark.core.values import digits_of
 
-PURE = {name: getattr(builtins, name) for name in ("len", "range", "tuple", "list", "min", "max", "sorted", "int")}
+PURE = {
+    name: getattr(builtins, name) for name in ("len", "range", "tuple", "list", "min", "max", "sorted", "int")
+}
 """What an expression may use, beside numpy and math, to be computed when the script is written. Nothing of JAX: that
 would start a backend."""
 
@@ -68,7 +69,9 @@ def is_literal(value: Any) -> bool:
         return all(map(is_literal, value))
     if isinstance(value, dict):
         return all(is_literal(k) and is_literal(v) for k, v in value.items())
-    return value is None or type(value) in (bool, str) or (type(value) in (int, float) and math.isfinite(value))
+    return (
+        value is None or type(value) in (bool, str) or (type(value) in (int, float) and math.isfinite(value))
+    )
 
 
 def fold(
@@ -76,9 +79,10 @@ def fold(
     definition: ast.FunctionDef | ast.Lambda,
     known: Mapping[str, Known],
     callee: Callable[[FunctionType], ast.FunctionDef | ast.Lambda | None],
+    callers: tuple[FunctionType, ...] = (),
 ) -> Folded:
     """A function with these of its parameters known. `definition` is its tree; `callee` gives that of another one of
-    the suite, or None for one that stays a call."""
+    the suite, or None for one that stays a call. `callers` are being folded: a call of one of them stays too."""
     arguments = definition.args
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
     if arguments.vararg:
@@ -87,7 +91,7 @@ def fold(
     defaults = function.__kwdefaults__ or {}
     known = {k: literal_known(v) for k, v in defaults.items() if is_literal(v)} | dict(known)
     names = [n for n in names if n not in known]
-    folder = _Folder(function, known, callee)
+    folder = _Folder(function, known, callee, (*callers, function))
     if isinstance(definition, ast.Lambda):
         body: list[ast.stmt] = [ast.Return(folder.visit(copy.deepcopy(definition.body)))]
     else:
@@ -98,11 +102,17 @@ def fold(
 class _Folder(ast.NodeTransformer):
     """Rewrites the body of one function."""
 
-    def __init__(self, function: FunctionType, known: Mapping[str, Known], callee: Any) -> None:
+    def __init__(
+        self,
+        function: FunctionType,
+        known: Mapping[str, Known],
+        callee: Any,
+        callers: tuple[FunctionType, ...],
+    ) -> None:
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         self.space = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
         self.known = dict(known)
-        self.callee = callee
+        self.callee, self.callers = callee, callers
         self.bound: Counter[str] = Counter()
 
     # Statements
@@ -137,7 +147,7 @@ class _Folder(ast.NodeTransformer):
         if not isinstance(target, ast.Name) or self.bound[target.id] != 1:
             return False
         found = self.value(statement.value)
-        if found is None:
+        if found is None or isinstance(found.value, (list, dict)):  # these may be changed in place
             return False
         self.known[target.id] = found
         return True
@@ -181,6 +191,18 @@ class _Folder(ast.NodeTransformer):
         self.known = before
         return node
 
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        target, value = node.targets[0], node.value
+        names = (
+            [e.id for e in target.elts if isinstance(e, ast.Name)] if isinstance(target, ast.Tuple) else []
+        )
+        if isinstance(value, ast.Tuple) and len(names) == len(value.elts) and len(node.targets) == 1:
+            read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+            if not read & set(names):  # one statement for each
+                pairs = zip(names, value.elts, strict=True)
+                return [ast.Assign([ast.Name(n, ast.Store())], self.visit(e)) for n, e in pairs]
+        return self.generic_visit(node)
+
     # Expressions
 
     def value(self, node: ast.expr) -> Known | None:
@@ -203,7 +225,9 @@ class _Folder(ast.NodeTransformer):
             return self.known.get(node.id)
         try:
             with np.errstate(all="ignore"):
-                found = eval(compile(ast.Expression(ast.fix_missing_locations(node)), "<folded>", "eval"), space)
+                found = eval(
+                    compile(ast.Expression(ast.fix_missing_locations(node)), "<folded>", "eval"), space
+                )
         except Exception:
             return None
         if type(found) is np.bool_:
@@ -283,7 +307,7 @@ class _Folder(ast.NodeTransformer):
     def _inlined(self, node: ast.Call) -> ast.expr | None:
         """A call of a function of the suite as the one expression that it is, or None."""
         target = self._function(node.func)
-        if target is None or any(isinstance(a, ast.Starred) for a in node.args):
+        if target is None or target in self.callers or any(isinstance(a, ast.Starred) for a in node.args):
             return None
         definition = self.callee(target)
         if definition is None or any(k.arg is None for k in node.keywords):
@@ -297,7 +321,7 @@ class _Folder(ast.NodeTransformer):
         if set(given) != everything:
             return None
         known = {n: f for n, e in given.items() if (f := self.value(e)) is not None}
-        folded = fold(target, definition, known, self.callee)
+        folded = fold(target, definition, known, self.callee, self.callers)
         body = folded.expression
         if body is None:
             return None
@@ -336,6 +360,17 @@ class _Substitute(ast.NodeTransformer):
         return copy.deepcopy(self.given[node.id]) if node.id in self.given else node
 
 
+class _Unwrapped(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> Any:
+        self.generic_visit(node)
+        return node.args[0] if ast.unparse(node.func) == "np.uint64" and len(node.args) == 1 else node
+
+
+def without_uint64(definition: ast.FunctionDef | ast.Lambda) -> Any:
+    """A definition with n for np.uint64(n): beside an array of uint64, NumPy 2 takes a Python number as one."""
+    return _Unwrapped().visit(copy.deepcopy(definition))
+
+
 def substituted(expression: ast.expr, given: Mapping[str, ast.expr]) -> ast.expr:
     """An expression with others in the place of names."""
     return _Substitute(given).visit(copy.deepcopy(expression))
@@ -351,14 +386,21 @@ def joined(body: list[ast.stmt]) -> list[ast.stmt]:
             continue
         name, at = statement.targets[0].id, left.index(statement)
         nodes = [n for s in left for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == name]
-        users = [s for s in left[at + 1 :] if any(n in ast.walk(s) for n in nodes if isinstance(n.ctx, ast.Load))]
+        users = [
+            s for s in left[at + 1 :] if any(n in ast.walk(s) for n in nodes if isinstance(n.ctx, ast.Load))
+        ]
         if len(nodes) != 2 or len(users) != 1 or not isinstance(users[0], (ast.Assign, ast.Return)):
             continue
         between = left[at + 1 : left.index(users[0])]
         if any(not isinstance(t, ast.Name) for s in between if isinstance(s, ast.Assign) for t in s.targets):
             continue  # what is read may be changed in place
         read = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)}
-        written = {n.id for s in between for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        written = {
+            n.id
+            for s in between
+            for n in ast.walk(s)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
         if read & written or any(not isinstance(s, ast.Assign) for s in between):
             continue
         new = _Substitute({name: statement.value}).visit(copy.deepcopy(users[0]))

@@ -163,7 +163,12 @@ def digits(code: str, positions: np.ndarray, shape: Sequence[int], wanted: Seque
     while len(left) > 1:
         stride = int(left[1])
         length = next(
-            (n for n in range(len(left), 1, -1) if len(left) % n == 0 and _regular(left.reshape(-1, n), stride)), 0
+            (
+                n
+                for n in range(len(left), 1, -1)
+                if len(left) % n == 0 and _regular(left.reshape(-1, n), stride)
+            ),
+            0,
         )
         if not length:
             return

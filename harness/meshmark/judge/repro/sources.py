@@ -33,10 +33,12 @@ class Bounded:
 
 @dataclass(frozen=True)
 class Source:
-    """A module's source: its lines, the statement that binds each global, the functions by first line."""
+    """A module's source: its lines, the statement that binds each global, those that add to one (`NAMES |= ...`), the
+    functions by first line."""
 
     lines: list[str]
     globals: dict[str, ast.stmt]
+    additions: dict[str, list[ast.AugAssign]]
     functions: dict[int, list[Any]]
 
 
@@ -49,8 +51,14 @@ def source(module: ModuleType) -> Source:
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.Lambda)):
             functions.setdefault(_first_line(node), []).append(node)
-    found = {name: statement for statement in tree.body for name in _bound_names(statement)}
-    return Source(text.splitlines(keepends=True), found, functions)
+    found: dict[str, ast.stmt] = {}
+    additions: dict[str, list[ast.AugAssign]] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            additions.setdefault(statement.target.id, []).append(statement)
+        else:
+            found |= {name: statement for name in _bound_names(statement)}
+    return Source(text.splitlines(keepends=True), found, additions, functions)
 
 
 def _first_line(node: Any) -> int:
@@ -229,8 +237,9 @@ class Bundle:
         if statement is None:
             raise ReproError(f"{module.__name__}.{name} is bound by no statement of its module")
         claimed = self._claim(key, name, module.__name__.rpartition(".")[2])
-        lines = found.lines[_first_line(statement) - 1 : statement.end_lineno]
-        self._copy("".join(lines), claimed, name, module, {})
+        for part in (statement, *found.additions.get(name, ())):
+            lines = found.lines[_first_line(part) - 1 : part.end_lineno]
+            self._copy("".join(lines), claimed, name, module, {})
         return claimed
 
     def _import(self, statement: ast.Import | ast.ImportFrom, name: str) -> str:
@@ -248,7 +257,9 @@ class Bundle:
 
     def _copy(self, text: str, name: str, old: str, module: ModuleType, closure: Mapping[str, Any]) -> None:
         """Append a definition, after what it uses, with the names that these have in the script."""
-        self.parts.append(self._resolved(unannotated(textwrap.dedent(text)), name, old, module, closure).strip())
+        self.parts.append(
+            self._resolved(unannotated(textwrap.dedent(text)), name, old, module, closure).strip()
+        )
 
     def _resolved(
         self, text: str, name: str, old: str, module: ModuleType, closure: Mapping[str, Any]
