@@ -118,9 +118,9 @@ def unconnected(
         for group in c.pairs if c.kind == "collective-permute" else c.groups:
             for member in group[1:]:
                 parent[root(member)] = root(group[0])
-    for group in connect:
-        if len({root(member) for member in group}) > 1:
-            return f"devices {list(group)} are not connected by {_describe(found)}"
+    for wanted in connect:
+        if len({root(member) for member in wanted}) > 1:
+            return f"devices {list(wanted)} are not connected by {_describe(found)}"
     if sent > limit:
         return f"sends {sent:.0f} B a device, over the ceiling of {limit:.0f} B: {_describe(found)}"
     return ""

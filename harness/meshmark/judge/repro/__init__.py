@@ -6,7 +6,8 @@ case's options into its spelling, `formulas` says what a result is of its input,
 fails. Nothing here starts a JAX backend in the process that prints.
 """
 
-from meshmark.judge.repro.reading import SPELLINGS, Form, read, script
+from meshmark.judge.repro.reading import read, script
 from meshmark.judge.repro.sources import Bundle, ReproError, literal
+from meshmark.judge.repro.subject import SPELLINGS, Form
 
 __all__ = ["SPELLINGS", "Bundle", "Form", "ReproError", "literal", "read", "script"]

@@ -6,7 +6,7 @@ import textwrap
 
 from meshmark.core import hlo
 from meshmark.judge import communication
-from meshmark.judge.repro import printer
+from meshmark.judge.repro import printer, text
 from meshmark.judge.repro.sources import Bundle, literal
 from meshmark.operations.base import Traffic
 from meshmark.operations.cases import Case
@@ -68,10 +68,10 @@ def _kinds(case: Case) -> list[str]:
 
 def _told(case: Case) -> list[str]:
     """The statement that prints the contract."""
-    lines = textwrap.wrap(f"expected communication: {words(case)}", printer.WIDTH - 12)
+    lines = textwrap.wrap(f"expected communication: {words(case)}", text.WIDTH - 12)
     if len(lines) == 1:
-        return [f"print({printer.literal(lines[0])})"]
-    return ["print(", *(f"    {printer.literal(line)}," for line in lines), '    sep="\\n    ",', ")"]
+        return [f"print({text.literal(lines[0])})"]
+    return ["print(", *(f"    {text.literal(line)}," for line in lines), '    sep="\\n    ",', ")"]
 
 
 def _strict(case: Case, bundle: Bundle) -> list[str]:

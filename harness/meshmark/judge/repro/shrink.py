@@ -26,9 +26,11 @@ from meshmark.core.installation import SOURCE
 from meshmark.core.meshes import MeshShape
 from meshmark.core.verdicts import BAD
 from meshmark.judge.repro.judging import MARK
-from meshmark.judge.repro.printer import COMMUNICATION, EXECUTE, NUMBERS, SHARDING, WIDTH
-from meshmark.judge.repro.reading import Form, exact_when_counted, script
+from meshmark.judge.repro.printer import COMMUNICATION, EXECUTE, NUMBERS, SHARDING
+from meshmark.judge.repro.reading import script
 from meshmark.judge.repro.sources import ReproError
+from meshmark.judge.repro.subject import Form, exact_when_counted
+from meshmark.judge.repro.text import WIDTH
 from meshmark.operations.base import Request, parse_size
 from meshmark.operations.cases import Case, Cell
 
@@ -261,7 +263,7 @@ def smaller(case: Case) -> list[Case]:
         except Exception:  # an operation may refuse a size that its table does not have
             continue
         if 0 < count < whole and plan.judge == case.plan.judge:
-            shapes = tuple(a.shape for a in (*plan.arguments, *plan.results))
+            shapes = (*(a.shape for a in plan.arguments), *(r.shape for r in plan.results))
             found.setdefault((mesh, shapes), (count, mesh.size, made))
     left = sorted(found.values(), key=lambda item: item[:2])
     chosen: list[Case] = []
@@ -276,7 +278,8 @@ def smaller(case: Case) -> list[Case]:
 def elements(case: Case) -> int:
     """Elements of all arguments and results together."""
     total = 0
-    for item in (*case.plan.arguments, *case.plan.results):
+    items: list[Any] = [*case.plan.arguments, *case.plan.results]
+    for item in items:
         count = 1
         for n in item.shape:
             count *= n

@@ -196,11 +196,10 @@ class Bundle:
         """Copy a class of a module of the suite; gives its name in the script."""
         return self._global(sys.modules[cls.__module__], cls.__name__)
 
-    def stand_in(self, function: FunctionType, text: str) -> None:
-        """Let this text define what a function of the suite does, in place of a copy."""
-        key = (function.__module__, function.__name__)
-        if key not in self._names:
-            self._names[key] = function.__name__
+    def stand_in(self, module: str, name: str, text: str) -> None:
+        """Let this text define what a function of a module of the suite does, in place of a copy."""
+        if (module, name) not in self._names:
+            self._names[module, name] = name
             self.parts.append(text)
 
     def define(self, name: str, text: str, function: FunctionType) -> str:
