@@ -14,13 +14,14 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
+
 from meshmark.core import values
 from meshmark.judge import repro
 from meshmark.judge.repro import Bundle, ReproError, script
 from meshmark.judge.repro.printer import NAMES
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import Operation
-from meshmark.operations.cases import CAPABILITIES, Selection
+from meshmark.operations.selection import CAPABILITIES, Selection
 
 
 def run(text, directory):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+
 from meshmark.commands.main import main
 from meshmark.judge.repro import shrink
 from meshmark.judge.repro.shrink import elements, smaller

@@ -13,6 +13,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+
 from meshmark.core import layout
 from meshmark.core.calls import call, chosen
 from meshmark.core.dtypes import dtype as dtype_of

@@ -20,6 +20,7 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+
 from meshmark.core.values import digits_of
 from meshmark.judge.repro.trees import joined, substituted
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.values import odd_rows, plus_minus
 from meshmark.judge.repro.folding import Folded, Known, fold, is_literal, literal_known

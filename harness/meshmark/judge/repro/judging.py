@@ -15,6 +15,7 @@ MARK = "meshmark-judged "
 def main(case_id: str, number: int, seed: int) -> None:
     """Judge the case and print its lines, where it ran, and to what the devices round factors."""
     import jax
+
     from meshmark.judge.checks import Judge
     from meshmark.judge.precision import factor_roundoff
     from meshmark.operations import cases

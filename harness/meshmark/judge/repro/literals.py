@@ -9,6 +9,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+
 from meshmark.judge.repro.formulas import agrees
 from meshmark.judge.repro.text import WIDTH
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from meshmark.core.calls import call, chosen
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.judge.repro import printer
