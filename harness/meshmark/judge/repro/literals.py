@@ -70,6 +70,8 @@ def array_literal(array: np.ndarray) -> str:
         items = list(map(str, flat.tolist()))
     elif array.dtype.kind == "c":
         items = [repr(complex(v)) for v in flat]
+    elif all(float(v).is_integer() and abs(float(v)) < 1e6 for v in flat):
+        items = [str(int(v)) for v in flat]
     else:
         items = [str(v) for v in flat]
     items = [{"nan": "np.nan", "inf": "np.inf", "-inf": "-np.inf"}.get(i, i) for i in items]

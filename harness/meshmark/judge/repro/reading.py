@@ -80,7 +80,7 @@ def heading(subject: Subject) -> Iterator[str]:
     """The lines of the docstring."""
     case = subject.case
     about = inspect.getdoc(subject.cls) or case.operation.name
-    sentence = " ".join(about.split("\n\n")[0].split())
+    sentence = " ".join(about.split("\n\n")[0].split()).partition(". ")[0].rstrip(".") + "."
     yield from textwrap.wrap(f"{case.operation.name}, mode {case.mode}: {sentence}", WIDTH)
     yield ""
     made = f"meshmark repro '{subject.form.original or case.id}'" + (

@@ -189,7 +189,7 @@ class _Search:
                     break
             best, outcome = self.counted(best, outcome)
         case, number, form = best
-        return script(case, number, self.seed, replace(form, seen=tuple(self.told(outcome))))
+        return script(case, number, self.seed, replace(form, seen=tuple(self.told(outcome, case.mesh.size))))
 
     def base(self, form: Form) -> tuple[Form, Outcome | None]:
         """The first form of the whole case that fails: with inputs of zeros where no value matters, with the suite's
@@ -233,17 +233,14 @@ class _Search:
         seen = self.attempt(case, number, simple, outcome)
         return ((case, number, simple), seen) if seen is not None else (best, outcome)
 
-    def told(self, outcome: Outcome) -> Iterator[str]:
-        """What the script showed here, for its heading."""
-        yield f"Seen with {self.where}:"
-        lines = [
-            line for line in outcome.output if " wrong, first at " in line or line.startswith("sharding")
-        ]
+    def told(self, outcome: Outcome, devices: int) -> Iterator[str]:
+        """What the script showed here, for its heading; the first wrong device stands for the others."""
+        lines = [line for line in outcome.output if " wrong, first at " in line]
         if lines:
+            yield f"Seen with {self.where}, wrong on {len(lines)} of {devices}:"
             yield f"    {lines[0]}"
-            if len(lines) > 1:
-                yield f"    and {len(lines) - 1} more wrong devices"
         else:
+            yield f"Seen with {self.where}:"
             yield from textwrap.wrap(self.reason, WIDTH, initial_indent="    ", subsequent_indent="    ")
 
 
