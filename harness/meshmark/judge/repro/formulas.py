@@ -7,6 +7,7 @@ blocks in another order. These are tried, and taken only where they give the ref
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -90,6 +91,7 @@ def moves(code: str, positions: np.ndarray, shape: Sequence[int], wanted: Sequen
     if np.array_equal(positions, np.arange(len(positions))):
         yield code if tuple(shape) == tuple(wanted) else f"{code}.reshape{spelled(wanted)}"
     if len(positions) == math.prod(shape) and positions.min() >= 0:
+        yield from turns(code, positions, shape, wanted)
         yield from digits(code, positions, shape, wanted)
         yield from blocks(code, positions, shape, wanted)
     yield from runs(code, positions, shape, wanted)
@@ -152,6 +154,15 @@ def _keys(array: np.ndarray) -> np.ndarray:
     """Each element's bits as one number (complex: as a complex number)."""
     flat = np.ascontiguousarray(array).ravel()
     return flat if flat.dtype.kind == "c" else flat.view(f"u{flat.dtype.itemsize}")
+
+
+def turns(code: str, positions: np.ndarray, shape: Sequence[int], wanted: Sequence[int]) -> Iterator[str]:
+    """The dimensions in another order."""
+    numbers = np.arange(len(positions)).reshape(shape)
+    for order in itertools.permutations(range(len(shape))):
+        turned = numbers.transpose(order)
+        if turned.shape == tuple(wanted) and np.array_equal(turned.ravel(), positions):
+            yield f"{code}.transpose{spelled(order)}"
 
 
 def digits(code: str, positions: np.ndarray, shape: Sequence[int], wanted: Sequence[int]) -> Iterator[str]:

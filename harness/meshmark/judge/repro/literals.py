@@ -41,7 +41,7 @@ def as_list(text: str) -> str:
 
 def reshaped(shape: Sequence[int]) -> str:
     """A shape as the arguments of reshape."""
-    return f"({', '.join(map(str, shape))})"
+    return f"({', '.join(map(str, shape))})" if len(shape) else "(())"
 
 
 def dtype_code(name: str) -> str:

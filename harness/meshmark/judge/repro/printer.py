@@ -117,6 +117,8 @@ class Program:
     """Statements that bind `expected`: to an array, of several results to a list."""
     function: str
     """An expression of the function; of a host call, the call."""
+    after: tuple[str, ...] = ()
+    """Statements behind these, which bring inputs and `expected` into the form that the program takes and gives."""
     imports: tuple[str, ...] = ()
     definitions: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
@@ -139,6 +141,7 @@ def render(program: Program) -> str:
     prepared = [line for item in program.inputs for line in item.code]
     if NUMBERS in program.checks:
         prepared += program.expected
+    prepared += program.after
     run = [*_run(program), *_judgement(program)]
     definitions = "\n\n\n".join(part.strip("\n") for part in program.definitions)
     text = "\n".join([*body, *prepared, *run])

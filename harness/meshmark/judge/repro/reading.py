@@ -41,7 +41,7 @@ def program(subject: Subject) -> Program:
     case, plan = subject.case, subject.plan
     data = subject.data() if subject.short and NUMBERS in subject.form.checks else None
     checks = tuple(c for c in subject.form.checks if c != COMMUNICATION or case.mode != "host")
-    given, expected = arrays(subject, data)
+    given, expected, after = arrays(subject, data)
     mode = {"manual": "shard_map", "manual-novma": "shard_map", "auto": "jit"}.get(case.mode, case.mode)
     function = host_call(subject) if mode == "host" else spelling(subject)
     contract = (
@@ -61,6 +61,7 @@ def program(subject: Subject) -> Program:
         inputs=given,
         outputs=tuple(expecting.outputs(subject, data)),
         expected=expected,
+        after=after,
         function=function,
         imports=tuple(subject.bundle.imports),
         definitions=tuple(subject.bundle.parts),
@@ -136,19 +137,24 @@ def pull_back(subject: Subject) -> str:
     )
 
 
-def arrays(subject: Subject, data: Data | None) -> tuple[tuple[Input, ...], tuple[str, ...]]:
-    """The inputs, and the statements that bind `expected`."""
-    specs = [a.spec for a in subject.plan.arguments]
-    if subject.case.mode == "pmap":
-        specs = [("x",)] * len(specs)
+def arrays(subject: Subject, data: Data | None) -> tuple[tuple[Input, ...], tuple[str, ...], tuple[str, ...]]:
+    """The inputs, the statements that bind `expected`, and those that stack the blocks of both for pmap."""
+    arguments = subject.plan.arguments
     codes = inputs.inputs(subject, data)
     expected = expecting.expected(subject, data) if NUMBERS in subject.form.checks else []
+    after: list[str] = []
+    specs = [a.spec for a in arguments]
     if subject.case.mode == "pmap":
-        for name, a, code in zip(subject.names, subject.plan.arguments, codes, strict=True):
-            code += expecting.stacked(subject, name, a)
-        expected = [*expected, *(expecting.stacked_expected(subject) if expected else [])]
+        specs = [("x",)] * len(specs)
+        for name, a in zip(subject.names, arguments, strict=True):
+            after += expecting.stacked(subject, name, a)
+        after += expecting.stacked_expected(subject) if expected else []
     made = (
-        Input(name, tuple(w for line in code for w in wrapped(line)), spec)
+        Input(name, _wrapped(code), spec)
         for name, code, spec in zip(subject.names, codes, specs, strict=True)
     )
-    return tuple(made), tuple(w for line in expected for w in wrapped(line))
+    return tuple(made), _wrapped(expected), tuple(after)
+
+
+def _wrapped(lines: list[str]) -> tuple[str, ...]:
+    return tuple(part for line in lines for part in wrapped(line))
