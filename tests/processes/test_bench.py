@@ -188,7 +188,7 @@ def test_sigterm_keeps_what_was_timed_also_inside_a_collective(tmp_path):
         (["--processes", "2"], "--processes repeats a run in new child processes"),
         (["--cadence", "device"], "--cadence device reads the profiler of one process"),
         (["--process-id", "2"], "of 2 processes they are 0 to 1"),
-        (["--control", "nowhere"], "'nowhere' is no address"),
+        (["--control", "nowhere"], "'nowhere' is not an address"),
     ],
 )
 def test_what_makes_no_sense_beside_ranks_is_told_at_once(options, told, capsys):

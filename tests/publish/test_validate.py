@@ -675,7 +675,8 @@ def test_known_issues_that_are_listed_are_accepted(tmp_path):
 def case_lines_known(case):
     """The one line of a case that does not lower, as the plugin writes it."""
     return submissions.case_head(case, 0, "conformance") | {
-        "check": "execute", "verdict": "known", "was": "error", "reason": "it is | ValueError: Cannot lower jaxpr with verifier errors:",
+        "check": "execute", "verdict": "known", "was": "error",
+        "reason": "it is | ValueError: Cannot lower jaxpr with verifier errors:",
         "link": "https://openxla.org/stablehlo/spec#all_gather", "seconds": 0.1, "run": RUN,
     }  # fmt: skip
 

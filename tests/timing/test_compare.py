@@ -282,7 +282,7 @@ class Command:
         class Children:
             raw = ()
 
-            def __init__(self, python, path, module):
+            def __init__(self, python, path, module, environment):
                 self.side = python
 
             def __enter__(self):
@@ -300,7 +300,7 @@ class Command:
         monkeypatch.setattr(
             environments, "resolve", lambda text, *_: environments.Environment(text, text.upper())
         )
-        monkeypatch.setattr(environments, "facts", lambda e: by_side[e.python] | full)
+        monkeypatch.setattr(environments, "facts", lambda e, variables: by_side[e.python] | full)
 
     def __call__(self, *arguments):
         return cli.main(["compare", "a", "b", "--cases", ",".join(CASES), *arguments])

@@ -23,6 +23,7 @@ from meshmark.commands.options import (
 from meshmark.core import interrupts
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
+from meshmark.devices.environment import cpu_devices
 from meshmark.operations.selection import Selection
 from meshmark.ranks import group as ranks
 from meshmark.ranks import rank_bench
@@ -90,9 +91,11 @@ def run(arguments: argparse.Namespace) -> int:
         )
     expected = expectations(arguments)
     if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
-        return rank_bench.run(arguments, rank, arguments.seconds or SECONDS[arguments.profile], expected)
-    probe.ask_for_cpu_devices(arguments.num_devices)
-    facts = probe.probe()
+        return rank_bench.run(
+            arguments, named(arguments), rank, arguments.seconds or SECONDS[arguments.profile], expected
+        )
+    variables = cpu_devices(arguments.num_devices)
+    facts = probe.probe(variables)
     if arguments.num_devices and not facts.virtual:
         note(f"--num-devices is ignored on backend {facts.backend}")
     selection = Selection(profile=arguments.profile, timed=True, **named(arguments)).checked(
@@ -141,7 +144,15 @@ def run(arguments: argparse.Namespace) -> int:
     with shown(len(todo) * arguments.processes) as tell:
         try:
             progress = bench.run(
-                todo, facts, job, arguments.processes, write, bench.done_before(before), tell, expected
+                todo,
+                facts,
+                job,
+                arguments.processes,
+                write,
+                bench.done_before(before),
+                tell,
+                expected,
+                variables,
             )
         except KeyboardInterrupt as error:
             interrupted, code = "interrupted", interrupts.code(error)

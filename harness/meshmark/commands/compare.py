@@ -22,7 +22,7 @@ from meshmark.core import interrupts
 from meshmark.core.privacy import redact
 from meshmark.core.statistics import ORDER, Outcome
 from meshmark.core.text import printable, text_table
-from meshmark.devices import probe
+from meshmark.devices.environment import cpu_devices
 from meshmark.devices.facts import Facts
 from meshmark.operations import cases
 from meshmark.operations.selection import Selection, SelectionError
@@ -177,14 +177,14 @@ def compare_environments(arguments: argparse.Namespace) -> int:
         raise records.RecordError(
             "--record and --resume name one file each: --resume appends to the file that it names"
         )
-    probe.ask_for_cpu_devices(arguments.num_devices)
+    variables = cpu_devices(arguments.num_devices)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="meshmark-compare-")))
         python = str(arguments.python or sys.executable)
         sides = {
             side: environments.resolve(getattr(arguments, side), python, directory, note) for side in SIDES
         }
-        facts = {side: environments.facts(made) for side, made in sides.items()}
+        facts = {side: environments.facts(made, variables) for side, made in sides.items()}
         refuse(compare.incomparable(facts["A"], facts["B"]), arguments.anyway)
         number = min(f["num_devices"] for f in facts.values())
         cells, left_out = chosen(arguments, Facts.from_json({**facts["A"], "num_devices": number}))
@@ -194,7 +194,9 @@ def compare_environments(arguments: argparse.Namespace) -> int:
             for case in environments.missing(made, [i for ids in cells for i in ids], number)
         }
         children = {
-            side: stack.enter_context(Children(python=made.python, path=made.path, module=made.layout.timer))
+            side: stack.enter_context(
+                Children(python=made.python, path=made.path, module=made.layout.timer, environment=variables)
+            )
             for side, made in sides.items()
         }
         comparison = Comparison(

@@ -13,8 +13,8 @@ from typing import Any
 
 from meshmark.commands.arguments import path
 from meshmark.core import interrupts, privacy
-from meshmark.core.installation import SOURCE
 from meshmark.devices import topologies
+from meshmark.devices.environment import of_child
 from meshmark.growth import curves as growth
 from meshmark.growth import documents as growth_report
 from meshmark.growth.curves import MARK, GrowthError
@@ -218,14 +218,13 @@ def _child(
     topology: topologies.Topology, entries: Sequence[dict[str, Any]], layout: str
 ) -> Iterator[dict[str, Any]]:
     job = {"topology": topology.name, "programs": list(entries), "layout": layout, "deadline": DEADLINE}
-    imports = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     child = subprocess.Popen(
         [sys.executable, "-m", "meshmark.growth.programs"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "PYTHONPATH": imports},
+        env=of_child(),
     )
     assert child.stdin and child.stdout
     try:

@@ -33,7 +33,7 @@ from meshmark.core import interrupts, meshes
 from meshmark.core.errors import BadInput
 from meshmark.core.text import printable, text_table
 from meshmark.devices import advice, probe
-from meshmark.devices.probe import DEFAULT_CPU_DEVICES
+from meshmark.devices.environment import DEFAULT_CPU_DEVICES, cpu_devices
 from meshmark.judge import repro
 from meshmark.judge.repro import shrink
 from meshmark.operations import OPERATIONS, cases
@@ -249,8 +249,7 @@ def formats(text: str) -> tuple[str, ...]:
 
 def show_devices(arguments: argparse.Namespace) -> int:
     """What JAX sees, which meshes will be used, and which to use for what."""
-    probe.ask_for_cpu_devices(arguments.num_devices)
-    facts = probe.probe()
+    facts = probe.probe(cpu_devices(arguments.num_devices))
     if arguments.num_devices and not facts.virtual:
         complain(f"note: --num-devices is ignored on backend {facts.backend}")
     advised, used = advice.advise(facts), meshes_used(facts.num_devices)

@@ -23,7 +23,7 @@ from typing import Any
 from meshmark import __version__
 from meshmark.core.errors import BadInput
 from meshmark.core.escaping import field as field_of
-from meshmark.devices.probe import CPU_DEVICES_A_PROCESS, DEFAULT_CPU_DEVICES
+from meshmark.devices.environment import CPU_DEVICES_A_PROCESS, DEFAULT_CPU_DEVICES
 from meshmark.levels import must_pass as levels
 from meshmark.levels.expectations import Expectations
 from meshmark.levels.must_pass import LevelError, Statement

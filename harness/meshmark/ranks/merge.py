@@ -13,7 +13,7 @@ from typing import Any
 
 from meshmark.core.skew import differing, slowest
 from meshmark.core.verdicts import BAD, VERDICTS
-from meshmark.ranks.agreement import agreed
+from meshmark.ranks.agreement import merge_findings
 from meshmark.records.files import RecordError, Records, dumps, read
 
 SAME = ("selection", "seed", "repeat")
@@ -25,15 +25,23 @@ def rank_files(path: Path, size: int) -> list[Path]:
     return [path.with_name(f"{path.name}.rank{rank}") for rank in range(size)]
 
 
+def own_file(path: Path, rank: int, size: int, resume: bool, exist: Sequence[bool]) -> tuple[Path, bool]:
+    """(FILE.rankK of this rank, whether to append to it); `exist` says of each rank whether it has its file.
+
+    RecordError where there is nothing to resume, or FILE would be overwritten at the end.
+    """
+    own = rank_files(path, size)[rank]
+    if not resume:
+        must_not_exist(path)
+    elif not any(exist):
+        raise RecordError(f"no {path}.rank* to go on with: name what --record named, or use --record")
+    return own, resume and exist[rank]
+
+
 def must_not_exist(path: Path) -> None:
     """RecordError where FILE is there already: it would be overwritten at the end."""
     if path.exists():
         raise RecordError(f"{path} exists: records are never overwritten, name another file")
-
-
-def nothing_to_go_on(path: Path) -> None:
-    """RecordError: no rank has a file to resume."""
-    raise RecordError(f"no {path}.rank* to go on with: name what --record named, or use --record")
 
 
 def sizes(path: Path) -> int:
@@ -76,7 +84,7 @@ def _case(files: Mapping[int, Records], name: str) -> list[dict[str, Any]]:
     }
     if len(found) < len(files) and not any(judged.verdict in BAD for judged in found.values()):
         return []
-    return agreed({rank: judged.lines for rank, judged in found.items()})
+    return merge_findings({rank: judged.lines for rank, judged in found.items()})
 
 
 def _timings(files: Sequence[Records]) -> Iterator[dict[str, Any]]:
@@ -127,10 +135,21 @@ def _belongs(first: Mapping[str, Any], run: Mapping[str, Any], file: Path, rank:
             raise RecordError(f"{file} is of another run: its {name} differs from that of rank 0")
 
 
+def write_where_seen(path: Path, size: int) -> str:
+    """Merge the files of all ranks into FILE, where they can be seen from here; else what to do instead, in a line."""
+    missing = [file for file in rank_files(path, size) if not file.exists()]
+    if missing:
+        return f"{missing[0]} is not here: bring the files together and run `meshmark merge {path}`"
+    write(path, merged(path, size))
+    return ""
+
+
 def write(path: Path, lines: list[dict[str, Any]]) -> None:
     """Write FILE whole or not at all; one that an earlier merge of the same ranks wrote is replaced."""
     if path.exists() and "ranks" not in read(path).runs[0]:
-        raise RecordError(f"{path} exists and is no merged file: records are never overwritten, move it away")
+        raise RecordError(
+            f"{path} exists and is not a merged file: records are never overwritten, move it away"
+        )
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_text("".join(dumps(line) + "\n" for line in lines), encoding="utf-8")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -137,12 +137,14 @@ def run(
     finished: set[tuple[str, int]],
     tell: Callable[[Progress], None],
     expected: Expectations,
+    variables: Mapping[str, str] | None = None,
 ) -> Progress:
-    """Time the cells in as many processes each, write the records as they come, and tell the progress."""
+    """Time the cells in as many processes each, with these environment variables, write the records as they come, and
+    tell the progress."""
     issues = expected.issues(facts.to_json())
     left = sum((cell.id, process) not in finished for cell, _ in todo for process in range(processes))
     progress = Progress(left)
-    with Children() as children:
+    with Children(environment=variables or {}) as children:
         for process in range(processes):
             for _, group in groupby(todo, lambda pair: pair[0].operation.family):
                 cells = [

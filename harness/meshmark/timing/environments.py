@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from typing import Any
 from meshmark.core.errors import BadInput
 from meshmark.core.installation import CHECKOUT, PACKAGE, SOURCE
 from meshmark.core.privacy import redact
+from meshmark.devices.environment import of_child
 from meshmark.devices.probe import MARK
 
 FORMS = (
@@ -259,10 +260,10 @@ def layout_of(path: Path, name: str) -> Layout:
 # What an environment says -----------------------------------------------------------------------------------
 
 
-def facts(environment: Environment) -> dict[str, Any]:
-    """The facts of an environment (devices.facts), read by its interpreter; NoEnvironment where JAX is missing,
-    finds no device, or is another release than was asked for."""
-    found = _asked(environment, ["-m", environment.layout.probe], "")
+def facts(environment: Environment, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The facts of an environment (devices.facts), read by its interpreter with `variables` set; NoEnvironment where
+    JAX is missing, finds no device, or is another release than was asked for."""
+    found = _asked(environment, ["-m", environment.layout.probe], "", variables)
     version = found["versions"]["jax"]
     if environment.jax and version != environment.jax:
         raise NoEnvironment(
@@ -286,9 +287,13 @@ def missing(environment: Environment, ids: Sequence[str], num_devices: int) -> s
     )
 
 
-def _asked(environment: Environment, arguments: Sequence[str], words: str) -> Any:
+def _asked(
+    environment: Environment,
+    arguments: Sequence[str],
+    words: str,
+    variables: Mapping[str, str] | None = None,
+) -> Any:
     """Run the interpreter with the harness on its path: what it printed behind MARK."""
-    path = os.pathsep.join([str(environment.path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     try:
         done = subprocess.run(
             [environment.python, *arguments],
@@ -297,7 +302,7 @@ def _asked(environment: Environment, arguments: Sequence[str], words: str) -> An
             text=True,
             timeout=PROBE_SECONDS,
             cwd=environment.path,
-            env=os.environ | {"PYTHONPATH": path},
+            env=of_child(variables, environment.path),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoEnvironment(f"{environment.name}: {environment.python} does not run: {error}") from None
