@@ -22,7 +22,7 @@ from meshmark import __version__
 from meshmark.core import extras
 from meshmark.core.escaping import field as field_of
 from meshmark.core.installation import CHECKOUT, PACKAGE
-from meshmark.core.verdicts import BAD, worst
+from meshmark.core.verdicts import worst
 from meshmark.levels import counters, known_issues
 from meshmark.levels import must_pass as levels
 from meshmark.levels.expectations import Expectations
@@ -537,8 +537,8 @@ def _one_check(
 ) -> None:  # fmt: skip
     own, verdict, link = record["case"], record["verdict"], record.get("link")
     if verdict == "known":
-        fits = [i for i in issues if i.link == link and record["check"] in i.checks and i.covers(own)]
-        if not fits or record.get("was") not in BAD:
+        failure = record["check"], record.get("was"), record["reason"]
+        if not any(i.link == link and i.covers(own) and i.explains(*failure) for i in issues):
             text = (
                 f"{own} is known by {str(link)[:80]!a}, which the suite's known_issues.toml does not list for it:"
                 " list it there, name a file that does (--known-issues), or let it fail"

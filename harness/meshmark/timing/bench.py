@@ -15,7 +15,6 @@ from itertools import groupby
 from typing import Any
 
 from meshmark.core.meshes import MeshShape
-from meshmark.core.verdicts import BAD
 from meshmark.devices.facts import Facts
 from meshmark.levels.expectations import Expectations
 from meshmark.levels.known_issues import Issue
@@ -182,7 +181,8 @@ def _take(
 def mark_known(record: dict[str, Any], issues: Sequence[Issue]) -> None:
     """Make `known` of a bad timing line that a listed issue covers."""
     for issue in issues:
-        if record["verdict"] in BAD and issue.covers(record["case"]) and record["check"] in issue.checks:
+        failure = record["check"], record["verdict"], record["reason"]
+        if issue.covers(record["case"]) and issue.explains(*failure):
             record |= {"was": record["verdict"], "verdict": "known", "link": issue.link}
             record["reason"] = f"{issue.why} | {record['reason']}"
 
