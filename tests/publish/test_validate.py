@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from meshmark.commands import main as cli
 from meshmark.core.verdicts import CHECKS, VERDICTS
 from meshmark.devices import chips
-from meshmark.levels import counters
+from meshmark.levels import counters, known_issues
 from meshmark.operations import cases
 from meshmark.operations.selection import Selection
 from meshmark.publish import bundles, submit, validate
@@ -557,8 +557,10 @@ def test_a_known_issue_of_several_processes_excuses_nothing_in_one(honest, sprea
         '[[issue]]\ncases = ["p*"]\nchecks = ["numbers"]\njax = ">=0.10"\nbackends = ["cpu"]\nprocesses = true\n'
         f'link = "{KNOWN_AS}"\nwhy = "it is"\nexpires = "99"\nverdicts = ["fail"]\nsymptom = "differ"\n'
     )
-    load = validate.known_issues.load
-    monkeypatch.setattr(validate.known_issues, "load", lambda *a, **k: load(*a, **{**k, "path": listed}))
+    load = known_issues.load
+    monkeypatch.setattr(
+        known_issues, "load", lambda jax, backend, path, *rest: load(jax, backend, listed, *rest)
+    )
 
     def excused(made):
         lines = lines_of(made, CONFORMANCE)
@@ -673,7 +675,7 @@ def test_known_issues_that_are_listed_are_accepted(tmp_path):
 def case_lines_known(case):
     """The one line of a case that does not lower, as the plugin writes it."""
     return submissions.case_head(case, 0, "conformance") | {
-        "check": "execute", "verdict": "known", "was": "error", "reason": "do not lower | ValueError: Cannot lower jaxpr with verifier errors:",
+        "check": "execute", "verdict": "known", "was": "error", "reason": "it is | ValueError: Cannot lower jaxpr with verifier errors:",
         "link": "https://openxla.org/stablehlo/spec#all_gather", "seconds": 0.1, "run": RUN,
     }  # fmt: skip
 
