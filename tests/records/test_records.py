@@ -68,9 +68,9 @@ def test_each_line_is_strict_json_with_schema_kind_and_run(tmp_path, case):
     ("line", "problem"),
     [
         ('{"schema": 1, "kind": "conf', "not JSON"),
-        ("[]", "no record"),
+        ("[]", "not a record"),
         ('{"schema": 2, "kind": "run", "run": "a", "facts": {}}', "schema 2"),
-        ('{"schema": 1, "kind": "conformance"}', "`case` must be a str"),
+        ('{"schema": 1, "kind": "conformance"}', "`case` must be text"),
         ('{"schema": 1, "kind": "run", "run": "a", "facts": NaN}', "not JSON"),
         ("[" * 100_000, "not JSON"),
         ("9" * 10_000, "not JSON"),

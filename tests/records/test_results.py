@@ -48,10 +48,10 @@ def test_packed_records_are_read_like_plain_ones(tmp_path):
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     assert read(packed) == read(plain)
     packed.write_bytes(packed.read_bytes()[:-20])
-    with pytest.raises(RecordError, match="no whole gzip file"):
+    with pytest.raises(RecordError, match="not a whole gzip file"):
         read(packed)
     packed.write_bytes(plain.read_bytes())
-    with pytest.raises(RecordError, match="no whole gzip file"):
+    with pytest.raises(RecordError, match="not a whole gzip file"):
         read(packed)
 
 

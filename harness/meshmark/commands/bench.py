@@ -105,7 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "precision", "least", "most")},
     }
-    before = Records(runs=[described])
+    before = Records()
+    before.add({"kind": "run", **described})
     writer = None
     if arguments.record:
         writer = Writer.create(arguments.record, described)
@@ -118,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
         if writer:
             writer.write(lines)
         for line in lines:
-            (kept.ceilings if line["kind"] == "ceiling" else kept.timings).append(line)
+            kept.add(line)
 
     for line in (*facts.describe(), *(f"left out: {why}" for why in left_out)):
         print(line)

@@ -26,6 +26,7 @@ from meshmark.devices.facts import Facts
 from meshmark.operations import cases
 from meshmark.operations.cases import Selection, SelectionError
 from meshmark.records import files as records
+from meshmark.records.definition import TimingLine
 from meshmark.records.files import Writer
 from meshmark.timing import bench, compare, environments, recorded
 from meshmark.timing.children import Children
@@ -278,7 +279,7 @@ class Kept:
     ) -> None:
         self.path: Path | None = arguments.record or arguments.resume
         self.differences: list[Difference] = []
-        self.before: dict[int, tuple[str, list[dict[str, Any]]]] = {}
+        self.before: dict[int, tuple[str, list[TimingLine]]] = {}
         self.writers: dict[str, Writer] = {}
         runs = {
             side: {

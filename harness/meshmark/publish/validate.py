@@ -13,7 +13,7 @@ import re
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
@@ -31,7 +31,7 @@ from meshmark.operations.cases import Case, Selection, SelectionError
 from meshmark.publish import bundles, plausible, publishable
 from meshmark.publish.bundles import Bundle, BundleError, Room
 from meshmark.records import results, run_line
-from meshmark.records.files import KINDS, Judged, Records
+from meshmark.records.files import KINDS, Records
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT, RECORDS, ResultError
 
 SCHEMA = PACKAGE / "records" / "schema" / "records.schema.json"
@@ -650,17 +650,10 @@ def _compared(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def as_records(lines: Sequence[Entry]) -> Records:
-    """Checked lines as meshmark.records.files reads them."""
+    """Checked lines as meshmark.records.reading reads them."""
     found = Records()
-    kept: dict[str, Callable[[dict[str, Any]], None]] = {
-        "run": found.runs.append,
-        "timing": found.timings.append,
-        "ceiling": found.ceilings.append,
-        "comparison": found.comparisons.append,
-        "conformance": lambda r: found.cases.setdefault(r["case"], Judged(r["case"])).lines.append(r),
-    }
     for _, record in lines:
-        kept[record["kind"]](record)
+        found.add(record)
     return found
 
 

@@ -72,7 +72,7 @@ class Report:
             self.end_workers()
             raise self.session.Failed(self.session.shouldfail)
 
-    def take(self, records: list[dict[str, Any]], shown: list[dict[str, Any]] | None = None) -> None:
+    def take(self, records: list[Any], shown: list[Any] | None = None) -> None:
         """Write the records of one case, and keep them, or what all ranks together found of it, for the table; a full
         disk ends the run, and what is written is kept."""
         self.idle_deaths = 0

@@ -359,7 +359,8 @@ def abort_late() -> None:
 
 
 def _judged(case: Case, line: Line) -> Judged:
-    return Judged(case.id, case_lines(case, [line], 0, 0.0))
+    lines: list[Any] = case_lines(case, [line], 0, 0.0)
+    return Judged(case.id, lines)
 
 
 def _endings(text: str) -> str:

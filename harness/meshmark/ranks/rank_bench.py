@@ -131,7 +131,8 @@ class Rank:
             "rank": self.group.rank,
             "group": self._all("group", token)[0],
         }
-        self.kept = Records(runs=[self.described])
+        self.kept = Records()
+        self.kept.add({"kind": "run", **self.described})
         self.finished: set[str] = set()
         if self.path is None:
             return
@@ -267,7 +268,7 @@ class Rank:
         for minutes for a rank that is gone."""
         with self._ending:  # once: whichever thread comes first
             try:
-                lines = self.timing.blamed(ending) if self.timing else []
+                lines: list[Any] = self.timing.blamed(ending) if self.timing else []
                 self._write(lines)
                 self.kept.timings += lines
                 note(self._told(ending))

@@ -16,6 +16,7 @@ from meshmark.core.errors import BadInput
 from meshmark.core.escaping import cell, field, link, markdown, plain
 from meshmark.core.text import number
 from meshmark.records import run_line
+from meshmark.records.definition import RunLine
 from meshmark.records.files import Judged, Records
 from meshmark.report import summary, topology_tables
 
@@ -93,7 +94,7 @@ def row(judged: Judged, records: Records) -> dict[str, Any]:
     }
 
 
-def _run_of(line: Mapping[str, Any], records: Records) -> dict[str, Any]:
+def _run_of(line: Mapping[str, Any], records: Records) -> RunLine:
     return next((r for r in records.runs if r["run"] == line.get("run")), records.runs[0])
 
 
