@@ -219,6 +219,13 @@ def _validators() -> dict[str, Any]:
     return {k: Draft202012Validator({"$ref": f"#/$defs/{k}", "$defs": definitions}) for k in KINDS}
 
 
+def _innermost(error: Any) -> Any:
+    """The most particular error: of a value that fits none of several types, why it is not the nearest one."""
+    from jsonschema.exceptions import best_match
+
+    return best_match([error])
+
+
 def schema_problem(record: Mapping[str, Any]) -> str:
     """Why a record is none by the published JSON Schema, or ""."""
     kind = record.get("kind")
@@ -227,6 +234,7 @@ def schema_problem(record: Mapping[str, Any]) -> str:
     error = next(_validators()[kind].iter_errors(record), None)
     if error is None:
         return ""
+    error = _innermost(error)
     where = ".".join(str(part)[:30] for part in error.absolute_path) or kind
     return f"schema: {where[:80]}: {str(error.message)[:120]}"
 

@@ -543,5 +543,8 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     "comparison process": ("environment", "process", "seconds"),
 }
 """The fields without which the reader refuses a line, by kind (comparisons of `what` process apart). The reader checks
-their types and closed lists of texts, so that a hand-made or older file is read as far as it goes; the JSON Schema
-checks everything."""
+their types, so that a hand-made file, or one of another version, is read as far as it goes; the JSON Schema checks
+everything."""
+
+RANKED = ("verdict", "check")
+"""Of these the reader checks the list of texts too: code orders lines by them."""

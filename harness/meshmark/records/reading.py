@@ -1,7 +1,7 @@
 """Reading record files: what is a record is kept, and every other line becomes a problem.
 
 The checks follow from the definition (meshmark.records.definition): of each kind of line, the fields that the code
-relies on must be there with their type, their closed list of texts and their lower limit.
+relies on must be there with their type; verdicts and checks must be listed ones, and samples positive.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from meshmark.core.verdicts import VERDICTS, worst
 from meshmark.records.definition import (
     KINDS,
     LINES,
+    RANKED,
     RELIED_ON,
     SCHEMA,
     CeilingLine,
@@ -194,7 +195,7 @@ def _required(line: type, names: tuple[str, ...]) -> Iterator[Required]:
         above = None
         if own is list:
             above = last(taken_apart(get_args(plain)[0])[1], "above")
-        choices = last(fields, "choices")
+        choices = last(fields, "choices") if name in RANKED else ()
         types = (int, float) if own is float else (own,)
         yield Required(name, types, CALLED[own], frozenset(choices) if choices else None, above)
 
