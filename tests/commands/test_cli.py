@@ -9,14 +9,15 @@ import sys
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from meshmark import __version__
 from meshmark.commands import main as cli
 from meshmark.commands.main import main
 from meshmark.devices import advice
 from meshmark.devices.facts import Facts
 from meshmark.operations import OPERATIONS
-from meshmark.operations.cases import CAPABILITIES, PROFILES
-
+from meshmark.operations.selection import CAPABILITIES
+from meshmark.operations.weights import PROFILES
 from tests.checkout import ROOT
 
 
@@ -235,7 +236,7 @@ def test_a_prime_number_of_devices_is_told():
 
 
 def test_devices_as_text(monkeypatch, capsys):
-    monkeypatch.setattr(cli.devices, "probe", lambda: facts(8, 2, [[i, 0, 0] for i in range(8)]))
+    monkeypatch.setattr(cli.probe, "probe", lambda: facts(8, 2, [[i, 0, 0] for i in range(8)]))
     assert main(["devices", "--num-devices", "4"]) == 0
     seen = capsys.readouterr()
     assert "--num-devices is ignored on backend tpu" in seen.err

@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+
 from meshmark.commands import growth as growth_command
 from meshmark.commands import main as cli
 from meshmark.core import meshes
@@ -18,7 +19,6 @@ from meshmark.devices import topologies
 from meshmark.growth import curves as growth
 from meshmark.growth import documents as growth_report
 from meshmark.growth.curves import GrowthError
-
 from tests.checkout import ROOT
 
 COUNTS = (4, 8, 64, 1024)

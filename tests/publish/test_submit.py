@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from meshmark.commands import main as cli
 from meshmark.levels import must_pass as levels
 from meshmark.publish import publishable, submit, validate
 from meshmark.publish.submit import SubmitError, SubmitRefused, make
 from meshmark.records import results
 from meshmark.records.files import read
-
 from tests.submissions import COMMIT, WANTED, facts, level, merged_line, over, run_line, timed, timing, write
 
 
@@ -298,10 +298,10 @@ def test_a_bundle_that_was_made_is_accepted(tmp_path, files):
 def test_no_text_makes_the_search_slow(text):
     """Twenty thousand characters, the most that is read: none of the patterns goes back and forth over them."""
     long = (text * 20_000)[:20_000]
-    start = time.perf_counter()
+    start = time.process_time()
     publishable.clean(long)
     publishable.found(long)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 @settings(max_examples=200, deadline=None)

@@ -9,7 +9,6 @@ pytest.importorskip("bokeh", reason="the page needs Bokeh: pip install 'meshmark
 pytest.importorskip("jinja2", reason="the page needs Jinja: pip install 'meshmark[page]'")
 
 from meshmark.report import page, page_data, report
-
 from tests.browser import records as made_up
 
 

@@ -19,7 +19,6 @@ pytest.importorskip("jinja2", reason="the page needs Jinja: pip install 'meshmar
 
 from meshmark.commands import main as cli
 from meshmark.report import latex, report
-
 from tests.browser import records as made_up
 
 

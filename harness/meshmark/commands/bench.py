@@ -11,9 +11,10 @@ from typing import Any
 
 from meshmark.commands.arguments import path, positive, seconds
 from meshmark.commands.options import add_ranks, add_selection, add_timing, check_cadences, named, of_ranks
+from meshmark.core import interrupts
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
-from meshmark.operations.cases import Selection
+from meshmark.operations.selection import Selection
 from meshmark.ranks import group as ranks
 from meshmark.ranks import rank_bench
 from meshmark.records import files as records
@@ -123,19 +124,20 @@ def run(arguments: argparse.Namespace) -> int:
 
     for line in (*facts.describe(), *(f"left out: {why}" for why in left_out)):
         print(line)
+    interrupts.warn()
     for line in bench.load():
         note(line)
-    interrupted = None
+    interrupted, code = None, 0
     with shown(len(todo) * arguments.processes) as tell:
         try:
             progress = bench.run(
                 todo, facts, job, arguments.processes, write, bench.done_before(before), tell
             )
-        except KeyboardInterrupt:
-            interrupted = "interrupted"
+        except KeyboardInterrupt as error:
+            interrupted, code = "interrupted", interrupts.code(error)
             progress = Progress(0)
         except OSError as error:
-            interrupted = f"can't go on: {error.strerror or error}"
+            interrupted, code = f"can't go on: {error.strerror or error}", 2
             progress = Progress(0)
     if writer:
         writer.close()
@@ -152,5 +154,5 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted:
         how = f": go on with --resume {file}" if file else ""
         note(f"{interrupted}, and what was timed is {'kept' if file else 'above'}{how}")
-        return 130 if interrupted == "interrupted" else 2
+        return code
     return int(any(r["verdict"] in BAD for r in kept.timings))

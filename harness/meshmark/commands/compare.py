@@ -18,13 +18,14 @@ from typing import Any
 
 from meshmark.commands.arguments import names, path, positive, seconds
 from meshmark.commands.options import add_selection, add_timing, check_cadences, named
+from meshmark.core import interrupts
 from meshmark.core.privacy import redact
 from meshmark.core.statistics import ORDER, Outcome
 from meshmark.core.text import printable, text_table
 from meshmark.devices import probe
 from meshmark.devices.facts import Facts
 from meshmark.operations import cases
-from meshmark.operations.cases import Selection, SelectionError
+from meshmark.operations.selection import Selection, SelectionError
 from meshmark.records import files as records
 from meshmark.records.definition import TimingLine
 from meshmark.records.files import Writer
@@ -350,6 +351,7 @@ class Kept:
 
 def timed(comparison: Comparison, kept: Kept, arguments: argparse.Namespace) -> int | None:
     """Run a comparison to its end; gives an exit code where it was cut short."""
+    interrupts.warn()
     comparison.write = kept.write
     try:
         with shown(comparison, note) as say:
@@ -362,9 +364,9 @@ def timed(comparison: Comparison, kept: Kept, arguments: argparse.Namespace) -> 
                 say(line)
             comparison.proceed()
         kept.write(compare.verdict_lines(comparison.outcomes, comparison.left_out))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         note(cut_short("interrupted", comparison, kept, arguments))
-        return 130
+        return interrupts.code(error)
     except OSError as error:
         note(cut_short(f"can't go on: {error.strerror or error}", comparison, kept, arguments))
         return 2

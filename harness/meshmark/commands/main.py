@@ -28,7 +28,7 @@ from meshmark.commands import report as report_command
 from meshmark.commands import submit as submit_command
 from meshmark.commands import validate as validate_command
 from meshmark.commands.arguments import names, natural, path, positive
-from meshmark.core import meshes
+from meshmark.core import interrupts, meshes
 from meshmark.core.errors import BadInput
 from meshmark.core.text import printable, text_table
 from meshmark.devices import advice, probe
@@ -36,7 +36,9 @@ from meshmark.devices.probe import DEFAULT_CPU_DEVICES
 from meshmark.judge import repro
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, Operation
-from meshmark.operations.cases import Case, Selection, SelectionError
+from meshmark.operations.cases import Case
+from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection, SelectionError
+from meshmark.operations.weights import PROFILES
 from meshmark.records import files as records
 from meshmark.records.files import RecordError, Records
 from meshmark.report import diff, tables, topology_tables
@@ -55,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a locale without a character is no reason to fail
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = arguments.run(arguments)
+        with interrupts.terminated():
+            code = arguments.run(arguments)
         sys.stdout.flush()
     except BadInput as error:
         complain(str(error))
@@ -66,8 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         complain(f"can't write the output: {error.strerror}")
         return 2
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as error:
+        return interrupts.code(error)
     return code
 
 
@@ -198,11 +201,11 @@ def parser() -> argparse.ArgumentParser:
 def add_selection(to: argparse.ArgumentParser) -> None:
     """The options of `pytest conformance` that choose from the table."""
     to.add_argument(
-        "--profile", default="standard", help=f"how much: {', '.join(cases.PROFILES)} (default standard)"
+        "--profile", default="standard", help=f"how much: {', '.join(PROFILES)} (default standard)"
     )
     for option, what, examples in (
-        ("level", "these levels", cases.LEVELS),
-        ("with", "with these optional capabilities", cases.CAPABILITIES),
+        ("level", "these levels", LEVELS),
+        ("with", "with these optional capabilities", CAPABILITIES),
         ("operations", "these operations", ("psum", "matmul")),
         ("modes", "these modes", MODES),
         ("meshes", "these meshes", ("2x4", "8")),
@@ -233,7 +236,7 @@ def show_devices(arguments: argparse.Namespace) -> int:
     facts = probe.probe()
     if arguments.num_devices and not facts.virtual:
         complain(f"note: --num-devices is ignored on backend {facts.backend}")
-    advised, used = advice.advise(facts), advice.used(facts.num_devices)
+    advised, used = advice.advise(facts), meshes_used(facts.num_devices)
     if arguments.json:
         shown = [vars(a) for a in advised]
         show_json({"facts": facts.to_json(), "meshes": used, "advice": shown, "notes": advice.notes(facts)})
@@ -246,6 +249,15 @@ def show_devices(arguments: argparse.Namespace) -> int:
         show([f"  {a.parallelism}: {a.mesh}", f"      {a.why}"])
     show(["", "Notes"], (f"  {note}" for note in advice.notes(facts)))
     return 0
+
+
+def meshes_used(num_devices: int) -> dict[str, list[str]]:
+    """The meshes that each profile uses at most, by label."""
+    weights = meshes.weighted(num_devices)
+    return {
+        profile: [m.label for m, weight in weights.items() if weight <= limit]
+        for profile, limit in PROFILES.items()
+    }
 
 
 def _device_rows(listed: Sequence[dict[str, Any]]) -> Iterator[list[str]]:

@@ -6,9 +6,9 @@ import argparse
 from typing import Any
 
 from meshmark.commands.arguments import names, natural, positive, seconds
-from meshmark.operations import cases
 from meshmark.operations.base import MODES
-from meshmark.operations.cases import SelectionError
+from meshmark.operations.selection import SelectionError
+from meshmark.operations.weights import TIMED_PROFILES
 from meshmark.ranks.group import JOIN
 from meshmark.timing.timer import CADENCES
 
@@ -24,7 +24,7 @@ NAMED = (
 def add_selection(add: argparse.ArgumentParser) -> None:
     """What of the timed table is chosen."""
     add.add_argument(
-        "--profile", default="quick", help=f"how much: {', '.join(cases.TIMED_PROFILES)} (default quick)"
+        "--profile", default="quick", help=f"how much: {', '.join(TIMED_PROFILES)} (default quick)"
     )
     for option, example in NAMED:
         add.add_argument(

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+
 from meshmark.core import layout
 from meshmark.core.calls import chosen
 from meshmark.core.dtypes import as_bits

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from meshmark.operations.selection import Selection
 from meshmark.records.run_line import place_of
 
 DIRECTORY = Path(__file__).resolve().parent / "data" / "counters"
@@ -86,7 +87,7 @@ def main() -> int:
             )
             return 2
         path, place = path_for(*named), place_of(facts)
-        current = {case.id for case in cases.cases(cases.Selection(), int(facts["num_devices"]))}
+        current = {case.id for case in cases.cases(Selection(), int(facts["num_devices"]))}
         lines = [
             f"{own}\t{spelled(line['collectives'])}\n"
             for judged in read.cases.values()

@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path
 
-from meshmark.core.verdicts import BAD, Line
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
+
+from meshmark.core.verdicts import BAD, Line
 
 FILE = Path(__file__).resolve().parent / "data" / "known_issues.toml"
 

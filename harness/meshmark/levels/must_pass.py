@@ -1,14 +1,13 @@
 """Levels: frozen, versioned must-pass lists, and the statement that a run's records amount to.
 
-The list of a level on n devices is what the standard profile without optional capabilities chooses of that level
-(`by_rule`). The table grows, so a list is frozen: `harness/meshmark/levels/data/v<version>/<level>.txt` holds every
-case for 4, 8
-and 16 devices, and the number of cases and a digest for the other counts of DIGESTS. Why so: meshes, and with them the
-cases, follow from the number of devices, so there is no one list, and one in full for each count is up to 35 kB. Counts
-that most machines have are in full: their old versions can be asked for however the table has changed. For the others
-the rule must give what the digest says; once it does not, the table has parted from that version, and what was a level
-then can be told by the suite's commit of that time alone. Any other count follows the rule, and a statement says so.
-Old versions stay; `write` makes a new one.
+The list of a level on n devices is what the standard profile chooses of that level, without optional capabilities
+(`by_rule`). The table grows, so each list is frozen: `data/must_pass/v<version>/<level>.txt` holds every case for 4, 8
+and 16 devices, and the number of cases and a digest for the other counts of DIGESTS. Meshes follow from the number of
+devices, so each count has its own list, and one list in full takes up to 35 kB. The counts that most machines have are
+in full: their old versions stay available however the table changes. For the other counts the rule must give what the
+digest says. Once it does not, the table has parted from that version, and only the suite's commit of that time can say
+what the level was. Any other count follows the rule, and a statement says so. Old versions stay; `write` makes a new
+one.
 
 L4 is the level of several processes, and its list depends on their number too: all that the standard profile without
 optional capabilities chooses where so many processes share so many devices, which is L0 to L3 over processes and what
@@ -34,11 +33,11 @@ from meshmark.core.errors import BadInput
 from meshmark.core.text import printable
 from meshmark.core.verdicts import VERDICTS, worst
 from meshmark.operations import cases
-from meshmark.operations.cases import Selection
+from meshmark.operations.selection import LEVELS, Selection
 from meshmark.records import run_line
 from meshmark.records.files import Judged, Records
 
-DIRECTORY = Path(__file__).resolve().parent / "data"
+DIRECTORY = Path(__file__).resolve().parent / "data" / "must_pass"
 LISTED = (4, 8, 16)
 """Numbers of devices whose lists are frozen case by case."""
 
@@ -88,7 +87,7 @@ def names(processes: int = 1) -> tuple[str, ...]:
     if processes > 1:
         return (SEVERAL,)
     used = {case.level for case in cases.cases(Selection(), LISTED[0])}
-    return tuple(level for level in cases.LEVELS if level in used and level != SEVERAL)
+    return tuple(level for level in LEVELS if level in used and level != SEVERAL)
 
 
 def by_rule(level: str, devices: int, processes: int = 1) -> list[str]:

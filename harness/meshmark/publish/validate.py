@@ -27,7 +27,8 @@ from meshmark.levels import must_pass as levels
 from meshmark.levels.must_pass import LevelError, Statement
 from meshmark.operations import cases
 from meshmark.operations.base import nbytes
-from meshmark.operations.cases import Case, Selection, SelectionError
+from meshmark.operations.cases import Case
+from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from meshmark.publish import bundles, plausible, publishable
 from meshmark.publish.bundles import Bundle, BundleError, Room
 from meshmark.records import results, run_line
@@ -420,7 +421,7 @@ def _heads(name: str, lines: Sequence[Entry], report: Report) -> None:
 def _table(devices: int, processes: int, timed: bool, operations: tuple[str, ...]) -> dict[str, Case]:
     if not operations:
         return {}
-    every = tuple(cases.CAPABILITIES)
+    every = tuple(CAPABILITIES)
     chosen = Selection("full", capabilities=every, operations=operations, timed=timed, processes=processes)
     return {case.id: case for case in cases.cases(chosen, devices)}
 

@@ -14,14 +14,15 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from meshmark.core import text
+
+from meshmark.core import interrupts, text
 from meshmark.core.verdicts import BAD, Line
 from meshmark.devices import containment
 from meshmark.judge.compile_only import Placed, split_id
 from meshmark.levels import known_issues
 from meshmark.operations import cases
-from meshmark.operations.cases import Selection
 from meshmark.operations.record_lines import case_lines
+from meshmark.operations.selection import Selection
 from meshmark.pytest_plugin.stashed import (
     BY_FAMILY,
     DIRECTORY,
@@ -52,11 +53,14 @@ class Report:
         self.resident = 0
         self.idle_deaths = 0
         self.started: dict[str, float] = {}
-        self._terminate = signal.signal(signal.SIGTERM, _interrupt)
+        self._terminate = signal.signal(signal.SIGTERM, interrupts.terminate)
 
+    @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Keep the session."""
+        """Keep the session; under -q too, say where Ctrl-C would not end it."""
         self.session = session
+        if text := interrupts.ignored():
+            self.config.get_terminal_writer().line(f"meshmark: {text}")
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note when a case starts: one that kills its worker can't tell how long it took."""
@@ -183,11 +187,6 @@ class Report:
             self.writer.close()
         if DIRECTORY in self.config.stash:
             shutil.rmtree(self.config.stash[DIRECTORY], ignore_errors=True)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    """SIGTERM ends a run as Ctrl-C does: the workers are ended and the table is shown."""
-    raise KeyboardInterrupt(f"signal {signal.Signals(number).name}")
 
 
 def record_lines(placed: Placed, lines: list[Line], seed: int, seconds: float) -> list[dict[str, Any]]:

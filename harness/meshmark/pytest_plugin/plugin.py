@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from meshmark.core import meshes
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import containment, probe, topologies
@@ -27,7 +28,8 @@ from meshmark.judge import compile_only
 from meshmark.judge.compile_only import CompileOnly, Placed
 from meshmark.levels import counters, known_issues
 from meshmark.operations import cases
-from meshmark.operations.cases import Selection, SelectionError
+from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection, SelectionError
+from meshmark.operations.weights import PROFILES
 from meshmark.pytest_plugin.controller import Report, case_of, message, record_lines, under_test
 from meshmark.pytest_plugin.rank import LAUNCHED, Together
 from meshmark.pytest_plugin.stashed import (
@@ -63,15 +65,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("meshmark", "Meshmark, conformance of distributed JAX")
     add = group.addoption
     add(
-        "--profile", default="standard", help="how much: " + ", ".join(cases.PROFILES) + " (default standard)"
+        "--profile",
+        default="standard",
+        help="how much: " + ", ".join(PROFILES) + " (default standard)",
     )
-    add("--level", default="", metavar="L0,L1,...", help="only these levels: " + ", ".join(cases.LEVELS))
+    add("--level", default="", metavar="L0,L1,...", help="only these levels: " + ", ".join(LEVELS))
     add(
         "--with",
         dest="with_",
         default="",
         metavar="NAMES",
-        help="optional capabilities: " + "; ".join(f"{k}: {v}" for k, v in cases.CAPABILITIES.items()),
+        help="optional capabilities: " + "; ".join(f"{k}: {v}" for k, v in CAPABILITIES.items()),
     )
     for name, example in (
         ("operations", "psum,matmul"),
@@ -428,6 +432,7 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Placed], list[Line]]:
     if pytestconfig.stash[FACTS].topology:
         return _compiles(pytestconfig)
     import jax
+
     from meshmark.judge.checks import Judge
 
     facts, watchdog = pytestconfig.stash[FACTS], pytestconfig.stash[WATCHDOG]

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from meshmark.core import interrupts
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import containment
@@ -166,16 +168,7 @@ class Together:
 
     def listen_to_signals(self) -> None:
         """Tell the others at once when this rank is told to end, also while the main thread waits in a collective."""
-        reading, writing = os.pipe()
-        os.set_blocking(writing, False)
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-
-        def wait() -> None:
-            while data := os.read(reading, 1):
-                if data[0] in (signal.SIGTERM, signal.SIGINT):
-                    self.group.channel.interrupt(signal.Signals(data[0]).name)
-
-        threading.Thread(target=wait, name="meshmark-signals", daemon=True).start()
+        interrupts.listen(lambda number: self.group.channel.interrupt(number.name))
         abort_late()
 
     # Judging ------------------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from meshmark.devices import containment
 from meshmark.devices.facts import Facts
 from meshmark.judge.compile_only import Placed
-from meshmark.operations.cases import Selection
+from meshmark.operations.selection import Selection
 from meshmark.records.files import Judged, Writer
 
 FACTS = pytest.StashKey[Facts]()

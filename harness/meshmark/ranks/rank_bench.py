@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import threading
 import time
@@ -20,7 +21,9 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import jax
+
 from meshmark.commands.options import named
+from meshmark.core import interrupts
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
 from meshmark.devices.containment import START
@@ -28,7 +31,7 @@ from meshmark.devices.facts import Facts
 from meshmark.devices.probe import NoBackend
 from meshmark.levels import known_issues
 from meshmark.operations.base import owners_of
-from meshmark.operations.cases import Selection, SelectionError
+from meshmark.operations.selection import Selection, SelectionError
 from meshmark.ranks import group as ranks
 from meshmark.ranks import merge
 from meshmark.ranks.channel import ChannelError, Ended, Ending
@@ -64,6 +67,7 @@ class Rank:
         self.timing: Together | None = None
         self.kept: Records
         self._ending = threading.Lock()
+        self._signal: signal.Signals | None = None
         probe.ask_for_cpu_devices(arguments.num_devices, probe.CPU_DEVICES_A_PROCESS)
         jax.config.update("jax_num_cpu_devices", int(os.environ["JAX_NUM_CPU_DEVICES"]))
         jax.config.update("jax_enable_compilation_cache", False)  # compile time is a result
@@ -77,6 +81,9 @@ class Rank:
             self._open()
         except (SelectionError, RecordError, ChannelError, NoBackend) as error:
             self.group.leave(f"could not begin: {error}")
+            raise
+        except KeyboardInterrupt:
+            self.group.leave("interrupted")
             raise
         except Ended as ended:
             self.group.leave(ended.ending.reason)
@@ -157,6 +164,7 @@ class Rank:
     def run(self) -> int:
         """Time, print, merge; gives the exit code, or ends the process where a rank is gone."""
         first = self.group.rank == 0
+        interrupts.listen(self._signalled)
         if first:
             self._head()
         progress = Progress(sum(cell.id not in self.finished for cell, _ in self.todo))
@@ -167,8 +175,8 @@ class Rank:
             else:
                 self._time(progress, lambda _: None)
             merged = self._close()
-        except KeyboardInterrupt:
-            self._stop("interrupted", 130)
+        except KeyboardInterrupt as error:
+            self._stop("interrupted", interrupts.code(error))
         except OSError as error:
             self._stop(f"can't go on: {error.strerror or error}", 2)
         except (ChannelError, RecordError) as error:
@@ -240,6 +248,7 @@ class Rank:
             print(line, flush=True)
         if self.arguments.num_devices and not self.facts.virtual:
             note(f"--num-devices is ignored on backend {self.facts.backend}")
+        interrupts.warn()
         for line in bench.load():
             note(line)
 
@@ -252,6 +261,11 @@ class Rank:
             print(f"records: {self.path if merged else f'{self.path}.rank*'}", flush=True)
 
     # Ending -------------------------------------------------------------------------------------------------
+
+    def _signalled(self, number: signal.Signals) -> None:
+        """In the thread that listens: this rank is told to end, and tells the others at once."""
+        self._signal = number
+        self.group.channel.interrupt(number.name)
 
     def give_up(self, ending: Ending) -> None:
         """In the channel's thread, where the main thread does not come back to hear it."""
@@ -280,7 +294,7 @@ class Rank:
                 sys.stdout.flush()
                 sys.stderr.flush()
             finally:
-                os._exit(code)
+                os._exit(128 + self._signal if self._signal else code)
 
     def _told(self, ending: Ending) -> str:
         at = self.timing.at[0] if self.timing else []

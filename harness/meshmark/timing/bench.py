@@ -20,7 +20,8 @@ from meshmark.devices.facts import Facts
 from meshmark.levels import known_issues
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, Operation, Request, Variant, parse_size
-from meshmark.operations.cases import Cell, Selection, SelectionError
+from meshmark.operations.cases import Cell
+from meshmark.operations.selection import Selection, SelectionError
 from meshmark.records.files import Records
 from meshmark.timing import footprint
 from meshmark.timing.children import Children
