@@ -26,6 +26,7 @@ from meshmark.commands import launch as launch_command
 from meshmark.commands import levels as levels_command
 from meshmark.commands import report as report_command
 from meshmark.commands import submit as submit_command
+from meshmark.commands import test as test_command
 from meshmark.commands import validate as validate_command
 from meshmark.commands.arguments import names, natural, path, positive
 from meshmark.core import interrupts, meshes
@@ -101,6 +102,9 @@ def parser() -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         made.set_defaults(run=run)
         return made
+
+    add = command("test", test_command.run, "the conformance suite; takes every option of pytest")
+    test_command.add_arguments(add)
 
     add = command("devices", show_devices, "what JAX sees, the meshes that are used, advice on placement")
     add.add_argument("--num-devices", type=positive, metavar="N", help="virtual CPU devices (default 8)")

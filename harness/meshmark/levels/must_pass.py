@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmark.core.errors import BadInput
+from meshmark.core.escaping import field as field_of
 from meshmark.core.text import printable
 from meshmark.core.verdicts import VERDICTS, worst
 from meshmark.operations import cases
@@ -340,6 +341,8 @@ class Statement:
     """A level each, the lowest first; none of a compile-only run."""
     processes: int = 1
     """Over how many the devices are; of several, each has as many."""
+    own: tuple[str, ...] = ()
+    """Known issues beside the suite's that a vendor named for these runs: file and digest."""
 
     @property
     def met(self) -> str:
@@ -378,6 +381,8 @@ class Statement:
         text = f"{self.met or 'no level'} on {where}, JAX {printable(self.jax)[:40]}"
         if known:
             text += f", {issues} known issue{'s' * (issues != 1)} in {known} case{'s' * (known != 1)}"
+        if self.own:
+            text += f"; known issues beside the suite's: {', '.join(self.own)}"
         text += f"; must-pass list {self.version}{rule}"
         return text + (f", {number} of {number} cases" if self.met else "")
 
@@ -387,13 +392,14 @@ class Statement:
 
     def to_json(self) -> dict[str, Any]:
         """The statement in JSON types; of what is missing or unmet the numbers. The number of processes is in it where
-        there are several."""
+        there are several, and the known issues that a vendor named where there are any."""
         return {
             "text": self.text,
             "met": self.met,
             "list": self.version,
             "devices": self.devices,
             **({"processes": self.processes} if self.processes > 1 else {}),
+            **({"own": list(self.own)} if self.own else {}),
             "device_kind": self.device_kind,
             "jax": self.jax,
             "virtual": self.virtual,
@@ -445,7 +451,16 @@ def statement(
         version=version,
         standings=tuple(standings),
         processes=processes,
+        own=tuple(dict.fromkeys(_own(run) for file in files for run in file.runs if _own(run))),
     )
+
+
+def _own(run: Mapping[str, Any]) -> str:
+    """Known issues that a vendor named for a run, as its selection has them: acme.toml (0123456789abcdef)."""
+    listed = field_of(run.get("selection"), "known_issues")
+    named = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    told = (f"{one.get('file')} ({one.get('digest')})" for one in named)
+    return ", ".join(printable(text)[:100] for text in told)
 
 
 def _merged(files: Sequence[Records], processes: int) -> None:
@@ -492,7 +507,7 @@ def environment(files: Sequence[Records]) -> Mapping[str, Any]:
     """The facts that these records share; LevelError where they have none, or differ in what makes a level."""
     runs = [run for file in files for run in file.runs]
     if not runs:
-        raise LevelError("no run to make a statement of: name what `pytest conformance --record` wrote")
+        raise LevelError("no run to make a statement of: name what `meshmark test --record` wrote")
     identities = []
     for run in runs:
         facts = run.get("facts")

@@ -217,6 +217,25 @@ class RunFacts(TypedDict):
     ]
 
 
+Digest = Annotated[
+    str, Field("The start of the contents' SHA-256: 16 hexadecimal digits.", pattern="^[0-9a-f]{16}$")
+]
+
+
+class OwnIssues(TypedDict):
+    """Known issues beside the suite's."""
+
+    file: Annotated[str, Field("The name of the file.", most=400)]
+    digest: Digest
+
+
+class OwnCounters(TypedDict):
+    """Counters of collectives that go before the suite's."""
+
+    directory: Annotated[str, Field("The name of the directory.", most=400)]
+    digest: Digest
+
+
 class Selected(TypedDict):
     """The options that chose the cases. What was left open is left out."""
 
@@ -238,6 +257,10 @@ class Selected(TypedDict):
     topology: NotRequired[Annotated[list[str], Field("The topologies of a compile-only run.")]]
     layout: NotRequired[Annotated[list[str], Field("The layouts of a compile-only run.")]]
     export: NotRequired[Annotated[list[str], Field("The platforms for which programs are exported.")]]
+    known_issues: NotRequired[
+        Annotated[list[OwnIssues], Field("Known issues that a vendor named.", most=100)]
+    ]
+    counters: NotRequired[Annotated[OwnCounters, Field("Counters that a vendor named.")]]
 
 
 class TimingSettings(TypedDict):

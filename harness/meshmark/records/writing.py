@@ -61,7 +61,7 @@ class Writer:
 
     @classmethod
     def resume(cls, path: Path, run: Mapping[str, Any]) -> tuple[Writer, dict[str, Judged]]:
-        """Go on with the file of an interrupted run of `pytest conformance`: (writer, the cases that it finished);
+        """Go on with the file of an interrupted run of `meshmark test`: (writer, the cases that it finished);
         see `going_on`."""
         writer, records = cls.going_on(path, run)
         return writer, {name: judged for name, judged in records.cases.items() if judged.finished}
