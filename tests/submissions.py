@@ -170,18 +170,20 @@ def with_lines(made, name, lines):
 def resealed(made):
     """The bundle with a manifest whose hashes, and with an environment whose runs, fit its files: what a forger who
     knows the format would send."""
+    from meshmark.publish import lines as record_lines
     from meshmark.publish import validate
     from meshmark.publish.bundles import Room
+    from meshmark.publish.review import Review
 
-    report = validate.Report("")
+    report = Review("")
     files = {
-        name: validate.entries(made, name, Room(), report)
+        name: record_lines.entries(made, name, Room(), report)
         for name in made.files
         if name.endswith(".jsonl.gz")
     }
     made = replaced(made, "environment.json", json.dumps(validate.environment(files)).encode())
     manifest = json.loads(made.files["manifest.json"].data)
-    merged = validate.as_records([entry for lines in files.values() for entry in lines])
+    merged = record_lines.as_records([entry for lines in files.values() for entry in lines])
     manifest["totals"] = validate.totals(files)
     if merged.runs:
         try:

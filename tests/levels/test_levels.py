@@ -95,7 +95,9 @@ def own(tmp_path, monkeypatch):
 def changed(monkeypatch, change):
     """Another table: `change` takes (level, sorted ids) and gives the ids."""
     rule = levels.by_rule
-    monkeypatch.setattr(levels, "by_rule", lambda level, n, p=1: sorted(change(level, rule(level, n, p))))
+    monkeypatch.setattr(
+        levels, "by_rule", lambda level, n, p=1, table=None: sorted(change(level, rule(level, n, p, table)))
+    )
 
 
 def test_a_case_that_comes_or_goes_parts_table_and_list(own, monkeypatch):

@@ -131,7 +131,7 @@ def test_what_is_wrong_on_one_rank_is_timed_on_none(timed):
 
 def test_the_records_are_by_the_schema(timed):
     pytest.importorskip("jsonschema")
-    from meshmark.publish.validate import schema_problem
+    from meshmark.publish.lines import schema_problem
 
     for file in (timed[2], *merge.rank_files(timed[2], 2)):
         for line in file.read_text().splitlines():

@@ -23,10 +23,12 @@ from meshmark.devices import chips
 from meshmark.levels import counters
 from meshmark.operations import cases
 from meshmark.operations.selection import Selection
-from meshmark.publish import bundles, submit, validate
+from meshmark.publish import against_table, bundles, submit, validate
 from meshmark.publish.bundles import Bundle, BundleError, File
-from meshmark.publish.validate import DIRTY, check, schema_problem
+from meshmark.publish.lines import schema_problem
+from meshmark.publish.validate import DIRTY, check
 from meshmark.records import files as records
+from meshmark.records import schema as records_schema
 from tests import submissions
 from tests.checkout import ROOT
 from tests.submissions import (
@@ -535,7 +537,7 @@ def test_tampering_with_processes_is_caught(spread, name):
 
 
 def test_the_cases_of_many_processes_are_looked_up_together(spread, monkeypatch):
-    monkeypatch.setattr(validate, "MOST_SOUGHT", 0)
+    monkeypatch.setattr(against_table, "MOST_SOUGHT", 0)
     assert complaints(spread) == []
 
 
@@ -709,7 +711,7 @@ def test_an_older_suite_may_have_other_cases(honest):
 def test_the_schema_is_one_and_says_what_the_reader_says():
     from jsonschema import Draft202012Validator
 
-    schema = json.loads(validate.SCHEMA.read_text())
+    schema = json.loads(records_schema.FILE.read_text())
     Draft202012Validator.check_schema(schema)
     assert tuple(schema["properties"]["kind"]["enum"]) == records.KINDS
     assert tuple(schema["$defs"]["verdict"]["enum"]) == VERDICTS

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+
 from meshmark.devices.facts import Facts
 from meshmark.operations import base
 from meshmark.records import definition, reading, schema
@@ -16,7 +17,6 @@ from meshmark.records.fields import entries
 from meshmark.records.reading import RecordError, parsed
 from meshmark.records.writing import dumps
 from meshmark.timing import timer
-
 from tests.checkout import ROOT
 from tests.submissions import judged, merged_line, run_line, timed
 

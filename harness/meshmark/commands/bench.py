@@ -24,6 +24,7 @@ from meshmark.core import interrupts
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
 from meshmark.operations.selection import Selection
+from meshmark.operations.versions import TABLE_VERSION
 from meshmark.ranks import group as ranks
 from meshmark.ranks import rank_bench
 from meshmark.records import files as records
@@ -114,6 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
         "selection": selection.described() | {"scaling": arguments.scaling} | expected.described,
         "seed": arguments.seed,
         "repeat": arguments.processes,
+        "table": TABLE_VERSION,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "precision", "least", "most")},
     }

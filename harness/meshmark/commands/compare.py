@@ -292,6 +292,7 @@ class Kept:
                 | {"profile": arguments.profile, "cases": list(arguments.cases)},
                 "seed": arguments.seed,
                 "repeat": 1,
+                "table": environments.table_version(sides[side]),
                 "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "timing": {
                     "cadences": list(arguments.cadence),

@@ -18,6 +18,7 @@ from meshmark.devices import topologies
 from meshmark.growth import curves as growth
 from meshmark.growth import documents as growth_report
 from meshmark.growth.curves import MARK, GrowthError
+from meshmark.operations.versions import TABLE_VERSION
 from meshmark.records import files as records
 from meshmark.records.files import RecordError, Writer
 
@@ -150,6 +151,7 @@ def compiled(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[
                         interrupts.warn()
                     if not runs or runs[-1]["facts"]["versions"] != message["facts"]["versions"]:
                         line = {"schema": records.SCHEMA, "kind": "run", "facts": message["facts"]}
+                        line["table"] = TABLE_VERSION
                         line |= {"topologies": [t.name for t in programs], "layout": arguments.layout}
                         runs.append(line)
                         if arguments.record:

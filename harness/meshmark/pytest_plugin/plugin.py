@@ -32,6 +32,7 @@ from meshmark.levels.expectations import Expectations
 from meshmark.levels.known_issues import KnownIssuesError
 from meshmark.operations import cases
 from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection, SelectionError
+from meshmark.operations.versions import TABLE_VERSION
 from meshmark.operations.weights import PROFILES
 from meshmark.pytest_plugin.controller import Report, case_of, message, record_lines, under_test
 from meshmark.pytest_plugin.rank import LAUNCHED, Together
@@ -378,6 +379,7 @@ def _open_records(config: pytest.Config) -> None:
         | config.stash[EXPECTED].described,
         "seed": config.getoption("seed"),
         "repeat": config.getoption("repeat"),
+        "table": TABLE_VERSION,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     if together:

@@ -17,7 +17,7 @@ from meshmark.ranks.agreement import agreed
 from meshmark.records.definition import TimingLine
 from meshmark.records.files import RecordError, Records, dumps, read
 
-SAME = ("selection", "seed", "repeat")
+SAME = ("selection", "seed", "repeat", "table")
 """What the run lines of all ranks must say alike."""
 
 

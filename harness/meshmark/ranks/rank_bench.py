@@ -32,6 +32,7 @@ from meshmark.devices.probe import NoBackend
 from meshmark.levels.expectations import Expectations
 from meshmark.operations.base import owners_of
 from meshmark.operations.selection import Selection, SelectionError
+from meshmark.operations.versions import TABLE_VERSION
 from meshmark.ranks import group as ranks
 from meshmark.ranks import merge
 from meshmark.ranks.channel import ChannelError, Ended, Ending
@@ -136,6 +137,7 @@ class Rank:
             "selection": self.selection.described() | {"scaling": False} | self.expected.described,
             "seed": arguments.seed,
             "repeat": 1,
+            "table": TABLE_VERSION,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "precision", "least", "most")},
             "rank": self.group.rank,

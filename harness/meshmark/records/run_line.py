@@ -1,7 +1,7 @@
-"""Over how many processes a run went, read from the facts of its run line, and how that is said.
+"""What a run line says of a run: its processes, devices and place, and the version of the case table.
 
-Runs of as many devices over one and over several processes are different things: other cases, another level, other
-times. Everything that tells runs apart, or names them, asks here.
+Runs on equally many devices over one and over several processes are different things: other cases, another level,
+other times. Everything that tells runs apart, or names them, asks here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ def processes(facts: Mapping[str, Any]) -> int:
     its hosts) or the facts name no number."""
     number = facts.get("num_processes")
     return number if type(number) is int and number > 1 and not facts.get("topology") else 1
+
+
+def table_version(run: Mapping[str, Any]) -> Any:
+    """The version of the case table that made the run's cases; 1 for a run line that names none."""
+    return run.get("table", 1)
 
 
 def place_of(facts: Mapping[str, Any]) -> str:
