@@ -7,7 +7,7 @@ import json
 
 from meshmark.levels import must_pass as levels
 from meshmark.operations import cases
-from meshmark.operations.record_lines import case_head
+from meshmark.operations.record_lines import case_cost, case_head
 from meshmark.operations.selection import Selection
 from meshmark.publish import submit
 from meshmark.publish.bundles import Bundle, File
@@ -105,13 +105,12 @@ def level(name="L0", devices=DEVICES):
 def timing(name="psum/axes=x+y/manual/2x2/float32/64KiB", cadence="isolated", run=TIMED, **other):
     """A timing line of 24 samples around 1 ms."""
     case = cases.find(name, DEVICES)
-    cost = case.plan.cost
     return (
         case_head(case, 0, "timing")
         | {
             "cadence": cadence, "process": 0, "verified": True, "verdict": "pass", "check": "execute", "reason": "",
             "devices": case.mesh.size, "precision": case.plan.precision, "calls": 1,
-            "cost": {"flops": cost.flops, "nbytes": cost.nbytes, "factor": cost.factor},
+            "cost": case_cost(case),
             "compile_s": 0.01, "samples_s": [0.001 + 0.00001 * i for i in range(24)], "seconds": 1.0, "run": run,
         }
         | other

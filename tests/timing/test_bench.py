@@ -12,6 +12,7 @@ from meshmark.commands.main import main
 from meshmark.devices import facts as devices
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.cases import Selection, SelectionError
+from meshmark.publish.lines import schema_problem
 from meshmark.records import files as records
 from meshmark.timing import bench, figures, footprint, timing_tables
 from meshmark.timing.children import ChildError, Children
@@ -106,6 +107,7 @@ def test_a_death_costs_its_case_alone(troubled):
     assert told[trouble("wrong")] == ("fail", "numbers")
     for case in (trouble("abort", "auto"), trouble("spin", "auto"), trouble("fine")):
         assert by_case[case]["verdict"] == "pass" and by_case[case]["samples_s"]
+    assert {schema_problem(r | {"run": "0123456789ab"}) for r in found} == {""}
     for case in (trouble("wrong"), trouble("later")):
         assert not by_case[case]["samples_s"] and not by_case[case]["verified"]
 

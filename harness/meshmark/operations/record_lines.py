@@ -23,6 +23,12 @@ def case_lines(case: Case, lines: Iterable[Line], seed: int, seconds: float) -> 
     return found
 
 
+def case_cost(case: Case) -> dict[str, Any]:
+    """What a timing line says of the cost of one execution."""
+    cost = case.plan.cost
+    return {"flops": cost.flops, "nbytes": cost.nbytes, "factor": cost.factor}
+
+
 def case_head(case: Case, seed: int, kind: str) -> dict[str, Any]:
     """What every line of a case says of it."""
     request = case.cell.request

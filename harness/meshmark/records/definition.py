@@ -350,37 +350,15 @@ class CaseLine(EveryLine):
     seed: Annotated[int, Field("The seed of the inputs.", least=0)]
     verdict: Verdict
     reason: Reason
-
-
-class ConformanceLine(CaseLine, Counters):
-    """One check of one case."""
-
-    kind: Literal["conformance"]
-    check: Check
-    error: NotRequired[
-        Annotated[Number, Field("The measured error of the output that is worst against its bound.")]
-    ]
-    bound: NotRequired[Annotated[Number, Field("The bound of that error; 0 where the output must be exact.")]]
-    bits: NotRequired[
-        Annotated[
-            str,
-            Field(
-                "A digest of the assembled outputs, to compare modes: 16 hexadecimal digits.",
-                pattern="^[0-9a-f]{16}$",
-            ),
-        ]
-    ]
     link: NotRequired[Annotated[str, Field("The known issue's link. A `known` line has it.", most=300)]]
     was: NotRequired[
         Annotated[Verdict, Field("The verdict before a known issue changed it. A `known` line has it.")]
     ]
-    fixed: NotRequired[Annotated[bool, Field("A known issue covers the case, and it passes.")]]
-    collectives: NotRequired[Collectives]
-    runs: NotRequired[Annotated[int, Field("Executions of the program, where it is repeated.", least=1)]]
-    differing_runs: NotRequired[
-        Annotated[int, Field("How many of them gave other bits than the first.", least=0)]
-    ]
-    wrong_runs: NotRequired[Annotated[int, Field("How many of them gave a wrong result.", least=0)]]
+
+
+class Ending(TypedDict):
+    """How a program ended that raised, died or did not end in time."""
+
     stack: NotRequired[
         Annotated[
             list[Annotated[str, Field(most=300)]],
@@ -406,13 +384,40 @@ class ConformanceLine(CaseLine, Counters):
     signal: NotRequired[
         Annotated[str, Field("How a dead process ended: the signal, or its exit code.", most=100)]
     ]
+    ended_rank: NotRequired[Annotated[Rank, Field("The rank whose end ended the group.")]]
+
+
+class ConformanceLine(CaseLine, Counters, Ending):
+    """One check of one case."""
+
+    kind: Literal["conformance"]
+    check: Check
+    error: NotRequired[
+        Annotated[Number, Field("The measured error of the output that is worst against its bound.")]
+    ]
+    bound: NotRequired[Annotated[Number, Field("The bound of that error; 0 where the output must be exact.")]]
+    bits: NotRequired[
+        Annotated[
+            str,
+            Field(
+                "A digest of the assembled outputs, to compare modes: 16 hexadecimal digits.",
+                pattern="^[0-9a-f]{16}$",
+            ),
+        ]
+    ]
+    fixed: NotRequired[Annotated[bool, Field("A known issue covers the case, and it passes.")]]
+    collectives: NotRequired[Collectives]
+    runs: NotRequired[Annotated[int, Field("Executions of the program, where it is repeated.", least=1)]]
+    differing_runs: NotRequired[
+        Annotated[int, Field("How many of them gave other bits than the first.", least=0)]
+    ]
+    wrong_runs: NotRequired[Annotated[int, Field("How many of them gave a wrong result.", least=0)]]
     ranks: NotRequired[
         Annotated[
             dict[str, Verdict],
             Field("The verdict by rank, where ranks differ.", keys="^[0-9]{1,6}$", fewest=1, most=1 << 16),
         ]
     ]
-    ended_rank: NotRequired[Annotated[Rank, Field("The rank whose end ended the group.")]]
     topology: NotRequired[Annotated[str, Field("Compile-only: the topology.", most=100)]]
     layout: NotRequired[Annotated[str, Field("Compile-only: the order of the devices.", most=40)]]
     compile_s: NotRequired[Annotated[Seconds, Field("Compile-only: the time to compile.")]]
@@ -446,7 +451,7 @@ class Skew(TypedDict):
     ]
 
 
-class TimingLine(CaseLine, Counters):
+class TimingLine(CaseLine, Counters, Ending):
     """The samples of one case and cadence in one process. Samples of one cell, cadence and process at the same
     position belong to one round."""
 
@@ -471,8 +476,6 @@ class TimingLine(CaseLine, Counters):
     contract: NotRequired[
         Annotated[str, Field("How the communication departs from its contract.", most=10_000)]
     ]
-    link: NotRequired[Annotated[str, Field("The known issue's link.", most=300)]]
-    was: NotRequired[Annotated[Verdict, Field("The verdict before a known issue changed it.")]]
     per_device_s: NotRequired[
         Annotated[dict[str, Sample], Field("Cadence `device`: the median time of each device, by name.", "s")]
     ]
