@@ -12,7 +12,7 @@ from meshmark.operations.selection import Selection
 from meshmark.publish import submit
 from meshmark.publish.bundles import Bundle, File
 from meshmark.publish.submit import Wanted
-from meshmark.records import files as records
+from meshmark.records import writing
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 RUN = "0123456789ab"
@@ -136,7 +136,7 @@ def timed():
 
 def write(path, lines):
     """A plain record file."""
-    path.write_text("".join(records.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    path.write_text("".join(writing.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return path
 
 
@@ -162,7 +162,7 @@ def replaced(made, name, data):
 
 def with_lines(made, name, lines):
     """The bundle with other records in one file."""
-    text = "".join(line if isinstance(line, str) else records.dumps(line) + "\n" for line in lines)
+    text = "".join(line if isinstance(line, str) else writing.dumps(line) + "\n" for line in lines)
     return replaced(made, name, gzip.compress(text.encode(), mtime=0))
 
 

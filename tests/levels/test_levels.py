@@ -19,7 +19,7 @@ from meshmark.levels.must_pass import (
 )
 from meshmark.operations import cases
 from meshmark.operations.selection import LEVELS, Selection
-from meshmark.records.files import read
+from meshmark.records.reading import read
 from tests.submissions import DEVICES, facts, judged, level, merged_line, over, run_line, write
 
 

@@ -15,7 +15,7 @@ from meshmark.levels import must_pass as levels
 from meshmark.publish import publishable, submit, validate
 from meshmark.publish.submit import SubmitError, SubmitRefused, make
 from meshmark.records import results
-from meshmark.records.files import read
+from meshmark.records.reading import read
 from tests.submissions import COMMIT, WANTED, facts, level, merged_line, over, run_line, timed, timing, write
 
 

@@ -27,7 +27,7 @@ from meshmark.publish import against_table, bundles, submit, validate
 from meshmark.publish.bundles import Bundle, BundleError, File
 from meshmark.publish.lines import schema_problem
 from meshmark.publish.validate import DIRTY, check
-from meshmark.records import files as records
+from meshmark.records import definition, writing
 from meshmark.records import schema as records_schema
 from tests import submissions
 from tests.checkout import ROOT
@@ -559,8 +559,7 @@ def test_a_known_issue_of_several_processes_excuses_nothing_in_one(honest, sprea
         '[[issue]]\ncases = ["p*"]\nchecks = ["numbers"]\njax = ">=0.10"\nbackends = ["cpu"]\nprocesses = true\n'
         f'link = "{KNOWN_AS}"\nwhy = "it is"\nexpires = "99"\n'
     )
-    load = validate.known_issues.load
-    monkeypatch.setattr(validate.known_issues, "load", lambda *a, **k: load(*a, **{**k, "path": listed}))
+    monkeypatch.setattr(validate.known_issues, "FILE", listed)
 
     def excused(made):
         lines = lines_of(made, CONFORMANCE)
@@ -575,7 +574,7 @@ def test_a_known_issue_of_several_processes_excuses_nothing_in_one(honest, sprea
 
 def test_runs_of_one_and_of_several_processes_are_no_product(honest, spread):
     other = [r | {"run": "ffffffffffff"} for r in lines_of(spread, CONFORMANCE)]
-    text = "".join(records.dumps(line) + "\n" for line in other)
+    text = "".join(writing.dumps(line) + "\n" for line in other)
     mixed = replaced(honest, "conformance-2.jsonl.gz", gzip.compress(text.encode(), mtime=0))
     assert any("no level statement: the runs differ in num_" in text for text in complaints(resealed(mixed)))
 
@@ -713,7 +712,7 @@ def test_the_schema_is_one_and_says_what_the_reader_says():
 
     schema = json.loads(records_schema.FILE.read_text())
     Draft202012Validator.check_schema(schema)
-    assert tuple(schema["properties"]["kind"]["enum"]) == records.KINDS
+    assert tuple(schema["properties"]["kind"]["enum"]) == definition.KINDS
     assert tuple(schema["$defs"]["verdict"]["enum"]) == VERDICTS
     assert tuple(schema["$defs"]["check"]["enum"]) == CHECKS
     whole = Draft202012Validator(schema)
@@ -922,7 +921,7 @@ def test_no_record_makes_it_stumble(honest_lines, data):
             line["facts"] = own
         else:
             line[name] = data.draw(JSON)
-    text = "".join(records.dumps(line) + "\n" for line in lines).encode("utf-8", "surrogatepass")
+    text = "".join(writing.dumps(line) + "\n" for line in lines).encode("utf-8", "surrogatepass")
     report = check(Bundle("0.12.0.1", "cpu-4", {"a.jsonl": File("a.jsonl", text)}))
     assert report.complaints and all("\n" not in text for text in report.complaints)
 

@@ -27,8 +27,9 @@ from meshmark.operations.selection import Selection
 from meshmark.operations.versions import TABLE_VERSION
 from meshmark.ranks import group as ranks
 from meshmark.ranks import rank_bench
-from meshmark.records import files as records
-from meshmark.records.files import Records, Writer
+from meshmark.records import reading
+from meshmark.records.reading import Records
+from meshmark.records.writing import Writer
 from meshmark.timing import bench, timing_tables
 from meshmark.timing.bench import Progress
 from meshmark.timing.measure import Budget
@@ -86,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Choose, time, print."""
     check_cadences(arguments.cadence)
     if arguments.record and arguments.resume:
-        raise records.RecordError(
+        raise reading.RecordError(
             "--record and --resume name one file each: --resume appends to the file that it names"
         )
     expected = expectations(arguments)

@@ -38,7 +38,7 @@ from meshmark.operations import versions as table_versions
 from meshmark.operations.selection import LEVELS, Selection
 from meshmark.operations.versions import TableError
 from meshmark.records import run_line
-from meshmark.records.files import Judged, Records
+from meshmark.records.reading import Judged, Records
 
 DIRECTORY = Path(__file__).resolve().parent / "data" / "must_pass"
 LISTED = (4, 8, 16)
@@ -547,7 +547,7 @@ def environment(files: Sequence[Records]) -> Mapping[str, Any]:
         jax = facts["versions"].get("jax") if isinstance(facts.get("versions"), dict) else None
         if not isinstance(jax, str) or type(facts.get("num_devices")) is not int:
             raise LevelError("a run without its JAX release and number of devices: use what --record wrote")
-        if alone := run_line.alone(run):
+        if alone := run_line.single_rank(run):
             raise LevelError(
                 f"records of {alone}: use the merged file, FILE and not FILE.rank0 (`meshmark merge FILE`)"
             )

@@ -9,7 +9,7 @@ from meshmark.core.privacy import redact
 from meshmark.core.verdicts import Line
 from meshmark.operations.base import nbytes
 from meshmark.operations.cases import Case
-from meshmark.records.files import SCHEMA
+from meshmark.records.definition import SCHEMA
 
 
 def case_lines(case: Case, lines: Iterable[Line], seed: int, seconds: float) -> list[dict[str, Any]]:

@@ -32,9 +32,8 @@ from meshmark.publish.bundles import Bundle, File, Room
 from meshmark.publish.lines import as_records, entries
 from meshmark.publish.review import Entry, Review
 from meshmark.publish.validate import DIRTY, INCOMPLETE
-from meshmark.records import files as records
-from meshmark.records import results, run_line
-from meshmark.records.files import KINDS
+from meshmark.records import results, run_line, writing
+from meshmark.records.definition import KINDS
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT
 
 
@@ -140,7 +139,7 @@ def bundled(paths: Sequence[Path], wanted: Wanted) -> Bundle:
     product = _product(wanted, files, statement, facts)
     bundle = Bundle(release, product["name"])
     for name, lines in files.items():
-        text = "".join(records.dumps(record) + "\n" for _, record in lines)
+        text = "".join(writing.dumps(record) + "\n" for _, record in lines)
         _put(bundle, name, gzip.compress(text.encode(), 9, mtime=0))
     _put(bundle, ENVIRONMENT, _json(validate.environment(files)))
     _put(bundle, PRODUCT, results.product_text(product).encode())

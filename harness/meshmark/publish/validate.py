@@ -192,7 +192,7 @@ def _processes(run: Mapping[str, Any]) -> Iterator[str]:
     """What a run line says of its processes that can't be, or is not of all of them together."""
     facts = run["facts"]
     number, over = facts["num_processes"], run_line.processes(facts)
-    if alone := run_line.alone(run):
+    if alone := run_line.single_rank(run):
         yield f"records of {alone}: submit the merged file, FILE and not FILE.rank0 (`meshmark merge FILE`)"
     if facts.get("topology"):
         return
@@ -201,7 +201,7 @@ def _processes(run: Mapping[str, Any]) -> Iterator[str]:
     if len(facts["devices"]) == facts["num_devices"] and not (there and len(set(counted.values())) == 1):
         yield f"num_processes is {number}, and the devices are not shared by so many equally: {AS_WRITTEN}"
     group = facts.get("group") or {}
-    if group.get("devices") != (run_line.devices_each(facts) if group or over > 1 else None):
+    if group.get("devices") != (run_line.devices_per_process(facts) if group or over > 1 else None):
         yield f"`group` is not of {number} processes of {facts['num_devices']} devices: {AS_WRITTEN}"
     for what, said in (
         ("processes", field_of(run.get("selection"), "processes")),

@@ -36,7 +36,8 @@ from meshmark.pytest_plugin.stashed import (
     TOGETHER,
     WRITER,
 )
-from meshmark.records.files import Judged, Writer
+from meshmark.records.reading import Judged
+from meshmark.records.writing import Writer
 from meshmark.report import summary
 
 

@@ -52,7 +52,8 @@ from meshmark.pytest_plugin.stashed import (
 )
 from meshmark.ranks import group as ranks
 from meshmark.ranks.channel import ChannelError, Ended
-from meshmark.records.files import RecordError, Writer
+from meshmark.records.reading import RecordError
+from meshmark.records.writing import Writer
 
 CHOSEN = (
     *("profile", "level", "with_", "operations", "modes", "meshes", "dtypes", "sizes", "seed", "deadline"),

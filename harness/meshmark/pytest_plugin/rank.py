@@ -36,7 +36,8 @@ from meshmark.ranks import merge
 from meshmark.ranks.agreement import agreed
 from meshmark.ranks.channel import ChannelError, Ended, Ending
 from meshmark.ranks.group import Group
-from meshmark.records.files import Judged, Writer
+from meshmark.records.reading import Judged
+from meshmark.records.writing import Writer
 
 BACKUP = 15.0
 """Seconds past its deadline after which a rank that holds the GIL, and so can't tell the others, is ended."""
@@ -112,7 +113,7 @@ class Together:
         return path.with_name(f"{path.name}.rank{self.group.rank}")
 
     def open_records(self, path: Path, resume: bool, run: dict[str, Any]) -> None:
-        """Open FILE.rankK, and take over what any rank has finished before; RecordError as records.files has it."""
+        """Open FILE.rankK, and take over what any rank has finished before; RecordError as records.reading has it."""
         self.path = path
         own, stash = self.own(path), self.config.stash
         run = run | {"rank": self.group.rank}

@@ -12,7 +12,8 @@ from meshmark.devices.facts import Facts
 from meshmark.judge.compile_only import Placed
 from meshmark.levels.expectations import Expectations
 from meshmark.operations.selection import Selection
-from meshmark.records.files import Judged, Writer
+from meshmark.records.reading import Judged
+from meshmark.records.writing import Writer
 
 FACTS = pytest.StashKey[Facts]()
 PLACES = pytest.StashKey[list[Facts]]()

@@ -15,7 +15,8 @@ from meshmark.core.skew import differing, slowest
 from meshmark.core.verdicts import BAD, VERDICTS
 from meshmark.ranks.agreement import agreed
 from meshmark.records.definition import TimingLine
-from meshmark.records.files import RecordError, Records, dumps, read
+from meshmark.records.reading import RecordError, Records, read
+from meshmark.records.writing import dumps
 
 SAME = ("selection", "seed", "repeat", "table")
 """What the run lines of all ranks must say alike."""

@@ -38,8 +38,9 @@ from meshmark.ranks import merge
 from meshmark.ranks.channel import ChannelError, Ended, Ending
 from meshmark.ranks.group import Coordinates, Group
 from meshmark.ranks.rank_timing import Together
-from meshmark.records import files as records
-from meshmark.records.files import RecordError, Records, Writer
+from meshmark.records import reading
+from meshmark.records.reading import RecordError, Records
+from meshmark.records.writing import Writer
 from meshmark.timing import bench, timing_tables
 from meshmark.timing.bench import Progress, Todo
 from meshmark.timing.progress import note, shown
@@ -126,10 +127,10 @@ class Rank:
             deadline=arguments.deadline,
         )
         # A line holds the samples of all ranks, 16 characters each, and no more than half of the longest that is read.
-        self.job = replace(job, most=max(job.least, min(job.most, records.LONGEST // 32 // size)))
+        self.job = replace(job, most=max(job.least, min(job.most, reading.LONGEST // 32 // size)))
 
     def _open(self) -> None:
-        """Open FILE.rankK, and take over what all ranks have finished before; RecordError as meshmark.records.files."""
+        """Open FILE.rankK, and take over what all ranks have finished before; RecordError as records.reading has it."""
         facts, job, arguments = self.facts, self.job, self.arguments
         token = uuid.uuid4().hex[:12]
         self.described: dict[str, Any] = {
@@ -234,7 +235,7 @@ class Rank:
             note(f"{missing[0]} is not here: bring the files together and run `meshmark merge {self.path}`")
             return False
         merge.write(self.path, merge.merged(self.path, self.group.size))
-        self.kept = records.read(self.path)  # with what an earlier, interrupted run had finished
+        self.kept = reading.read(self.path)  # with what an earlier, interrupted run had finished
         return True
 
     # Printing -----------------------------------------------------------------------------------------------

@@ -30,20 +30,20 @@ def place_of(facts: Mapping[str, Any]) -> str:
     return topology if not topology or layout == "plain" else f"{topology}-{layout}"
 
 
-def devices_each(facts: Mapping[str, Any]) -> int:
-    """Devices of each process: they have as many each (meshmark.ranks.group.facts); 0 where the facts say otherwise."""
+def devices_per_process(facts: Mapping[str, Any]) -> int:
+    """The number of devices per process; 0 where the processes do not have equally many."""
     number, over = facts.get("num_devices"), processes(facts)
     return number // over if type(number) is int and number % over == 0 else 0
 
 
-def told(facts: Mapping[str, Any]) -> str:
-    """The number of devices, and of processes where there are several: 8, or 2 processes × 4. Harmless text."""
+def device_count(facts: Mapping[str, Any]) -> str:
+    """The number of devices as escaped text: 8, or over several processes 2 processes × 4."""
     over = processes(facts)
     if over == 1:
         return plain(facts.get("num_devices"))
-    return f"{over} processes × {devices_each(facts) or plain(facts.get('num_devices'))}"
+    return f"{over} processes × {devices_per_process(facts) or plain(facts.get('num_devices'))}"
 
 
-def alone(run: Mapping[str, Any]) -> str:
-    """What a run line says that one rank of several wrote: "rank 0 alone"; "" for any other."""
+def single_rank(run: Mapping[str, Any]) -> str:
+    """Which rank wrote the run line, where one rank of several wrote it alone: "rank 0 alone"; else ""."""
     return f"rank {plain(run['rank'])} alone" if "rank" in run else ""

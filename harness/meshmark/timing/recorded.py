@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from meshmark.core.statistics import Estimate, Outcome, Rule, stated
-from meshmark.records.files import Records
+from meshmark.records.reading import Records
 from meshmark.timing.compare import CompareError, counted, figure, key_of
 
 Array = npt.NDArray[np.float64]
