@@ -16,7 +16,7 @@ from meshmark.devices import topologies
 from meshmark.judge import compile_only
 from meshmark.judge.compile_only import CompileOnly, across_slices, memory, round_trips, transfers
 from meshmark.operations import cases, record_lines
-from meshmark.records import files as records
+from meshmark.records import reading
 from meshmark.report import summary
 
 V5E = topologies.parse("v5e:2x4")
@@ -253,7 +253,7 @@ def test_slices_must_be_connected_where_that_was_asked_for(case, text, verdict):
 def test_not_run_is_told_apart_and_never_counted_as_passed(on_cpu):
     case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
     lines = record_lines.case_lines(case, CompileOnly(V5E).run(case), 0, 0.1)
-    said = "\n".join(summary.closing({case.id: records.Judged(case.id, lines)}))
+    said = "\n".join(summary.closing({case.id: reading.Judged(case.id, lines)}))
     assert "1 not_run" in said
     assert "0 of 1 pass" in said
     assert "memory 1 pass" in said
@@ -294,7 +294,7 @@ def test_a_run_over_two_topologies_is_recorded_and_resumed(tmp_path):
     done = run("--record", str(file))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "together 6 cases: 6 not_run" in done.stdout
-    read = records.read(file)
+    read = reading.read(file)
     assert not read.problems
     assert {case.partition("@")[2] for case in read.cases} == {"v5e:2x4", "v6e:2x2"}
     assert {line["topology"] for judged in read.cases.values() for line in judged.lines} == {

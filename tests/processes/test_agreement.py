@@ -8,8 +8,8 @@ import pytest
 from meshmark.commands.main import main
 from meshmark.ranks import merge
 from meshmark.ranks.agreement import merge_findings
-from meshmark.records import files as records
-from meshmark.records.files import RecordError
+from meshmark.records import reading
+from meshmark.records.reading import RecordError
 
 
 def found(check="numbers", verdict="pass", reason="", **data):
@@ -129,7 +129,7 @@ def rank_file(path, rank):
 
 
 def verdicts(path):
-    return {name: judged.verdict for name, judged in records.read(path).cases.items()}
+    return {name: judged.verdict for name, judged in reading.read(path).cases.items()}
 
 
 def merged(path, size=2):
@@ -141,7 +141,7 @@ def test_files_of_two_ranks_become_one_that_the_suite_reads(path):
     write(rank_file(path, 0), run_line(0), case_line("a"), case_line("b"))
     write(rank_file(path, 1), run_line(1), case_line("a"), case_line("b", "fail", "off by one"))
     assert merged(path) == {"a": "pass", "b": "fail"}
-    read = records.read(path)
+    read = reading.read(path)
     assert not read.problems
     assert read.runs[0]["ranks"] == 2 and "rank" not in read.runs[0]
     assert read.cases["b"].reason == "rank 1: off by one"
@@ -163,7 +163,7 @@ def test_a_case_that_ended_the_group_is_kept_by_whoever_could_tell(path):
     write(rank_file(path, 0), run_line(0), case_line("a"), case_line("b", "crash", "rank 1 ended"))
     write(rank_file(path, 1), run_line(1), case_line("a"))
     assert merged(path) == {"a": "pass", "b": "crash"}
-    assert records.read(path).cases["b"].reason == "rank 1 ended"
+    assert reading.read(path).cases["b"].reason == "rank 1 ended"
 
 
 def test_of_a_run_that_was_resumed_every_case_is_there_once(path):
@@ -172,7 +172,7 @@ def test_of_a_run_that_was_resumed_every_case_is_there_once(path):
             rank_file(path, rank), run_line(rank), case_line("a"), run_line(rank, run="def"), case_line("b")
         )
     assert merged(path) == {"a": "pass", "b": "pass"}
-    assert len(records.read(path).runs) == 1
+    assert len(reading.read(path).runs) == 1
 
 
 def test_merging_twice_gives_the_same_bytes(path):

@@ -25,10 +25,12 @@ from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
 from meshmark.devices.environment import cpu_devices
 from meshmark.operations.selection import Selection
+from meshmark.operations.versions import TABLE_VERSION
 from meshmark.ranks import group as ranks
 from meshmark.ranks import rank_bench
-from meshmark.records import files as records
-from meshmark.records.files import Records, Writer
+from meshmark.records import reading
+from meshmark.records.reading import Records
+from meshmark.records.writing import Writer
 from meshmark.timing import bench, timing_tables
 from meshmark.timing.bench import Progress
 from meshmark.timing.measure import Budget
@@ -86,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Choose, time, print."""
     check_cadences(arguments.cadence)
     if arguments.record and arguments.resume:
-        raise records.RecordError(
+        raise reading.RecordError(
             "--record and --resume name one file each: --resume appends to the file that it names"
         )
     expected = expectations(arguments)
@@ -117,10 +119,12 @@ def run(arguments: argparse.Namespace) -> int:
         "selection": selection.described() | {"scaling": arguments.scaling} | expected.described,
         "seed": arguments.seed,
         "repeat": arguments.processes,
+        "table": TABLE_VERSION,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "precision", "least", "most")},
     }
-    before = Records(runs=[described])
+    before = Records()
+    before.add({"kind": "run", **described})
     writer = None
     if arguments.record:
         writer = Writer.create(arguments.record, described)
@@ -133,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
         if writer:
             writer.write(lines)
         for line in lines:
-            (kept.ceilings if line["kind"] == "ceiling" else kept.timings).append(line)
+            kept.add(line)
 
     for line in (*facts.describe(), *expected.issue_lines(), *(f"left out: {why}" for why in left_out)):
         print(line)

@@ -41,8 +41,8 @@ from meshmark.operations.base import MODES, Operation
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection, SelectionError
 from meshmark.operations.weights import PROFILES
-from meshmark.records import files as records
-from meshmark.records.files import RecordError, Records
+from meshmark.records import reading
+from meshmark.records.reading import RecordError, Records
 from meshmark.report import diff, tables, topology_tables
 from meshmark.report.tables import TablesError
 
@@ -405,7 +405,7 @@ def read_all(paths: Iterable[Path]) -> tuple[list[Records], int]:
     files, code = [], 0
     for file in paths:
         try:
-            found = records.read(file)
+            found = reading.read(file)
         except RecordError as error:
             complain(str(error))
             code = 2

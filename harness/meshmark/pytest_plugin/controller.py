@@ -37,7 +37,8 @@ from meshmark.pytest_plugin.stashed import (
 )
 from meshmark.pytest_plugin.trials import Trial, split_id
 from meshmark.ranks import group as ranks
-from meshmark.records.files import Judged, Writer
+from meshmark.records.reading import Judged
+from meshmark.records.writing import Writer
 from meshmark.report import summary
 
 
@@ -78,7 +79,7 @@ class Controller:
             self.end_workers()
             raise self.session.Failed(self.session.shouldfail)
 
-    def take(self, records: list[dict[str, Any]], shown: list[dict[str, Any]] | None = None) -> None:
+    def take(self, records: list[Any], shown: list[Any] | None = None) -> None:
         """Write the records of one case, and keep them, or what all ranks together found of it, for the table; a full
         disk ends the run, and what is written is kept."""
         self.idle_deaths = 0

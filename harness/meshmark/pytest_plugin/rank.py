@@ -35,7 +35,8 @@ from meshmark.ranks.consensus import BACKUP, Consensus
 from meshmark.ranks.group import Coordinates, Group
 from meshmark.ranks.handover import Marker
 from meshmark.ranks.wire import ChannelError
-from meshmark.records.files import Judged, Writer
+from meshmark.records.reading import Judged
+from meshmark.records.writing import Writer
 
 
 class RankPlugin:
@@ -83,7 +84,7 @@ class RankPlugin:
         self.consensus = Consensus(self.group.channel, self._stderr)
 
     def open_records(self, path: Path, resume: bool, run: dict[str, Any]) -> None:
-        """Open FILE.rankK, and take over what any rank has finished before; RecordError as records.files has it."""
+        """Open FILE.rankK, and take over what any rank has finished before; RecordError as records.reading has it."""
         self.path = path
         rank, size, stash = self.group.rank, self.group.size, self.config.stash
         run = run | {"rank": rank}
@@ -278,4 +279,5 @@ def _stop_capturing(config: pytest.Config) -> None:
 
 
 def _judged(case: Case, line: Line) -> Judged:
-    return Judged(case.id, case_lines(case, [line], 0, 0.0))
+    lines: list[Any] = case_lines(case, [line], 0, 0.0)
+    return Judged(case.id, lines)

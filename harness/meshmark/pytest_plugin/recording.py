@@ -6,14 +6,16 @@ import time
 
 import pytest
 
+from meshmark.operations.versions import TABLE_VERSION
 from meshmark.pytest_plugin.options import names_of
 from meshmark.pytest_plugin.stashed import EXPECTED, FACTS, FINISHED, PLACES, RANK, SELECTION, WRITER
 from meshmark.ranks import handover
-from meshmark.records.files import RecordError, Writer
+from meshmark.records.reading import RecordError
+from meshmark.records.writing import Writer
 
 
 def open_records(config: pytest.Config) -> None:
-    """Open the file of --record or --resume; RecordError as records.files has it."""
+    """Open the file of --record or --resume; RecordError as meshmark.records.reading has it."""
     config.stash[FINISHED] = {}
     record, resume = config.getoption("record"), config.getoption("resume")
     if record and resume:
@@ -37,6 +39,7 @@ def open_records(config: pytest.Config) -> None:
         | config.stash[EXPECTED].described,
         "seed": config.getoption("seed"),
         "repeat": config.getoption("repeat"),
+        "table": TABLE_VERSION,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     if rank:

@@ -12,7 +12,8 @@ from meshmark.devices.facts import Facts
 from meshmark.levels.expectations import Expectations
 from meshmark.operations.selection import Selection
 from meshmark.pytest_plugin.trials import Trial
-from meshmark.records.files import Judged, Writer
+from meshmark.records.reading import Judged
+from meshmark.records.writing import Writer
 
 FACTS = pytest.StashKey[Facts]()
 """The facts of the first place."""

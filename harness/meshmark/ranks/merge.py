@@ -14,9 +14,11 @@ from typing import Any
 from meshmark.core.skew import differing, slowest
 from meshmark.core.verdicts import BAD, VERDICTS
 from meshmark.ranks.agreement import merge_findings
-from meshmark.records.files import RecordError, Records, dumps, read
+from meshmark.records.definition import TimingLine
+from meshmark.records.reading import RecordError, Records, read
+from meshmark.records.writing import dumps
 
-SAME = ("selection", "seed", "repeat")
+SAME = ("selection", "seed", "repeat", "table")
 """What the run lines of all ranks must say alike."""
 
 
@@ -68,7 +70,7 @@ def merged(path: Path, size: int) -> list[dict[str, Any]]:
         files.append(read(file))
         _belongs(files[0].runs[0], files[rank].runs[0], file, rank, size)
     first = files[0].runs[0]
-    lines: list[dict[str, Any]] = [{k: v for k, v in first.items() if k != "rank"} | {"ranks": size}]
+    lines: list[Any] = [{k: v for k, v in first.items() if k != "rank"} | {"ranks": size}]
     order = dict.fromkeys(name for file in files for name in file.cases)
     for name in order:
         lines += _case({rank: file for rank, file in enumerate(files)}, name)
@@ -87,9 +89,9 @@ def _case(files: Mapping[int, Records], name: str) -> list[dict[str, Any]]:
     return merge_findings({rank: judged.lines for rank, judged in found.items()})
 
 
-def _timings(files: Sequence[Records]) -> Iterator[dict[str, Any]]:
+def _timings(files: Sequence[Records]) -> Iterator[TimingLine]:
     """The timing lines of those cases that all ranks have timed together, or one of which ended them."""
-    found: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
+    found: dict[tuple[Any, ...], dict[int, TimingLine]] = {}
     for rank, file in enumerate(files):
         groups = {run["run"]: run.get("group") for run in file.runs}
         for record in file.timings:
@@ -100,11 +102,11 @@ def _timings(files: Sequence[Records]) -> Iterator[dict[str, Any]]:
             yield timing(by_rank, len(files))
 
 
-def timing(by_rank: Mapping[int, Mapping[str, Any]], size: int) -> dict[str, Any]:
+def timing(by_rank: Mapping[int, Any], size: int) -> TimingLine:
     """The timing line of one case and cadence from those of the ranks: that of the lowest rank with the worst verdict,
     with the samples of all where each of them has passed. RecordError where they differ in number."""
     worst = min(by_rank, key=lambda rank: (VERDICTS.index(by_rank[rank]["verdict"]), rank))
-    line = dict(by_rank[worst]) | {"samples_s": []}
+    line: Any = dict(by_rank[worst]) | {"samples_s": []}
     for name in ("lower_s", "compile_s", "seconds"):
         if values := [one[name] for one in by_rank.values() if name in one]:
             line[name] = max(values)
@@ -118,7 +120,8 @@ def timing(by_rank: Mapping[int, Mapping[str, Any]], size: int) -> dict[str, Any
                 f"{line['case']}: the ranks have {numbers} samples, and each call was of all: use the files as they"
                 " were written"
             ) from None
-    return line
+    made: TimingLine = line
+    return made
 
 
 def _belongs(first: Mapping[str, Any], run: Mapping[str, Any], file: Path, rank: int, size: int) -> None:

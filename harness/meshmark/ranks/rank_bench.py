@@ -29,6 +29,7 @@ from meshmark.devices.facts import Facts
 from meshmark.levels.expectations import Expectations
 from meshmark.operations.base import owners_of
 from meshmark.operations.selection import Selection, SelectionError
+from meshmark.operations.versions import TABLE_VERSION
 from meshmark.ranks import endings, merge
 from meshmark.ranks import group as ranks
 from meshmark.ranks.channel import Ended, Ending
@@ -36,8 +37,9 @@ from meshmark.ranks.consensus import Consensus
 from meshmark.ranks.group import Coordinates, Group
 from meshmark.ranks.rank_timing import RankTimer
 from meshmark.ranks.wire import ChannelError
-from meshmark.records import files as records
-from meshmark.records.files import RecordError, Records, Writer
+from meshmark.records import reading
+from meshmark.records.reading import RecordError, Records
+from meshmark.records.writing import Writer
 from meshmark.timing import bench, timing_tables
 from meshmark.timing.bench import Progress, Todo
 from meshmark.timing.progress import note, shown
@@ -121,10 +123,10 @@ class Rank:
             deadline=arguments.deadline,
         )
         # A line holds the samples of all ranks, 16 characters each, and no more than half of the longest that is read.
-        self.job = replace(job, most=max(job.least, min(job.most, records.LONGEST // 32 // size)))
+        self.job = replace(job, most=max(job.least, min(job.most, reading.LONGEST // 32 // size)))
 
     def _open(self) -> None:
-        """Open FILE.rankK, and take over what all ranks have finished before; RecordError as meshmark.records.files."""
+        """Open FILE.rankK, and take over what all ranks have finished before; RecordError as records.reading has it."""
         facts, job, arguments = self.facts, self.job, self.arguments
         token = uuid.uuid4().hex[:12]
         self.described: dict[str, Any] = {
@@ -132,12 +134,14 @@ class Rank:
             "selection": self.selection.described() | {"scaling": False} | self.expected.described,
             "seed": arguments.seed,
             "repeat": 1,
+            "table": TABLE_VERSION,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "precision", "least", "most")},
             "rank": self.group.rank,
             "group": self._all("group", token)[0],
         }
-        self.kept = Records(runs=[self.described])
+        self.kept = Records()
+        self.kept.add({"kind": "run", **self.described})
         self.finished: set[str] = set()
         if self.path is None:
             return
@@ -224,7 +228,7 @@ class Rank:
         if problem := merge.write_where_seen(self.path, self.group.size):
             note(problem)
             return False
-        self.kept = records.read(self.path)  # with what an earlier, interrupted run had finished
+        self.kept = reading.read(self.path)  # with what an earlier, interrupted run had finished
         return True
 
     # Printing -----------------------------------------------------------------------------------------------
@@ -285,7 +289,7 @@ class Rank:
             os._exit(128 + self._signal if self._signal else code)
 
     def _write_down(self, ending: Ending) -> None:
-        lines = self.timer.blamed(ending) if self.timer else []
+        lines: list[Any] = self.timer.blamed(ending) if self.timer else []
         self._write(lines)
         self.kept.timings += lines
         note(self._describe(ending))

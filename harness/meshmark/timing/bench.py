@@ -22,7 +22,7 @@ from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, Operation, Request, Variant, parse_size
 from meshmark.operations.cases import Cell
 from meshmark.operations.selection import Selection, SelectionError
-from meshmark.records.files import Records
+from meshmark.records.reading import Records
 from meshmark.timing import footprint
 from meshmark.timing.children import Children
 from meshmark.timing.timer import Job

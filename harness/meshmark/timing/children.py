@@ -24,7 +24,7 @@ from meshmark.core.verdicts import Line
 from meshmark.devices import containment
 from meshmark.devices.environment import of_child
 from meshmark.operations.cases import find
-from meshmark.operations.record_lines import case_head
+from meshmark.operations.record_lines import case_cost, case_head
 from meshmark.timing.timer import MARK, Job
 
 MOST_IDLE_DEATHS = 2
@@ -111,6 +111,7 @@ class Children:
                     "check": "execute",
                     "reason": f"while {stage}: {line.reason}",
                     "devices": case.mesh.size,
+                    "cost": case_cost(case),
                     "samples_s": [],
                     **line.data,
                 }

@@ -26,6 +26,7 @@ from meshmark.core.installation import CHECKOUT, PACKAGE, SOURCE
 from meshmark.core.privacy import redact
 from meshmark.devices.environment import of_child
 from meshmark.devices.probe import MARK
+from meshmark.operations.versions import TABLE_VERSION
 
 FORMS = (
     "a Python interpreter, a virtual environment's directory, a JAX release such as 0.11.2, commit:REF,"
@@ -52,6 +53,15 @@ for case in ids:
 print({mark!r} + json.dumps(missing))
 """
 
+_TABLE_VERSION = """
+import json
+try:
+    from {versions} import TABLE_VERSION
+except ModuleNotFoundError:  # a commit from before the case table had versions
+    TABLE_VERSION = 1
+print({mark!r} + json.dumps(TABLE_VERSION))
+"""
+
 
 class NoEnvironment(BadInput, ValueError):
     """An environment that can't be had; the message is one line that names it and the mend."""
@@ -66,9 +76,17 @@ class Layout:
     timer: str
     probe: str
     cases: str
+    versions: str = ""
+    """Where the version of the case table stands; "" where it has none, which means version 1."""
 
 
-TODAY = Layout("harness", "meshmark.timing.timer", "meshmark.devices.probe", "meshmark.operations.cases")
+TODAY = Layout(
+    "harness",
+    "meshmark.timing.timer",
+    "meshmark.devices.probe",
+    "meshmark.operations.cases",
+    "meshmark.operations.versions",
+)
 BEFORE_ROOMS = Layout(".", "harness.timer", "harness.devices", "harness.cases")
 """Commits from before the package was called meshmark. They speak the same protocol with their parent."""
 
@@ -272,6 +290,16 @@ def facts(environment: Environment, variables: Mapping[str, str] | None = None) 
     if environment.commit:
         found["suite"] = {**found.get("suite", {}), "commit": environment.commit, "clean": True}
     return found
+
+
+def table_version(environment: Environment) -> int:
+    """The version of the environment's case table; only a commit's can be another than this one's."""
+    if not environment.commit:
+        return TABLE_VERSION
+    if not environment.layout.versions:
+        return 1
+    code = _TABLE_VERSION.format(mark=MARK, versions=environment.layout.versions)
+    return int(_asked(environment, ["-c", code], ""))
 
 
 def missing(environment: Environment, ids: Sequence[str], num_devices: int) -> set[str]:
