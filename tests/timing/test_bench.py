@@ -212,7 +212,7 @@ def test_an_interruption_keeps_what_was_timed(tmp_path, started, number):
         (["--profile", "huge"], "unknown profile 'huge': choose from quick, standard, full"),
         (["--operations", "psumm"], "unknown operation 'psumm'"),
         (["--cadence", "walk"], "unknown cadence 'walk': choose from isolated, stream, device"),
-        (["--sizes", "5 apples"], "'5 apples' is no size"),
+        (["--sizes", "5 apples"], "'5 apples' is not a size"),
         (["--operations", "psum", "--sizes", "64GiB"], "GB are available: name a smaller size"),
         (["--operations", "axis_index", "--scaling"], "axis_index is not timed over sizes: choose from psum"),
         (["--seconds", "0"], "use one above 0"),

@@ -1,7 +1,7 @@
-"""What JAX sees, asked once in a short child process.
+"""Lists the devices that JAX sees, once, in a short child process.
 
-The pytest controller and the command line never start a JAX backend themselves: a process that holds a TPU,
-or most of a GPU's memory, takes it from its own workers.
+The pytest controller and the command line never start a JAX backend themselves: a process that holds a TPU, or most of
+a GPU's memory, would take it from its own workers.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from meshmark.devices.topologies import Topology
 
 DEFAULT_CPU_DEVICES = 8
 CPU_DEVICES_A_PROCESS = 4
-"""Virtual CPU devices of each of several processes, unless asked for otherwise."""
+"""The default number of virtual CPU devices per process, if there are several processes."""
 FLAGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "CUDA_VISIBLE", "NCCL_", "ROCR_", "HIP_")
 """Prefixes of the environment variables that are recorded."""
 
 
 MOST_LISTED = 1024
-"""Devices of a topology that are listed one by one: the line of a run has a limit."""
+"""The most devices of a topology that are listed one by one: a run line has a size limit."""
 
 MARK = "meshmark-facts "
-"""Begins the child's line: a plugin may print lines of its own."""
+"""The start of the child's line: a plugin may print other lines."""
 
 
 class NoBackend(BadInput, RuntimeError):
@@ -42,9 +42,9 @@ class NoBackend(BadInput, RuntimeError):
 
 
 def ask_for_cpu_devices(number: int | None, default: int = DEFAULT_CPU_DEVICES) -> None:
-    """Ask for so many virtual CPU devices, in this process and those that it starts (before JAX is imported).
+    """Set the number of virtual CPU devices for this process and its children (before JAX is imported).
 
-    Without a number, what the environment says, or the default.
+    Without a number, the environment's setting holds, or the default.
     """
     if number is not None or "JAX_NUM_CPU_DEVICES" not in os.environ:
         os.environ["JAX_NUM_CPU_DEVICES"] = str(number or default)
@@ -61,8 +61,8 @@ def probe(timeout: float = 300.0) -> Facts:
 
 
 def probe_topology(topology: Topology, layout: str, shapes: Iterable[MeshShape]) -> Facts:
-    """The facts of a compile-only topology, found in a child process: its devices, and which of these meshes
-    have no such layout. TopologyError where the compiler is missing or does not know the topology."""
+    """The facts of a compile-only topology, from a child process: its devices, and which of these meshes have no such
+    layout. TopologyError if the compiler is missing or does not know the topology."""
     topologies.prepare_environment(topology.name)
     code, marked, last = _child([topology.name, layout, *(shape.label for shape in shapes)], 300.0)
     if code or not marked:
@@ -73,7 +73,7 @@ def probe_topology(topology: Topology, layout: str, shapes: Iterable[MeshShape])
 
 
 def _child(arguments: Sequence[str], timeout: float) -> tuple[int, list[dict[str, Any]], str]:
-    """Run this module in a child: (exit code, what it printed behind MARK, its last words)."""
+    """Run this module in a child: (exit code, its messages after MARK, its last line of output)."""
     command = [sys.executable, "-m", "meshmark.devices.probe", *arguments]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])

@@ -1,11 +1,10 @@
 """Committed counters: the collectives that each case compiled to, per JAX release, backend and device count.
 
-`harness/meshmark/levels/data/counters/<jax>-<backend>-<devices>.tsv` (of a topology
-`<jax>-<compiler>-<topology>.tsv`) holds a line
-a case of the standard profile: the case id, a tab, and its collectives. A difference fails the communication
-check, since whoever changes what a program communicates should know; a release or backend without a file is
-judged by the contract alone. Flops and temporary memory are recorded with every run but not compared here: they
-follow the processor's vector width.
+`harness/meshmark/levels/data/counters/<jax>-<backend>-<devices>.tsv` (for a topology
+`<jax>-<compiler>-<topology>.tsv`) holds one line per case of the standard profile: the case id, a tab, and its
+collectives. A difference fails the communication check, so that a change of what a program communicates is always
+noticed. A release or backend without a file is judged by the contract alone. Flops and temporary memory are recorded
+with every run but not compared here: they depend on the processor's vector width.
 
 `python -m meshmark.levels.counters RECORDS` makes the file from the records of a run.
 """
@@ -26,13 +25,14 @@ DIRECTORY = Path(__file__).resolve().parent / "data" / "counters"
 
 
 def path_for(jax: str, backend: str, num_devices: int | str) -> Path:
-    """Where the counters of this release, backend and number of devices are (see `identity`)."""
+    """The path of the counters of this release, backend and number of devices (see `identity`)."""
     return DIRECTORY / f"{jax}-{backend}-{num_devices}.tsv"
 
 
 def identity(facts: Mapping[str, Any]) -> tuple[str, str, str]:
-    """What the counters of a run belong to, as `path_for` takes it: JAX's release, and backend and number of
-    devices, or compiler (libtpu0.0.52) and topology (v5e.2x4): another libtpu compiles other programs."""
+    """What the counters of a run belong to, as `path_for` takes it: the release of JAX, the backend and the number of
+    devices. For a topology: compiler (libtpu0.0.52) and topology (v5e.2x4), because another libtpu compiles other
+    programs."""
     versions, topology = facts.get("versions", {}), str(facts.get("topology") or "")
     if not topology:
         return str(versions.get("jax")), str(facts.get("backend")), str(facts.get("num_devices"))
@@ -41,7 +41,7 @@ def identity(facts: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def spelled(collectives: Sequence[Mapping[str, Any]]) -> str:
-    """One text for the collectives of a program, in no particular order: 2 all-reduce 4096B 1x8."""
+    """The collectives of a program as one text that does not depend on their order: 2 all-reduce 4096B 1x8."""
     number = Counter(
         f"{c['kind']} {c['bytes']}B {c['groups']}" + (f" x{c['trips']}" if c["trips"] != 1 else "")
         for c in collectives
@@ -50,7 +50,7 @@ def spelled(collectives: Sequence[Mapping[str, Any]]) -> str:
 
 
 def load(jax: str, backend: str, num_devices: int | str) -> dict[str, str]:
-    """The committed counters by case id; empty where there is no file."""
+    """The committed counters by case id; empty if there is no file."""
     path = path_for(jax, backend, num_devices)
     if not path.exists():
         return {}
@@ -61,7 +61,7 @@ def load(jax: str, backend: str, num_devices: int | str) -> dict[str, str]:
 def main() -> int:
     """Write the counters of a records file."""
     from meshmark.operations import cases
-    from meshmark.records import files as records  # which stand behind the checks that import this module
+    from meshmark.records import files as records  # imported here: the checks import this module
     from meshmark.records import run_line
 
     if len(sys.argv) != 2:
@@ -74,8 +74,8 @@ def main() -> int:
         return 2
     if run_line.processes(read.runs[0]["facts"]) > 1:
         print(
-            f"{sys.argv[1]} is of several processes: the counters of so many devices are those of one process, by which"
-            " several are judged too",
+            f"{sys.argv[1]} is a run over several processes: counters are made from a run of one process, and"
+            "runs over several processes are judged by them too",
             file=sys.stderr,
         )
         return 2
