@@ -222,7 +222,7 @@ class Bench:
         told = next(line for line in lines if line.verdict == found)
         self.config.stash[UNTIMED][case.id] = found
         if found in BAD:
-            again = f"judge it again: python -m harness repro '{case.id}'"
+            again = f"judge it again: meshmark repro '{case.id}'"
             pytest.fail(f"{case.id}\n{told.check}: {found}: {told.reason}\nnot timed. {again}", pytrace=False)
         (pytest.xfail if found == "known" else pytest.skip)(f"not timed: {told.reason}")
 

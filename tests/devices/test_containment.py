@@ -19,6 +19,8 @@ from tests.waiting import until
 
 ON_ONE_MESH = ("--meshes", "2x4")
 SLOW = (*ON_ONE_MESH, "-n", "2")
+SLOW_ALONE = (*ON_ONE_MESH, "-n", "1")
+"""Of one worker: its start is most of what a run takes."""
 SECONDS = {"MESHMARK_SLOW": "0.2"}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
@@ -121,7 +123,8 @@ def interrupted(tmp_path_factory):
     def go_on(name, *, number=None, cases=2, **options):
         before = path.read_bytes() if path.exists() else b""
         done = len(finished(path))
-        with Run(*SLOW, "--resume" if before else "--record", path, **SECONDS, **options) as run:
+        slow = SLOW_ALONE if name in ("SIGTERM", "disk full") else SLOW
+        with Run(*slow, "--resume" if before else "--record", path, **SECONDS, **options) as run:
             if number is not None:
                 assert until(lambda: len(finished(path)) >= done + cases), run.finish().output
                 if options.get("started") is deaf:

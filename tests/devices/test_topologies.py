@@ -81,7 +81,9 @@ def test_a_missing_compiler_is_named_with_its_extra(monkeypatch, name, wheel):
     monkeypatch.setattr(topologies.metadata, "version", absent)
     topologies.compiler.cache_clear()
     try:
-        with pytest.raises(TopologyError, match=rf"{name} needs {wheel}.*pip install 'meshmark\["):
+        with pytest.raises(
+            TopologyError, match=rf"{name} needs {wheel}, .*: pip install .*\[(tpu|gpu|cuda13)\]"
+        ):
             topologies.prepare_environment(name)
     finally:
         topologies.compiler.cache_clear()

@@ -27,7 +27,7 @@ LATE = 0.03
 
 
 def launched(*options, plans=(), after=lambda launcher: None):
-    """(exit code, seconds, output) of `meshmark bench` on two processes of one device; `after` is called with the
+    """(exit code, output) of `meshmark bench` on two processes of one device; `after` is called with the
     launcher once it has started."""
     environment = os.environ | {
         "MESHMARK_SABOTAGE_BENCH": json.dumps(list(plans)),
@@ -35,7 +35,6 @@ def launched(*options, plans=(), after=lambda launcher: None):
         "JAX_PLATFORMS": "cpu",
     }
     command = [sys.executable, "-m", "tests.processes.sabotaged_bench", *CHOSEN, *map(str, options)]
-    start = time.monotonic()
     with subprocess.Popen(
         [
             sys.executable,
@@ -57,10 +56,10 @@ def launched(*options, plans=(), after=lambda launcher: None):
     ) as launcher:
         try:
             after(launcher)
-            output, _ = launcher.communicate(timeout=150)
+            output, _ = launcher.communicate(timeout=600)
         finally:
             launcher.kill()
-    return launcher.returncode, time.monotonic() - start, output
+    return launcher.returncode, output
 
 
 def by_case(file):
@@ -78,7 +77,7 @@ def timed(tmp_path_factory):
         {"rank": 1, "case": PSUM.format("manual", "4KiB"), "how": "late", "seconds": LATE},
     ]
     options = ("--modes", "auto,explicit,manual", "--sizes", "4KiB,16KiB", "--record", path)
-    code, _, output = launched(*options, plans=plans)
+    code, output = launched(*options, plans=plans)
     assert path.exists(), output
     return code, output, path
 
@@ -144,9 +143,10 @@ def test_the_records_are_by_the_schema(timed):
 def test_a_lost_rank_ends_all_and_the_rest_is_timed_later(tmp_path):
     path = tmp_path / "records.jsonl"
     options = ("--modes", "manual", "--sizes", "4KiB,64KiB,256KiB", "--cadence", "isolated")
-    plans = [{"rank": 1, "case": "/64KiB", "how": "kill", "call": 7}]
-    code, spent, output = launched(*options, "--record", path, plans=plans)
-    assert code == 137 and spent < 60
+    mark = tmp_path / "killed"
+    plans = [{"rank": 1, "case": "/64KiB", "how": "kill", "call": 7, "mark": str(mark)}]
+    code, output = launched(*options, "--record", path, plans=plans)
+    assert code == 137 and time.time() - mark.stat().st_mtime < 60, "JAX itself would wait for minutes"
     case = PSUM.format("*", "64KiB")
     assert f"meshmark: rank 0: {case}: crash: rank 1 ended" in output and "--resume" in output
     assert not path.exists() and main(["merge", str(path)]) == 0
@@ -155,7 +155,7 @@ def test_a_lost_rank_ends_all_and_the_rest_is_timed_later(tmp_path):
     assert lost["verdict"] == "crash" and not lost["samples_s"]
     kept = {key: r["samples_s"] for key, r in before.items() if r["samples_s"]}
     assert 1 <= len(kept) < 3
-    code, _, output = launched(*options, "--resume", path)
+    code, output = launched(*options, "--resume", path)
     assert code == 1, output  # the crash is still told of
     after = by_case(records.read(path))
     assert len(after) == 3 and [r["verdict"] for r in after.values()].count("pass") == 2
@@ -171,7 +171,7 @@ def test_sigterm_keeps_what_was_timed_also_inside_a_collective(tmp_path):
         assert until(mark.exists)
         launcher.send_signal(signal.SIGTERM)
 
-    code, _, output = launched(*options, "--record", path, plans=plans, after=terminate)
+    code, output = launched(*options, "--record", path, plans=plans, after=terminate)
     assert code == 143, output  # of the ranks: neither had to be killed, and none was past its deadline
     told = rf"rank \d: (interrupted|rank \d was ended: (SIGTERM|interrupted)); .* go on with --resume {path}"
     assert re.search(told, output), output

@@ -290,7 +290,7 @@ def test_a_group_that_no_case_ended_is_not_started_again():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["-n", "2"], "nothing to launch: meshmark launch -n 2 -- pytest conformance"),
+        (["-n", "2"], "nothing to launch: meshmark launch -n 2 -- meshmark test"),
         (["-n", "2", "--"], "nothing to launch"),
         (["-n", "2", "--", "no-such-command"], "can't start 'no-such-command': No such file or directory"),
         (["-n", "2", "--", "/"], "can't start '/': "),

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from meshmark.commands import main as cli
 from meshmark.core.verdicts import CHECKS, VERDICTS
 from meshmark.devices import chips
-from meshmark.levels import counters
+from meshmark.levels import counters, known_issues
 from meshmark.operations import cases
 from meshmark.operations.selection import Selection
 from meshmark.publish import bundles, submit, validate
@@ -277,7 +277,10 @@ CATALOGUE = {
         set_(TIMING, 3, samples_s=["fast"]),
         "schema: samples_s.0: 'fast' is not of type",
     ),
-    "samples too short for anything": (set_(TIMING, 3, samples_s=samples(1e-10)), "no program takes less than"),
+    "samples too short for anything": (
+        set_(TIMING, 3, samples_s=samples(1e-10)),
+        "no program takes less than",
+    ),
     "one number as all samples": (set_(TIMING, 3, samples_s=[0.001] * 24), "all 24 samples are 0.001 s"),
     "a time of wrong values": (set_(TIMING, 3, verdict="fail"), "wrong values have no time"),
     "a time of unverified values": (set_(TIMING, 3, verified=False), "wrong values have no time"),
@@ -555,17 +558,23 @@ def test_a_known_issue_of_several_processes_excuses_nothing_in_one(honest, sprea
     listed = tmp_path / "known.toml"
     listed.write_text(
         '[[issue]]\ncases = ["p*"]\nchecks = ["numbers"]\njax = ">=0.10"\nbackends = ["cpu"]\nprocesses = true\n'
-        f'link = "{KNOWN_AS}"\nwhy = "it is"\nexpires = "99"\n'
+        f'link = "{KNOWN_AS}"\nwhy = "it is"\nexpires = "99"\nverdicts = ["fail"]\nsymptom = "differ"\n'
     )
-    load = validate.known_issues.load
-    monkeypatch.setattr(validate.known_issues, "load", lambda *a, **k: load(*a, **{**k, "path": listed}))
+    load = known_issues.load
+    monkeypatch.setattr(
+        known_issues, "load", lambda jax, backend, path, *rest: load(jax, backend, listed, *rest)
+    )
 
     def excused(made):
         lines = lines_of(made, CONFORMANCE)
         number = next(
             i for i, r in enumerate(lines) if r.get("check") == "numbers" and r["operation"].startswith("p")
         )
-        return resealed(set_(CONFORMANCE, number, verdict="known", was="fail", link=KNOWN_AS)(made))
+        return resealed(
+            set_(CONFORMANCE, number, verdict="known", was="fail", link=KNOWN_AS, reason="it is | 3 differ")(
+                made
+            )
+        )
 
     assert complaints(excused(spread)) == []
     assert any("does not list for it" in text for text in complaints(excused(honest)))
@@ -669,7 +678,7 @@ def test_known_issues_that_are_listed_are_accepted(tmp_path):
 def case_lines_known(case):
     """The one line of a case that does not lower, as the plugin writes it."""
     return submissions.case_head(case, 0, "conformance") | {
-        "check": "execute", "verdict": "known", "was": "error", "reason": "do not lower | ValueError",
+        "check": "execute", "verdict": "known", "was": "error", "reason": "it is | ValueError: Cannot lower jaxpr with verifier errors:",
         "link": "https://openxla.org/stablehlo/spec#all_gather", "seconds": 0.1, "run": RUN,
     }  # fmt: skip
 

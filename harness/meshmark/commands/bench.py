@@ -10,7 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 from meshmark.commands.arguments import path, positive, seconds
-from meshmark.commands.options import add_ranks, add_selection, add_timing, check_cadences, named, of_ranks
+from meshmark.commands.options import (
+    add_expectations,
+    add_ranks,
+    add_selection,
+    add_timing,
+    check_cadences,
+    expectations,
+    named,
+    of_ranks,
+)
 from meshmark.core import interrupts
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
@@ -38,6 +47,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         help="instead of a profile, strong and weak scaling over meshes of 1, 2, 4 ... devices",
     )
     add_timing(add, ("isolated", "stream"))
+    add_expectations(add, counters=False)
     add.add_argument(
         "--seconds",
         type=seconds,
@@ -78,8 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise records.RecordError(
             "--record and --resume name one file each: --resume appends to the file that it names"
         )
+    expected = expectations(arguments)
     if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
-        return rank_bench.run(arguments, rank, arguments.seconds or SECONDS[arguments.profile])
+        return rank_bench.run(arguments, rank, arguments.seconds or SECONDS[arguments.profile], expected)
     probe.ask_for_cpu_devices(arguments.num_devices)
     facts = probe.probe()
     if arguments.num_devices and not facts.virtual:
@@ -100,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     described = {
         "facts": facts.to_json(),
-        "selection": selection.described() | {"scaling": arguments.scaling},
+        "selection": selection.described() | {"scaling": arguments.scaling} | expected.described,
         "seed": arguments.seed,
         "repeat": arguments.processes,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -121,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
         for line in lines:
             (kept.ceilings if line["kind"] == "ceiling" else kept.timings).append(line)
 
-    for line in (*facts.describe(), *(f"left out: {why}" for why in left_out)):
+    for line in (*facts.describe(), *expected.issue_lines(), *(f"left out: {why}" for why in left_out)):
         print(line)
     interrupts.warn()
     for line in bench.load():
@@ -130,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     with shown(len(todo) * arguments.processes) as tell:
         try:
             progress = bench.run(
-                todo, facts, job, arguments.processes, write, bench.done_before(before), tell
+                todo, facts, job, arguments.processes, write, bench.done_before(before), tell, expected
             )
         except KeyboardInterrupt as error:
             interrupted, code = "interrupted", interrupts.code(error)

@@ -40,7 +40,7 @@ def launch(arguments: argparse.Namespace) -> int:
     """Start, wait, end."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
-        raise LaunchError("nothing to launch: meshmark launch -n 2 -- pytest conformance --profile smoke")
+        raise LaunchError("nothing to launch: meshmark launch -n 2 -- meshmark test --profile smoke")
     launcher = Launcher(
         command,
         arguments.num_processes,

@@ -26,14 +26,16 @@ from meshmark.commands import launch as launch_command
 from meshmark.commands import levels as levels_command
 from meshmark.commands import report as report_command
 from meshmark.commands import submit as submit_command
+from meshmark.commands import test as test_command
 from meshmark.commands import validate as validate_command
-from meshmark.commands.arguments import names, natural, path, positive
+from meshmark.commands.arguments import names, natural, path, positive, seconds
 from meshmark.core import interrupts, meshes
 from meshmark.core.errors import BadInput
 from meshmark.core.text import printable, text_table
 from meshmark.devices import advice, probe
 from meshmark.devices.probe import DEFAULT_CPU_DEVICES
 from meshmark.judge import repro
+from meshmark.judge.repro import shrink
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, Operation
 from meshmark.operations.cases import Case
@@ -102,6 +104,9 @@ def parser() -> argparse.ArgumentParser:
         made.set_defaults(run=run)
         return made
 
+    add = command("test", test_command.run, "the conformance suite; takes every option of pytest")
+    test_command.add_arguments(add)
+
     add = command("devices", show_devices, "what JAX sees, the meshes that are used, advice on placement")
     add.add_argument("--num-devices", type=positive, metavar="N", help="virtual CPU devices (default 8)")
     add.add_argument("--json", action="store_true", help="the same as JSON")
@@ -149,6 +154,18 @@ def parser() -> argparse.ArgumentParser:
         type=positive,
         metavar="N",
         help="devices of the run (default 8, or what the mesh needs)",
+    )
+    add.add_argument(
+        "--no-run",
+        action="store_true",
+        help="run nothing: print the whole case, with the inputs of the suite",
+    )
+    add.add_argument(
+        "--seconds",
+        type=seconds,
+        default=shrink.SECONDS,
+        metavar="S",
+        help=f"seconds to look for a smaller case that still fails here (default {shrink.SECONDS:.0f})",
     )
 
     add = command("diff", show_diff, "verdicts that changed between two record files")
@@ -411,9 +428,14 @@ def read_all(paths: Iterable[Path]) -> tuple[list[Records], int]:
 
 
 def print_script(arguments: argparse.Namespace) -> int:
-    """The script of one case."""
+    """The script of one case: where it fails here, of the smallest form that still fails."""
     number = arguments.num_devices or _needed(arguments.case)
-    print(repro.script(cases.find(arguments.case, number), number, arguments.seed), end="")
+    case = cases.find(arguments.case, number)
+    if arguments.no_run:
+        text = repro.script(case, number, arguments.seed)
+    else:
+        text = shrink.shrunk(case, number, arguments.seed, arguments.seconds, complain)
+    print(text, end="")
     return 0
 
 

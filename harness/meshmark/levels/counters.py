@@ -3,14 +3,17 @@
 `harness/meshmark/levels/data/counters/<jax>-<backend>-<devices>.tsv` (for a topology
 `<jax>-<compiler>-<topology>.tsv`) holds one line per case of the standard profile: the case id, a tab, and its
 collectives. A difference fails the communication check, so that a change of what a program communicates is always
-noticed. A release or backend without a file is judged by the contract alone. Flops and temporary memory are recorded
-with every run but not compared here: they depend on the processor's vector width.
+noticed. A release or backend without a file is judged by the contract alone, and the run's header says so.
+`--counters DIR` names a vendor's files, which replace the suite's. Flops and temporary memory are recorded with every
+run but not compared here: they depend on the processor's vector width.
 
-`python -m meshmark.levels.counters RECORDS` makes the file from the records of a run.
+`python -m meshmark.levels.counters RECORDS [DIR]` makes the file from the records of a run; without DIR, in a checkout,
+that of the suite.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections import Counter
@@ -18,15 +21,59 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from meshmark.core.errors import BadInput
+from meshmark.core.installation import CHECKOUT
 from meshmark.operations.selection import Selection
 from meshmark.records.run_line import place_of
 
 DIRECTORY = Path(__file__).resolve().parent / "data" / "counters"
 
 
-def path_for(jax: str, backend: str, num_devices: int | str) -> Path:
+class CountersError(BadInput, ValueError):
+    """Counters that can't be used; the message is one line."""
+
+
+def path_for(jax: str, backend: str, num_devices: int | str, directory: Path = DIRECTORY) -> Path:
     """The path of the counters of this release, backend and number of devices (see `identity`)."""
-    return DIRECTORY / f"{jax}-{backend}-{num_devices}.tsv"
+    return directory / f"{jax}-{backend}-{num_devices}.tsv"
+
+
+def files(directory: Path = DIRECTORY) -> list[Path]:
+    """The files of counters in a directory; CountersError if there is none."""
+    try:
+        found = sorted(path for path in directory.iterdir() if path.suffix == ".tsv")
+    except OSError as error:
+        found, why = [], os.strerror(error.errno or 0)
+    else:
+        why = "it holds no file JAX-BACKEND-DEVICES.tsv"
+    if not found:
+        mend = "install meshmark again" if directory == DIRECTORY else "name a directory of counters"
+        raise CountersError(f"no counters in {directory} ({why}): {mend}")
+    return found
+
+
+def found(jax: str, backend: str, num_devices: int | str, own: Path | None = None) -> Path | None:
+    """The file of this release, backend and number of devices, first in `own`, then in the suite's; None if there is none.
+    CountersError if a directory holds no counters at all."""
+    for directory in (own, DIRECTORY) if own else (DIRECTORY,):
+        path = path_for(jax, backend, num_devices, directory)
+        if path in files(directory):
+            return path
+    return None
+
+
+def read(path: Path) -> dict[str, str]:
+    """The counters of a file by case id; CountersError if a line is not valid."""
+    try:
+        lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise CountersError(f"{path} can't be read: {error}") from None
+    for number, line in enumerate(lines, 1):
+        if len(line) != 2 or not all(line):
+            raise CountersError(
+                f"{path}:{number} is not a case id, a tab and its collectives: make the file again"
+            )
+    return dict(line for line in lines)
 
 
 def identity(facts: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -49,13 +96,11 @@ def spelled(collectives: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(f"{n} {text}" for text, n in sorted(number.items())) or "none"
 
 
-def load(jax: str, backend: str, num_devices: int | str) -> dict[str, str]:
-    """The committed counters by case id; empty if there is no file."""
-    path = path_for(jax, backend, num_devices)
-    if not path.exists():
-        return {}
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return dict(line.split("\t", 1) for line in lines if "\t" in line)
+def load(jax: str, backend: str, num_devices: int | str, own: Path | None = None) -> dict[str, str]:
+    """The committed counters by case id, from `own` if it has them, otherwise the suite's; empty if there is no file.
+    CountersError if a directory or file can't be used."""
+    path = found(jax, backend, num_devices, own)
+    return read(path) if path else {}
 
 
 def main() -> int:
@@ -64,9 +109,11 @@ def main() -> int:
     from meshmark.records import files as records  # imported here: the checks import this module
     from meshmark.records import run_line
 
-    if len(sys.argv) != 2:
-        print("usage: python -m meshmark.levels.counters RECORDS", file=sys.stderr)
+    if len(sys.argv) not in (2, 3) or (len(sys.argv) == 2 and CHECKOUT is None):
+        where = "[DIR]" if CHECKOUT else "DIR"
+        print(f"usage: python -m meshmark.levels.counters RECORDS {where}", file=sys.stderr)
         return 2
+    directory = Path(sys.argv[2]) if len(sys.argv) == 3 else DIRECTORY
     try:
         read = records.read(Path(sys.argv[1]))
     except records.RecordError as error:
@@ -86,7 +133,7 @@ def main() -> int:
                 f"{sys.argv[1]} does not say its JAX release, backend and devices: {named}", file=sys.stderr
             )
             return 2
-        path, place = path_for(*named), place_of(facts)
+        path, place = path_for(*named, directory), place_of(facts)
         current = {case.id for case in cases.cases(Selection(), int(facts["num_devices"]))}
         lines = [
             f"{own}\t{spelled(line['collectives'])}\n"
@@ -98,7 +145,7 @@ def main() -> int:
             and isinstance(line.get("collectives"), list)
             and line["verdict"] != "fail"
         ]
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(sorted(lines)), encoding="utf-8")
         print(f"{len(lines)} cases in {path}")
     return 0

@@ -1,9 +1,12 @@
 """Known issues: wrong answers of released software, listed with a link and an expiry release.
 
-The file is `harness/meshmark/levels/data/known_issues.toml`, with one table [[issue]] per issue:
+The suite's file is `harness/meshmark/levels/data/known_issues.toml`; `--known-issues FILE` adds a vendor's
+file. Each holds one table [[issue]] per issue:
 
     cases      patterns of case ids (fnmatch: * stands for anything)
     checks     the checks that may fail: numbers, execute ...
+    verdicts   how they may fail: fail, error, crash, hang
+    symptom    a regular expression that the reason of the failure must contain
     jax        affected releases, as a version specifier (">=0.10,<0.12")
     backends   affected backends, or ["*"]
     topologies only these compile-only topologies (fnmatch: 2x* is any two slices); if missing: everywhere
@@ -17,17 +20,23 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path
+from typing import Any
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
 
-from meshmark.core.verdicts import BAD, Line
+from meshmark.core.errors import BadInput
+from meshmark.core.verdicts import BAD, CHECKS, Line
 
 FILE = Path(__file__).resolve().parent / "data" / "known_issues.toml"
+
+
+class KnownIssuesError(BadInput, ValueError):
+    """A file of known issues that can't be used; the message is one line."""
 
 
 @dataclass
@@ -41,12 +50,16 @@ class Issue:
     link: str
     why: str
     expires: str
+    verdicts: Sequence[str]
+    symptom: str
     topologies: Sequence[str] = ()
     processes: bool = False
     _pattern: re.Pattern[str] = field(init=False, repr=False)
+    _symptom: re.Pattern[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._pattern = re.compile("|".join(translate(p) for p in self.cases))
+        self._symptom = re.compile(self.symptom)
 
     def concerns(self, jax: str, backend: str) -> bool:
         """Whether the issue can occur with this release and backend, and has not expired."""
@@ -65,14 +78,73 @@ class Issue:
         """Whether one of the issue's patterns matches the case."""
         return self._pattern.match(case_id) is not None
 
+    def explains(self, check: object, verdict: object, reason: object) -> bool:
+        """Whether a failure of a covered case is the one that is listed. Any other failure stays what it is."""
+        return check in self.checks and verdict in self.verdicts and bool(self._symptom.search(str(reason)))
+
+
+def read(path: Path = FILE) -> list[Issue]:
+    """Every issue of a file; KnownIssuesError where it can't be read or is not of the form above."""
+    if not path.is_file():
+        mend = "install meshmark again" if path == FILE else "name a file that is there"
+        raise KnownIssuesError(f"there is no file of known issues {path}: {mend}")
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise KnownIssuesError(f"{path} can't be read as TOML: {error}") from None
+    entries = found.pop("issue", [])
+    if found or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        fields = ", ".join((*_LISTS, *_TEXTS))
+        raise KnownIssuesError(f"{path}: only tables [[issue]] may be there, each with {fields}")
+    for number, entry in enumerate(entries, 1):
+        for problem in _problems(entry):
+            raise KnownIssuesError(f"{path}: issue {number}: {problem}")
+    return [Issue(**entry) for entry in entries]
+
+
+_TEXTS = ("jax", "link", "why", "expires", "symptom")
+_LISTS = ("cases", "checks", "verdicts", "backends")
+
+
+def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with an [[issue]], each with its mend."""
+    if lacking := sorted({*_TEXTS, *_LISTS} - set(entry)):
+        yield f"`{lacking[0]}` is missing: add it"
+        return
+    if unknown := sorted(set(entry) - {*_TEXTS, *_LISTS, "topologies", "processes"}):
+        yield f"unknown field `{unknown[0][:40]}`: take it out"
+    for name in _TEXTS:
+        if not isinstance(entry[name], str) or not entry[name].strip() or not entry[name].isprintable():
+            yield f"`{name}` must be one line of text"
+            return
+    for name in (*_LISTS, "topologies"):
+        value = entry.get(name, ["*"])
+        if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
+            yield f"`{name}` must be a list of texts"
+            return
+    if not isinstance(entry.get("processes", True), bool):
+        yield "`processes` must be true or false"
+    if strange := [check for check in entry["checks"] if check not in CHECKS]:
+        yield f"unknown check {strange[0][:40]!r}: choose from {', '.join(CHECKS)}"
+    if strange := [verdict for verdict in entry["verdicts"] if verdict not in BAD]:
+        yield f"unknown verdict {strange[0][:40]!r}: choose from {', '.join(BAD)}"
+    try:
+        re.compile(entry["symptom"])
+    except re.error as error:
+        yield f"`symptom` is not a regular expression: {error}"
+    try:
+        SpecifierSet(entry["jax"])
+        Version(entry["expires"])
+    except (InvalidSpecifier, InvalidVersion) as error:
+        yield f"{error}: `jax` holds releases such as '>=0.10,<0.12', `expires` one release"
+
 
 def load(jax: str, backend: str, path: Path = FILE, topology: str = "", processes: int = 1) -> list[Issue]:
-    """The issues that apply to this release, backend, compile-only topology ("" for real devices) and number
-    of processes."""
-    entries = tomllib.loads(path.read_text()).get("issue", [])
+    """The issues that concern this release, backend, compile-only topology ("" for devices that are there) and number
+    of processes that a run goes over."""
     return [
         issue
-        for issue in (Issue(**entry) for entry in entries)
+        for issue in read(path)
         if issue.concerns(jax, backend)
         and (not issue.topologies or issue.at(topology))
         and (not issue.processes or (processes > 1 and not topology))
@@ -86,7 +158,8 @@ def apply(issues: Sequence[Issue], case_id: str, lines: Sequence[Line]) -> None:
             continue
         listed = [line for line in lines if line.check in issue.checks]
         bad = [line for line in listed if line.verdict in BAD]
-        for line in bad:
+        explained = [line for line in bad if issue.explains(line.check, line.verdict, line.reason)]
+        for line in explained:
             line.data |= {"link": issue.link, "was": line.verdict}
             line.verdict = "known"
             line.reason = f"{issue.why} | {line.reason}"

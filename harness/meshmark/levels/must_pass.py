@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmark.core.errors import BadInput
+from meshmark.core.escaping import field as field_of
 from meshmark.core.text import printable
 from meshmark.core.verdicts import VERDICTS, worst
 from meshmark.operations import cases
@@ -338,6 +339,8 @@ class Statement:
     """One per level, lowest first; none for a compile-only run."""
     processes: int = 1
     """The number of processes; each has the same number of devices."""
+    own: tuple[str, ...] = ()
+    """The vendor's known issues of these runs, in addition to the suite's: file and digest."""
 
     @property
     def met(self) -> str:
@@ -376,6 +379,8 @@ class Statement:
         text = f"{self.met or 'no level'} on {where}, JAX {printable(self.jax)[:40]}"
         if known:
             text += f", {issues} known issue{'s' * (issues != 1)} in {known} case{'s' * (known != 1)}"
+        if self.own:
+            text += f"; known issues beside the suite's: {', '.join(self.own)}"
         text += f"; must-pass list {self.version}{rule}"
         return text + (f", {number} of {number} cases" if self.met else "")
 
@@ -384,14 +389,15 @@ class Statement:
         return [self.text, *(f"  {standing.told()}" for standing in self.standings)]
 
     def to_json(self) -> dict[str, Any]:
-        """The statement in JSON types, with the numbers of missing and unmet cases. It has the number of processes
-        if there are several."""
+        """The statement in JSON types, with the numbers of missing and unmet cases. It has the number of processes if
+        there are several, and a vendor's known issues if there are any."""
         return {
             "text": self.text,
             "met": self.met,
             "list": self.version,
             "devices": self.devices,
             **({"processes": self.processes} if self.processes > 1 else {}),
+            **({"own": list(self.own)} if self.own else {}),
             "device_kind": self.device_kind,
             "jax": self.jax,
             "virtual": self.virtual,
@@ -443,7 +449,16 @@ def statement(
         version=version,
         standings=tuple(standings),
         processes=processes,
+        own=tuple(dict.fromkeys(_own(run) for file in files for run in file.runs if _own(run))),
     )
+
+
+def _own(run: Mapping[str, Any]) -> str:
+    """Known issues that a vendor named for a run, as its selection has them: acme.toml (0123456789abcdef)."""
+    listed = field_of(run.get("selection"), "known_issues")
+    named = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    told = (f"{one.get('file')} ({one.get('digest')})" for one in named)
+    return ", ".join(printable(text)[:100] for text in told)
 
 
 def _merged(files: Sequence[Records], processes: int) -> None:
@@ -490,7 +505,7 @@ def environment(files: Sequence[Records]) -> Mapping[str, Any]:
     """The facts that these records share; LevelError if they have none, or differ in one that a level depends on."""
     runs = [run for file in files for run in file.runs]
     if not runs:
-        raise LevelError("no run for a statement: name a file that `pytest conformance --record` wrote")
+        raise LevelError("no run for a statement: name a file that `meshmark test --record` wrote")
     identities = []
     for run in runs:
         facts = run.get("facts")

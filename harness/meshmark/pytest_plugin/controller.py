@@ -27,6 +27,7 @@ from meshmark.pytest_plugin.stashed import (
     BY_FAMILY,
     DIRECTORY,
     DONE,
+    EXPECTED,
     FACTS,
     LEFT_OUT,
     PLACES,
@@ -101,7 +102,7 @@ class Report:
         own, place = split_id(case_of(crashitem))
         facts = next(facts for facts in self.config.stash[PLACES] if facts.place == place)
         case = Placed(cases.find(own, facts.num_devices), facts)
-        known_issues.apply(known_issues.load(facts.jax, facts.backend, topology=facts.topology), own, [line])
+        known_issues.apply(self.config.stash[EXPECTED].issues(facts.to_json()), own, [line])
         report.longrepr = message(case, [line], self.config.getoption("seed"))
         if line.verdict == "known":
             report.outcome, report.wasxfail = "skipped", line.reason
@@ -168,10 +169,7 @@ class Report:
             write(f"largest worker: {self.resident / 1e6:.0f} MB resident")
         whole = self.config.stash[SELECTION] == Selection("full")
         facts = self.facts
-        issues = known_issues.load(
-            facts.jax, facts.backend, topology=facts.topology, processes=facts.num_processes
-        )
-        for issue in issues:
+        for issue in self.config.stash[EXPECTED].issues(facts.to_json()):
             if whole and not any(issue.covers(split_id(case)[0]) for case in self.cases):
                 write(f"warning: known issue {issue.link} matches no case: mend its pattern")
         path = self.config.getoption("record") or self.config.getoption("resume")
@@ -203,9 +201,7 @@ def message(placed: Placed, lines: list[Line], seed: int) -> str:
     bad = [line for line in lines if line.verdict not in ("pass", "not_run")]
     reasons = [f"{line.check}: {line.verdict}: {line.reason}" for line in bad]
     case, request = placed.case, placed.case.cell.request
-    again = f"a script that repeats it: python -m harness repro '{case.id}'" + (
-        f" --seed {seed}" if seed else ""
-    )
+    again = f"a script that repeats it: meshmark repro '{case.id}'" + (f" --seed {seed}" if seed else "")
     facts = placed.facts
     chosen = (
         f"--profile full --operations {case.operation.name} --modes {case.mode} --meshes {request.mesh.label}"
@@ -213,13 +209,13 @@ def message(placed: Placed, lines: list[Line], seed: int) -> str:
     )
     if facts.topology:
         again = (
-            f"compile it again: python -m pytest conformance -n 0 --topology {facts.topology}"
+            f"compile it again: meshmark test -n 0 --topology {facts.topology}"
             f" --layout {facts.layout} {chosen}"
         )
     elif facts.num_processes > 1:
         again = (
-            f"on one machine: python -m harness launch -n {facts.num_processes} --devices-per-process"
-            f" {facts.num_devices // facts.num_processes} -- pytest conformance {chosen} --seed {seed}"
+            f"on one machine: meshmark launch -n {facts.num_processes} --devices-per-process"
+            f" {facts.num_devices // facts.num_processes} -- meshmark test {chosen} --seed {seed}"
         )
     return "\n".join([placed.id, *reasons, again])
 
@@ -234,6 +230,8 @@ def under_test(config: pytest.Config) -> list[str]:
     }
     chosen = f"profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
     lines = [*(line for place in config.stash[PLACES] for line in place.describe()), chosen]
+    for place in config.stash[PLACES]:
+        lines += config.stash[EXPECTED].lines(place.to_json())
     if facts.topology:
         lines += [f"{where}: {number} cases {why}" for where, why, number in config.stash[LEFT_OUT]]
         return lines

@@ -26,7 +26,10 @@ from meshmark.devices.facts import Facts
 from meshmark.devices.probe import DEFAULT_CPU_DEVICES, NoBackend
 from meshmark.judge import compile_only
 from meshmark.judge.compile_only import CompileOnly, Placed
-from meshmark.levels import counters, known_issues
+from meshmark.levels import known_issues
+from meshmark.levels.counters import CountersError
+from meshmark.levels.expectations import Expectations
+from meshmark.levels.known_issues import KnownIssuesError
 from meshmark.operations import cases
 from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection, SelectionError
 from meshmark.operations.weights import PROFILES
@@ -36,6 +39,7 @@ from meshmark.pytest_plugin.stashed import (
     BY_FAMILY,
     DIRECTORY,
     DONE,
+    EXPECTED,
     FACTS,
     LEFT_OUT,
     LINES,
@@ -143,6 +147,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="run each program N times in one compile, and record how many runs differ (default 1)",
     )
+    add(
+        "--known-issues",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="known issues beside the suite's own (TOML, as its known_issues.toml); may be given several times",
+    )
+    add(
+        "--counters",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="committed counters that go before the suite's own (files JAX-BACKEND-DEVICES.tsv)",
+    )
     group = parser.getgroup("meshmark-ranks", "Meshmark over several processes (each runs this command)")
     add = group.addoption
     add(
@@ -186,6 +205,10 @@ def _selection(config: pytest.Config, num_devices: int) -> Selection:
     ).checked(num_devices)
 
 
+def _expected(config: pytest.Config) -> Expectations:
+    return Expectations(config.getoption("known_issues"), config.getoption("counters"))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """In the controller, before the workers: probe, check the options, choose the workers."""
@@ -200,6 +223,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         if not least <= config.getoption(option) <= most:
             value = config.getoption(option)
             raise pytest.UsageError(f"--{option} {value}: use a number from {least} to {most}")
+    try:
+        config.stash[EXPECTED] = _expected(config)
+    except (KnownIssuesError, CountersError) as error:
+        raise pytest.UsageError(str(error)) from None
     try:
         named = ("distributed", "coordinator", "num_processes", "process_id", "control")
         coordinates = ranks.coordinates(os.environ, **{name: config.getoption(name) for name in named})
@@ -253,7 +280,7 @@ def _come_together(config: pytest.Config, coordinates: ranks.Coordinates) -> Non
         config.pluginmanager.unregister(capture)
     together = Together()
     together.config = config
-    chosen = {name: str(config.getoption(name)) for name in CHOSEN}
+    chosen = {name: str(config.getoption(name)) for name in CHOSEN} | config.stash[EXPECTED].described
     _set_up_jax()
     try:
         together.group = ranks.join(coordinates, chosen, config.getoption("join"), ended=together.give_up)
@@ -346,7 +373,9 @@ def _open_records(config: pytest.Config) -> None:
         options["layout"] = _names(config, "layout")
     run = {
         "facts": facts.to_json() | ({"others": others} if others else {}),
-        "selection": selection.described() | {k: v for k, v in options.items() if v not in ((), [])},
+        "selection": selection.described()
+        | {k: v for k, v in options.items() if v not in ((), [])}
+        | config.stash[EXPECTED].described,
         "seed": config.getoption("seed"),
         "repeat": config.getoption("repeat"),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -371,6 +400,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[FACTS] = config.stash[PLACES][0]
         config.stash[SELECTION] = _selection(config, config.stash[FACTS].num_devices)
         _choose(config)
+        config.stash[EXPECTED] = _expected(config)
         config.stash[DONE] = dict.fromkeys(data["done"])  # type: ignore[misc]
         config.stash[DIRECTORY] = Path(data["directory"])
         containment.belong_to(data["controller"])
@@ -450,10 +480,10 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Placed], list[Line]]:
         devices_here,
         pytestconfig.getoption("seed"),
         pytestconfig.getoption("repeat"),
-        counters.load(facts.jax, facts.backend, facts.num_devices),
+        pytestconfig.stash[EXPECTED].committed(facts.to_json()),
         together.meeting if together else None,
     )
-    issues = known_issues.load(facts.jax, facts.backend, processes=facts.num_processes)
+    issues = pytestconfig.stash[EXPECTED].issues(facts.to_json())
 
     def run(placed: Placed) -> list[Line]:
         with watchdog.over() if watchdog else nullcontext():
@@ -476,9 +506,9 @@ def _compiles(config: pytest.Config) -> Callable[[Placed], list[Line]]:
         topology = topologies.parse(facts.topology)
         with watchdog.over(containment.START) if watchdog else nullcontext():
             topologies.devices(topology)
-        committed = counters.load(*counters.identity(facts.to_json()))
+        committed = config.stash[EXPECTED].committed(facts.to_json())
         judges[facts.place] = CompileOnly(topology, facts.layout, committed, _names(config, "export"))
-        issues[facts.place] = known_issues.load(facts.jax, facts.backend, topology=facts.topology)
+        issues[facts.place] = config.stash[EXPECTED].issues(facts.to_json())
     if watchdog and watchdog.seconds == containment.DEADLINE:
         watchdog.seconds = COMPILING
 

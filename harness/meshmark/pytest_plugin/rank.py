@@ -31,7 +31,7 @@ from meshmark.levels.counters import spelled
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
 from meshmark.operations.record_lines import case_lines
-from meshmark.pytest_plugin.stashed import DONE, FACTS, REPORT, WRITER
+from meshmark.pytest_plugin.stashed import DONE, EXPECTED, FACTS, REPORT, WRITER
 from meshmark.ranks import merge
 from meshmark.ranks.agreement import agreed
 from meshmark.ranks.channel import ChannelError, Ended, Ending
@@ -272,8 +272,7 @@ class Together:
 
     def _known(self, case: Case, lines: list[Line]) -> None:
         facts = self.config.stash[FACTS]
-        issues = known_issues.load(facts.jax, facts.backend, processes=facts.num_processes)
-        known_issues.apply(issues, case.id, lines)
+        known_issues.apply(self.config.stash[EXPECTED].issues(facts.to_json()), case.id, lines)
 
     def interrupted(self) -> None:
         """This rank's session ends before its time: the others can't go on without it."""

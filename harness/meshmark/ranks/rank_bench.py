@@ -29,7 +29,7 @@ from meshmark.devices import probe
 from meshmark.devices.containment import START
 from meshmark.devices.facts import Facts
 from meshmark.devices.probe import NoBackend
-from meshmark.levels import known_issues
+from meshmark.levels.expectations import Expectations
 from meshmark.operations.base import owners_of
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.ranks import group as ranks
@@ -57,11 +57,13 @@ Value = TypeVar("Value")
 class Rank:
     """This process, from joining the others to leaving them."""
 
-    def __init__(self, arguments: argparse.Namespace, found: Coordinates, seconds: float) -> None:
+    def __init__(
+        self, arguments: argparse.Namespace, found: Coordinates, seconds: float, expected: Expectations
+    ) -> None:
         """Join the others. SelectionError for what makes no sense beside ranks; ChannelError and RankError as
         meshmark.ranks.group.join."""
         _refuse(arguments)
-        self.arguments = arguments
+        self.arguments, self.expected = arguments, expected
         self.path: Path | None = arguments.record or arguments.resume
         self.writer: Writer | None = None
         self.timing: Together | None = None
@@ -72,6 +74,7 @@ class Rank:
         jax.config.update("jax_num_cpu_devices", int(os.environ["JAX_NUM_CPU_DEVICES"]))
         jax.config.update("jax_enable_compilation_cache", False)  # compile time is a result
         chosen = {name: str(getattr(arguments, name)) for name in ALIKE} | {"seconds": str(seconds)}
+        chosen |= expected.described
         try:
             self.group: Group = ranks.join(found, chosen, arguments.join, ended=self.give_up)
         except Ended as ended:
@@ -130,7 +133,7 @@ class Rank:
         token = uuid.uuid4().hex[:12]
         self.described: dict[str, Any] = {
             "facts": facts.to_json(),
-            "selection": self.selection.described() | {"scaling": False},
+            "selection": self.selection.described() | {"scaling": False} | self.expected.described,
             "seed": arguments.seed,
             "repeat": 1,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -189,8 +192,7 @@ class Rank:
         return int(bad)
 
     def _time(self, progress: Progress, tell: Callable[[Progress], None]) -> None:
-        facts = self.facts
-        issues = known_issues.load(facts.jax, facts.backend, processes=facts.num_processes)
+        issues = self.expected.issues(self.facts.to_json())
         with self.group.channel.during("start", START):
             self.timing = Together(self.job, self.group, os.dup(2))
             progress.spread = spread()
@@ -240,6 +242,7 @@ class Rank:
         how = "detected by JAX" if found["detected"] else "given"
         for line in (
             *self.facts.describe(),
+            *self.expected.issue_lines(),
             f"{self.group.size} processes of {found['devices']} devices, coordinates {how}{over}",
             *(f"left out: {why}" for why in self.left_out),
             "left out: ceilings, which are measured in one process",
@@ -342,6 +345,6 @@ def _refuse(arguments: argparse.Namespace) -> None:
         )
 
 
-def run(arguments: argparse.Namespace, found: Coordinates, seconds: float) -> int:
+def run(arguments: argparse.Namespace, found: Coordinates, seconds: float, expected: Expectations) -> int:
     """`meshmark bench` where this process is one rank of several; `seconds` of sampling for each program."""
-    return Rank(arguments, found, seconds).run()
+    return Rank(arguments, found, seconds, expected).run()

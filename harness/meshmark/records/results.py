@@ -23,6 +23,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from meshmark.core import extras
 from meshmark.core.errors import BadInput
 from meshmark.records import files as records
 from meshmark.records.files import Records
@@ -242,6 +243,6 @@ def _yaml() -> Any:
         import yaml
     except ImportError:
         raise ResultError(
-            "product.yaml is read with PyYAML: pip install 'meshmark[submit]', or PyYAML"
+            f"product.yaml is read with PyYAML, which is not installed: {extras.command('submit')}"
         ) from None
     return yaml

@@ -15,9 +15,9 @@ from itertools import groupby
 from typing import Any
 
 from meshmark.core.meshes import MeshShape
-from meshmark.core.verdicts import BAD
 from meshmark.devices.facts import Facts
-from meshmark.levels import known_issues
+from meshmark.levels.expectations import Expectations
+from meshmark.levels.known_issues import Issue
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, Operation, Request, Variant, parse_size
 from meshmark.operations.cases import Cell
@@ -136,9 +136,10 @@ def run(
     write: Callable[[list[dict[str, Any]]], None],
     finished: set[tuple[str, int]],
     tell: Callable[[Progress], None],
+    expected: Expectations,
 ) -> Progress:
     """Time each cell in this number of processes, write each record at once, and report the progress."""
-    issues = known_issues.load(facts.jax, facts.backend, processes=facts.num_processes)
+    issues = expected.issues(facts.to_json())
     left = sum((cell.id, process) not in finished for cell, _ in todo for process in range(processes))
     progress = Progress(left)
     with Children() as children:
@@ -162,7 +163,7 @@ def run(
 def _take(
     message: dict[str, Any],
     write: Callable[[list[dict[str, Any]]], None],
-    issues: Sequence[known_issues.Issue],
+    issues: Sequence[Issue],
     progress: Progress,
 ) -> None:
     if "timings" in message:
@@ -177,10 +178,11 @@ def _take(
         progress.spread = max(progress.spread, *message["spread"])
 
 
-def mark_known(record: dict[str, Any], issues: Sequence[known_issues.Issue]) -> None:
+def mark_known(record: dict[str, Any], issues: Sequence[Issue]) -> None:
     """Change the verdict of a bad timing line to `known` if a listed issue covers it."""
     for issue in issues:
-        if record["verdict"] in BAD and issue.covers(record["case"]) and record["check"] in issue.checks:
+        failure = record["check"], record["verdict"], record["reason"]
+        if issue.covers(record["case"]) and issue.explains(*failure):
             record |= {"was": record["verdict"], "verdict": "known", "link": issue.link}
             record["reason"] = f"{issue.why} | {record['reason']}"
 
