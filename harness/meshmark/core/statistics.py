@@ -1,8 +1,9 @@
 """Figures of samples, and the comparison of two environments by pairs of processes.
 
-This module is plain arithmetic: numpy and scipy, no JAX, and no other module of this project. Times are in seconds, sizes in bytes,
-changes are relative (0.03 is 3 percent) unless a name says log. No sample is ever removed. scipy is imported where it
-is used: it takes longer to import than JAX, and most commands and all timed processes do not need it.
+This module is plain arithmetic: numpy and scipy, no JAX, and no other module of this project. Times are in seconds,
+sizes in bytes, changes are relative (0.03 is 3 percent) unless a name says log. No sample is ever removed. scipy is
+imported where it is used: it takes longer to import than JAX, and most commands and all timed processes do not need
+it.
 
 In a comparison the process is the replicate. Processes run in the order A B B A A B B A ..., and each gives one
 figure. Neighbours from two environments are a pair. Neighbours from the same environment are the A/A pairs of that

@@ -53,8 +53,8 @@ def files(directory: Path = DIRECTORY) -> list[Path]:
 
 
 def found(jax: str, backend: str, num_devices: int | str, own: Path | None = None) -> Path | None:
-    """The file of this release, backend and number of devices, first in `own`, then in the suite's; None if there is none.
-    CountersError if a directory holds no counters at all."""
+    """The file of this release, backend and number of devices, first in `own`, then in the suite's; None if there
+    is none. CountersError if a directory holds no counters at all."""
     for directory in (own, DIRECTORY) if own else (DIRECTORY,):
         path = path_for(jax, backend, num_devices, directory)
         if path in files(directory):

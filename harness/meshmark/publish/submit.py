@@ -87,8 +87,8 @@ def make(
 ) -> Made:
     """Make the bundle of these record files below `output`, and on request a .tar.gz beside its release.
 
-    `expected` holds a vendor's known issues and counters, in addition to the suite's. SubmitError for input that can't be
-    used, SubmitRefused for content that a reviewer would refuse. Then no file is left.
+    `expected` holds a vendor's known issues and counters, in addition to the suite's. SubmitError for input that
+    can't be used, SubmitRefused for content that a reviewer would refuse. Then no file is left.
     """
     bundle = bundled(paths, wanted)
     report = validate.check(bundle, expected)
