@@ -15,13 +15,13 @@ from meshmark.operations.base import MODES
 from meshmark.operations.cases import cases as table
 from meshmark.operations.selection import Selection
 from meshmark.pytest_plugin import plugin
-from meshmark.records import files as records
+from meshmark.records import reading
 from meshmark.report import summary
 
 SCHEMA = ROOT / "harness/meshmark/records/schema/records.schema.json"
 """The published JSON Schema of records."""
 
-__all__ = ["OPERATIONS", "ROOT", "SCHEMA", "Facts", "commands", "records", "rows", "summary", "test_options"]
+__all__ = ["OPERATIONS", "ROOT", "SCHEMA", "Facts", "commands", "reading", "rows", "summary", "test_options"]
 
 
 class _Group:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from meshmark.devices import containment
-from meshmark.records import files as records
+from meshmark.records import reading, writing
 from tests.interrupts import deaf
 from tests.trouble.runs import Run, finished, lines, table
 from tests.waiting import until
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for left 
 
 
 def verdicts(path):
-    return {name: judged.verdict for name, judged in records.read(path).cases.items()}
+    return {name: judged.verdict for name, judged in reading.read(path).cases.items()}
 
 
 # ------------------------------------------------------------------------------------------ crashes and hangs
@@ -170,7 +170,7 @@ def test_a_run_says_where_ctrl_c_would_not_end_it(interrupted):
 def test_the_records_of_an_interrupted_run_are_whole(interrupted, whole):
     path = interrupted[1]
     assert path.read_bytes().endswith(b"\n")
-    assert not records.read(path).problems
+    assert not reading.read(path).problems
     assert [line["kind"] for line in lines(path)].count("run") == 5
     assert set(Counter(finished(path)).values()) == {1}, "each case ran exactly once, over all the parts"
     assert verdicts(path) == verdicts(whole[1])
@@ -191,7 +191,7 @@ def test_a_full_disk_says_what_to_do(interrupted):
 
 def test_a_full_disk_in_the_middle_of_a_case_cuts_that_case_off(tmp_path):
     path = tmp_path / "records.jsonl"
-    writer = records.Writer.create(path, {"facts": {}})
+    writer = writing.Writer.create(path, {"facts": {}})
     before = path.read_bytes()
 
     class Full:
@@ -219,8 +219,8 @@ def test_a_full_disk_at_the_start_leaves_no_empty_file(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
     try:
-        with pytest.raises(records.RecordError, match="File too large"):
-            records.Writer.create(path, {"facts": {}})
+        with pytest.raises(reading.RecordError, match="File too large"):
+            writing.Writer.create(path, {"facts": {}})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not path.exists()

@@ -231,6 +231,26 @@ def test_what_is_wrong_exits_1(tmp_path, changes, told):
     assert "Traceback" not in done.stderr
 
 
+def test_a_shard_that_is_not_shown_is_noticed(tmp_path):
+    text = render(program(checks=(printer.NUMBERS,)))
+    assert text.count("out = program(placed)\n") == 1
+    on_one = "out = jax.device_put(program(placed), jax.devices()[0])\n"
+    done = run(text.replace("out = program(placed)\n", on_one), tmp_path)
+    assert done.returncode == 1 and "in 1 shards" in done.stdout, done.stdout + done.stderr
+
+
+def test_results_of_different_dtypes_are_compared_each_in_its_own(tmp_path):
+    changes = {
+        "function": "lambda x: (x, x > 1)",
+        "outputs": (Output("np.float32", 4, ("x",), "bits"), Output("bool", 1, ("x",), "bits")),
+        "expected": ("expected = [x, x > 1]",),
+    }
+    assert run(render(program(**changes)), tmp_path).returncode == 0
+    for wrong in ("expected = [x, x > 2]", "expected = [x, (x > 1).astype(np.int8)]"):
+        done = run(render(program(**changes)).replace("expected = [x, x > 1]", wrong), tmp_path)
+        assert (done.returncode == 1) is ("x > 2" in wrong), done.stdout + done.stderr
+
+
 def test_several_results_and_modes(tmp_path):
     both = (Output("np.float32", 4, ("x",)), Output("np.float32", 4, ()))
     text = render(

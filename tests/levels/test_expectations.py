@@ -12,7 +12,7 @@ from meshmark.levels import must_pass as levels
 from meshmark.levels.counters import CountersError
 from meshmark.levels.expectations import Expectations
 from meshmark.levels.known_issues import KnownIssuesError
-from meshmark.records.files import Records
+from meshmark.records.reading import Records
 
 FACTS = {
     "versions": {"jax": "0.12.0.1"},

@@ -31,8 +31,8 @@ from typing import Any
 
 from meshmark.core.verdicts import BAD, worst
 from meshmark.ranks.launch import free_ports
-from meshmark.records import files as records
-from meshmark.records.files import RecordError
+from meshmark.records import reading
+from meshmark.records.reading import RecordError
 from tests.checkout import ROOT, SOURCE
 from tests.interrupts import interruptible
 from tests.processes import network
@@ -257,7 +257,7 @@ def observed(fault: Fault, directory: Path) -> Seen:
         told = re.search(r"past its deadline of ([\d.]+) s", "".join(texts))
         deadline = float(told[1]) if told else DEADLINE
         merged = stage.record.exists()
-        files = map(records.read, sorted(stage.directory.glob(f"{stage.record.name}.rank[0-9]")))
+        files = map(reading.read, sorted(stage.directory.glob(f"{stage.record.name}.rank[0-9]")))
         return Seen(
             codes,
             texts,
@@ -281,7 +281,7 @@ def _recorded(path: Path) -> tuple[dict[str, str], list[str]]:
     for file in sorted(path.parent.glob(f"{path.name}*")):
         if not file.name.endswith(".at"):
             try:
-                read = records.read(file)
+                read = reading.read(file)
             except RecordError as error:
                 problems.append(str(error))
                 continue
@@ -293,7 +293,7 @@ def _recorded(path: Path) -> tuple[dict[str, str], list[str]]:
 
 def _reasons(path: Path) -> list[str]:
     """Why cases are bad, of the file of all ranks."""
-    lines = [line for judged in records.read(path).cases.values() for line in judged.lines]
+    lines = [line for judged in reading.read(path).cases.values() for line in judged.lines]
     return [line["reason"] for line in lines if line["verdict"] in BAD]
 
 

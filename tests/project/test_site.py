@@ -12,6 +12,7 @@ from collections import Counter
 import pytest
 
 from docs import commands_page, offline, operations_page, package, pages, records_page, rooms
+from meshmark.levels import known_issues
 from meshmark.operations import OPERATIONS
 from tests.checkout import ROOT
 
@@ -168,6 +169,15 @@ def test_the_number_of_smoke_cases_is_the_one_that_the_pages_name():
         assert f"{level}: {many} of {many} pass" in tutorial
     assert f"the shortest profile: {number} cases" in (pages.DOCS / "index.md").read_text()
     assert f"{number} cases: {number} pass" in tutorial
+
+
+def test_the_example_of_a_known_issue_can_be_used(tmp_path):
+    [example] = re.findall(r"```toml\n(.*?)```", (pages.DOCS / "verdicts.md").read_text(), re.DOTALL)
+    file = tmp_path / "own.toml"
+    file.write_text(example)
+    assert len(known_issues.read(file)) == 1
+    [issue] = known_issues.load("0.12.0.1", "my_platform", file)
+    assert issue.covers("all_to_all/axes=x,split=0,concat=0,tiled/manual/8/int8/4KiB")
 
 
 # The built site ---------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from meshmark.core import interrupts, meshes
 from meshmark.core.errors import BadInput
 from meshmark.core.text import printable, text_table
 from meshmark.devices import advice, probe
-from meshmark.devices.probe import DEFAULT_CPU_DEVICES
+from meshmark.devices.environment import DEFAULT_CPU_DEVICES, cpu_devices
 from meshmark.judge import repro
 from meshmark.judge.repro import shrink
 from meshmark.operations import OPERATIONS, cases
@@ -41,8 +41,8 @@ from meshmark.operations.base import MODES, Operation
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection, SelectionError
 from meshmark.operations.weights import PROFILES
-from meshmark.records import files as records
-from meshmark.records.files import RecordError, Records
+from meshmark.records import reading
+from meshmark.records.reading import RecordError, Records
 from meshmark.report import diff, tables, topology_tables
 from meshmark.report.tables import TablesError
 
@@ -249,8 +249,7 @@ def formats(text: str) -> tuple[str, ...]:
 
 def show_devices(arguments: argparse.Namespace) -> int:
     """What JAX sees, which meshes will be used, and which to use for what."""
-    probe.ask_for_cpu_devices(arguments.num_devices)
-    facts = probe.probe()
+    facts = probe.probe(cpu_devices(arguments.num_devices))
     if arguments.num_devices and not facts.virtual:
         complain(f"note: --num-devices is ignored on backend {facts.backend}")
     advised, used = advice.advise(facts), meshes_used(facts.num_devices)
@@ -406,7 +405,7 @@ def read_all(paths: Iterable[Path]) -> tuple[list[Records], int]:
     files, code = [], 0
     for file in paths:
         try:
-            found = records.read(file)
+            found = reading.read(file)
         except RecordError as error:
             complain(str(error))
             code = 2

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from meshmark.core.text import printable, text_table
 from meshmark.core.verdicts import BAD, VERDICTS
 from meshmark.records import run_line
-from meshmark.records.files import Judged, Records
+from meshmark.records.reading import Judged, Records
 
 SHOWN = 20
 """The most names that are shown of the cases that one side lacks."""
@@ -60,9 +60,9 @@ def compare(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> Difference:
 
 
 def processes(old: Records, new: Records) -> Iterator[str]:
-    """A line if the two runs had different numbers of processes, or are records of single ranks: then a case that only
-    one of them has is not a change."""
-    told = [run_line.alone(r.runs[0]) or _over(r) for r in (old, new)]
+    """A line if the two runs had different numbers of processes, or are records of single ranks: then a case that
+    only one of them has is not a change."""
+    told = [run_line.single_rank(r.runs[0]) or _over(r) for r in (old, new)]
     if told[0] != told[1]:
         yield (
             f"OLD is of {told[0]} and NEW of {told[1]}: a case id does not name the same program in both, so a case"

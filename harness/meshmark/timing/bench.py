@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -22,7 +22,7 @@ from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, Operation, Request, Variant, parse_size
 from meshmark.operations.cases import Cell
 from meshmark.operations.selection import Selection, SelectionError
-from meshmark.records.files import Records
+from meshmark.records.reading import Records
 from meshmark.timing import footprint
 from meshmark.timing.children import Children
 from meshmark.timing.timer import Job
@@ -137,12 +137,14 @@ def run(
     finished: set[tuple[str, int]],
     tell: Callable[[Progress], None],
     expected: Expectations,
+    variables: Mapping[str, str] | None = None,
 ) -> Progress:
-    """Time each cell in this number of processes, write each record at once, and report the progress."""
+    """Time each cell in this number of processes, with these environment variables, write each record at once, and
+    report the progress."""
     issues = expected.issues(facts.to_json())
     left = sum((cell.id, process) not in finished for cell, _ in todo for process in range(processes))
     progress = Progress(left)
-    with Children() as children:
+    with Children(environment=variables or {}) as children:
         for process in range(processes):
             for _, group in groupby(todo, lambda pair: pair[0].operation.family):
                 cells = [

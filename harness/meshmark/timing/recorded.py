@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshmark.core.statistics import Estimate, Outcome, Rule, stated
-from meshmark.records.files import Records
+from meshmark.records.reading import Records
 from meshmark.timing.compare import CompareError, counted, figure, key_of
 
 Array = npt.NDArray[np.float64]
@@ -39,7 +39,7 @@ LEAST_PROCESSES = 3
 class Recorded:
     """What one file gives."""
 
-    facts: dict[str, Any]
+    facts: Mapping[str, Any]
     medians: dict[str, list[float]] = field(default_factory=dict)
     """Seconds by key (meshmark.timing.compare.key_of), one a process."""
     counters: dict[str, dict[str, str | float | None]] = field(default_factory=dict)

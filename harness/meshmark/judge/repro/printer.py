@@ -295,17 +295,14 @@ def _judgement(program: Program) -> Iterator[str]:
             return
     elif not several:
         o = outputs[0]
-        yield (
-            "good = True"
-            if NUMBERS not in program.checks
-            else (f"good = out.shape == expected.shape and out.dtype == {o.dtype}")
-        )
+        shown = f"len(out.addressable_shards) == {program.mesh.size}"
+        alike = f"out.shape == expected.shape and out.dtype == {o.dtype} and "
+        yield f"good = {alike if NUMBERS in program.checks else ''}{shown}"
         yield from _bound(program)
         yield from _one(program, o, "expected", "bound", "")
     else:
         yield f"good = len(outs) == {len(outputs)}"
         yield from _bound(program)
-        same = all(o == outputs[0] for o in outputs)
         specs = listed([spelled(o.spec) for o in outputs])
         zipped = ["outs", "expected"] if NUMBERS in program.checks else ["outs"]
         names = ["out", "want_all"] if NUMBERS in program.checks else ["out"]
@@ -319,13 +316,19 @@ def _judgement(program: Program) -> Iterator[str]:
         if program.mode == "explicit" and SHARDING in program.checks:
             zipped.append("types")
             names.append("typed")
+        kind = outputs[0].dtype
+        if NUMBERS in program.checks and len({o.dtype for o in outputs}) > 1:
+            kind = "kind"
+            zipped.append(listed([o.dtype for o in outputs]))
+            names.append(kind)
         yield from call(f"for {', '.join(names)} in zip", zipped, end=":")
+        yield f"    good &= len(out.addressable_shards) == {program.mesh.size}"
         if NUMBERS in program.checks:
-            kind = outputs[0].dtype if len({o.dtype for o in outputs}) == 1 else "out.dtype"
             yield f"    good &= out.shape == want_all.shape and out.dtype == {kind}"
-        yield from _one(program, outputs[0], "want_all", "bound", "    ", generic=not same)
+        yield from _one(program, outputs[0], "want_all", "bound", "    ")
     yield from contract
-    yield 'print("as expected" if good else "DIFFERENT")'
+    told = 'f"DIFFERENT: {out.dtype}{out.shape} in {len(out.addressable_shards)} shards"'
+    yield f'print("as expected" if good else {told if compare and not several else chr(34) + "DIFFERENT" + chr(34)})'
     yield "sys.exit(not good)"
 
 
@@ -338,9 +341,7 @@ def _bound(program: Program) -> Iterator[str]:
         yield f"bounds = {listed([o.bound for o in program.outputs], square=True)}"
 
 
-def _one(
-    program: Program, o: Output, expected: str, bound: str, indent: str, generic: bool = False
-) -> Iterator[str]:
+def _one(program: Program, o: Output, expected: str, bound: str, indent: str) -> Iterator[str]:
     """The comparison of `out`, device by device."""
     lines: list[str] = []
     if SHARDING in program.checks:
@@ -354,13 +355,13 @@ def _one(
             f"{deep}    good = False",
         ]
     if NUMBERS in program.checks:
-        lines += _shards(
-            o, expected, bound, any(p.replicated and p.judge == "bound" for p in program.outputs)
-        )
+        replicas = any(p.replicated and p.judge == "bound" for p in program.outputs)
+        alike = len({p.itemsize for p in program.outputs}) == 1
+        lines += _shards(o, expected, bound, replicas, alike)
     yield from (indent + line for line in lines)
 
 
-def _shards(o: Output, expected: str, bound: str, replicas: bool) -> Iterator[str]:
+def _shards(o: Output, expected: str, bound: str, replicas: bool, alike: bool) -> Iterator[str]:
     """The comparison of every device's shard, which says each wrong device once."""
     if replicas:
         yield "replicas = {}"
@@ -371,7 +372,8 @@ def _shards(o: Output, expected: str, bound: str, replicas: bool) -> Iterator[st
     if o.judge == "bits" and o.complex and o.itemsize > 8:
         yield "    wrong = (seen.real.view('u8') != want.real.view('u8')) | (seen.imag != want.imag)"
     elif o.judge == "bits":
-        yield f'    wrong = seen.view("u{o.itemsize}") != want.view("u{o.itemsize}")'
+        bits = f'"u{o.itemsize}"' if alike else 'f"u{seen.itemsize}"'
+        yield f"    wrong = seen.view({bits}) != want.view({bits})"
     elif o.judge == "exact":
         yield "    wrong = seen != want"
     else:
