@@ -62,8 +62,8 @@ def test_the_list_of_several_processes_is_all_of_the_standard_profile_over_them(
 @pytest.mark.parametrize(
     ("level", "devices", "processes", "message"),
     [
-        ("L4", 8, 1, "L4 is of several processes: say over how many"),
-        ("L1", 8, 2, "L1 is of one process: over several there is one list, that of L4"),
+        ("L4", 8, 1, "L4 is for several processes: give their number"),
+        ("L1", 8, 2, "L1 is for one process: use L4, the only list for several"),
         ("L4", 8, 3, "3 processes can't share 8 devices"),
         ("L4", 4, 8, "8 processes can't share 4 devices"),
     ],
@@ -119,7 +119,7 @@ def test_a_case_of_several_processes_parts_their_lists_alone(own, monkeypatch):
     ]
     assert f"+1 -0, such as {new}" in found[1]
     assert new not in must_pass("L4", 4, directory=own, processes=2).cases
-    with pytest.raises(LevelError, match="has parted from version 1 of L4 on 2 devices over 2 processes"):
+    with pytest.raises(LevelError, match="has drifted from version 1 of L4 on 2 devices over 2 processes"):
         must_pass("L4", 2, directory=own, processes=2)
 
 
@@ -157,7 +157,7 @@ def test_a_new_version_leaves_the_old_one(own, monkeypatch):
     now = must_pass("L0", 4, directory=own)
     assert (now.version, len(now.cases)) == (2, len(was.cases) - 1)
     assert must_pass("L0", 4, 1, own).cases == was.cases
-    with pytest.raises(LevelError, match="has parted from version 1 of L0 on 2 devices"):
+    with pytest.raises(LevelError, match="has drifted from version 1 of L0 on 2 devices"):
         must_pass("L0", 2, 1, own)
     assert must_pass("L0", 2, 2, own).frozen
 
@@ -167,7 +167,7 @@ def test_a_list_that_was_edited_is_no_list(own):
     text = path.read_text()
     path.write_text(text.replace("float32:4KiB", "float32:8KiB", 1))
     levels.read.cache_clear()
-    with pytest.raises(LevelError, match=r"L0\.txt: .* is not what follows it: restore"):
+    with pytest.raises(LevelError, match=r"L0\.txt: .* does not match the lines below it: restore"):
         must_pass("L0", 4, directory=own)
     path.write_text("nonsense\n" + text)
     with pytest.raises(LevelError, match="a line before"):

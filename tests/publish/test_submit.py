@@ -133,7 +133,7 @@ def test_timings_alone_claim_nothing(tmp_path):
         (lambda text: text.replace('"verdict":"pass"', '"verdict":"great"', 1), "schema: verdict"),
         (lambda text: text.split("\n", 1)[1], "has no run line above"),
         (lambda text: text.split("\n", 1)[0] + "\n", "nothing but run lines"),
-        (lambda text: text.replace(',"seconds":0.25', "", 1), "not judged to the end: go on with the run"),
+        (lambda text: text.replace(',"seconds":0.25', "", 1), "not judged to the end: continue the run"),
         (
             lambda text: text.replace('"topology":""', '"topology":"v5e:2x2"', 1),
             "belong in results/compile-only",
@@ -198,7 +198,7 @@ def test_what_is_said_of_a_product_is_checked(tmp_path, files, field, text, mess
 
 def test_what_a_reviewer_would_refuse_is_refused(tmp_path):
     fast = [*timed()[:3], timing(samples_s=[1e-9] * 12)]
-    with pytest.raises(SubmitRefused, match="no program ends within"):
+    with pytest.raises(SubmitRefused, match="no program takes less than"):
         make([write(tmp_path / "b.jsonl", fast)], WANTED, tmp_path / "out")
 
 

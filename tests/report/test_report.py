@@ -110,7 +110,7 @@ def test_with_other_libraries_the_data_are_compared_and_it_says_so(texts, writte
     elsewhere(written)
     changed(written / "index.html", "<title>Meshmark", "<title>meshmark")  # bytes, but no data
     found = report.check(texts, written)
-    assert found.same and "the data, not the bytes" in found.how and "made with 0.0.1" in found.how
+    assert found.same and "the data and not the bytes" in found.how and "made with 0.0.1" in found.how
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_check_without_a_report_is_one_line(source, tmp_path, capsys):
     assert "holds no report" in capsys.readouterr().err
     (tmp_path / "report.json").write_text("[]")
     assert cli.main(["report", str(source), "--check", "--output", str(tmp_path)]) == 2
-    assert "is not what `meshmark report` writes" in capsys.readouterr().err
+    assert "is not a manifest of `meshmark report`" in capsys.readouterr().err
 
 
 def test_an_output_that_can_not_be_written_is_one_line(source, tmp_path, capsys):

@@ -92,7 +92,7 @@ def test_a_stream_that_communicates_otherwise_is_refused(judge):
     extra = lambda self: lambda x: asked(self)(x) + 0 * asked(self)(x + 1)  # noqa: E731
     with (
         patch.object(type(p.program), "function", extra),
-        pytest.raises(Wrong, match="communicates otherwise"),
+        pytest.raises(Wrong, match="communicates differently"),
     ):
         stream(p, judge)
 

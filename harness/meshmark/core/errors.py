@@ -1,5 +1,5 @@
-"""What every command raises for bad input."""
+"""The exception that every command raises for bad input."""
 
 
 class BadInput(Exception):
-    """Something that was named can't be used; the message is one line that names it and the mend."""
+    """An input can't be used; the message is one line that names the input and how to mend it."""

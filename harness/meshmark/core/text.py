@@ -8,14 +8,14 @@ from typing import Any
 
 
 def printable(text: str) -> str:
-    """The text in one line without control characters, which a terminal would obey."""
+    """The text in one line, with control characters escaped so that a terminal does not obey them."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def number(value: Any) -> float:
-    """A number of a record ("inf" and "nan" are strings there); NaN for what is none."""
+    """A number of a record ("inf" and "nan" are strings there); NaN for a value that is not a number."""
     if isinstance(value, str) and value in ("inf", "-inf", "nan"):
         return float(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -27,7 +27,7 @@ def number(value: Any) -> float:
 
 
 def text_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a plain table, the first column to the left and the others to the right."""
+    """The lines of a plain table: first column left-aligned, the others right-aligned."""
     grid = [[printable(str(value)) for value in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
 

@@ -1,8 +1,8 @@
-"""Making a bundle of records: the files of a product in the layout of results/, cleaned, hashed and checked.
+"""Makes a bundle of records: the files of a product in the layout of results/, cleaned, hashed and checked.
 
-The statement, totals and environment are computed from the records. What a reviewer would refuse is refused here: the
-bundle is checked by publish.validate before it is put in its place. A dirty suite and a level that is claimed and not
-met can be marked instead, and the marks travel with the product.
+The statement, totals and environment are computed from the records. The bundle is checked by publish.validate before it
+is put in its place, so that everything a reviewer would refuse is refused here. A dirty suite, or a claimed level that
+is not met, can be marked instead; the marks stay with the product.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT
 
 
 class SubmitError(BadInput, ValueError):
-    """Records or options that can't be used; the message is one line."""
+    """Records or options can't be used; the message is one line."""
 
 
 class SubmitRefused(Exception):
-    """A bundle that is not made; each of `complaints` is one line with the mend."""
+    """A bundle is refused; each of `complaints` is one line that says how to mend it."""
 
     def __init__(self, complaints: Sequence[str]) -> None:
         super().__init__("; ".join(complaints))
@@ -51,17 +51,17 @@ class SubmitRefused(Exception):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is said of a product beside its records."""
+    """The description of a product, in addition to its records."""
 
     name: str
     by: str
     command: str = ""
-    """Empty: made from the run lines."""
+    """If empty, it is made from the run lines."""
     title: str = ""
     contact: str = ""
     hardware: str = ""
     level: str | None = None
-    """The level that is claimed; "" for none, None for the highest that is met."""
+    """The claimed level; "" for none, None for the highest one that is met."""
     notes: Sequence[Mapping[str, str]] = ()
     mark: bool = False
     """Whether to mark a dirty suite and a level that is not met instead of refusing them."""
@@ -86,10 +86,10 @@ def make(
     archive: bool = False,
     expected: Expectations | None = None,
 ) -> Made:
-    """Make the bundle of these record files below `output`, and a .tar.gz beside its release where asked for.
+    """Make the bundle of these record files below `output`, and on request a .tar.gz beside its release.
 
-    `expected` holds a vendor's known issues and counters beside the suite's. SubmitError for input that can't be used,
-    SubmitRefused for what a reviewer would refuse; nothing is left then.
+    `expected` holds a vendor's known issues and counters, in addition to the suite's. SubmitError for input that
+    can't be used, SubmitRefused for content that a reviewer would refuse. Then no file is left.
     """
     bundle = bundled(paths, wanted)
     report = validate.check(bundle, expected)
@@ -120,12 +120,12 @@ def make(
 
 
 def bundled(paths: Sequence[Path], wanted: Wanted) -> Bundle:
-    """The bundle in memory, not checked yet; raises as `make` does."""
+    """The bundle in memory, before the check; raises as `make` does."""
     read = {path: _read(path) for path in paths}
     facts = _facts(read)
     release = facts["versions"]["jax"]
     if not results.RELEASE.fullmatch(release):
-        raise SubmitError(f"JAX {release[:40]!a} is no release that results/ can hold")
+        raise SubmitError(f"JAX {release[:40]!a} is not a release that results/ can hold")
     versions = publishable.versions_of(facts)
     files: dict[str, list[Entry]] = {}
     for path, lines in read.items():
@@ -176,7 +176,7 @@ def _read(path: Path) -> list[Entry]:
     last = {r["case"]: "seconds" in r for _, r in lines if r["kind"] == "conformance"}
     if cut := [case for case, closed in last.items() if not closed]:
         raise SubmitError(
-            f"{path}: {cut[0]} is not judged to the end: go on with the run, --resume {path.name}"
+            f"{path}: {cut[0]} is not judged to the end: continue the run with --resume {path.name}"
         )
     return lines
 
@@ -188,14 +188,12 @@ def _facts(read: Mapping[Path, Sequence[Entry]]) -> Mapping[str, Any]:
     except LevelError as error:
         raise SubmitError(str(error)) from None
     if facts.get("topology"):
-        raise SubmitError(
-            "these runs compiled for devices that are not there: they belong in results/compile-only"
-        )
+        raise SubmitError("these runs are compile-only: they belong in results/compile-only")
     return facts
 
 
 def _name(path: Path, lines: Sequence[Entry], taken: Mapping[str, Any]) -> str:
-    """A name that tells what a file holds, and nothing of whoever named it: conformance.jsonl.gz."""
+    """A name from the content of a file, without any text of its old name: conformance.jsonl.gz."""
     held = {record["kind"] for _, record in lines}
     kinds = [k for k in KINDS if k in held and k != "run"]
     base = next((k for k in ("conformance", "comparison", "timing") if k in kinds), "ceiling")
@@ -208,13 +206,13 @@ def _name(path: Path, lines: Sequence[Entry], taken: Mapping[str, Any]) -> str:
 def _product(
     wanted: Wanted, files: Mapping[str, Sequence[Entry]], statement: Statement, facts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What goes into product.yaml; SubmitRefused where something must be marked and was not."""
+    """The content of product.yaml; SubmitRefused if a required mark is missing."""
     refused, marks = [], []
     suites = [r["facts"]["suite"] for lines in files.values() for _, r in lines if r["kind"] == "run"]
     dirty = [s for s in suites if s["commit"] is None or s["clean"] is not True]
     if dirty:
         commit = str(dirty[0]["commit"])[:12] if dirty[0]["commit"] else "no commit"
-        why = f"{len(dirty)} of {len(suites)} runs are of a suite with changes or without a commit ({commit})"
+        why = f"{len(dirty)} of {len(suites)} runs used a suite with changes or without a commit ({commit})"
         marks.append(f"{DIRTY}: {why}")
         refused.append(f"{why}: run again from a clean checkout, or publish it marked (--mark)")
     level = statement.met if wanted.level is None else wanted.level
@@ -227,14 +225,14 @@ def _product(
         told = [s.told() for s in statement.standings if s.must.level <= level and not s.complete]
         marks.append(f"{INCOMPLETE}: {level} is claimed; {'; '.join(told)}"[:500])
         refused += [
-            f"{level} is claimed and not met: {one}: run what is missing, or claim less (--level)"
+            f"{level} is claimed and not met: {one}: run the missing cases, or claim a lower level (--level)"
             for one in told
         ]
     elif not level and judged and wanted.level is None:
         told = [s.told() for s in statement.standings if not s.complete]
         marks.append(f"{INCOMPLETE}: {told[0]}"[:500])
         refused.append(
-            f"no level is met ({told[0]}): run what is missing, or submit it without one (--level none)"
+            f"no level is met ({told[0]}): run the missing cases, or submit without a level (--level none)"
         )
     if refused and not wanted.mark:
         raise SubmitRefused(refused)
@@ -256,7 +254,7 @@ def _product(
     for name in ("title", "by", "hardware", "command"):
         if found := publishable.found(str(shown.get(name, "")), versions, keep):
             what, hit = found[0]
-            raise SubmitError(f"{name} holds {what} ({hit!a}), which is not published: leave it out")
+            raise SubmitError(f"{name} holds {what} ({hit!a}), which must not be published: leave it out")
     checked = results.checked_product(shown, PRODUCT)
     return {k: v for k, v in checked.items() if v != []}
 
@@ -279,7 +277,7 @@ OPTIONS = {
 
 
 def command(run: Mapping[str, Any], kinds: set[str]) -> str:
-    """The command that repeats one run of `meshmark test` or `meshmark bench`; "" for another."""
+    """The command that repeats one run of `meshmark test` or `meshmark bench`; "" for other runs."""
     chosen, facts, timed = run.get("selection", {}), run["facts"], bool(kinds & {"timing", "ceiling"})
     if "comparison" in kinds or "environment" in run:
         return "meshmark compare (see the notes)"
@@ -314,10 +312,10 @@ def _expecting(chosen: Mapping[str, Any]) -> list[str]:
 
 
 def _launched(words: list[str], facts: Mapping[str, Any]) -> list[str]:
-    """The command with its number of devices, and as one of several processes where there were several.
+    """The command with its number of devices, and as one of several processes if there were several.
 
-    Virtual devices: started by `meshmark launch`. Where JAX found the processes itself the launcher of that cluster
-    starts the command, and nobody recorded which that is."""
+    Virtual devices: started by `meshmark launch`. If JAX found the processes itself, the cluster's launcher starts the
+    command, and the records do not name it."""
     processes, virtual = run_line.processes(facts), facts["backend"] == "cpu"
     each = facts["num_devices"] // processes
     if processes == 1:
@@ -342,7 +340,7 @@ def _json(value: Any) -> bytes:
 
 
 def _tar(bundle: Bundle) -> bytes:
-    """The files as a .tar.gz that says nothing of who packed it or when."""
+    """The files as a .tar.gz without the user and the time of packing."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, file in sorted(bundle.files.items()):

@@ -1,4 +1,4 @@
-"""Verdicts that changed between two record files: what got worse, what got better, what is missing."""
+"""The changed verdicts between two record files: worse, better, missing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from meshmark.records import run_line
 from meshmark.records.reading import Judged, Records
 
 SHOWN = 20
-"""How many of the cases that one side lacks are named."""
+"""The most names that are shown of the cases that one side lacks."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A case whose verdict changed; `old` is "" where the old file has no such case."""
+    """A case whose verdict changed; `old` is "" if the old file has no such case."""
 
     case: str
     old: str
@@ -25,13 +25,13 @@ class Change:
 
     @property
     def failure(self) -> bool:
-        """Whether it is a new failure: bad now, and not bad before (or not there)."""
+        """Whether this is a new failure: bad now, and before not bad or missing."""
         return self.new in BAD and self.old not in BAD
 
 
 @dataclass
 class Difference:
-    """How two record files differ; `same` counts the cases of equal verdict."""
+    """The difference of two record files; `same` counts the cases of equal verdict."""
 
     changes: list[Change] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -60,13 +60,13 @@ def compare(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> Difference:
 
 
 def processes(old: Records, new: Records) -> Iterator[str]:
-    """A line where the two went over different numbers of processes, or are what single ranks wrote: what only one of
-    them has is then no change."""
+    """A line if the two runs had different numbers of processes, or are records of single ranks: then a case that
+    only one of them has is not a change."""
     told = [run_line.single_rank(r.runs[0]) or _over(r) for r in (old, new)]
     if told[0] != told[1]:
         yield (
-            f"OLD is of {told[0]} and NEW of {told[1]}: one case id is not one program in both, and what only one of"
-            " them has is no change"
+            f"OLD is of {told[0]} and NEW of {told[1]}: a case id does not name the same program in both, so a case"
+            " that only one has is not a change"
         )
 
 
@@ -76,7 +76,7 @@ def _over(records: Records) -> str:
 
 
 def report(found: Difference) -> Iterator[str]:
-    """The lines that say it, new failures first."""
+    """The lines of the report, new failures first."""
     if found.changes:
         rows = [
             [printable(c.case), c.old or "(absent)", c.new, "new failure" if c.failure else ""]
