@@ -221,7 +221,7 @@ def ratio(a: Floats, b: Floats, confidence: float = 0.95) -> Estimate:
 
 
 @dataclass(frozen=True)
-class Line:
+class Fit:
     """The model t = alpha + S / beta of the time of a message of S bytes."""
 
     alpha: float
@@ -232,7 +232,7 @@ class Line:
     """(t - model) / t of each point in the order given: 0.1 is a point that took 10 percent of it longer."""
 
 
-def line(sizes: Floats, seconds: Floats) -> Line | None:
+def fit(sizes: Floats, seconds: Floats) -> Fit | None:
     """Fit t = alpha + S / beta to messages of `sizes` bytes that took `seconds`; None below three distinct sizes.
 
     Least squares of the RELATIVE residuals (weights 1 / t^2), since times span decades and each is known to a share
@@ -256,7 +256,7 @@ def line(sizes: Floats, seconds: Floats) -> Line | None:
     scaled, _ = optimize.nnls(columns / scale, np.ones(len(t)))
     alpha, inverse = scaled / scale
     residuals = 1 - columns @ np.array([alpha, inverse])
-    return Line(float(alpha), float(1 / inverse) if inverse > 0 else math.inf, tuple(map(float, residuals)))
+    return Fit(float(alpha), float(1 / inverse) if inverse > 0 else math.inf, tuple(map(float, residuals)))
 
 
 @dataclass(frozen=True)
