@@ -18,14 +18,14 @@ from scipy import stats
 from meshmark.core import statistics
 from meshmark.core.statistics import (
     Estimate,
-    Line,
+    Fit,
     Outcome,
     Pairs,
     Rule,
     compare,
     done,
+    fit,
     hodges_lehmann,
-    line,
     median,
     ratio,
     tail,
@@ -118,9 +118,9 @@ def test_tail():
         (lambda: hodges_lehmann([]), "no samples"),
         (lambda: ratio([1.0], [1.0, 2.0]), "equal in number"),
         (lambda: ratio([1.0], [0.0]), "positive"),
-        (lambda: line([1, 2, 3], [1.0, 2.0]), "equal in number"),
-        (lambda: line([1, 2, 3], [1.0, 2.0, 0.0]), "above 0"),
-        (lambda: line([-1, 2, 3], [1.0, 2.0, 3.0]), "at least 0"),
+        (lambda: fit([1, 2, 3], [1.0, 2.0]), "equal in number"),
+        (lambda: fit([1, 2, 3], [1.0, 2.0, 0.0]), "above 0"),
+        (lambda: fit([-1, 2, 3], [1.0, 2.0, 3.0]), "at least 0"),
         (lambda: Pairs([0.1, math.nan], []), "log_ratios"),
         (lambda: Pairs([0.1], [[0.1]]), "null"),
         (lambda: Pairs.of([1.0, 0.0]), "positive"),
@@ -246,9 +246,9 @@ def test_ratio_coverage(n, trials):
 
 def test_line():
     sizes = 2.0 ** np.arange(10, 31, 2)
-    fit = line(sizes, 20e-6 + sizes / 5e9)
-    assert (fit.alpha, fit.beta) == (pytest.approx(20e-6), pytest.approx(5e9))
-    np.testing.assert_allclose(fit.residuals, 0, atol=1e-9)
+    found = fit(sizes, 20e-6 + sizes / 5e9)
+    assert (found.alpha, found.beta) == (pytest.approx(20e-6), pytest.approx(5e9))
+    np.testing.assert_allclose(found.residuals, 0, atol=1e-9)
 
 
 def test_line_is_relative():
@@ -256,26 +256,26 @@ def test_line_is_relative():
     sizes = 2.0 ** np.arange(10, 31, 2)
     noise = np.random.default_rng(2).normal(0, 0.02, sizes.size)
     t = (20e-6 + sizes / 5e9) * (1 + noise)
-    fit = line(sizes, t)
-    assert fit.alpha == pytest.approx(20e-6, rel=0.05)
-    assert fit.beta == pytest.approx(5e9, rel=0.05)
-    np.testing.assert_allclose(fit.residuals, noise, atol=0.03)
+    found = fit(sizes, t)
+    assert found.alpha == pytest.approx(20e-6, rel=0.05)
+    assert found.beta == pytest.approx(5e9, rel=0.05)
+    np.testing.assert_allclose(found.residuals, noise, atol=0.03)
     rows = np.stack([np.ones_like(sizes), sizes], axis=1)
     assert abs(np.linalg.lstsq(rows, t, rcond=None)[0][0] / 20e-6 - 1) > 1
     slow = t.copy()
     slow[-1] *= 1.5
-    assert line(sizes, slow).residuals[-1] > 0.2  # a point above the line is positive
+    assert fit(sizes, slow).residuals[-1] > 0.2  # a point above the line is positive
 
 
 def test_line_edges():
-    assert line([], []) is None
-    assert line([1, 2], [1.0, 2.0]) is None
-    assert line([1, 2, 2, 1], [1.0, 2.0, 2.0, 1.0]) is None
-    falling = line([1, 10, 100], [3.0, 2.0, 1.0])
+    assert fit([], []) is None
+    assert fit([1, 2], [1.0, 2.0]) is None
+    assert fit([1, 2, 2, 1], [1.0, 2.0, 2.0, 1.0]) is None
+    falling = fit([1, 10, 100], [3.0, 2.0, 1.0])
     assert falling.beta == math.inf and 1 < falling.alpha < 3
-    steep = line([10, 20, 30], [1.0, 3.0, 5.0])  # the unbounded line starts at -1
+    steep = fit([10, 20, 30], [1.0, 3.0, 5.0])  # the unbounded line starts at -1
     assert steep.alpha == 0 and steep.beta > 0
-    assert isinstance(steep, Line) and len(steep.residuals) == 3
+    assert isinstance(steep, Fit) and len(steep.residuals) == 3
 
 
 # The comparison.

@@ -223,8 +223,8 @@ def ratio(a: Floats, b: Floats, confidence: float = 0.95) -> Estimate:
 
 
 @dataclass(frozen=True)
-class Line:
-    """The model t = alpha + S / beta of the time t of a message of S bytes."""
+class Fit:
+    """The model t = alpha + S / beta of the time of a message of S bytes."""
 
     alpha: float
     """Seconds, never negative."""
@@ -234,7 +234,7 @@ class Line:
     """(t - model) / t of each point in the given order: at 0.1 the model is 10 percent of t too short."""
 
 
-def line(sizes: Floats, seconds: Floats) -> Line | None:
+def fit(sizes: Floats, seconds: Floats) -> Fit | None:
     """Fit t = alpha + S / beta to messages of `sizes` bytes that took `seconds`; None below three distinct sizes.
 
     Least squares of the RELATIVE residuals (weights 1 / t^2), because times span decades and the error of each is
@@ -258,7 +258,7 @@ def line(sizes: Floats, seconds: Floats) -> Line | None:
     scaled, _ = optimize.nnls(columns / scale, np.ones(len(t)))
     alpha, inverse = scaled / scale
     residuals = 1 - columns @ np.array([alpha, inverse])
-    return Line(float(alpha), float(1 / inverse) if inverse > 0 else math.inf, tuple(map(float, residuals)))
+    return Fit(float(alpha), float(1 / inverse) if inverse > 0 else math.inf, tuple(map(float, residuals)))
 
 
 @dataclass(frozen=True)

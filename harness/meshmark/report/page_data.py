@@ -505,7 +505,7 @@ def _fits(
             found.setdefault(key, []).append((nbytes, row["median_s"]))
             factors[key] = factor
     for key, points in found.items():
-        fit = statistics.line(*zip(*sorted(points), strict=True)) if len(points) > 2 else None
+        fit = statistics.fit(*zip(*sorted(points), strict=True)) if len(points) > 2 else None
         if fit is not None:
             yield {
                 **dict(zip(SWEPT, map(plain, key), strict=True)),
