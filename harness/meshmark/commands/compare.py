@@ -22,12 +22,13 @@ from meshmark.core import interrupts
 from meshmark.core.privacy import redact
 from meshmark.core.statistics import ORDER, Outcome
 from meshmark.core.text import printable, text_table
-from meshmark.devices import probe
+from meshmark.devices.environment import cpu_devices
 from meshmark.devices.facts import Facts
 from meshmark.operations import cases
 from meshmark.operations.selection import Selection, SelectionError
-from meshmark.records import files as records
-from meshmark.records.files import Writer
+from meshmark.records import reading, writing
+from meshmark.records.definition import TimingLine
+from meshmark.records.writing import Writer
 from meshmark.timing import bench, compare, environments, recorded
 from meshmark.timing.children import Children
 from meshmark.timing.compare import SIDES, CompareError, Comparison, Difference
@@ -174,17 +175,17 @@ def compare_environments(arguments: argparse.Namespace) -> int:
     """Time A and B in turns."""
     check_cadences(arguments.cadence)
     if arguments.record and arguments.resume:
-        raise records.RecordError(
+        raise reading.RecordError(
             "--record and --resume name one file each: --resume appends to the file that it names"
         )
-    probe.ask_for_cpu_devices(arguments.num_devices)
+    variables = cpu_devices(arguments.num_devices)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="meshmark-compare-")))
         python = str(arguments.python or sys.executable)
         sides = {
             side: environments.resolve(getattr(arguments, side), python, directory, note) for side in SIDES
         }
-        facts = {side: environments.facts(made) for side, made in sides.items()}
+        facts = {side: environments.facts(made, variables) for side, made in sides.items()}
         refuse(compare.incomparable(facts["A"], facts["B"]), arguments.anyway)
         number = min(f["num_devices"] for f in facts.values())
         cells, left_out = chosen(arguments, Facts.from_json({**facts["A"], "num_devices": number}))
@@ -194,7 +195,9 @@ def compare_environments(arguments: argparse.Namespace) -> int:
             for case in environments.missing(made, [i for ids in cells for i in ids], number)
         }
         children = {
-            side: stack.enter_context(Children(python=made.python, path=made.path, module=made.layout.timer))
+            side: stack.enter_context(
+                Children(python=made.python, path=made.path, module=made.layout.timer, environment=variables)
+            )
             for side, made in sides.items()
         }
         comparison = Comparison(
@@ -279,7 +282,7 @@ class Kept:
     ) -> None:
         self.path: Path | None = arguments.record or arguments.resume
         self.differences: list[Difference] = []
-        self.before: dict[int, tuple[str, list[dict[str, Any]]]] = {}
+        self.before: dict[int, tuple[str, list[TimingLine]]] = {}
         self.writers: dict[str, Writer] = {}
         runs = {
             side: {
@@ -291,6 +294,7 @@ class Kept:
                 | {"profile": arguments.profile, "cases": list(arguments.cases)},
                 "seed": arguments.seed,
                 "repeat": 1,
+                "table": environments.table_version(sides[side]),
                 "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "timing": {
                     "cadences": list(arguments.cadence),
@@ -309,22 +313,22 @@ class Kept:
             self.writers["B"] = self.writers["A"].beside(runs["B"])
 
     def _resumed(self, file: Path, runs: Mapping[str, dict[str, Any]]) -> None:
-        before = records.read(file)
+        before = reading.read(file)
         was = {r.get("environment"): r for r in before.runs}
         if set(was) != set(SIDES):
-            raise records.RecordError(
+            raise reading.RecordError(
                 f"can't resume {file}: it holds no comparison; name what --record wrote"
             )
         for side in SIDES:
             for name in ("named", "commit", "versions", "backend", "device_kind", "num_devices"):
                 old, new = (r.get(name, r["facts"].get(name)) for r in (was[side], runs[side]))
                 if old != new:
-                    raise records.RecordError(
+                    raise reading.RecordError(
                         f"can't resume {file}: {name} of {side}: {str(old)[:200]!a} there, {str(new)[:200]!a} here"
                     )
         ended = {c["process"]: c["environment"] for c in before.comparisons if c["what"] == "process"}
         if wrong := [i for i, side in ended.items() if not 0 <= i < MOST_PROCESSES or ORDER[i % 4] != side]:
-            raise records.RecordError(f"can't resume {file}: process {wrong[0]} was not of {ended[wrong[0]]}")
+            raise reading.RecordError(f"can't resume {file}: process {wrong[0]} was not of {ended[wrong[0]]}")
         if any(line["what"] == "verdict" for line in before.comparisons):
             note(f"{file} has its verdicts already; what is added now is a look that was not planned")
         self.writers["A"], kept = Writer.going_on(file, runs["A"])
@@ -466,7 +470,7 @@ def compare_files(arguments: argparse.Namespace) -> int:
             raise CompareError(f"--{name} is for environments that are timed, and these are record files")
     sides = {}
     for side in SIDES:
-        read = records.read(Path(getattr(arguments, side)))
+        read = reading.read(Path(getattr(arguments, side)))
         for problem in read.problems:
             note(problem)
         sides[side] = recorded.taken(read, getattr(arguments, side))
@@ -586,7 +590,7 @@ class Found:
     def show(self, as_json: bool) -> None:
         """Print the table, or JSON."""
         if as_json:
-            print(json.dumps(json.loads(records.dumps(self.to_json())), indent=2))
+            print(json.dumps(json.loads(writing.dumps(self.to_json())), indent=2))
             return
         rows = sorted(
             self.outcomes.items(),

@@ -9,7 +9,7 @@ from meshmark.commands.arguments import path, positive
 from meshmark.core.text import printable
 from meshmark.levels import must_pass as levels
 from meshmark.levels.must_pass import LevelError
-from meshmark.records import files as records
+from meshmark.records import reading
 
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
             where = f"{level} on {levels.place(devices, processes)}"
             print(f"list {version}: {where}: {frozen.count} cases, {how}, {frozen.sha256[:16]}")
         return 0
-    said = levels.statement([records.read(file) for file in arguments.records], arguments.list_version)
+    said = levels.statement([reading.read(file) for file in arguments.records], arguments.list_version)
     if arguments.json:
         print(json.dumps(said.to_json(), indent=2, allow_nan=False))
     else:

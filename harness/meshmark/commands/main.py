@@ -28,20 +28,21 @@ from meshmark.commands import report as report_command
 from meshmark.commands import submit as submit_command
 from meshmark.commands import test as test_command
 from meshmark.commands import validate as validate_command
-from meshmark.commands.arguments import names, natural, path, positive
+from meshmark.commands.arguments import names, natural, path, positive, seconds
 from meshmark.core import interrupts, meshes
 from meshmark.core.errors import BadInput
 from meshmark.core.text import printable, text_table
 from meshmark.devices import advice, probe
-from meshmark.devices.probe import DEFAULT_CPU_DEVICES
+from meshmark.devices.environment import DEFAULT_CPU_DEVICES, cpu_devices
 from meshmark.judge import repro
+from meshmark.judge.repro import shrink
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, Operation
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection, SelectionError
 from meshmark.operations.weights import PROFILES
-from meshmark.records import files as records
-from meshmark.records.files import RecordError, Records
+from meshmark.records import reading
+from meshmark.records.reading import RecordError, Records
 from meshmark.report import diff, tables, topology_tables
 from meshmark.report.tables import TablesError
 
@@ -154,6 +155,18 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="devices of the run (default 8, or what the mesh needs)",
     )
+    add.add_argument(
+        "--no-run",
+        action="store_true",
+        help="run nothing: print the whole case, with the inputs of the suite",
+    )
+    add.add_argument(
+        "--seconds",
+        type=seconds,
+        default=shrink.SECONDS,
+        metavar="S",
+        help=f"seconds to look for a smaller case that still fails here (default {shrink.SECONDS:.0f})",
+    )
 
     add = command("diff", show_diff, "verdicts that changed between two record files")
     add.add_argument("old", type=path, metavar="OLD", help="the records before")
@@ -236,8 +249,7 @@ def formats(text: str) -> tuple[str, ...]:
 
 def show_devices(arguments: argparse.Namespace) -> int:
     """What JAX sees, which meshes will be used, and which to use for what."""
-    probe.ask_for_cpu_devices(arguments.num_devices)
-    facts = probe.probe()
+    facts = probe.probe(cpu_devices(arguments.num_devices))
     if arguments.num_devices and not facts.virtual:
         complain(f"note: --num-devices is ignored on backend {facts.backend}")
     advised, used = advice.advise(facts), meshes_used(facts.num_devices)
@@ -393,7 +405,7 @@ def read_all(paths: Iterable[Path]) -> tuple[list[Records], int]:
     files, code = [], 0
     for file in paths:
         try:
-            found = records.read(file)
+            found = reading.read(file)
         except RecordError as error:
             complain(str(error))
             code = 2
@@ -415,9 +427,14 @@ def read_all(paths: Iterable[Path]) -> tuple[list[Records], int]:
 
 
 def print_script(arguments: argparse.Namespace) -> int:
-    """The script of one case."""
+    """The script of one case: where it fails here, of the smallest form that still fails."""
     number = arguments.num_devices or _needed(arguments.case)
-    print(repro.script(cases.find(arguments.case, number), number, arguments.seed), end="")
+    case = cases.find(arguments.case, number)
+    if arguments.no_run:
+        text = repro.script(case, number, arguments.seed)
+    else:
+        text = shrink.shrunk(case, number, arguments.seed, arguments.seconds, complain)
+    print(text, end="")
     return 0
 
 

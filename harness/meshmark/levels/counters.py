@@ -106,8 +106,10 @@ def load(jax: str, backend: str, num_devices: int | str, own: Path | None = None
 def main() -> int:
     """Write the counters of a records file."""
     from meshmark.operations import cases
-    from meshmark.records import files as records  # which stand behind the checks that import this module
-    from meshmark.records import run_line
+    from meshmark.records import (
+        reading,  # which stand behind the checks that import this module
+        run_line,
+    )
 
     if len(sys.argv) not in (2, 3) or (len(sys.argv) == 2 and CHECKOUT is None):
         where = "[DIR]" if CHECKOUT else "DIR"
@@ -115,8 +117,8 @@ def main() -> int:
         return 2
     directory = Path(sys.argv[2]) if len(sys.argv) == 3 else DIRECTORY
     try:
-        read = records.read(Path(sys.argv[1]))
-    except records.RecordError as error:
+        read = reading.read(Path(sys.argv[1]))
+    except reading.RecordError as error:
         print(error, file=sys.stderr)
         return 2
     if run_line.processes(read.runs[0]["facts"]) > 1:
