@@ -290,7 +290,7 @@ def _fits(cells: Cells) -> Iterator[list[str]]:
     for (cell, cadence, mode), points in sweeps(cells).items():
         if cadence == "isolated" and (cell, "stream", mode) in sweeps(cells):
             continue  # the stream's fit describes the wire and not the dispatch
-        fit = statistics.line(*zip(*points, strict=True))
+        fit = statistics.fit_line(*zip(*points, strict=True))
         if fit is None:
             continue
         beta = f"{fit.beta / 1e9:.2f} GB/s" if math.isfinite(fit.beta) else "no growth"
