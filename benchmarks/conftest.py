@@ -123,7 +123,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         ).checked(facts.num_devices)
         from meshmark.timing import bench
 
-        todo, config.stash[LEFT_OUT] = bench.chosen(selection, facts)
+        todo, config.stash[LEFT_OUT] = bench.select_cells(selection, facts)
     except SelectionError as error:
         raise pytest.UsageError(str(error)) from None
     found = [cell.case(mode) for cell, modes in todo for mode in modes]

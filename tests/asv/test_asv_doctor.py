@@ -245,7 +245,7 @@ def test_every_pitfall_has_a_file():
 
 
 def test_ours_are_clean():
-    files = asv_doctor.chosen(ROOT)
+    files = asv_doctor.find_files(ROOT)
     shown = {str(f.relative_to(ROOT)) for f in files}
     assert {"asv.conf.json", "asv-jax.conf.json", "benchmarks/timing.py", "benchmarks/__init__.py"} <= shown
     assert [str(finding) for file in files for finding in examine(file)] == []
@@ -316,8 +316,8 @@ def test_keys_are_those_of_asv():
     config = pytest.importorskip("asv.config")
     assert set(vars(config.Config())) == asv_doctor.KEYS
     for path in (ROOT / "asv.conf.json", ROOT / "asv-jax.conf.json"):
-        assert set(asv_doctor.loaded(path)) <= set(vars(config.Config())) | {"version"}
+        assert set(asv_doctor.load_configuration(path)) <= set(vars(config.Config())) | {"version"}
         read = vars(config.Config.load(str(path)))
-        settings = asv_doctor.loaded(path)
+        settings = asv_doctor.load_configuration(path)
         assert settings.pop("version") == config.Config.api_version
         assert read == read | settings

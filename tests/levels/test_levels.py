@@ -11,9 +11,9 @@ from meshmark.levels.must_pass import (
     LevelError,
     Statement,
     digest,
+    find_drift,
     must_pass,
     packed,
-    parted,
     statement,
     unpacked,
 )
@@ -26,8 +26,8 @@ from tests.submissions import DEVICES, facts, judged, level, merged_line, over, 
 def test_the_table_and_the_newest_list_are_one():
     """Where this fails, cases were added to or taken out of a level: `meshmark levels --write` freezes a new version,
     and the old one stays."""
-    assert parted() == []
-    assert levels.lacking() == () or levels.versions() == (1,), "version 1 is older than L4"
+    assert find_drift() == []
+    assert levels.find_missing_levels() == () or levels.versions() == (1,), "version 1 is older than L4"
 
 
 def test_the_lists_are_small_and_every_version_reads_back():
@@ -38,7 +38,7 @@ def test_the_lists_are_small_and_every_version_reads_back():
         assert {level for level, _, _ in found} >= {"L0", "L1", "L2", "L3"}
         for n in levels.LISTED:
             assert all(found[level, n, 1].cases for level in ("L0", "L1", "L2", "L3"))
-        if "L4" not in levels.lacking(version):
+        if "L4" not in levels.find_missing_levels(version):
             assert all(found["L4", n, processes].cases for n, processes in levels.LISTED_OVER)
 
 
@@ -101,10 +101,10 @@ def changed(monkeypatch, change):
 
 
 def test_a_case_that_comes_or_goes_parts_table_and_list(own, monkeypatch):
-    assert parted(directory=own) == []
+    assert find_drift(directory=own) == []
     new = "psum/axes=q/manual/2x2/float32/4KiB"
     changed(monkeypatch, lambda level, ids: [*ids, new] if level == "L1" else ids)
-    found = parted(directory=own)
+    found = find_drift(directory=own)
     assert len(found) == 2 and all(line.startswith("L1 on ") for line in found)
     assert f"+1 -0, such as {new}" in found[1]
 
@@ -112,7 +112,7 @@ def test_a_case_that_comes_or_goes_parts_table_and_list(own, monkeypatch):
 def test_a_case_of_several_processes_parts_their_lists_alone(own, monkeypatch):
     new = "process_identity/plain/host/2x2-shuffled/float32/8KiB"
     changed(monkeypatch, lambda level, ids: [*ids, new] if level == "L4" else ids)
-    found = parted(directory=own)
+    found = find_drift(directory=own)
     assert [line.partition(":")[0] for line in found] == [
         "L4 on 2 devices over 2 processes",
         "L4 on 4 devices over 2 processes",
@@ -131,11 +131,11 @@ def test_a_version_that_is_older_than_a_level_goes_on_for_the_others(tmp_path, m
     assert not (tmp_path / "v1" / "L4.txt").exists()
     monkeypatch.setattr(levels, "DIGESTS_OVER", ((4, 2),))
     monkeypatch.setattr(levels, "LISTED_OVER", ((4, 2),))
-    assert (parted(directory=tmp_path), levels.lacking(directory=tmp_path)) == ([], ("L4",))
+    assert (find_drift(directory=tmp_path), levels.find_missing_levels(directory=tmp_path)) == ([], ("L4",))
     by_rule = must_pass("L4", 4, directory=tmp_path, processes=2)
     assert not by_rule.frozen and by_rule.cases
     levels.write(tmp_path)
-    assert (parted(directory=tmp_path), levels.lacking(directory=tmp_path)) == ([], ())
+    assert (find_drift(directory=tmp_path), levels.find_missing_levels(directory=tmp_path)) == ([], ())
     frozen = must_pass("L4", 4, directory=tmp_path, processes=2)
     assert frozen.frozen and frozen.cases == by_rule.cases and frozen.version == 2
     text = (tmp_path / "v2" / "L4.txt").read_text()
@@ -391,8 +391,8 @@ def test_the_command_over_processes(tmp_path, both, capsys):
 
 
 def test_the_check_tells_of_a_level_without_lists(own, monkeypatch, capsys):
-    monkeypatch.setattr(levels, "lacking", lambda version=None: ("L4",))
-    monkeypatch.setattr(levels, "parted", lambda version=None: [])
+    monkeypatch.setattr(levels, "find_missing_levels", lambda version=None: ("L4",))
+    monkeypatch.setattr(levels, "find_drift", lambda version=None: [])
     assert cli.main(["levels", "--check"]) == 1
     assert capsys.readouterr().out.splitlines()[0] == "L4: in no list yet"
 

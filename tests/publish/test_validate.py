@@ -691,7 +691,7 @@ def test_collectives_are_held_against_the_committed_counters(tmp_path):
     name = "psum/axes=x+y/manual/2x4/float32/4KiB"
     case = cases.find(name, 8)
     right = [{"kind": "all-reduce", "bytes": 4096, "groups": "1x8", "trips": 1}]
-    assert counters.spelled(right) == committed[name]
+    assert counters.format_collectives(right) == committed[name]
     run = run_line(facts=facts(num_devices=8))
     for collectives, good in ((right, True), ([], False)):
         lines = judged(case)
@@ -792,17 +792,19 @@ def special(name, kind, to=""):
 def test_members_of_an_archive_that_are_refused(tmp_path, member, message):
     before = set(tmp_path.rglob("*"))
     path = packed(tmp_path, (member, b""))
-    [report] = [check(bundle) for bundle in bundles.opened(path)]
+    [report] = [check(bundle) for bundle in bundles.open_bundles(path)]
     assert any(re.search(message, text) for text in report.complaints)
     assert all(text.isprintable() for text in report.complaints)
     assert set(tmp_path.rglob("*")) - before == {path}
 
 
 def test_a_member_twice_and_too_many_members(tmp_path, honest):
-    [report] = [check(b) for b in bundles.opened(packed(tmp_path, *[("0.12.0.1/cpu-4/a.jsonl", b"")] * 2))]
+    [report] = [
+        check(b) for b in bundles.open_bundles(packed(tmp_path, *[("0.12.0.1/cpu-4/a.jsonl", b"")] * 2))
+    ]
     assert any("is there twice" in text for text in report.complaints)
     many = [(f"0.12.0.1/cpu-4/a{i}.jsonl", b"") for i in range(300)]
-    [report] = [check(b) for b in bundles.opened(packed(tmp_path, *many))]
+    [report] = [check(b) for b in bundles.open_bundles(packed(tmp_path, *many))]
     assert any("more than the limit" in text for text in report.complaints)
 
 
@@ -823,9 +825,9 @@ def test_bombs_are_refused_in_bounded_time(tmp_path, monkeypatch):
     path = tmp_path / "b.tar.gz"
     path.write_bytes(bomb(1 << 28))
     with pytest.raises(BundleError, match=r"no whole|holds no product"):
-        bundles.opened(path)
+        bundles.open_bundles(path)
     path = packed(tmp_path, ("0.12.0.1/cpu-4/a.jsonl", bytes(1 << 24)))
-    [report] = [check(b) for b in bundles.opened(path)]
+    [report] = [check(b) for b in bundles.open_bundles(path)]
     assert any("more than the limit" in text or "unpacks to more" in text for text in report.complaints)
     for data, message in (
         (bomb(1 << 28), "a line of more than 1048576 bytes"),
@@ -892,14 +894,14 @@ def test_what_is_no_bundle_is_bad_input(tmp_path, content, capsys):
 
 def test_a_cut_archive(tmp_path, honest):
     path = packed(tmp_path, *((f"0.12.0.1/cpu-4/{n}", f.data) for n, f in honest.files.items()))
-    assert [check(b).complaints for b in bundles.opened(path)] == [[]]
+    assert [check(b).complaints for b in bundles.open_bundles(path)] == [[]]
     path.write_bytes(path.read_bytes()[:-2000])
     with pytest.raises(BundleError, match=r"no whole \.tar\.gz"):
-        bundles.opened(path)
+        bundles.open_bundles(path)
     more = [(f"0.12.0.1/cpu-4/{n}", f.data) for n, f in honest.files.items()]
     path = packed(tmp_path, *more, ("0.12.0.1/cpu-4/z.jsonl", os.urandom(100_000)))
     path.write_bytes(path.read_bytes()[:-20_000])
-    found = [text for b in bundles.opened(path) for text in complaints(b)]
+    found = [text for b in bundles.open_bundles(path) for text in complaints(b)]
     assert any("cut off" in text for text in found)
 
 

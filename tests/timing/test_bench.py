@@ -391,7 +391,7 @@ def test_memory_is_estimated_first():
     with patch.object(footprint, "available_bytes", lambda: 1000):
         assert "needs about" in footprint.refusal(cell, FACTS)
         with pytest.raises(SelectionError, match="name a smaller size"):
-            bench.chosen(Selection("quick", timed=True, operations=("psum",)), FACTS)
+            bench.select_cells(Selection("quick", timed=True, operations=("psum",)), FACTS)
     assert footprint.refusal(cell, FACTS) == ""
     h200 = devices.Facts({}, "gpu", "NVIDIA H200", 8, 1, [], {}, {})
     (big,) = cases.cells(

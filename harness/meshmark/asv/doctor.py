@@ -60,7 +60,7 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print one line per pitfall; the exit code is 1 if there is any."""
-    files = list(dict.fromkeys(file for where in arguments.paths for file in chosen(where)))
+    files = list(dict.fromkeys(file for where in arguments.paths for file in find_files(where)))
     findings = [finding for file in files for finding in examine(file)]
     for finding in findings:
         print(printable(str(finding)))
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     return int(bool(findings))
 
 
-def chosen(path: Path) -> list[Path]:
+def find_files(path: Path) -> list[Path]:
     """The files to examine: this file, or a directory's configurations, their benchmarks and its scripts.
 
     DoctorError if there is none.
@@ -81,7 +81,7 @@ def chosen(path: Path) -> list[Path]:
             f"{path} is neither a file nor a directory: name a benchmark file, asv.conf.json or a directory"
         )
     configurations = sorted({*path.glob("asv*.conf.json"), *path.glob("asv*.conf.jsonc")})
-    where = {path / str(loaded(c).get("benchmark_dir", "benchmarks")) for c in configurations}
+    where = {path / str(load_configuration(c).get("benchmark_dir", "benchmarks")) for c in configurations}
     if not configurations:
         where = {path / "benchmarks"} if (path / "benchmarks").is_dir() else {path}
     benchmarks = sorted(f for d in where for f in d.rglob("*.py") if not _tests(f))
@@ -136,7 +136,7 @@ def keys() -> frozenset[str]:
     return frozenset(vars(Config())) | OTHER_KEYS
 
 
-def loaded(path: Path) -> dict[str, Any]:
+def load_configuration(path: Path) -> dict[str, Any]:
     """A configuration: JSON with // and /* */ comments and trailing commas. DoctorError if it is not valid."""
     text = _plain(read(path))
     try:
@@ -163,7 +163,7 @@ def _plain(text: str) -> str:
 
 
 def _configuration(path: Path) -> Iterator[Finding]:
-    settings, lines = loaded(path), _plain(read(path)).splitlines()
+    settings, lines = load_configuration(path), _plain(read(path)).splitlines()
 
     def line(key: str) -> int:
         return next((n for n, text in enumerate(lines, 1) if f'"{key}"' in text), 1)

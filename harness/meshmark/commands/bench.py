@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     selection = Selection(profile=arguments.profile, timed=True, **named(arguments)).checked(
         facts.num_devices
     )
-    todo, left_out = (bench.scaling if arguments.scaling else bench.chosen)(selection, facts)
+    todo, left_out = (bench.scaling if arguments.scaling else bench.select_cells)(selection, facts)
     job = Job(
         cells=[],
         num_devices=facts.num_devices,

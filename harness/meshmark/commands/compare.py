@@ -238,7 +238,7 @@ def chosen(arguments: argparse.Namespace, facts: Facts) -> tuple[list[list[str]]
     options = named(arguments)
     if not arguments.cases:
         selection = Selection(profile=arguments.profile, timed=True, **options).checked(facts.num_devices)
-        todo, left_out = bench.chosen(selection, facts)
+        todo, left_out = bench.select_cells(selection, facts)
         return [[cell.case(mode).id for mode in modes] for cell, modes in todo], left_out
     if given := [name for name, value in options.items() if value]:
         raise SelectionError(

@@ -392,7 +392,7 @@ def make_tables(arguments: argparse.Namespace) -> int:
     files, code = read_all(arguments.records)
     if not files:
         return 2
-    texts = tables.made(files, chosen)
+    texts = tables.make_tables(files, chosen)
     if arguments.output is None:
         print(texts[chosen[0]], end="")
     else:

@@ -15,11 +15,11 @@ def option_names(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
 
 
-def chosen(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def select_options(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that the function's signature names; KeyError if the plan lacks one of them."""
     return {name: options[name] for name in option_names(function)}
 
 
 def call(function: Callable[..., Any], arrays: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """Call function(*arrays) with the options that its signature names."""
-    return function(*arrays, **chosen(function, options))
+    return function(*arrays, **select_options(function, options))

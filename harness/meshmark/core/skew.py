@@ -17,7 +17,7 @@ def slowest(by_rank: Sequence[Sequence[float]]) -> list[float]:
     return [max(position) for position in zip(*by_rank, strict=True)]
 
 
-def differing(by_rank: Sequence[Sequence[float]]) -> dict[str, Any]:
+def measure_skew(by_rank: Sequence[Sequence[float]]) -> dict[str, Any]:
     """How much the ranks differ, as the record field `skew`.
 
     `median_s` is the median over positions of slowest minus fastest rank, in seconds (7 digits). `slowest` counts per

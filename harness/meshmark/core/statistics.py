@@ -223,8 +223,8 @@ def ratio(a: Floats, b: Floats, confidence: float = 0.95) -> Estimate:
 
 
 @dataclass(frozen=True)
-class Fit:
-    """The model t = alpha + S / beta of the time of a message of S bytes."""
+class LineFit:
+    """The model t = alpha + S / beta of the time t of a message of S bytes."""
 
     alpha: float
     """Seconds, never negative."""
@@ -234,7 +234,7 @@ class Fit:
     """(t - model) / t of each point in the given order: at 0.1 the model is 10 percent of t too short."""
 
 
-def fit(sizes: Floats, seconds: Floats) -> Fit | None:
+def fit_line(sizes: Floats, seconds: Floats) -> LineFit | None:
     """Fit t = alpha + S / beta to messages of `sizes` bytes that took `seconds`; None below three distinct sizes.
 
     Least squares of the RELATIVE residuals (weights 1 / t^2), because times span decades and the error of each is
@@ -258,7 +258,9 @@ def fit(sizes: Floats, seconds: Floats) -> Fit | None:
     scaled, _ = optimize.nnls(columns / scale, np.ones(len(t)))
     alpha, inverse = scaled / scale
     residuals = 1 - columns @ np.array([alpha, inverse])
-    return Fit(float(alpha), float(1 / inverse) if inverse > 0 else math.inf, tuple(map(float, residuals)))
+    return LineFit(
+        float(alpha), float(1 / inverse) if inverse > 0 else math.inf, tuple(map(float, residuals))
+    )
 
 
 @dataclass(frozen=True)
@@ -431,7 +433,7 @@ def _adjusted(p: Array) -> Array:
     return np.asarray(stats.false_discovery_control(p, axis=0, method="bh"))
 
 
-def stated(
+def decide_outcome(
     log_ratio: Estimate,
     p: tuple[float, float],
     rule: tuple[float, float],
@@ -530,7 +532,7 @@ def compare(
             detectable = float(np.quantile(shifts, _POWER, method="higher"))
         centre = float(hodges_lehmann(d)) if d.size else math.nan
         low, high = _interval(d, places, confidence) if d.size else (-math.inf, math.inf)
-        outcomes[name] = stated(
+        outcomes[name] = decide_outcome(
             Estimate(centre, low, high),
             (float(p[row]), float(adjusted[row])),
             (alpha, least),
@@ -540,6 +542,6 @@ def compare(
     return outcomes
 
 
-def done(outcomes: Mapping[str, Outcome]) -> bool:
+def all_decided(outcomes: Mapping[str, Outcome]) -> bool:
     """Whether every case has a clear verdict, so that a planned look may end the run."""
     return all(outcome.verdict != "inconclusive" for outcome in outcomes.values())

@@ -211,7 +211,7 @@ def _listed(topology: Topology) -> tuple[Any, ...]:
         name = f"1x{max(1, number // GPUS_PER_HOST)}x{min(number, GPUS_PER_HOST)}"
         options = {"target_config": targets.text(topology.chip), "topology": name}
     try:
-        with silenced():
+        with silence_stderr():
             found = topologies.get_topology_desc(
                 name if topology.platform == "tpu" else "", topology.platform, **options
             ).devices
@@ -270,7 +270,7 @@ def has_layout(topology: Topology, mesh: MeshShape, layout: str) -> str:
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
+def silence_stderr() -> Iterator[None]:
     """Discard standard error of the whole process, also from native code: libtpu warns of the missing TPU.
 
     An exception carries the text of a failure. If the process dies, only the text of this call is lost: a worker whose

@@ -86,7 +86,7 @@ def family(name: str) -> list[str]:
     return [f"{name}:{shape}" for shape in FAMILIES[name].split()]
 
 
-def chosen(name: str, mesh: meshes.MeshShape) -> tuple[Operation, Variant]:
+def find_variant(name: str, mesh: meshes.MeshShape) -> tuple[Operation, Variant]:
     """The operation and variant of `mlp` (its most ordinary variant) or `mlp/batch=x,model=y`."""
     operation_name, _, label = name.partition("/")
     operation = OPERATIONS.get(operation_name)
@@ -175,7 +175,7 @@ def series(
     """The cells of one operation over these meshes, from the fewest devices to the most."""
     target = 0
     for mesh in sorted(shapes, key=lambda m: m.size):
-        operation, variant = chosen(name, mesh)
+        operation, variant = find_variant(name, mesh)
         if dtype not in operation.dtypes:
             raise GrowthError(
                 f"{operation.name} has no dtype {dtype}: choose from {', '.join(operation.dtypes)}"
@@ -196,7 +196,7 @@ def cell(operation: str, variant: str, mesh: str, dtype: str, size: str) -> Cell
     """The cell of these labels."""
     shape = meshes.parse(mesh)
     parse_size(size)
-    made, chosen_variant = chosen(f"{operation}/{variant}", shape)
+    made, chosen_variant = find_variant(f"{operation}/{variant}", shape)
     return Cell(made, Request(chosen_variant, shape, dtype, size), 0)
 
 

@@ -39,7 +39,7 @@ def laid_out(topology: Topology, shape: tuple[int, ...], layout: str) -> tuple[t
     return topologies.devices(topology), "plain"
 
 
-def measured(case: growth.Case, topology: Topology, devices: tuple[Any, ...]) -> dict[str, Any]:
+def measure_program(case: growth.Case, topology: Topology, devices: tuple[Any, ...]) -> dict[str, Any]:
     """The compiled cost of one program: bytes and flops of one device, and seconds; raises what JAX raises."""
     program = Program(case, devices)
     start, worked = time.perf_counter(), time.process_time()
@@ -95,7 +95,9 @@ def main() -> int:
             if not warm:  # the first program of a process pays for what the compiler sets up
                 Program(case, ordered).compile()
                 warm = True
-            found = {"verdict": "pass", "reason": "", "layout": layout} | measured(case, topology, ordered)
+            found = {"verdict": "pass", "reason": "", "layout": layout} | measure_program(
+                case, topology, ordered
+            )
         except Exception as error:
             found = {"verdict": "error", "reason": f"{type(error).__name__}: {str(error)[:500]}"}
         faulthandler.cancel_dump_traceback_later()

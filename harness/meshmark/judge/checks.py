@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from meshmark.core import layout
-from meshmark.core.calls import chosen
+from meshmark.core.calls import select_options
 from meshmark.core.dtypes import as_bits
 from meshmark.core.verdicts import Line, worst
 from meshmark.judge import precision
@@ -37,7 +37,7 @@ def clear_sometimes(judged: int) -> None:
 
 
 @lru_cache(maxsize=4)
-def prepared(cell: Cell, seed: int) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray | None]]:
+def prepare_cell(cell: Cell, seed: int) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray | None]]:
     """Make (arguments, expected results, bounds) of a cell, once for all of its modes."""
     arguments = cell.arguments(seed)
     expected, bounds = cell.expected(arguments, precision.factor_roundoff(cell.plan, cell.request.dtype))
@@ -66,7 +66,7 @@ class Judge:
         try:
             lines += self._host(case) if case.mode == "host" else self._program(case)
         except Exception as error:
-            lines.append(raised(case, error))
+            lines.append(line_of_exception(case, error))
         return lines
 
     def _program(self, case: Case) -> Iterator[Line]:
@@ -87,14 +87,14 @@ class Judge:
 
     def executed(self, program: Program, execute: Callable[[], list[jax.Array]]) -> Iterator[Line]:
         """The lines of a compiled program that `execute` runs on the inputs."""
-        _, expected, bounds = prepared(program.case.cell, self.seed)
+        _, expected, bounds = prepare_cell(program.case.cell, self.seed)
         results = program.case.plan.results
         wanted = [program.view(r, e) for r, e in zip(results, expected, strict=True)]
         limits = [None if b is None else program.view(r, b) for r, b in zip(results, bounds, strict=True)]
         yield from self._judged(program.case, execute, program.results, wanted, limits, program.traced_types)
 
     def _host(self, case: Case) -> Iterator[Line]:
-        _, expected, bounds = prepared(case.cell, self.seed)
+        _, expected, bounds = prepare_cell(case.cell, self.seed)
         called = self.host_call(case)
 
         def execute() -> list[jax.Array]:
@@ -104,10 +104,10 @@ class Judge:
 
     def host_call(self, case: Case) -> Callable[[], Any]:
         """A function that calls the host operation on the inputs."""
-        arguments, _, _ = prepared(case.cell, self.seed)
+        arguments, _, _ = prepare_cell(case.cell, self.seed)
         mesh = mesh_over(self.devices, case.mesh)
         host = type(case.operation).host
-        return partial(host, mesh, *arguments, **chosen(host, case.plan.options))
+        return partial(host, mesh, *arguments, **select_options(host, case.plan.options))
 
     def _judged(
         self,
@@ -152,7 +152,7 @@ class Judge:
 
 def placed_inputs(program: Program, seed: int) -> list[jax.Array]:
     """Make a program's inputs and put them on its devices."""
-    arguments, _, _ = prepared(program.case.cell, seed)
+    arguments, _, _ = prepare_cell(program.case.cell, seed)
     return [
         place(program.mesh, seen.spec, program.view(argument, array))
         for argument, seen, array in zip(
@@ -182,7 +182,7 @@ def outputs_lines(
     largest = max(numbers, key=lambda n: n.badness)
     data = {"error": largest.error, "bound": largest.bound, "bits": _digest([n.assembled for n in numbers])}
     if case.plan.precision:
-        data["precision"] = precision.named(case.plan, case.cell.request.dtype)
+        data["precision"] = precision.format_precision(case.plan, case.cell.request.dtype)
     replica = next((n.replica for n in numbers if n.replica), "")
     misplaced = [placement(case, places, r, o) for r, o in zip(results, outputs, strict=True)]
     types = [typed(case, r, t) for r, t in zip(results, traced, strict=False)]
@@ -337,7 +337,7 @@ def typed(case: Case, result: Argument | Result, seen: Any) -> str:
     return "" if got == want else f"typed {seen} while tracing: spec {got} instead of {want}"
 
 
-def raised(case: Case, error: Exception) -> Line:
+def line_of_exception(case: Case, error: Exception) -> Line:
     """The line of an exception: unsupported if a stated precondition is missing, or if an optional capability is not
     implemented; otherwise error."""
     message = next(iter(str(error).splitlines()), "")

@@ -59,7 +59,7 @@ def communication(case: Case, compiled: Any, committed: str | None = None) -> Li
     }
     if spelled is not None:
         data["excess_bytes"] = sent - spelled
-    now = counters.spelled(data["collectives"])
+    now = counters.format_collectives(data["collectives"])
     if not reason and committed not in (None, now):
         reason = f"compiled to {now}, and the committed counters are {committed}"
     return Line("communication", "fail" if reason else "pass", reason, data)

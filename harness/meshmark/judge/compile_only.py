@@ -29,7 +29,7 @@ from meshmark.devices import topologies
 from meshmark.devices.chips import CHIPS
 from meshmark.devices.facts import Facts
 from meshmark.devices.topologies import Topology
-from meshmark.judge.checks import clear_sometimes, raised, typed
+from meshmark.judge.checks import clear_sometimes, line_of_exception, typed
 from meshmark.judge.communication import SPELLED, communication
 from meshmark.judge.programs import Program, sharding
 from meshmark.operations.base import Argument, Result
@@ -93,7 +93,7 @@ class CompileOnly:
         try:
             lines.extend(self._lines(case))
         except Exception as error:
-            lines.append(raised(case, error))
+            lines.append(line_of_exception(case, error))
         return lines
 
     def _lines(self, case: Case) -> Iterator[Line]:
@@ -213,7 +213,7 @@ def exported(program: Program, platform: str) -> Line:
             again = jax.jit(back.call, out_shardings=places[0] if len(places) == 1 else tuple(places))
             lowered = again.trace(*structs).lower(lowering_platforms=(platform,))
     except Exception as error:
-        line = raised(case, error)
+        line = line_of_exception(case, error)
         return Line("export", line.verdict, line.reason, line.data | {"platform": platform})
     wrong = ""
     if back.platforms != (platform,):

@@ -45,7 +45,7 @@ def factor_roundoff(plan: Plan, dtype: str) -> float:
     return default_roundoff(dtype) if asked else 0.0
 
 
-def named(plan: Plan, dtype: str) -> str:
+def format_precision(plan: Plan, dtype: str) -> str:
     """The precision in the form of records: highest, or default (8 bits)."""
     if plan.precision != "default":
         return plan.precision

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from meshmark.core.calls import chosen
+from meshmark.core.calls import select_options
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.layout import Spec, split
 from meshmark.core.meshes import MeshShape
@@ -123,7 +123,7 @@ class Program:
         case, plan = self.case, self.case.plan
         mode = {"manual-novma": "manual", "pmap": "manual", "pjit": "auto"}.get(case.mode, case.mode)
         spelling = getattr(type(case.operation), mode)
-        options = chosen(spelling, plan.options)
+        options = select_options(spelling, plan.options)
 
         def spelled(*arrays: Any) -> Any:
             return spelling(*arrays, **options)
@@ -140,7 +140,7 @@ class Program:
                 out_specs=_one_or_all([P(*r.spec) for r in outputs]),
                 check_vma=case.mode == "manual",
             )
-        return pulled_back(function, plan.wrt, len(plan.forward)) if plan.wrt else function
+        return make_gradient(function, plan.wrt, len(plan.forward)) if plan.wrt else function
 
     def jitted(self) -> Any:
         """The function of this mode under jit (pmap, pjit); trace it in `context`."""
@@ -164,7 +164,7 @@ class Program:
         return jax.jit(function, out_shardings=shardings) if self.case.plan.placed else jax.jit(function)
 
 
-def pulled_back(function: Callable[..., Any], wrt: Sequence[int], cotangents: int) -> Callable[..., Any]:
+def make_gradient(function: Callable[..., Any], wrt: Sequence[int], cotangents: int) -> Callable[..., Any]:
     """The vector-Jacobian product of `function`: takes its arguments and the cotangents, gives the gradients."""
 
     def gradient(*arrays: Any) -> Any:

@@ -52,7 +52,7 @@ def files(directory: Path = DIRECTORY) -> list[Path]:
     return found
 
 
-def found(jax: str, backend: str, num_devices: int | str, own: Path | None = None) -> Path | None:
+def find_file(jax: str, backend: str, num_devices: int | str, own: Path | None = None) -> Path | None:
     """The file of this release, backend and number of devices, first in `own`, then in the suite's; None if there
     is none. CountersError if a directory holds no counters at all."""
     for directory in (own, DIRECTORY) if own else (DIRECTORY,):
@@ -87,7 +87,7 @@ def identity(facts: Mapping[str, Any]) -> tuple[str, str, str]:
     return str(versions.get("jax")), f"{wheel}{version}", place_of(facts).replace(":", ".")
 
 
-def spelled(collectives: Sequence[Mapping[str, Any]]) -> str:
+def format_collectives(collectives: Sequence[Mapping[str, Any]]) -> str:
     """The collectives of a program as one text that does not depend on their order: 2 all-reduce 4096B 1x8."""
     number = Counter(
         f"{c['kind']} {c['bytes']}B {c['groups']}" + (f" x{c['trips']}" if c["trips"] != 1 else "")
@@ -99,7 +99,7 @@ def spelled(collectives: Sequence[Mapping[str, Any]]) -> str:
 def load(jax: str, backend: str, num_devices: int | str, own: Path | None = None) -> dict[str, str]:
     """The committed counters by case id, from `own` if it has them, otherwise the suite's; empty if there is no file.
     CountersError if a directory or file can't be used."""
-    path = found(jax, backend, num_devices, own)
+    path = find_file(jax, backend, num_devices, own)
     return read(path) if path else {}
 
 
@@ -138,7 +138,7 @@ def main() -> int:
         path, place = path_for(*named, directory), place_of(facts)
         current = {case.id for case in cases.cases(Selection(), int(facts["num_devices"]))}
         lines = [
-            f"{own}\t{spelled(line['collectives'])}\n"
+            f"{own}\t{format_collectives(line['collectives'])}\n"
             for judged in read.cases.values()
             for own, _, where in [judged.case.partition("@")]
             for line in judged.lines

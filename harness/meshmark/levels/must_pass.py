@@ -214,20 +214,20 @@ def kept() -> tuple[tuple[str, int, int], ...]:
     )
 
 
-def lacking(version: int | None = None, directory: Path = DIRECTORY) -> tuple[str, ...]:
+def find_missing_levels(version: int | None = None, directory: Path = DIRECTORY) -> tuple[str, ...]:
     """The levels without any list in a version (by default the newest), because they are newer than it."""
     version = versions(directory)[-1] if version is None else version
     held = {level for level, _, _ in read(version, directory)}
     return tuple(dict.fromkeys(level for level, _, _ in kept() if level not in held))
 
 
-def parted(version: int | None = None, directory: Path = DIRECTORY) -> list[str]:
+def find_drift(version: int | None = None, directory: Path = DIRECTORY) -> list[str]:
     """How the table has drifted from a version (by default the newest), one line per list; [] if it has not.
 
     Levels that the version lacks (`lacking`) are not included."""
     version = versions(directory)[-1] if version is None else version
     frozen, found = read(version, directory), []
-    late = lacking(version, directory)
+    late = find_missing_levels(version, directory)
     for level, devices, processes in sorted({*kept(), *frozen}):
         if level in late:
             continue
@@ -248,7 +248,7 @@ def write(directory: Path = DIRECTORY) -> Path:
         newest = versions(directory)[-1]
     except LevelError:
         newest = 0
-    if newest and not lacking(newest, directory) and not parted(newest, directory):
+    if newest and not find_missing_levels(newest, directory) and not find_drift(newest, directory):
         raise LevelError(f"version {newest} of the must-pass lists is up to date: nothing to write")
     files: dict[str, list[str]] = {}
     for level, devices, processes in kept():
@@ -326,7 +326,7 @@ class Standing:
         """Whether every case of the list is met. The level is met only if the lower ones are met too."""
         return not self.missing and not self.unmet
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """L1: 1308 of 1310 cases met, 12 of them known; 1 missing, 1 unsupported."""
         line = f"{self.must.level}: {self.passed + self.known} of {len(self.must.cases)} cases met"
         line += f", {self.known} of them known issues" if self.known else ""
@@ -399,7 +399,7 @@ class Statement:
 
     def lines(self) -> list[str]:
         """The text of the statement, and one line per level."""
-        return [self.text, *(f"  {standing.told()}" for standing in self.standings)]
+        return [self.text, *(f"  {standing.describe()}" for standing in self.standings)]
 
     def to_json(self) -> dict[str, Any]:
         """The statement in JSON types, with the numbers of missing and unmet cases. It has the number of processes if

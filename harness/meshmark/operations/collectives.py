@@ -89,7 +89,7 @@ def interleaved(n: int) -> tuple[tuple[int, ...], ...]:
     return tuple(range(0, n, 2)), tuple(range(1, n, 2))
 
 
-class Collective(Operation):
+class CollectiveOperation(Operation):
     """The base of the collectives: blocks of rank three (or one), axes, groups and the cost model."""
 
     family = "collectives"
@@ -172,7 +172,7 @@ class Collective(Operation):
         )
 
 
-class Reduction(Collective):
+class Reduction(CollectiveOperation):
     """Reductions: from a stack [n, A, B, C], one block per member, to the reduced block in every member."""
 
     kind = "all-reduce"
@@ -320,7 +320,7 @@ class Pmin(Reduction):
         return over_groups(smallest, x, sizes, axes, in_spec, out_spec, groups)
 
 
-class AllGather(Collective):
+class AllGather(CollectiveOperation):
     """Every member gets all blocks, along an existing dimension (tiled) or stacked along a new one."""
 
     name = "all_gather"
@@ -399,7 +399,7 @@ class AllGather(Collective):
         return over_groups(gather, x, sizes, axes, in_spec, out_spec, groups)
 
 
-class PsumScatter(Collective):
+class PsumScatter(CollectiveOperation):
     """Sum over mesh axes of which each member keeps its part."""
 
     name = "psum_scatter"
@@ -477,7 +477,7 @@ class PsumScatter(Collective):
         return over_groups(scatter, x, sizes, axes, in_spec, out_spec, groups)
 
 
-class AllToAll(Collective):
+class AllToAll(CollectiveOperation):
     """Each member sends its i-th part to member i."""
 
     name = "all_to_all"
@@ -613,7 +613,7 @@ def permutation(kind: str, n: int) -> tuple[tuple[int, int], ...] | None:
     return tuple((i, i) for i in range(n))
 
 
-class Ppermute(Collective):
+class Ppermute(CollectiveOperation):
     """Blocks move from member to member along (source, destination) pairs; who gets none holds zeros."""
 
     name = "ppermute"
@@ -731,7 +731,7 @@ class Pshuffle(Ppermute):
         return lax.pshuffle(x, axes, perm)
 
 
-class AxisIndex(Collective):
+class AxisIndex(CollectiveOperation):
     """The position of a member along mesh axes, the last one fastest."""
 
     name = "axis_index"
@@ -778,7 +778,7 @@ class AxisSize(AxisIndex):
         return np.full(math.prod(sizes.values()), math.prod(sizes[a] for a in axes), np.int32)
 
 
-class Pbroadcast(Collective):
+class Pbroadcast(CollectiveOperation):
     """Every member gets the block of one member (collective-broadcast in HLO)."""
 
     name = "pbroadcast"
@@ -841,7 +841,7 @@ def ragged_table(
     return table.ravel()[index.astype(np.int64)].astype(dtype)
 
 
-class RaggedAllToAll(Collective):
+class RaggedAllToAll(CollectiveOperation):
     """Each member sends parts of different sizes, which land at given offsets of the receivers' outputs."""
 
     name = "ragged_all_to_all"

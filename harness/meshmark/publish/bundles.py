@@ -71,7 +71,7 @@ class Bundle:
         return f"{self.release}/{self.name}"
 
 
-def opened(path: Path) -> list[Bundle]:
+def open_bundles(path: Path) -> list[Bundle]:
     """Open the products of a .tar.gz, of a product's directory, or of a directory in the layout of results/.
 
     BundleError if there is none."""

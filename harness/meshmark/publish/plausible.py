@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from meshmark.core.skew import differing, slowest
+from meshmark.core.skew import measure_skew, slowest
 from meshmark.devices import chips
 from meshmark.timing import figures
 from meshmark.timing.ceilings import COPIES
@@ -109,7 +109,7 @@ def _of_ranks(record: Mapping[str, Any], size: int) -> Iterator[str]:
     wrong = [i for i, (a, b) in enumerate(zip(samples, slowest(by_rank), strict=True)) if a != b]
     if wrong:
         yield f"sample {wrong[0]} of samples_s is not that of the slowest of samples_by_rank: {TAKEN}"
-    own, found = record.get("skew") or {}, differing(by_rank)
+    own, found = record.get("skew") or {}, measure_skew(by_rank)
     if own.get("slowest") != found["slowest"] or not math.isclose(
         own.get("median_s", math.nan), found["median_s"], rel_tol=1e-6, abs_tol=1e-12
     ):

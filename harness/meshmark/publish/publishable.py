@@ -62,7 +62,9 @@ def _marked(match: re.Match[str], mark: str, keep: Collection[str]) -> str:
     return match[0] if match[0] in keep else mark
 
 
-def found(text: str, versions: Collection[str] = (), keep: Collection[str] = ()) -> list[tuple[str, str]]:
+def find_private_text(
+    text: str, versions: Collection[str] = (), keep: Collection[str] = ()
+) -> list[tuple[str, str]]:
     """(kind, text) of each part that may not be published. `versions`: four-part version numbers, such as JAX 0.12.0.1,
     which are not IP addresses. `keep`: texts that are named on purpose, such as the contact."""
     text = _CASE.sub("case", text)
@@ -122,15 +124,17 @@ def strings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
             todo += [(name, inner) for inner in value if isinstance(inner, (str, dict, list))]
 
 
-def cleaned(value: Any, versions: Collection[str] = (), keep: Collection[str] = (), top: bool = True) -> Any:
+def clean_record(
+    value: Any, versions: Collection[str] = (), keep: Collection[str] = (), top: bool = True
+) -> Any:
     """A record with cleaned texts, except UNTOUCHED ones and the facts' versions."""
     if isinstance(value, str):
         return clean(value, versions, keep)
     if isinstance(value, list):
-        return [cleaned(inner, versions, keep, False) for inner in value]
+        return [clean_record(inner, versions, keep, False) for inner in value]
     if isinstance(value, dict):
         return {
-            k: v if (k in UNTOUCHED and top) or k == "versions" else cleaned(v, versions, keep, False)
+            k: v if (k in UNTOUCHED and top) or k == "versions" else clean_record(v, versions, keep, False)
             for k, v in value.items()
         }
     return value

@@ -129,7 +129,7 @@ def bundled(paths: Sequence[Path], wanted: Wanted) -> Bundle:
     versions = publishable.versions_of(facts)
     files: dict[str, list[Entry]] = {}
     for path, lines in read.items():
-        cleaned = [(number, publishable.cleaned(record, versions)) for number, record in lines]
+        cleaned = [(number, publishable.clean_record(record, versions)) for number, record in lines]
         files[_name(path, lines, files)] = cleaned
     merged = as_records([entry for lines in files.values() for entry in lines])
     try:
@@ -222,14 +222,14 @@ def _product(
         raise SubmitError(f"no level {level[:20]!a}{over}: choose from {', '.join(names)}, or none")
     judged = any(r["kind"] == "conformance" for lines in files.values() for _, r in lines)
     if level and level > statement.met:
-        told = [s.told() for s in statement.standings if s.must.level <= level and not s.complete]
+        told = [s.describe() for s in statement.standings if s.must.level <= level and not s.complete]
         marks.append(f"{INCOMPLETE}: {level} is claimed; {'; '.join(told)}"[:500])
         refused += [
             f"{level} is claimed and not met: {one}: run the missing cases, or claim a lower level (--level)"
             for one in told
         ]
     elif not level and judged and wanted.level is None:
-        told = [s.told() for s in statement.standings if not s.complete]
+        told = [s.describe() for s in statement.standings if not s.complete]
         marks.append(f"{INCOMPLETE}: {told[0]}"[:500])
         refused.append(
             f"no level is met ({told[0]}): run the missing cases, or submit without a level (--level none)"
@@ -252,7 +252,7 @@ def _product(
     }
     shown = {k: v for k, v in product.items() if v not in ("", [])}
     for name in ("title", "by", "hardware", "command"):
-        if found := publishable.found(str(shown.get(name, "")), versions, keep):
+        if found := publishable.find_private_text(str(shown.get(name, "")), versions, keep):
             what, hit = found[0]
             raise SubmitError(f"{name} holds {what} ({hit!a}), which must not be published: leave it out")
     checked = results.checked_product(shown, PRODUCT)

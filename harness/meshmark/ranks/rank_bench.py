@@ -100,7 +100,7 @@ class Rank:
         self.selection = Selection(
             profile=arguments.profile, timed=True, processes=size, **self.names
         ).checked(number)
-        todo, self.left_out = bench.chosen(self.selection, self.facts)
+        todo, self.left_out = bench.select_cells(self.selection, self.facts)
         for cell, _ in todo:
             if len(set(owners_of(cell.request.mesh, number, size))) < size:
                 label = cell.request.mesh.label

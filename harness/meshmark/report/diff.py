@@ -30,7 +30,7 @@ class Change:
 
 
 @dataclass
-class Difference:
+class VerdictDifference:
     """The difference of two record files; `same` counts the cases of equal verdict."""
 
     changes: list[Change] = field(default_factory=list)
@@ -44,9 +44,9 @@ class Difference:
         return [c for c in self.changes if c.failure]
 
 
-def compare(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> Difference:
+def compare(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> VerdictDifference:
     """Compare judged cases by id. A case that only NEW has is a change if it is bad, else `added`."""
-    found = Difference(missing=[case for case in old if case not in new])
+    found = VerdictDifference(missing=[case for case in old if case not in new])
     for case, judged in new.items():
         before, after = old[case].verdict if case in old else "", judged.verdict
         if before == after:
@@ -75,7 +75,7 @@ def _over(records: Records) -> str:
     return f"{number} process{'es' * (number > 1)}"
 
 
-def report(found: Difference) -> Iterator[str]:
+def report(found: VerdictDifference) -> Iterator[str]:
     """The lines of the report, new failures first."""
     if found.changes:
         rows = [

@@ -333,7 +333,7 @@ def _judged(
             if line["verdict"] == verdict and not check and verdict != "pass":
                 check, reason, link = line["check"], line["reason"], link_of(line.get("link"))
             if isinstance(line.get("collectives"), list):
-                kinds = spelled(line["collectives"])
+                kinds = format_collectives(line["collectives"])
                 wire, excess = number(line.get("wire_bytes")), number(line.get("excess_bytes"))
             if "bound" in line:
                 error, bound = number(line.get("error")), number(line["bound"])
@@ -370,7 +370,7 @@ def link_of(value: Any) -> str:
     return text[1:-1] if text.startswith("<https://") else ""
 
 
-def spelled(collectives: Sequence[Any]) -> str:
+def format_collectives(collectives: Sequence[Any]) -> str:
     """The collectives and how often each runs: "2 all-gather, 1 all-reduce"; "none"."""
     found: dict[str, float] = {}
     for one in collectives:
@@ -436,7 +436,9 @@ def _timed(source: Source, strings: Strings) -> dict[str, Any]:
             strings("" if published else row["reason"] or "its values were not verified")
         )
         columns["share_of"].append(strings(row.get("share_of", "")))
-        columns["kinds"].append(strings(spelled(kinds[row["case"]]) if row["case"] in kinds else ""))
+        columns["kinds"].append(
+            strings(format_collectives(kinds[row["case"]]) if row["case"] in kinds else "")
+        )
         columns["nbytes"].append(rounded(bytes_of[row["case"]][0]))
     peak = timing_tables.yardsticks(records).bandwidth()
     return {
@@ -505,7 +507,7 @@ def _fits(
             found.setdefault(key, []).append((nbytes, row["median_s"]))
             factors[key] = factor
     for key, points in found.items():
-        fit = statistics.fit(*zip(*sorted(points), strict=True)) if len(points) > 2 else None
+        fit = statistics.fit_line(*zip(*sorted(points), strict=True)) if len(points) > 2 else None
         if fit is not None:
             yield {
                 **dict(zip(SWEPT, map(plain, key), strict=True)),

@@ -53,7 +53,7 @@ class ReportError(BadInput, RuntimeError):
 
 
 @dataclass
-class Found:
+class Inputs:
     """The contents of the named record files, and one line per omitted part; `problems` should be mended."""
 
     sources: list[Source] = field(default_factory=list)
@@ -70,10 +70,10 @@ class _File:
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
-def find(paths: Sequence[Path]) -> Found:
+def find(paths: Sequence[Path]) -> Inputs:
     """Read record files, and those below directories, except files of one rank of several. ReportError if nothing is
     left; RecordError if a file can't be read."""
-    found, seen = Found(), dict[str, str]()
+    found, seen = Inputs(), dict[str, str]()
     for file in itertools.chain.from_iterable(map(_files, paths)):
         if other := _elsewhere(file.path):
             found.notes.append(f"{file.name}: records of {other}, which has its own report; left out")
@@ -151,7 +151,7 @@ def _hash(path: Path) -> tuple[str, int]:
 # Making -----------------------------------------------------------------------------------------------------
 
 
-def made(sources: Sequence[Source]) -> dict[str, str]:
+def make_report(sources: Sequence[Source]) -> dict[str, str]:
     """Every file of the report by its name; PageError or TablesError if a library is missing."""
     tables.pandas()
     data = page_data.build(sources)
@@ -452,7 +452,7 @@ def tex(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """The result of a check: `same`, `how` (whether bytes or only data were compared), and the differences."""
 
     same: bool
@@ -460,7 +460,7 @@ class Checked:
     differences: list[str]
 
 
-def check(texts: Mapping[str, str], directory: Path) -> Checked:
+def check(texts: Mapping[str, str], directory: Path) -> CheckResult:
     """Compare the files in the directory with the records; ReportError if there is no report."""
     there = {name: _read(directory / name) for name in texts}
     manifest = there[MANIFEST]
@@ -485,9 +485,9 @@ def check(texts: Mapping[str, str], directory: Path) -> Checked:
     return _checked(how, _data_differences(texts, there))
 
 
-def _checked(how: str, differences: Iterable[str]) -> Checked:
+def _checked(how: str, differences: Iterable[str]) -> CheckResult:
     found = list(differences)
-    return Checked(not found, how, found)
+    return CheckResult(not found, how, found)
 
 
 def _read(path: Path) -> str | None:

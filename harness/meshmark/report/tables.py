@@ -275,7 +275,7 @@ def _fact(name: str, fact: Any) -> str:
 # Writing ----------------------------------------------------------------------------------------------------
 
 
-def made(files: Sequence[Records], formats: Sequence[str]) -> dict[str, str]:
+def make_tables(files: Sequence[Records], formats: Sequence[str]) -> dict[str, str]:
     """The text of each format; TablesError if pandas is missing."""
     table = frame(files)
     return {f: as_markdown(table, files) if f == "md" else as_csv(table) for f in formats}

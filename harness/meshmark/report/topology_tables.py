@@ -14,7 +14,7 @@ from typing import Any
 
 from meshmark.core.escaping import field, markdown, plain
 from meshmark.core.text import number, text_table
-from meshmark.levels.counters import spelled
+from meshmark.levels.counters import format_collectives
 from meshmark.records.reading import Records
 
 MODES = ("auto", "explicit", "manual")
@@ -167,7 +167,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str
 
 
 @dataclass(frozen=True)
-class Difference:
+class CounterDifference:
     """A quantity of a case that differs between two runs."""
 
     case: str
@@ -176,7 +176,7 @@ class Difference:
     new: str
 
 
-def differences(old: Records, new: Records) -> tuple[list[Difference], int]:
+def differences(old: Records, new: Records) -> tuple[list[CounterDifference], int]:
     """(the differences, the number of compared cases), for the cases that compiled in both."""
     found, compared = [], 0
     for case, judged in new.cases.items():
@@ -189,7 +189,7 @@ def differences(old: Records, new: Records) -> tuple[list[Difference], int]:
         for name in COMPARED:
             was, now = before.get(name), after.get(name)
             if was is not None and now is not None and was != now:
-                found.append(Difference(case, name, was, now))
+                found.append(CounterDifference(case, name, was, now))
     return found, compared
 
 
@@ -200,14 +200,14 @@ def _data(lines: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
     if isinstance(collectives, list) and all(
         isinstance(c, dict) and {"kind", "bytes", "groups", "trips"} <= set(c) for c in collectives
     ):
-        data["collectives"] = plain(spelled(collectives))
+        data["collectives"] = plain(format_collectives(collectives))
     for name in COMPARED[1:]:
         value = number(merged.get(name))
         data[name] = None if math.isnan(value) else f"{value:.0f}"
     return data
 
 
-def report(found: Sequence[Difference], compared: int, old: Records, new: Records) -> Iterator[str]:
+def report(found: Sequence[CounterDifference], compared: int, old: Records, new: Records) -> Iterator[str]:
     """The lines of the comparison: the two releases, the counts, and each difference once with its cases."""
     yield f"old: {release(old)}"
     yield f"new: {release(new)}"

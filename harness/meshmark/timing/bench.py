@@ -56,7 +56,7 @@ class Progress:
     """The raw standard error of children that died."""
 
 
-def chosen(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
+def select_cells(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
     """(the cells to time, the reasons for omitted ones); SelectionError if a named size does not fit or nothing is
     selected."""
     found: Todo = []

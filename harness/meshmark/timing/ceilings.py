@@ -35,7 +35,7 @@ SAMPLES, MOST_SAMPLES, SAMPLING = 5, 50, 0.25
 and on a busy machine it takes several tries to see it."""
 
 
-def measured(
+def measure_ceilings(
     devices: Sequence[Any], dtypes: Sequence[str] = ("float32", "bfloat16")
 ) -> Iterator[dict[str, Any]]:
     """The ceilings as fields of their record lines: name, dtype, value, unit, and the samples behind each."""

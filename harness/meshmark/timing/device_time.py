@@ -29,7 +29,7 @@ class NoDeviceTime(RuntimeError):
     """The profile has no device plane or no event of the program; the message names the missing part."""
 
 
-def measured(prepared: Prepared, budget: Budget) -> dict[str, list[float]]:
+def measure_device_time(prepared: Prepared, budget: Budget) -> dict[str, list[float]]:
     """Seconds of each of `budget.least` calls, by the name of the device's plane."""
     found: dict[str, list[float]] = {}
     prepared.run()

@@ -28,7 +28,7 @@ from jax import lax
 from meshmark.core import statistics
 from meshmark.core.hlo import Collective, collectives
 from meshmark.core.verdicts import BAD, Line, worst
-from meshmark.judge.checks import Judge, placed_inputs, raised
+from meshmark.judge.checks import Judge, line_of_exception, placed_inputs
 from meshmark.judge.communication import communication
 from meshmark.judge.programs import Program, sharding
 from meshmark.operations.cases import Case
@@ -125,7 +125,7 @@ def prepare(case: Case, devices: Sequence[Any], seed: int = 0, judge: Judge | No
     except Wrong:
         raise
     except Exception as error:
-        line = raised(case, error)
+        line = line_of_exception(case, error)
         raise Wrong(line.reason, [line]) from error
     if not made.verified:
         bad = min((x for x in made.lines if x.check != "communication" and x.verdict in BAD), key=_badness)
@@ -166,7 +166,7 @@ def _program(case: Case, judge: Judge) -> Prepared:
         [contract, *judge.executed(program, execute)],
         middle - start,
         stop - middle,
-        counted(contract, compiled),
+        read_counters(contract, compiled),
     )
 
 
@@ -176,7 +176,7 @@ def _met(judge: Judge, case: Case, found: Sequence[dict[str, Any]]) -> None:
         raise Wrong(reason, [Line("execute", "error", reason)])
 
 
-def counted(contract: Line, compiled: Any) -> dict[str, Any]:
+def read_counters(contract: Line, compiled: Any) -> dict[str, Any]:
     """The compiler's figures of a program, per device: the number of collectives in one execution and the
     bytes that they send, flops, bytes accessed, and bytes of arguments, outputs and temporaries."""
     memory = compiled.memory_analysis()
@@ -224,10 +224,10 @@ class Stream:
 def stream(prepared: Prepared, judge: Judge, seconds: float = STREAM_SECONDS) -> Stream:
     """The stream of a prepared case, verified as the case was (`verified_stream`), with the number of calls that takes
     this many seconds (`calibrated`); raises Wrong as these two do."""
-    return calibrated(verified_stream(prepared, judge), seconds)
+    return calibrate_stream(verify_stream(prepared, judge), seconds)
 
 
-def verified_stream(prepared: Prepared, judge: Judge) -> Stream:
+def verify_stream(prepared: Prepared, judge: Judge) -> Stream:
     """The stream of a prepared case, verified like the case; Wrong if its values are wrong or if it
     communicates differently from the same number of isolated calls.
 
@@ -269,7 +269,7 @@ def verified_stream(prepared: Prepared, judge: Judge) -> Stream:
     except Wrong:
         raise
     except Exception as error:
-        line = raised(prepared.case, error)
+        line = line_of_exception(prepared.case, error)
         raise Wrong(f"its stream: {line.reason}", [line]) from error
     if worst(line.verdict for line in lines) != "pass":
         bad = min((line for line in lines if line.verdict in BAD), key=_badness)
@@ -285,7 +285,7 @@ def verified_stream(prepared: Prepared, judge: Judge) -> Stream:
     return made
 
 
-def calibrated(
+def calibrate_stream(
     made: Stream, seconds: float = STREAM_SECONDS, slowest: Callable[[float], float] = float
 ) -> Stream:
     """The stream with the number of calls that takes this many seconds; Wrong if it seems to skip the work.

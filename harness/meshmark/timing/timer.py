@@ -145,7 +145,7 @@ class Timing:
     def on_device(self, p: Prepared) -> dict[str, Any]:
         """The line of the device cadence: the time of the devices from the profiler."""
         try:
-            found = device_time.measured(p, self.budget)
+            found = device_time.measure_device_time(p, self.budget)
         except device_time.NoDeviceTime as error:
             return self.line(p.case, "device", p, wrong=Wrong(str(error)))
         slowest = [max(times) for times in zip(*found.values(), strict=True)]
@@ -209,7 +209,7 @@ def main() -> int:
         timing = Timing(job, watchdog)
         before = spread()
         if job.ceilings:
-            found = list(ceilings.measured(timing.devices[: job.num_devices]))
+            found = list(ceilings.measure_ceilings(timing.devices[: job.num_devices]))
             say(ceilings=found)
     for number, ids in enumerate(job.cells, 1):
         say(timings=timing.cell(ids), cell=cases.find(ids[0], job.num_devices).cell.id)

@@ -289,8 +289,8 @@ def sweeps(
 def _fits(cells: Cells) -> Iterator[list[str]]:
     for (cell, cadence, mode), points in sweeps(cells).items():
         if cadence == "isolated" and (cell, "stream", mode) in sweeps(cells):
-            continue  # the stream's fit is of the wire, not of the dispatch
-        fit = statistics.fit(*zip(*points, strict=True))
+            continue  # the stream's fit describes the wire and not the dispatch
+        fit = statistics.fit_line(*zip(*points, strict=True))
         if fit is None:
             continue
         beta = f"{fit.beta / 1e9:.2f} GB/s" if math.isfinite(fit.beta) else "no growth"
