@@ -6,7 +6,6 @@ the comment `asv-doctor: ok` is left alone.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from typing import Any
 
 from meshmark.asv.pitfalls import ACCEPTED, DoctorError, Finding, read
 from meshmark.asv.sources import Benchmarks
-from meshmark.commands.arguments import path
 from meshmark.core.text import printable
 
 # fmt: off
@@ -43,33 +41,10 @@ SCRIPTS = (
 )
 """Where a directory may hold commands of asv."""
 
-# The command ------------------------------------------------------------------------------------------------
+# Files ------------------------------------------------------------------------------------------------------
 
 
-def add_arguments(to: argparse.ArgumentParser) -> None:
-    """The arguments of `meshmark asv-doctor`."""
-    to.add_argument(
-        "paths",
-        nargs="*",
-        type=path,
-        default=[Path()],
-        metavar="DIR|FILE",
-        help="a directory with a configuration, benchmark files or configurations (default: here)",
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print a line for each pitfall; 1 where there is one."""
-    files = list(dict.fromkeys(file for where in arguments.paths for file in chosen(where)))
-    findings = [finding for file in files for finding in examine(file)]
-    for finding in findings:
-        print(printable(str(finding)))
-    if not findings:
-        print(f"no known pitfall in {len(files)} file{'s' * (len(files) != 1)}")
-    return int(bool(findings))
-
-
-def chosen(path: Path) -> list[Path]:
+def files_in(path: Path) -> list[Path]:
     """The files to examine: this file, or of a directory its configurations, their benchmarks and its scripts.
 
     DoctorError where there is none.

@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from meshmark.commands.arguments import path, positive, seconds
-from meshmark.commands.options import add_ranks, add_selection, add_timing, check_cadences, named, of_ranks
+from meshmark.commands.options import add_ranks, add_timing, check_cadences, of_ranks
+from meshmark.core import terminal
+from meshmark.core.terminal import note, show
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
-from meshmark.operations.cases import Selection
+from meshmark.operations.choosing import add_options, selected
 from meshmark.ranks import group as ranks
 from meshmark.ranks import rank_bench
 from meshmark.records import files as records
@@ -21,7 +23,7 @@ from meshmark.records.files import Records, Writer
 from meshmark.timing import bench, timing_tables
 from meshmark.timing.bench import Progress
 from meshmark.timing.measure import Budget
-from meshmark.timing.progress import note, shown
+from meshmark.timing.progress import shown
 from meshmark.timing.timer import Job
 
 SECONDS = {"quick": 0.08, "standard": 0.25, "full": 0.5}
@@ -30,7 +32,7 @@ SECONDS = {"quick": 0.08, "standard": 0.25, "full": 0.5}
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    add_selection(add)
+    add_options(add.add_argument, timed=True, without=("with",))
     add.add_argument(
         "--scaling",
         action="store_true",
@@ -83,9 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     facts = probe.probe()
     if arguments.num_devices and not facts.virtual:
         note(f"--num-devices is ignored on backend {facts.backend}")
-    selection = Selection(profile=arguments.profile, timed=True, **named(arguments)).checked(
-        facts.num_devices
-    )
+    selection = selected(vars(arguments), facts.num_devices, timed=True)
     todo, left_out = (bench.scaling if arguments.scaling else bench.chosen)(selection, facts)
     job = Job(
         cells=[],
@@ -120,8 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
         for line in lines:
             (kept.ceilings if line["kind"] == "ceiling" else kept.timings).append(line)
 
-    for line in (*facts.describe(), *(f"left out: {why}" for why in left_out)):
-        print(line)
+    show(facts.describe(), (f"left out: {why}" for why in left_out))
     for line in bench.load():
         note(line)
     interrupted = None
@@ -138,8 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
             progress = Progress(0)
     if writer:
         writer.close()
-    for line in timing_tables.lines(kept):
-        print(line)
+    show(timing_tables.lines(kept, terminal.width()))
     for line in bench.noise(progress):
         note(line)
     file = arguments.record or arguments.resume

@@ -6,7 +6,7 @@ import argparse
 import json
 
 from meshmark.commands.arguments import path, positive
-from meshmark.core.text import printable
+from meshmark.core.terminal import show
 from meshmark.publish import bundles, validate
 from meshmark.publish.validate import Report
 
@@ -40,16 +40,16 @@ def run(arguments: argparse.Namespace) -> int:
     left = arguments.most
     for report in reports:
         for text in report.complaints[: max(0, left)]:
-            print(_line(text))
+            show([_line(text)])
         left -= len(report.complaints)
     if left < 0:
         print(f"{-left} more complaints: --most shows them")
     for report in reports:
         for note in report.notes[:20]:
-            print(_line(f"{report.place}: note: {note}"))
+            show([_line(f"{report.place}: note: {note}")])
         if len(report.notes) > 20:
             print(f"{report.place}: note: {len(report.notes) - 20} more notes")
-        print(_line(summary(report)))
+        show([_line(summary(report))], verdicts=True)
     if len(reports) > 1:
         print(f"{len(reports)} products, {bad} refused")
     return int(bool(bad))
@@ -81,4 +81,4 @@ def _json(report: Report) -> dict[str, object]:
 
 
 def _line(text: str) -> str:
-    return printable(text[:LONGEST])
+    return text[:LONGEST]

@@ -7,13 +7,11 @@ check, since whoever changes what a program communicates should know; a release 
 judged by the contract alone. Flops and temporary memory are recorded with every run but not compared here: they
 follow the processor's vector width.
 
-`python -m meshmark.levels.counters RECORDS` makes the file from the records of a run.
+`meshmark counters RECORDS` makes the file from the records of a run.
 """
 
 from __future__ import annotations
 
-import re
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -55,53 +53,3 @@ def load(jax: str, backend: str, num_devices: int | str) -> dict[str, str]:
         return {}
     lines = path.read_text(encoding="utf-8").splitlines()
     return dict(line.split("\t", 1) for line in lines if "\t" in line)
-
-
-def main() -> int:
-    """Write the counters of a records file."""
-    from meshmark.operations import cases
-    from meshmark.records import files as records  # which stand behind the checks that import this module
-    from meshmark.records import run_line
-
-    if len(sys.argv) != 2:
-        print("usage: python -m meshmark.levels.counters RECORDS", file=sys.stderr)
-        return 2
-    try:
-        read = records.read(Path(sys.argv[1]))
-    except records.RecordError as error:
-        print(error, file=sys.stderr)
-        return 2
-    if run_line.processes(read.runs[0]["facts"]) > 1:
-        print(
-            f"{sys.argv[1]} is of several processes: the counters of so many devices are those of one process, by which"
-            " several are judged too",
-            file=sys.stderr,
-        )
-        return 2
-    for facts in (read.runs[0]["facts"], *read.runs[0]["facts"].get("others", [])):
-        named = identity(facts)
-        if not all(re.fullmatch(r"[\w+-]+(\.[\w+-]+)*", name) for name in named):
-            print(
-                f"{sys.argv[1]} does not say its JAX release, backend and devices: {named}", file=sys.stderr
-            )
-            return 2
-        path, place = path_for(*named), place_of(facts)
-        current = {case.id for case in cases.cases(cases.Selection(), int(facts["num_devices"]))}
-        lines = [
-            f"{own}\t{spelled(line['collectives'])}\n"
-            for judged in read.cases.values()
-            for own, _, where in [judged.case.partition("@")]
-            for line in judged.lines
-            if where == place
-            and own in current
-            and isinstance(line.get("collectives"), list)
-            and line["verdict"] != "fail"
-        ]
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("".join(sorted(lines)), encoding="utf-8")
-        print(f"{len(lines)} cases in {path}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -20,7 +20,7 @@ from meshmark.core.bounds import Arithmetic, Bounded, bounded
 from meshmark.core.calls import call
 from meshmark.core.dtypes import DTYPES
 from meshmark.core.dtypes import dtype as dtype_of
-from meshmark.core.errors import BadInput
+from meshmark.core.errors import BadInput, nearest, unknown
 from meshmark.core.meshes import MeshShape
 from meshmark.core.values import whole
 from meshmark.operations import OPERATIONS
@@ -225,16 +225,17 @@ class Selection:
                     except ValueError as error:
                         raise SelectionError(str(error)) from None
                 elif name not in valid:
-                    raise SelectionError(f"unknown {what} {name!r}: choose from {', '.join(valid)}")
+                    raise SelectionError(unknown(what, name, valid, "meshmark list"))
         for label in self.meshes:
             try:
                 mesh = meshes.parse(label)
             except ValueError as error:
                 raise SelectionError(str(error)) from None
             if mesh.size > num_devices:
-                fits = ", ".join(m.label for m in meshes.weighted(num_devices, self.processes))
+                fits = [m.label for m in meshes.weighted(num_devices, self.processes)]
                 raise SelectionError(
-                    f"mesh {label} needs {mesh.size} devices and there are {num_devices}: choose from {fits}"
+                    f"mesh {label} needs {mesh.size} devices and there are {num_devices}:"
+                    f" {' or '.join(fits[:3])} would fit (see `meshmark list`)"
                 )
             if mesh.size <= num_devices - num_devices // self.processes:
                 raise SelectionError(
@@ -351,7 +352,8 @@ def find(case_id: str, num_devices: int, processes: int = 1) -> Case:
     parts = case_id.split("/")
     if len(parts) != 6:
         raise SelectionError(
-            f"{case_id!r} is no case: an id is operation/variant/mode/mesh/dtype/size, as `meshmark list` prints it"
+            f"{case_id[:200]!a} is not a case id: write operation/variant/mode/mesh/dtype/size, as"
+            " `meshmark list --cases` prints it"
         )
     name, _, mode, mesh, dtype, size = parts
     selection = Selection(
@@ -366,13 +368,20 @@ def find(case_id: str, num_devices: int, processes: int = 1) -> Case:
         limit=99,
         processes=processes,
     ).checked(num_devices)
+    others: dict[str, None] = {}
     for timed in (False, True):
         for case in cases(replace(selection, timed=timed), num_devices):
             if case.id == case_id:
                 return case
+            others[case.id] = None
     if processes == 1 and OPERATIONS[name].processes:
         raise SelectionError(f"{name} takes several processes: see README.md, Many processes")
-    raise SelectionError(f"no case {case_id!r}: see `meshmark list --operations {name} --profile full`")
+    near = nearest(case_id, others)
+    raise SelectionError(
+        f"unknown case {case_id[:200]!a}:"
+        + (f" did you mean {' or '.join(near)}?" if near else "")
+        + f" (see `meshmark list --cases --operations {name} --profile full`)"
+    )
 
 
 def _allowed(capability: str | None, selection: Selection) -> bool:

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import jax
-from meshmark.commands.options import named
+from meshmark.core import terminal
+from meshmark.core.terminal import note, show
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
 from meshmark.devices.containment import START
@@ -28,7 +29,8 @@ from meshmark.devices.facts import Facts
 from meshmark.devices.probe import NoBackend
 from meshmark.levels import known_issues
 from meshmark.operations.base import owners_of
-from meshmark.operations.cases import Selection, SelectionError
+from meshmark.operations.cases import SelectionError
+from meshmark.operations.choosing import selected
 from meshmark.ranks import group as ranks
 from meshmark.ranks import merge
 from meshmark.ranks.channel import ChannelError, Ended, Ending
@@ -38,7 +40,7 @@ from meshmark.records import files as records
 from meshmark.records.files import RecordError, Records, Writer
 from meshmark.timing import bench, timing_tables
 from meshmark.timing.bench import Progress, Todo
-from meshmark.timing.progress import note, shown
+from meshmark.timing.progress import shown
 from meshmark.timing.timer import CLEAR_EVERY, Job, spread
 from meshmark.timing.timing_tables import cell_of
 
@@ -89,9 +91,7 @@ class Rank:
         arguments, size = self.arguments, self.group.size
         self.facts: Facts = ranks.facts(self.group)
         number = self.facts.num_devices
-        self.selection = Selection(
-            profile=arguments.profile, timed=True, processes=size, **named(arguments)
-        ).checked(number)
+        self.selection = selected(vars(arguments), number, processes=size, timed=True)
         todo, self.left_out = bench.chosen(self.selection, self.facts)
         for cell, _ in todo:
             if len(set(owners_of(cell.request.mesh, number, size))) < size:
@@ -230,21 +230,20 @@ class Rank:
         found = self.facts.group
         over = f", collectives over {found['transport']}" if "transport" in found else ""
         how = "detected by JAX" if found["detected"] else "given"
-        for line in (
-            *self.facts.describe(),
-            f"{self.group.size} processes of {found['devices']} devices, coordinates {how}{over}",
-            *(f"left out: {why}" for why in self.left_out),
-            "left out: ceilings, which are measured in one process",
-        ):
-            print(line, flush=True)
+        show(
+            self.facts.describe(),
+            [f"{self.group.size} processes of {found['devices']} devices, coordinates {how}{over}"],
+            (f"left out: {why}" for why in self.left_out),
+            ["left out: ceilings, which are measured in one process"],
+        )
+        sys.stdout.flush()
         if self.arguments.num_devices and not self.facts.virtual:
             note(f"--num-devices is ignored on backend {self.facts.backend}")
         for line in bench.load():
             note(line)
 
     def _tail(self, progress: Progress, merged: bool) -> None:
-        for line in timing_tables.lines(self.kept):
-            print(line)
+        show(timing_tables.lines(self.kept, terminal.width()))
         for line in bench.noise(progress):
             note(line)
         if self.path:
@@ -272,8 +271,8 @@ class Rank:
                 self.kept.timings += lines
                 note(self._told(ending))
                 if self.group.rank == 0:
-                    for line in timing_tables.lines(self.kept) if self.kept.timings else ():
-                        print(line)
+                    if self.kept.timings:
+                        show(timing_tables.lines(self.kept, terminal.width()))
                     if self.path:
                         print(f"records: {self.path}.rank*")
                 sys.stdout.flush()

@@ -75,14 +75,14 @@ def _over(records: Records) -> str:
     return f"{number} process{'es' * (number > 1)}"
 
 
-def report(found: Difference) -> Iterator[str]:
-    """The lines that say it, new failures first."""
+def report(found: Difference, width: int | None = None) -> Iterator[str]:
+    """The lines that say it, new failures first; the table in lines of at most `width` characters."""
     if found.changes:
         rows = [
             [printable(c.case), c.old or "(absent)", c.new, "new failure" if c.failure else ""]
             for c in found.changes
         ]
-        yield from text_table(["case", "old", "new", ""], rows)
+        yield from text_table(["case", "old", "new", ""], rows, width)
         yield ""
     for change in found.failures:
         yield f"{printable(change.case)}: {printable(change.reason)}"

@@ -116,9 +116,9 @@ def checked(cases: Mapping[str, Judged]) -> list[str]:
     return ["compiled and not run; by check: " + ", ".join(found)]
 
 
-def closing(cases: Mapping[str, Judged]) -> list[str]:
-    """Everything that a run says at its end."""
-    lines = [*text_table(*by_mode(cases)), "", *levels(cases)]
+def closing(cases: Mapping[str, Judged], width: int | None = None) -> list[str]:
+    """Everything that a run says at its end; the table in lines of at most `width` characters."""
+    lines = [*text_table(*by_mode(cases), width), "", *levels(cases)]
     lines += filter(None, [agreement(cases)])
     lines += checked(cases)
     lines += communication(cases)
