@@ -16,13 +16,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import probe
 from meshmark.devices.facts import Facts
 from meshmark.levels import known_issues
-from meshmark.operations import cases
-from meshmark.operations.cases import Case, Selection, SelectionError
+from meshmark.operations.cases import Case
+from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
+from meshmark.operations.weights import TIMED_PROFILES
 
 if TYPE_CHECKING:  # it imports JAX, which must not be before the number of devices is known
     from meshmark.timing.measure import Prepared
@@ -47,14 +49,14 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     add(
         "--profile",
         default="quick",
-        help="how much is timed: " + ", ".join(cases.TIMED_PROFILES) + " (default quick)",
+        help="how much is timed: " + ", ".join(TIMED_PROFILES) + " (default quick)",
     )
     add(
         "--with",
         dest="with_",
         default="",
         metavar="NAMES",
-        help="optional capabilities: " + "; ".join(f"{k}: {v}" for k, v in cases.CAPABILITIES.items()),
+        help="optional capabilities: " + "; ".join(f"{k}: {v}" for k, v in CAPABILITIES.items()),
     )
     for name, example in (
         ("operations", "psum,matmul"),
@@ -185,6 +187,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         import jax
+
         from meshmark.judge.checks import Judge
 
         facts = self.config.stash[FACTS]
@@ -220,7 +223,7 @@ class Bench:
         told = next(line for line in lines if line.verdict == found)
         self.config.stash[UNTIMED][case.id] = found
         if found in BAD:
-            again = f"judge it again: python -m harness repro '{case.id}'"
+            again = f"judge it again: meshmark repro '{case.id}'"
             pytest.fail(f"{case.id}\n{told.check}: {found}: {told.reason}\nnot timed. {again}", pytrace=False)
         (pytest.xfail if found == "known" else pytest.skip)(f"not timed: {told.reason}")
 

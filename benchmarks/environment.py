@@ -166,8 +166,8 @@ def module_name(name: str) -> str:
 def module(name: str, *used: str) -> Any:
     """A module of ROOMS in the package of the commit under test, with the names that are used of it.
 
-    NotImplementedError (asv: skip) where the commit has no such module or name. Any other import that fails is a failure:
-    a missing dependency must not look like an older commit.
+    NotImplementedError (asv: skip) where the commit has no such module or name. Any other import that fails is a
+    failure: a missing dependency must not look like an older commit.
     """
     try:
         found = importlib.import_module(module_name(name))

@@ -43,7 +43,9 @@ def listed() -> dict[str, list[str]]:
 
     Of each variant of weight 0 the cell of least weight, the largest where several are as ordinary; all main modes.
     """
-    from meshmark.operations.cases import MODE_WEIGHTS, Cell, Selection, cells
+    from meshmark.operations.cases import Cell, cells
+    from meshmark.operations.selection import Selection
+    from meshmark.operations.weights import MODE_WEIGHTS
 
     main = tuple(mode for mode, weight in MODE_WEIGHTS.items() if not weight)
 

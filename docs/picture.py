@@ -1,26 +1,89 @@
-"""Draw the end of a run as it shows in a terminal: python docs/picture.py RECORDS docs/summary.svg."""
+"""Draw the end of a run as a terminal shows it: python -m docs.picture [RECORDS] [--check].
 
+Without arguments it draws docs/summary.svg from the published run that RECORDS names. The picture carries the SHA-256
+of its record file and of the text that it shows, so that `--check` and tests/test_picture.py can say when it is stale.
+"""
+
+import argparse
+import hashlib
 import io
+import re
 import sys
-from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from docs.package import ROOT, Facts, records, summary
 
-from meshmark.devices.facts import Facts
-from meshmark.records import files as records
-from meshmark.report import summary
+PICTURE = ROOT / "docs/summary.svg"
+RECORDS = "results/0.12.0.1/cpu-8-virtual/conformance.jsonl.gz"
+"""The published run that the README shows."""
 
-read = records.read(Path(sys.argv[1]))
-lines = [
-    "$ python -m pytest conformance",
-    *Facts.from_json(read.runs[0]["facts"]).describe()[:2],
-    "",
-    *summary.closing(read.cases),
-]
-console = Console(record=True, width=max(map(len, lines)), file=io.StringIO())
-for line in lines:
-    console.print(Text(line))
-console.save_svg(sys.argv[2], title="meshmark")
+MADE = re.compile(
+    r"<!-- made by docs/picture\.py of (\S+), sha256 ([0-9a-f]{64}), text sha256 ([0-9a-f]{64}) -->"
+)
+FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+"""The fonts that Rich takes from the network: the picture uses those of the machine that shows it."""
+
+
+def sha256(content: bytes) -> str:
+    """The hexadecimal SHA-256 of some bytes."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def shown(name: str) -> list[str]:
+    """The lines of the terminal for a record file, named from the repository's root."""
+    read = records.read(ROOT / name)
+    facts = Facts.from_json(read.runs[0]["facts"])
+    return ["$ python -m pytest conformance", *facts.describe()[:2], "", *summary.closing(read.cases)]
+
+
+def mark(name: str, lines: list[str]) -> str:
+    """The comment by which the picture names what it was made of."""
+    data, text = sha256((ROOT / name).read_bytes()), sha256("\n".join(lines).encode())
+    return f"<!-- made by docs/picture.py of {name}, sha256 {data}, text sha256 {text} -->"
+
+
+def drawn(name: str) -> str:
+    """The SVG of a record file."""
+    lines = shown(name)
+    console = Console(record=True, width=max(map(len, lines)), file=io.StringIO())
+    for line in lines:
+        console.print(Text(line))
+    svg = FONTS.sub("", console.export_svg(title="meshmark"))
+    head, rest = svg.split("\n", 1)
+    return f"{head}\n    {mark(name, lines)}\n{rest}"
+
+
+def stale(picture: str) -> str:
+    """Why a picture does not show what its record file says today, or ""."""
+    found = MADE.search(picture)
+    if not found:
+        return "it does not say what it was made of"
+    name = found[1]
+    if not (ROOT / name).is_file():
+        return f"{name} is not there"
+    data, text = re.findall(r"sha256 ([0-9a-f]{64})", mark(name, shown(name)))
+    if data != found[2]:
+        return f"{name} has changed"
+    return "" if text == found[3] else f"the summary of {name} reads differently today"
+
+
+def main() -> int:
+    """Draw the picture, or check it; gives the exit code."""
+    parser = argparse.ArgumentParser(description="Draw docs/summary.svg, the end of a run in a terminal.")
+    parser.add_argument("records", nargs="?", default=RECORDS, metavar="RECORDS", help=f"default {RECORDS}")
+    parser.add_argument("--check", action="store_true", help="draw nothing; say whether the picture is stale")
+    arguments = parser.parse_args()
+    if not arguments.check:
+        PICTURE.write_text(drawn(arguments.records), encoding="utf-8")
+        print(f"wrote {PICTURE.relative_to(ROOT)} from {arguments.records}")
+        return 0
+    if reason := stale(PICTURE.read_text(encoding="utf-8")):
+        print(f"docs/summary.svg is stale: {reason}; run python -m docs.picture", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.checkout import SOURCE
+from tests.checkout import IMPORTS
 
 try:
     from hypothesis import settings
@@ -13,8 +13,9 @@ except ImportError:  # the environments of the page and of compile-only run test
 
 os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Children import the package of this checkout, installed or not.
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
+os.environ["COLUMNS"] = "300"  # lines stay whole; the tests of wrapping name a width of their own
+# Children import the package of this checkout, installed or not, and modules of the tests.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [IMPORTS, os.environ.get("PYTHONPATH", "")]))
 
 # The same commit gives the same outcome twice. MESHMARK_FUZZ=1 draws anew each time, to look for what is not found yet.
 if settings:

@@ -7,8 +7,8 @@ import json
 
 from meshmark.levels import must_pass as levels
 from meshmark.operations import cases
-from meshmark.operations.cases import Selection
 from meshmark.operations.record_lines import case_head
+from meshmark.operations.selection import Selection
 from meshmark.publish import submit
 from meshmark.publish.bundles import Bundle, File
 from meshmark.publish.submit import Wanted

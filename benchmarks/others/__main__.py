@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from meshmark.core.errors import BadInput
-
 from benchmarks.others import contestants, operations, rounds, tables
+from meshmark.core.errors import BadInput
 
 
 def parser() -> argparse.ArgumentParser:

@@ -20,11 +20,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
-from meshmark.core.privacy import redact
-
 from benchmarks import ROOT, SOURCE
 from benchmarks.others import rank
 from benchmarks.others.contestants import Contestant
+from meshmark.core.privacy import redact
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,10 @@ from datetime import UTC, datetime
 from time import monotonic, process_time
 from typing import Any
 
-from meshmark.core import installation
-
 from benchmarks.others import operations
 from benchmarks.others.contestants import Contestant
 from benchmarks.others.groups import Group, Limits, Lost
+from meshmark.core import installation
 
 SCHEMA = "meshmark-others-1"
 

@@ -19,12 +19,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.others import operations
+from benchmarks.others.rounds import SCHEMA
 from meshmark.core import statistics
 from meshmark.core.errors import BadInput
 from meshmark.core.statistics import Estimate
-
-from benchmarks.others import operations
-from benchmarks.others.rounds import SCHEMA
 
 BEGIN, END = "<!-- tables: made by python -m benchmarks.others, not by hand -->", "<!-- end of tables -->"
 """Around what `--page` replaces."""

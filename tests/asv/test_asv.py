@@ -24,9 +24,9 @@ pytest.importorskip("virtualenv")
 
 import jax
 from asv.results import Results
-from meshmark.asv.doctor import loaded
 
 from benchmarks import environment, table
+from meshmark.asv.doctor import loaded
 
 PSUM = "psum/axes=x+y/manual/2x4/float32/1MiB"
 ADDED = "psum_again/axes=x+y/manual/2x4/float32/1MiB"

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from meshmark.asv import doctor as asv_doctor
 from meshmark.asv.doctor import examine
 from meshmark.asv.pitfalls import PITFALLS, DoctorError
 from meshmark.commands.main import main
-
 from tests.checkout import ROOT
 
 HEAD = "import jax\nimport jax.numpy as jnp\nfrom jax import lax\n"

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from meshmark.core import statistics
 
-from tests.checkout import ROOT
+from meshmark.core import statistics
+from tests.checkout import IMPORTS, ROOT
 
 pytest.importorskip("pytest_benchmark")
 
@@ -50,7 +50,7 @@ def pytest_generate_tests(metafunc):
     metafunc.parametrize("turn", range({TURNS}), indirect=True)
 
 def pytest_collection_finish(session):
-    from harness import measure
+    from meshmark.timing import measure
     right = measure.prepare
     def prepare(*args, **kwargs):
         prepared.append(right(*args, **kwargs))
@@ -77,7 +77,10 @@ def pytest_run(
 ) -> tuple[int, str]:
     """(exit code, output) of pytest in a process of its own."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
-    environment |= {"BESIDE": str(tmp_path / "beside.json"), "PYTHONPATH": str(tmp_path)}
+    environment |= {
+        "BESIDE": str(tmp_path / "beside.json"),
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), IMPORTS]),
+    }
     command = [sys.executable, "-m", "pytest", where, "-p", "no:cacheprovider", *arguments]
     command += [f"--benchmark-storage=file://{tmp_path}/saved", f"--benchmark-max-time={seconds}"]
     if plugin:

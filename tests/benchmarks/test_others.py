@@ -9,36 +9,24 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from meshmark.core import statistics
-from meshmark.core.errors import BadInput
 
 from benchmarks.others import __main__ as command
 from benchmarks.others import contestants, operations, rounds, tables
 from benchmarks.others.groups import Group, Limits, Lost
+from meshmark.core import statistics
+from meshmark.core.errors import BadInput
 from tests.checkout import ROOT
 from tests.others_recited import contestant as recited
+from tests.waiting import gone, until
 
 JAX = contestants.EVERY[0]
 
 
-def gone(pid):
-    """Whether the process has ended; a zombie that nobody has waited for yet has too."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return state == "Z"
-
-
-def all_gone(pids, seconds=5.0):
-    until = time.monotonic() + seconds
-    while not all(map(gone, pids)) and time.monotonic() < until:
-        time.sleep(0.02)
-    return all(map(gone, pids))
+def all_gone(pids):
+    return until(lambda: all(map(gone, pids)), 60)
 
 
 def carried_out(plan):
@@ -200,7 +188,7 @@ def test_a_rank_that_never_comes(tmp_path):
     since = time.monotonic()
     with pytest.raises(Lost, match="in time"):
         Group(recited(fault="never comes", place=tmp_path), 2, Limits(start=2.5)).start()
-    assert time.monotonic() - since < 10
+    assert time.monotonic() - since < 100  # the rank that never comes sleeps for 1000
     assert all_gone([int(p.stem) for p in tmp_path.glob("*.json")])
 
 
@@ -213,7 +201,7 @@ def test_ranks_are_gone_when_the_group_is_ended_or_killed(tmp_path):
     stubborn = Group(recited(fault="does not end"), 2, Limits(end=0.5)).start()
     pids, since = stubborn.pids, time.monotonic()
     stubborn.end()
-    assert all_gone(pids) and time.monotonic() - since < 5
+    assert all_gone(pids) and time.monotonic() - since < 100  # they would sleep for 1000
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -235,7 +223,7 @@ def test_no_rank_outlives_the_leader(number, tmp_path):
             break
     pids = [int(p.stem) for p in tmp_path.glob("*.json")]
     leader.send_signal(number)
-    leader.communicate(timeout=20)
+    leader.communicate(timeout=120)
     assert leader.returncode == {signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
     assert len(pids) == 2 and all_gone(pids)
 
@@ -247,7 +235,7 @@ def test_a_waiting_group_takes_no_core():
         time.sleep(0.5)
         for answer in group.ask({"do": "rest"}):
             assert answer["idle_s"] > 0.4
-            assert answer["idle_cpu_s"] < 0.05
+            assert answer["idle_cpu_s"] < 0.1 * answer["idle_s"]
     finally:
         group.end()
 

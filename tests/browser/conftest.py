@@ -19,7 +19,7 @@ def _page_missing() -> str:
     from importlib.util import find_spec
 
     absent = [name for name in ("bokeh", "jinja2", "pandas", "tabulate") if find_spec(name) is None]
-    return f"{', '.join(absent)} not installed: pip install 'meshmark[page]'" if absent else ""
+    return f"{', '.join(absent)} not installed: pip install -e '.[page]'" if absent else ""
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,14 @@
 """Pictures of the published page for the documentation, at desktop and phone width:
 
 python -m tests.browser.pictures results/page docs
+
+Beside them page-pictures.json keeps the hashes of the records that the page was made from, so that a test can say when
+the pictures are stale.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -16,6 +20,14 @@ PICTURES = (  # name, width, height, section, theme
     ("page-dark", 1280, 900, "bw-h", "dark"),
     ("page-phone", 390, 844, "matrix-status", "light"),
 )
+
+
+SOURCES = "page-pictures.json"
+
+
+def sources(report: Path) -> dict[str, str]:
+    """The SHA-256 of each record file that a page was made from."""
+    return json.loads((report / "report.json").read_text(encoding="utf-8"))["sources"]
 
 
 def main(report: Path, directory: Path) -> int:
@@ -32,6 +44,7 @@ def main(report: Path, directory: Path) -> int:
             tab.screenshot(path=directory / f"{name}.png")
             print(f"wrote {directory / name}.png")
             tab.close()
+    (directory / SOURCES).write_text(json.dumps(sources(report), indent=1) + "\n", encoding="utf-8")
     return 0
 
 

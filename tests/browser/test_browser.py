@@ -74,7 +74,7 @@ def test_the_detail_has_reason_command_and_program(open_page):
     tab.wait_for_selector("dialog details.case pre")
     text = tab.inner_text("#detail-body")
     assert "31 of 64 elements differ" in text and "8,192 more than manual mode spells" in text
-    assert "python -m harness repro 'shift_set/of=x.y,dim=0/explicit/2x4/float32/4KiB'" in text
+    assert "meshmark repro 'shift_set/of=x.y,dim=0/explicit/2x4/float32/4KiB'" in text
     assert "python -m pytest 'conformance/test_arrays.py::" in text
     tab.click("#detail-body > details > summary")
     assert "def explicit(" in tab.inner_text("#detail-body")
@@ -215,10 +215,10 @@ def test_runs_over_processes_are_told_apart_and_repeated_over_processes(browser,
     tab.close()
     one, over = printed
     case = "shift_set/of=x.y,dim=0/explicit/2x4/float32/4KiB"
-    assert f"python -m harness repro '{case}'" in one and "Stand-alone script" in one
+    assert f"meshmark repro '{case}'" in one and "Stand-alone script" in one
     assert "repro" not in over and "Stand-alone script" not in over
     test = f"'conformance/test_arrays.py::test_arrays[{case}]'"
-    start = "python -m harness launch -n 2 --devices-per-process 4 -- python -m pytest"
+    start = "meshmark launch -n 2 --devices-per-process 4 -- meshmark test"
     assert f"{start} {test} --profile full" in over
 
 

@@ -18,7 +18,7 @@ FILE = ROOT / "docs" / "cluster" / "kubernetes.yaml"
 
 @pytest.fixture
 def documents():
-    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: pip install 'meshmark[test]'")
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: pip install -e '.[test]'")
     return list(yaml.safe_load_all(FILE.read_text()))
 
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from meshmark.records.files import read
 
+from meshmark.records.files import read
 from tests.cluster.commands import ROOT, marked, run
 
 SUITE = [sys.executable, "-m", "pytest", "conformance", "--distributed", "--profile", "smoke"]

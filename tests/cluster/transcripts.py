@@ -17,7 +17,6 @@ from contextlib import chdir
 from pathlib import Path
 
 from meshmark.core.privacy import redact
-
 from tests.cluster.commands import ROOT, run
 from tests.cluster.slurm import outside, slurm
 from tests.cluster.test_suite import killer

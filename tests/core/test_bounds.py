@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
 from meshmark.core.bounds import (
     ARITHMETICS,
     BFLOAT16,
@@ -22,7 +24,6 @@ from meshmark.core.bounds import (
     error,
     value,
 )
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 SEEDS = st.integers(0, 2**32 - 1)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from meshmark.core.hlo import Collective, collectives, wire_bytes
 
 jax = pytest.importorskip("jax")

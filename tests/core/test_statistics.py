@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
+
 from meshmark.core import statistics
 from meshmark.core.statistics import (
     Estimate,
@@ -26,8 +28,6 @@ from meshmark.core.statistics import (
     ratio,
     tail,
 )
-from scipy import stats
-
 from tests.studies import simulated
 
 seeded = settings(max_examples=40, deadline=None, derandomize=True, database=None)
@@ -505,9 +505,9 @@ def test_interval_coverage():
 def test_fast():
     """Fifty cases of 40 pairs with 1000 resamples; 1.5 s were measured on one core of two."""
     pairs = {str(i): made(0.0, seed=i) for i in range(50)}
-    began = time.perf_counter()
+    began = time.process_time()
     compare(pairs, Rule(cases=50), 1, True)
-    assert time.perf_counter() - began < 15
+    assert time.process_time() - began < 15
 
 
 # Simulated machines: docs/comparing.md in small.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from meshmark.devices.chips import CHIPS, chip_of, peak_flops
 
 ARITHMETICS = {"float64", "float32", "tf32", "bfloat16", "float16", "float8", "int8"}

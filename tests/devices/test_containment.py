@@ -10,10 +10,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from meshmark.devices import containment
 from meshmark.records import files as records
-
-from tests.trouble.runs import Run, finished, lines, table, until
+from tests.interrupts import deaf
+from tests.trouble.runs import Run, finished, lines, table
+from tests.waiting import until
 
 ON_ONE_MESH = ("--meshes", "2x4")
 SLOW = (*ON_ONE_MESH, "-n", "2")
@@ -34,7 +36,7 @@ def troubles(tmp_path_factory):
     """One run of every trouble: (run, the path of its records)."""
     path = tmp_path_factory.mktemp("troubles") / "records.jsonl"
     with Run(*ON_ONE_MESH, "-n", "2", "--deadline", "4", "--record", path) as run:
-        run.finish(400)
+        run.finish()
         assert run.gone(), "a process is left"
     return run, path
 
@@ -73,7 +75,7 @@ def test_what_does_not_return_is_a_hang_with_the_stacks_of_every_thread(trouble_
     assert len(line["stacks"]) > 1
     inner = "api:" if operation == "deadlock" else f"operations:{operation}:"
     assert line["reason"].startswith(f"past its deadline, in {inner}")
-    assert 3.9 < line["seconds"] < 45, "XLA itself gives up after 60 s"
+    assert 3.9 < line["seconds"] < 60, "XLA itself gives up after 60 s"
 
 
 def test_every_other_case_runs_exactly_once(troubles):
@@ -122,6 +124,9 @@ def interrupted(tmp_path_factory):
         with Run(*SLOW, "--resume" if before else "--record", path, **SECONDS, **options) as run:
             if number is not None:
                 assert until(lambda: len(finished(path)) >= done + cases), run.finish().output
+                if options.get("started") is deaf:
+                    run.kill(signal.SIGINT)
+                    assert until(lambda: len(finished(path)) > done + cases), run.finish().output
                 run.kill(number)
             run.finish()
             run.left = not run.gone()
@@ -130,7 +135,7 @@ def interrupted(tmp_path_factory):
         runs[name] = run
 
     go_on("Ctrl-C", number=signal.SIGINT)
-    go_on("SIGTERM", number=signal.SIGTERM)
+    go_on("SIGTERM", number=signal.SIGTERM, started=deaf)
     go_on("kill -9", number=signal.SIGKILL)
     with open(path, "ab") as file:  # as if it had been killed while it wrote
         file.write(b'{"schema":1,"kind":"conformance","case":"slow0/pl')
@@ -150,6 +155,13 @@ def test_an_interruption_keeps_what_finished_and_leaves_no_process(interrupted, 
     assert "INTERNALERROR" not in run.output
     if name != "kill -9":
         assert table(run.output)[-1].startswith(f"{len(run.cases)} cases: "), "the table is printed too"
+
+
+def test_a_run_says_where_ctrl_c_would_not_end_it(interrupted):
+    told = "Ctrl-C (SIGINT) is ignored here"
+    assert [name for name, run in interrupted[0].items() if told in run.output] == ["SIGTERM"]
+    run = interrupted[0]["SIGTERM"]
+    assert f"end this run with `kill {run.process.pid}` (SIGTERM), which keeps what is finished" in run.output
 
 
 def test_the_records_of_an_interrupted_run_are_whole(interrupted, whole):
@@ -219,7 +231,10 @@ def test_a_worker_that_holds_the_gil_ends_with_its_controller(tmp_path, number):
         assert until(flag.exists), run.finish().output
         assert len(run.workers()) == 1
         run.kill(number)
-        assert run.gone(8), "it neither waits for the case nor for xdist's ten seconds"
+        assert until(lambda: not run.workers(), 8), (
+            "it waits neither for the case nor for xdist's ten seconds"
+        )
+        assert run.gone()
         assert run.finish().code == (2 if number == signal.SIGINT else -number)
     assert set(verdicts(path).values()) == {"pass"} and len(finished(path)) == 2
 
@@ -296,7 +311,7 @@ def test_workers_are_the_default_and_x_stops_after_the_first_crash(tmp_path):
 
 def test_workers_that_never_start_end_the_run():
     with Run(*ON_ONE_MESH, "-n", "2", MESHMARK_TROUBLE="start") as run:
-        run.finish(60)
+        run.finish()
         assert run.gone()
     assert run.code == 3
     (line,) = [line for line in run.output.splitlines() if "workers die before they run a case" in line]

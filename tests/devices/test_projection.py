@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from meshmark.core import meshes
 from meshmark.core.hlo import Collective
 from meshmark.devices.chips import CHIPS

@@ -7,12 +7,14 @@ from importlib import metadata
 from importlib.util import find_spec
 
 import pytest
+
 from meshmark.core import meshes
 from meshmark.devices import targets, topologies
 from meshmark.devices.chips import CHIPS
 from meshmark.devices.topologies import NoLayout, Topology, TopologyError
 from meshmark.levels.counters import DIRECTORY, identity, path_for
 from meshmark.operations import cases
+from meshmark.operations.selection import Selection
 from meshmark.records.run_line import place_of
 
 needs_libtpu = pytest.mark.skipif(find_spec("libtpu") is None, reason="needs libtpu (the extra `tpu`)")
@@ -79,7 +81,9 @@ def test_a_missing_compiler_is_named_with_its_extra(monkeypatch, name, wheel):
     monkeypatch.setattr(topologies.metadata, "version", absent)
     topologies.compiler.cache_clear()
     try:
-        with pytest.raises(TopologyError, match=rf"{name} needs {wheel}.*pip install 'meshmark\["):
+        with pytest.raises(
+            TopologyError, match=rf"{name} needs {wheel}, .*: pip install .*\[(tpu|gpu|cuda13)\]"
+        ):
             topologies.prepare_environment(name)
     finally:
         topologies.compiler.cache_clear()
@@ -147,7 +151,7 @@ def test_counters_belong_to_the_compiler_and_the_topology():
 @pytest.mark.parametrize("path", sorted(DIRECTORY.glob("*-v5e.2x4.tsv")), ids=lambda p: p.stem)
 def test_committed_counters_of_a_topology_are_of_cases_that_exist(path):
     committed = dict(line.split("\t") for line in path.read_text().splitlines())
-    current = {case.id: case for case in cases.cases(cases.Selection(), 8)}
+    current = {case.id: case for case in cases.cases(Selection(), 8)}
     assert set(committed) <= set(current)
     whole = [c for c in current.values() if c.mesh.size == 8 and c.mode in ("auto", "explicit", "manual")]
     assert len(committed) > 0.9 * len(whole)
@@ -214,7 +218,7 @@ def test_a_topology_that_libtpu_does_not_know():
 @needs_libtpu
 def test_loading_libtpu_is_silent_and_quick():
     program = (
-        "import time; from harness import topologies as t; t.prepare_environment('v5e:2x4');"
+        "import time; from meshmark.devices import topologies as t; t.prepare_environment('v5e:2x4');"
         "import jax; s = time.time(); t.devices('v5e:2x4'); print(time.time() - s)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)

@@ -10,13 +10,14 @@ from unittest.mock import patch
 import jax
 import pytest
 from jax import lax
+
 from meshmark.core.verdicts import Line, worst
 from meshmark.devices import topologies
 from meshmark.devices.facts import Facts
 from meshmark.judge import compile_only
 from meshmark.judge.compile_only import CompileOnly, Placed, across_slices, memory, round_trips, transfers
 from meshmark.operations import cases, record_lines
-from meshmark.operations.cases import Selection
+from meshmark.operations.selection import Selection
 from meshmark.records import files as records
 from meshmark.report import summary
 

@@ -11,12 +11,13 @@ import sys
 
 import numpy as np
 import pytest
+
 from meshmark.core import values
 from meshmark.judge import repro
 from meshmark.judge.repro import Bundle, ReproError, script
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import Operation
-from meshmark.operations.cases import CAPABILITIES, Selection
+from meshmark.operations.selection import CAPABILITIES, Selection
 
 
 def run(text, directory):
@@ -161,7 +162,7 @@ class Doubled(Operation):
 
 
 def made(function):
-    bundle = Bundle(("harness", __name__))
+    bundle = Bundle(("meshmark", __name__))
     name = bundle.add(function)
     space = {}
     exec("\n".join([*bundle.imports, *bundle.parts]), space)

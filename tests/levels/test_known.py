@@ -4,11 +4,12 @@ import re
 import tomllib
 
 import pytest
+
 from meshmark.core.verdicts import CHECKS, Line, worst
 from meshmark.levels import known_issues
 from meshmark.levels.known_issues import FILE, Issue
 from meshmark.operations import cases
-from meshmark.operations.cases import CAPABILITIES, Selection
+from meshmark.operations.selection import CAPABILITIES, Selection
 
 
 def issue(**other):

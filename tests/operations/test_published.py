@@ -1,6 +1,7 @@
 """The numbers that JAX's tutorial publishes for its layer."""
 
 import numpy as np
+
 from meshmark.core.bounds import FLOAT32, bounded
 from meshmark.operations.layers import PUBLISHED, PUBLISHED_INPUTS, Dense
 

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from meshmark.core import layout, meshes, values
 from meshmark.core.dtypes import DTYPES, as_bits
 from meshmark.core.meshes import MeshShape
 from meshmark.levels import counters
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, parse_size
-from meshmark.operations.cases import Selection, SelectionError
 from meshmark.operations.collectives import REASONS, permutation, public_collectives
+from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection, SelectionError
 
 SHAPES = [m for n in (1, 2, 3, 6, 8) for m in meshes.weighted(n)]
 
@@ -33,7 +34,7 @@ def test_public_collectives_are_found_by_their_signature():
 
 def test_every_operation_is_described_and_spelled():
     for operation in OPERATIONS.values():
-        assert operation.__doc__ and operation.family and operation.level in cases.LEVELS
+        assert operation.__doc__ and operation.family and operation.level in LEVELS
         for mesh in meshes.weighted(8):
             for variant in operation.variants(mesh):
                 for mode in MODES:
@@ -44,7 +45,7 @@ def test_every_operation_is_described_and_spelled():
 
 @pytest.mark.parametrize("profile", ["smoke", "standard"])
 def test_plans_of_a_profile_are_sound(profile):
-    capabilities = tuple(cases.CAPABILITIES)
+    capabilities = tuple(CAPABILITIES)
     for cell, _ in cases.cells(Selection(profile, capabilities=capabilities), 8):
         plan, sizes = cell.plan, cell.request.mesh.sizes
         for item in (*plan.arguments, *plan.results, *plan.forward):
@@ -109,6 +110,7 @@ def test_blocks_of_an_array_give_it_back(mesh: MeshShape, data):
 def test_layout_agrees_with_jax(mesh):
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
+
     from meshmark.judge.programs import mesh_over
 
     real = mesh_over(tuple(jax.devices()), mesh)

@@ -16,6 +16,7 @@ import sys
 from time import perf_counter
 
 import jax
+
 from meshmark.judge.checks import Judge
 from meshmark.judge.programs import mesh_over
 from meshmark.operations import cases

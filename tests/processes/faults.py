@@ -33,8 +33,8 @@ from meshmark.core.verdicts import BAD, worst
 from meshmark.ranks.launch import free_ports
 from meshmark.records import files as records
 from meshmark.records.files import RecordError
-
-from tests.checkout import ROOT
+from tests.checkout import ROOT, SOURCE
+from tests.interrupts import interruptible
 from tests.processes import network
 
 CASES = ("auto", "explicit", "manual")
@@ -91,7 +91,7 @@ class Stage:
         self.outputs.append(self.directory / f"output{len(self.outputs)}")
         with open(self.outputs[-1], "wb") as output:
             child = subprocess.Popen(
-                command,
+                interruptible(command),
                 cwd=cwd,
                 env=kept | dict(environment or {}),
                 stdin=subprocess.DEVNULL,
@@ -367,7 +367,7 @@ def other_release(stage: Stage) -> None:
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.0.1\n")
     stage.rank(0)
-    stage.rank(1, environment={"PYTHONPATH": str(info.parent)})
+    stage.rank(1, environment={"PYTHONPATH": os.pathsep.join([str(info.parent), str(SOURCE)])})
 
 
 def other_sources(stage: Stage) -> None:
@@ -376,11 +376,11 @@ def other_sources(stage: Stage) -> None:
     for name in ("harness", "conformance", "tests/processes"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", copy)
-    with open(copy / "harness" / "errors.py", "a", encoding="utf-8") as file:
+    with open(copy / "harness" / "meshmark" / "core" / "errors.py", "a", encoding="utf-8") as file:
         file.write("# changed\n")
     stage.rank(0)
     # An installed suite must not come before the copy.
-    stage.rank(1, cwd=copy, environment={"PYTHONPATH": str(copy)})
+    stage.rank(1, cwd=copy, environment={"PYTHONPATH": str(copy / "harness")})
 
 
 def taken(which: int) -> Callable[[Stage], None]:

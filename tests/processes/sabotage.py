@@ -36,6 +36,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+
 from meshmark.judge.programs import Program
 from meshmark.pytest_plugin.controller import case_of
 

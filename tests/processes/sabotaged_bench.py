@@ -5,7 +5,7 @@ MESHMARK_SABOTAGE_BENCH is a JSON list of plans: `rank`, `case` (a part of the c
     wrong     changes one element of its own output
     late      sleeps `seconds` after each call
     kill      SIGKILL to itself instead of its call number `call`
-    stuck     never returns from its call number `call`
+    stuck     never returns from its call number `call`, and makes the file `mark`, if one is named
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
+
 from meshmark.commands.main import main
 from meshmark.judge.programs import Program
-
 from tests.processes.sabotage import _changed
 
 OWN = int(os.environ["MESHMARK_PROCESS_ID"])
@@ -54,6 +55,8 @@ class Compiled:
         if self._calls == self._plan.get("call"):
             if how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if how == "stuck" and "mark" in self._plan:
+                Path(self._plan["mark"]).touch()
             while how == "stuck":
                 time.sleep(0.1)
         outputs = jax.block_until_ready(self._compiled(*inputs))

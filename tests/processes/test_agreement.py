@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+
 from meshmark.commands.main import main
 from meshmark.ranks import merge
 from meshmark.ranks.agreement import agreed

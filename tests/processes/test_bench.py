@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 
 import pytest
+
 from meshmark.commands.main import main
 from meshmark.core.skew import differing, slowest
 from meshmark.publish import plausible
@@ -16,24 +18,25 @@ from meshmark.ranks.rank_bench import done, finished
 from meshmark.records import files as records
 from meshmark.records.files import RecordError, Records
 from meshmark.timing import timing_tables
-
-from tests.checkout import ROOT
+from tests.checkout import IMPORTS, ROOT
+from tests.waiting import until
 
 PSUM = "psum/axes=x/{}/2/float32/{}"
 CHOSEN = ("--operations", "psum", "--meshes", "2", "--seconds", "0.1")
 LATE = 0.03
 
 
-def launched(*options, plans=()):
-    """(exit code, seconds, output) of `meshmark bench` on two processes of one device."""
+def launched(*options, plans=(), after=lambda launcher: None):
+    """(exit code, seconds, output) of `meshmark bench` on two processes of one device; `after` is called with the
+    launcher once it has started."""
     environment = os.environ | {
         "MESHMARK_SABOTAGE_BENCH": json.dumps(list(plans)),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": IMPORTS,
         "JAX_PLATFORMS": "cpu",
     }
     command = [sys.executable, "-m", "tests.processes.sabotaged_bench", *CHOSEN, *map(str, options)]
     start = time.monotonic()
-    made = subprocess.run(
+    with subprocess.Popen(
         [
             sys.executable,
             "-m",
@@ -51,9 +54,13 @@ def launched(*options, plans=()):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=150,
-    )
-    return made.returncode, time.monotonic() - start, made.stdout
+    ) as launcher:
+        try:
+            after(launcher)
+            output, _ = launcher.communicate(timeout=150)
+        finally:
+            launcher.kill()
+    return launcher.returncode, time.monotonic() - start, output
 
 
 def by_case(file):
@@ -153,6 +160,25 @@ def test_a_lost_rank_ends_all_and_the_rest_is_timed_later(tmp_path):
     after = by_case(records.read(path))
     assert len(after) == 3 and [r["verdict"] for r in after.values()].count("pass") == 2
     assert all(after[key]["samples_s"] == samples for key, samples in kept.items())
+
+
+def test_sigterm_keeps_what_was_timed_also_inside_a_collective(tmp_path):
+    path, mark = tmp_path / "records.jsonl", tmp_path / "stuck"
+    options = ("--modes", "manual", "--sizes", "4KiB,64KiB", "--cadence", "isolated", "--deadline", "100")
+    plans = [{"rank": 1, "case": "/64KiB", "how": "stuck", "call": 7, "mark": str(mark)}]
+
+    def terminate(launcher):
+        assert until(mark.exists)
+        launcher.send_signal(signal.SIGTERM)
+
+    code, _, output = launched(*options, "--record", path, plans=plans, after=terminate)
+    assert code == 143, output  # of the ranks: neither had to be killed, and none was past its deadline
+    told = rf"rank \d: (interrupted|rank \d was ended: (SIGTERM|interrupted)); .* go on with --resume {path}"
+    assert re.search(told, output), output
+    assert main(["merge", str(path)]) == 0
+    found = records.read(path)
+    assert not found.problems
+    assert [key[0] for key in by_case(found)] == [PSUM.format("manual", "4KiB")]
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import pytest
+
 from meshmark.ranks import channel
 from meshmark.ranks.channel import GREETING, Channel, ChannelError, Ended, Hub, Wire, address, spans
 from meshmark.ranks.launch import free_ports
 
-SOON = 10.0
+SOON = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -201,8 +202,8 @@ def test_a_stranger_during_the_run_is_turned_away(where):
 
 
 def test_a_missing_rank_is_named(where):
-    found = together(joining(where, 0, 4, 1.0), joining(where, 2, 4, 1.0))
-    told = "ranks 1, 3 of 4 did not come within 1 s: is every rank started, with the same addresses"
+    found = together(joining(where, 0, 4, 3.0), joining(where, 2, 4, 3.0))
+    told = "ranks 1, 3 of 4 did not come within 3 s: is every rank started, with the same addresses"
     assert [str(error).startswith(told) for error in found] == [True, True]
 
 
@@ -210,7 +211,7 @@ def test_without_rank_0_the_others_say_so(where, monkeypatch):
     start = time.monotonic()
     with pytest.raises(ChannelError, match=rf"rank 1 found no rank 0 at {where} within 1 s \(.*refused\)"):
         Channel(where, 1, 2, 1.0)
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < 60
 
 
 def test_ranks_of_different_sizes_are_told(where):
@@ -226,8 +227,19 @@ def test_a_rank_that_there_is_not_is_told(where):
 
 def test_two_ranks_with_one_id_are_told_and_so_is_who_comes_later(where, monkeypatch):
     monkeypatch.setattr(channel, "LINGER", 3.0)
-    late = lambda: [time.sleep(1.0), joining(where, 2, 3)()][1]  # noqa: E731
-    found = together(joining(where, 0, 3), joining(where, 1, 3), joining(where, 1, 3), late)
+    refused = threading.Event()
+
+    def second():
+        try:
+            return joining(where, 1, 3)()
+        finally:
+            refused.set()
+
+    def late():
+        assert refused.wait(SOON)
+        return joining(where, 2, 3)()
+
+    found = together(joining(where, 0, 3), second, second, late)
     assert {str(error).partition(":")[0] for error in found} == {
         "two processes say that they are rank 1 of 3"
     }
@@ -358,7 +370,7 @@ def test_a_hub_that_ends_is_heard_at_once_where_the_main_thread_is_elsewhere(whe
             Wire(one).receive()
             Wire(one).send(welcome=GREETING, size=2)
             second.result(SOON)
-        assert heard.wait(2.0)
+        assert heard.wait(SOON)
         second.result().close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from meshmark.commands import main as cli
 from meshmark.devices import compat
 from meshmark.ranks import group as ranks

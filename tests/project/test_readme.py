@@ -1,27 +1,74 @@
-"""The README says what is there."""
+"""What the README says is so."""
 
 import re
+import tomllib
 
-from meshmark.operations import OPERATIONS
+import jax
+import pytest
 
+from meshmark.devices import probe
+from meshmark.judge.checks import Judge
+from meshmark.judge.compile_only import Placed
+from meshmark.levels import known_issues
+from meshmark.operations import cases
+from meshmark.pytest_plugin.controller import message
 from tests.checkout import ROOT
 from tests.studies.faults import CATALOGUE
 
 TEXT = (ROOT / "README.md").read_text()
 
 
-def test_no_placeholder_is_left_and_what_it_names_exists():
+def anchors(text: str) -> set[str]:
+    """The anchors of a Markdown file's headings, as the site and common hosts make them."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_it_is_short_and_has_no_placeholder():
+    assert len(TEXT.splitlines()) < 130
     assert not re.search(r"@[A-Z]+@", TEXT)
-    for path in re.findall(r"(?:docs|harness|conformance|tests)/[\w./-]*\w", TEXT):
+
+
+def test_the_two_commands_stand_in_it():
+    for environment in ("report", "tests"):
+        command = f"python3 -m venv .venv && .venv/bin/pip install tox && .venv/bin/tox run -e {environment}"
+        assert f"    {command}\n" in TEXT
+
+
+def test_every_file_that_it_names_is_there():
+    for path in re.findall(r"(?<![\w/])(?:docs|harness|conformance|tests)/[\w./-]*\w", TEXT):
         assert (ROOT / path).exists(), path
+    for link in re.findall(r"\]\(([^)#]+)", TEXT):
+        assert (ROOT / link).exists(), link
 
 
-def test_every_operation_and_the_number_of_faults_are_in_it():
-    assert not [name for name in OPERATIONS if f"{name}" not in TEXT]
-    assert f"puts {len(CATALOGUE)} faults" in TEXT
+def test_every_link_to_a_heading_has_its_heading():
+    for path, anchor in re.findall(r"\]\(([^)#]*)#([^)]+)\)", TEXT):
+        assert anchor in anchors((ROOT / (path or "README.md")).read_text()), anchor
+
+
+def test_known_issues_that_point_to_the_readme_find_their_heading():
+    """Published records hold these links, so that the headings stay."""
+    issues = tomllib.loads(known_issues.FILE.read_text())["issue"]
+    named = {link.removeprefix("README.md#") for i in issues if (link := i["link"]).startswith("README.md")}
+    assert named and named <= anchors(TEXT)
+
+
+def test_the_number_of_faults_is_that_of_the_catalogue():
+    assert f"each of the {len(CATALOGUE)} faults" in TEXT
 
 
 def test_its_table_of_levels_is_that_of_the_published_report():
     report = (ROOT / "results/page/summary.md").read_text()
     table = [line for line in report.split("### Modes")[0].splitlines() if line.startswith("|")]
     assert len(table) > 3 and "\n".join(table) in TEXT
+
+
+@pytest.mark.skipif(jax.__version__ != "0.12.0.1", reason="releases name devices differently")
+def test_its_failure_is_one_that_the_suite_prints():
+    """A psum that forgets the last device fails with the very lines of the README."""
+    case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
+    with CATALOGUE["psum forgets the last device"].put_in():
+        lines = Judge(tuple(jax.devices())).run(case)
+    printed = message(Placed(case, probe.probe()), lines, 0)
+    assert "".join(f"    {line}\n" for line in printed.splitlines()) in TEXT

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import CHECKS, VERDICTS, Line
 from meshmark.operations import cases

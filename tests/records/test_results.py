@@ -5,11 +5,11 @@ import gzip
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from meshmark.records import files as records
 from meshmark.records import results
 from meshmark.records.files import RecordError, Writer, read
 from meshmark.records.results import ResultError, expired, find, newest, parse_product, product_text
-
 from tests.submissions import judged, run_line, write
 
 PRODUCT = {"name": "cpu-8", "by": "someone", "command": "python -m pytest conformance"}

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from meshmark.commands.main import main
 from meshmark.core.verdicts import BAD, VERDICTS
 from meshmark.records.files import Judged, dumps

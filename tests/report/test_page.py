@@ -5,11 +5,10 @@ import re
 
 import pytest
 
-pytest.importorskip("bokeh", reason="the page needs Bokeh: pip install 'meshmark[page]'")
-pytest.importorskip("jinja2", reason="the page needs Jinja: pip install 'meshmark[page]'")
+pytest.importorskip("bokeh", reason="the page needs Bokeh: pip install -e '.[page]'")
+pytest.importorskip("jinja2", reason="the page needs Jinja: pip install -e '.[page]'")
 
 from meshmark.report import page, page_data, report
-
 from tests.browser import records as made_up
 
 

@@ -14,12 +14,11 @@ import pytest
 
 from tests.checkout import ROOT
 
-pytest.importorskip("bokeh", reason="the page needs Bokeh: pip install 'meshmark[page]'")
-pytest.importorskip("jinja2", reason="the page needs Jinja: pip install 'meshmark[page]'")
+pytest.importorskip("bokeh", reason="the page needs Bokeh: pip install -e '.[page]'")
+pytest.importorskip("jinja2", reason="the page needs Jinja: pip install -e '.[page]'")
 
 from meshmark.commands import main as cli
 from meshmark.report import latex, report
-
 from tests.browser import records as made_up
 
 

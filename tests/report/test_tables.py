@@ -8,6 +8,7 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from meshmark.commands.main import main
 from meshmark.core.verdicts import VERDICTS, Line
 from meshmark.operations import cases

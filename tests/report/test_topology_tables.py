@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from meshmark.commands import main as cli
 from meshmark.records import files as records
 from meshmark.records.files import Records

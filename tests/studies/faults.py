@@ -28,12 +28,15 @@ import numpy as np
 from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec as P
+
 from meshmark.core.verdicts import BAD, worst
 from meshmark.judge import programs
 from meshmark.judge.checks import Judge
 from meshmark.levels import known_issues
 from meshmark.operations import FAMILIES, cases, lifecycle
-from meshmark.operations.cases import Case, Selection
+from meshmark.operations.cases import Case
+from meshmark.operations.selection import Selection
+from meshmark.operations.weights import PROFILES
 
 Shards = list[np.ndarray]
 
@@ -1237,7 +1240,7 @@ def in_order(what: Fault, profile: str) -> list[Case]:
 def main() -> int:
     """The command; exit code 1 when a fault is missed."""
     parser = argparse.ArgumentParser(description="Run the catalogue of faults against the suite.")
-    parser.add_argument("--profile", default="standard", choices=cases.PROFILES)
+    parser.add_argument("--profile", default="standard", choices=PROFILES)
     parser.add_argument("--only", default="", help="names of faults, by commas")
     parser.add_argument("--markdown", default="", help="write the table to this file")
     options = parser.parse_args()

@@ -30,6 +30,7 @@ from typing import Any
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
 import jax
+
 from meshmark.core import statistics
 from meshmark.judge.checks import Judge
 from meshmark.operations import cases

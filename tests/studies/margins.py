@@ -18,12 +18,15 @@ from pathlib import Path
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
 import jax
+
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.judge.checks import outputs_lines, prepared
 from meshmark.judge.programs import Program, place
 from meshmark.levels import known_issues
 from meshmark.operations import cases
-from meshmark.operations.cases import Case, Selection
+from meshmark.operations.cases import Case
+from meshmark.operations.selection import Selection
+from meshmark.operations.weights import PROFILES
 
 
 def judged(case: Case, seeds: range) -> list[list[Line]]:
@@ -52,7 +55,7 @@ def judged(case: Case, seeds: range) -> list[list[Line]]:
 def main() -> int:
     """The command; exit code 1 at a false alarm."""
     parser = argparse.ArgumentParser(description="False alarms and margins over seeds.")
-    parser.add_argument("--profile", default="standard", choices=cases.PROFILES)
+    parser.add_argument("--profile", default="standard", choices=PROFILES)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--every", type=int, default=1, help="take every so many cases only")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")

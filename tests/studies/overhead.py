@@ -108,10 +108,11 @@ def bare_loop(family: str, most: int) -> None:
     """The loop by hand."""
     import jax
     import numpy as np
+
     from meshmark.core.layout import indices
     from meshmark.judge import programs
     from meshmark.operations import cases
-    from meshmark.operations.cases import Selection
+    from meshmark.operations.selection import Selection
 
     selection = Selection(
         operations=tuple(FAMILIES[family].split(",")),
@@ -159,7 +160,7 @@ def collect_seconds() -> tuple[float, int]:
     """(seconds, cases) of collecting 10,000 cases with `pytest conformance --collect-only`, per 10,000."""
     start = time.perf_counter()
     from meshmark.operations import cases
-    from meshmark.operations.cases import Selection
+    from meshmark.operations.selection import Selection
 
     number = sum(1 for _ in zip(cases.cases(Selection("full"), 8), range(10_000), strict=False))
     return time.perf_counter() - start, number

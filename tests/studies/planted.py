@@ -29,12 +29,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+
 from meshmark.core.statistics import Pairs, Rule, compare
 from meshmark.timing.bench import load
 from meshmark.timing.children import Children
 from meshmark.timing.compare import Comparison
 from meshmark.timing.timer import Job
-
 from tests.checkout import ROOT
 
 CASE = "matmul/rows=x,check=exact/auto/1/float32/n256"
@@ -71,9 +71,9 @@ Program.function = _planted
 def planted_harness(directory: Path) -> Path:
     """A copy of the harness whose programs do the work."""
     shutil.copytree(ROOT / "harness", directory / "harness", ignore=shutil.ignore_patterns("__pycache__"))
-    with open(directory / "harness" / "programs.py", "a") as file:
+    with open(directory / "harness" / "meshmark" / "judge" / "programs.py", "a") as file:
         file.write(PLANT)
-    return directory
+    return directory / "harness"
 
 
 class Lab:

@@ -150,6 +150,7 @@ TOOLS: dict[str, Callable[[Any, float], Reported]] = {
 def one_process(number: int, case_ids: list[str], seconds: float) -> dict[str, dict[str, Reported]]:
     """Case -> tool -> what it reported, in this process."""
     import jax
+
     from meshmark.judge.checks import Judge
     from meshmark.operations import cases
     from meshmark.timing.measure import prepare

@@ -29,8 +29,8 @@ SAMPLES = 40
 def make(directory: Path, number: int) -> int:
     """Write record files with so many lines below the directory; gives the number."""
     from meshmark.operations import cases
-    from meshmark.operations.cases import Selection
     from meshmark.operations.record_lines import case_head
+    from meshmark.operations.selection import Selection
     from meshmark.records.files import SCHEMA
 
     rng = random.Random(1)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from meshmark.core.statistics import Outcome, Pairs, Rule, compare, done
 from scipy import stats
+
+from meshmark.core.statistics import Outcome, Pairs, Rule, compare, done
 
 RULE = Rule()
 PROCESSES = RULE.looks[-1]  # of each environment: as many as the last look needs

@@ -23,6 +23,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import jax
 import jax.numpy as jnp
 from jax import lax
+
 from meshmark.core.meshes import preferred
 from meshmark.core.verdicts import BAD, Line
 from meshmark.devices import topologies

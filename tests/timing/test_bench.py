@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from unittest.mock import patch
 
 import pytest
+
 from meshmark.commands.main import main
 from meshmark.devices import facts as devices
 from meshmark.operations import OPERATIONS, cases
@@ -17,6 +17,9 @@ from meshmark.timing import bench, figures, footprint, timing_tables
 from meshmark.timing.children import ChildError, Children
 from meshmark.timing.figures import Yardsticks
 from meshmark.timing.timer import Job
+from tests.checkout import ROOT
+from tests.interrupts import deaf, interruptible
+from tests.waiting import until
 
 PSUM = [f"psum/axes=x+y/{mode}/2x4/float32/4KiB" for mode in ("auto", "explicit", "manual")]
 GATHER = [f"all_gather/axes=x+y,dim=0,tiled/{mode}/2x4/float32/4KiB" for mode in ("auto", "manual")]
@@ -173,26 +176,34 @@ def test_an_interrupted_run_is_resumed(recorded, tmp_path, capsys):
     assert "it has repeat" in capsys.readouterr().err
 
 
-def test_ctrl_c_keeps_what_was_timed(tmp_path):
+@pytest.mark.parametrize(("started", "number"), [(interruptible, signal.SIGINT), (deaf, signal.SIGTERM)])
+def test_an_interruption_keeps_what_was_timed(tmp_path, started, number):
     path = tmp_path / "run.jsonl"
     command = [sys.executable, "-m", "harness", *QUICK[:-1], "0.2", "--processes", "50", "--no-ceilings"]
     process = subprocess.Popen(
-        [*command, "--record", str(path)],
-        cwd=devices.ROOT,
+        started([*command, "--record", str(path)]),
+        cwd=ROOT,
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
+
+    def timed(cells):
+        return until(lambda: path.exists() and path.read_text().count('"seconds":') >= cells)
+
     try:
-        until = time.monotonic() + 60
-        while time.monotonic() < until and (not path.exists() or path.read_text().count('"seconds":') < 2):
-            time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        assert timed(2)
+        if started is deaf:
+            process.send_signal(signal.SIGINT)
+            assert timed(4), "SIGINT is ignored here, and the run goes on"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 130 and "go on with --resume" in err and "auto/manual" in out
+    assert process.returncode == 128 + number and "go on with --resume" in err and "auto/manual" in out
     assert not records.read(path).problems
+    told = f"end this run with `kill {process.pid}` (SIGTERM), which keeps what is finished"
+    assert (told in err) == (started is deaf)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+
 from meshmark.judge.checks import Judge
 from meshmark.operations import OPERATIONS, cases
 from meshmark.timing import ceilings, device_time, measure

@@ -15,6 +15,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+
 from meshmark.operations import OPERATIONS
 from meshmark.operations.base import Argument, Operation, Plan, Result
 

@@ -11,12 +11,22 @@ import uuid
 from pathlib import Path
 
 from tests.checkout import ROOT
+from tests.interrupts import interruptible
+from tests.waiting import until
 
 
 class Run:
     """One run of `pytest`, bounded in time; `with` ends whatever is left of it."""
 
-    def __init__(self, *arguments, cwd=ROOT, file_limit=None, target="tests/trouble", **environment):
+    def __init__(
+        self,
+        *arguments,
+        cwd=ROOT,
+        file_limit=None,
+        target="tests/trouble",
+        started=interruptible,
+        **environment,
+    ):
         self.mark = f"MESHMARK_MARK={uuid.uuid4().hex}"
         name, _, value = self.mark.partition("=")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "MESHMARK_"))}
@@ -28,7 +38,7 @@ class Run:
             command[1:3] = ["-c", f"import resource as r, pytest; {limit}; raise SystemExit(pytest.main())"]
         self.start = time.perf_counter()
         self.process = subprocess.Popen(
-            [*command, "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")],
+            started([*command, "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]),
             cwd=cwd,
             env=kept | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8", name: value} | environment,
             stdout=subprocess.PIPE,
@@ -47,10 +57,10 @@ class Run:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        self.process.wait(10)
+        self.process.wait(60)
         self.process.stdout.close()
 
-    def finish(self, seconds=180):
+    def finish(self, seconds=600):
         """Wait for the end: exit code, output and time are then known."""
         self.output, _ = self.process.communicate(timeout=seconds)
         self.code, self.seconds = self.process.returncode, time.perf_counter() - self.start
@@ -76,19 +86,9 @@ class Run:
         """The processes of this run without the controller."""
         return [pid for pid in self.alive() if pid != self.process.pid]
 
-    def gone(self, seconds=5):
+    def gone(self, seconds=60):
         """Whether no process is left, now or within some seconds."""
         return until(lambda: not self.alive(), seconds)
-
-
-def until(condition, seconds=90):
-    """Wait until the condition holds; False where it did not in time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def lines(path):

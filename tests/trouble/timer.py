@@ -10,10 +10,10 @@ import sys
 
 import jax
 import numpy as np
+
 from meshmark.operations import OPERATIONS
 from meshmark.operations.base import Argument, Operation, Plan, Result
 from meshmark.timing.timer import main
-
 from tests.trouble import operations
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from meshmark.core.privacy import redact
-
-from tests.trouble.runs import ROOT, Run, finished, lines, table, until
+from tests.trouble.runs import ROOT, Run, finished, lines, table
+from tests.waiting import until
 
 HEAD = """# Containment, shown
 
@@ -17,6 +17,12 @@ CPU devices of a machine with {cores} cores (`python -m tests.trouble.transcript
 recorded line the fields that tell what happened are shown, and of each stack the three innermost frames.
 After each run no process was left. Times are of whole runs, with the start of pytest, of JAX, and of a new
 worker after each crash.
+
+Ctrl-C (SIGINT) and `kill` (SIGTERM) end a run alike: the records of finished cases are kept, and every process that
+the run started is ended. `pytest conformance` shows its table and exits with 2. `bench`, `compare` and `growth` exit
+with 130 for SIGINT and with 143 for SIGTERM, and `launch` with the code of its ranks. A process that is started under
+nohup, in the background of a script or in some CI systems inherits an ignored SIGINT: Ctrl-C does not end such a
+run, and the run says so at its start. SIGTERM ends it.
 """
 SHOWN = ("case", "check", "verdict", "reason", "signal", "stderr", "stacks", "seconds")
 ONE = ("--meshes", "2x4", "-n", "1")

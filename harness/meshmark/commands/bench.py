@@ -10,8 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 from meshmark.commands.arguments import path, positive, seconds
-from meshmark.commands.options import add_ranks, add_timing, check_cadences, of_ranks
-from meshmark.core import terminal
+from meshmark.commands.options import (
+    add_expectations,
+    add_ranks,
+    add_timing,
+    check_cadences,
+    expectations,
+    of_ranks,
+)
+from meshmark.core import interrupts, terminal
 from meshmark.core.terminal import note, show
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
@@ -39,6 +46,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         help="instead of a profile, strong and weak scaling over meshes of 1, 2, 4 ... devices",
     )
     add_timing(add, ("isolated", "stream"))
+    add_expectations(add, counters=False)
     add.add_argument(
         "--seconds",
         type=seconds,
@@ -79,8 +87,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise records.RecordError(
             "--record and --resume name one file each: --resume appends to the file that it names"
         )
+    expected = expectations(arguments)
     if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
-        return rank_bench.run(arguments, rank, arguments.seconds or SECONDS[arguments.profile])
+        return rank_bench.run(arguments, rank, arguments.seconds or SECONDS[arguments.profile], expected)
     probe.ask_for_cpu_devices(arguments.num_devices)
     facts = probe.probe()
     if arguments.num_devices and not facts.virtual:
@@ -99,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     described = {
         "facts": facts.to_json(),
-        "selection": selection.described() | {"scaling": arguments.scaling},
+        "selection": selection.described() | {"scaling": arguments.scaling} | expected.described,
         "seed": arguments.seed,
         "repeat": arguments.processes,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -120,20 +129,21 @@ def run(arguments: argparse.Namespace) -> int:
         for line in lines:
             (kept.ceilings if line["kind"] == "ceiling" else kept.timings).append(line)
 
-    show(facts.describe(), (f"left out: {why}" for why in left_out))
+    show(facts.describe(), expected.issue_lines(), (f"left out: {why}" for why in left_out))
+    interrupts.warn()
     for line in bench.load():
         note(line)
-    interrupted = None
+    interrupted, code = None, 0
     with shown(len(todo) * arguments.processes) as tell:
         try:
             progress = bench.run(
-                todo, facts, job, arguments.processes, write, bench.done_before(before), tell
+                todo, facts, job, arguments.processes, write, bench.done_before(before), tell, expected
             )
-        except KeyboardInterrupt:
-            interrupted = "interrupted"
+        except KeyboardInterrupt as error:
+            interrupted, code = "interrupted", interrupts.code(error)
             progress = Progress(0)
         except OSError as error:
-            interrupted = f"can't go on: {error.strerror or error}"
+            interrupted, code = f"can't go on: {error.strerror or error}", 2
             progress = Progress(0)
     if writer:
         writer.close()
@@ -149,5 +159,5 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted:
         how = f": go on with --resume {file}" if file else ""
         note(f"{interrupted}, and what was timed is {'kept' if file else 'above'}{how}")
-        return 130 if interrupted == "interrupted" else 2
+        return code
     return int(any(r["verdict"] in BAD for r in kept.timings))

@@ -15,7 +15,7 @@ from typing import Any
 
 from meshmark.commands.arguments import path, positive, seconds
 from meshmark.commands.options import add_timing, check_cadences
-from meshmark.core import terminal
+from meshmark.core import interrupts, terminal
 from meshmark.core.errors import unknown
 from meshmark.core.privacy import redact
 from meshmark.core.terminal import note, show
@@ -23,8 +23,8 @@ from meshmark.core.text import names
 from meshmark.devices import probe
 from meshmark.devices.facts import Facts
 from meshmark.operations import cases
-from meshmark.operations.cases import SelectionError
 from meshmark.operations.choosing import MANY, add_options, named, selected
+from meshmark.operations.selection import SelectionError
 from meshmark.records import files as records
 from meshmark.timing import bench, compare, environments, recorded
 from meshmark.timing.children import Children
@@ -213,9 +213,9 @@ def compare_environments(arguments: argparse.Namespace) -> int:
             note(f"{line}; processes will differ more, and less will be found")
         try:
             differences = timed(comparison, file)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             note(cut_short("interrupted", comparison, file.path))
-            return 130
+            return interrupts.code(error)
         except OSError as error:
             note(cut_short(f"can't go on: {error.strerror or error}", comparison, file.path))
             return 2
@@ -288,6 +288,7 @@ def refuse(why: Sequence[str], anyway: bool) -> None:
 
 def timed(comparison: Comparison, file: ComparisonFile) -> list[Difference]:
     """Run a comparison to its end; gives the compiled counters that differ."""
+    interrupts.warn()
     comparison.write = file.write
     with shown(comparison, note) as say:
         comparison.say = say

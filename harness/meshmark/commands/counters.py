@@ -8,17 +8,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from meshmark.commands.arguments import path
-from meshmark.core.errors import BadInput
+from meshmark.core.installation import CHECKOUT
 from meshmark.levels import counters
+from meshmark.levels.counters import CountersError
 from meshmark.operations import cases
-from meshmark.operations.cases import Selection
+from meshmark.operations.selection import Selection
 from meshmark.records import files as records
 from meshmark.records import run_line
 from meshmark.records.files import Records
-
-
-class CountersError(BadInput, ValueError):
-    """Records that give no counters; the message is one line."""
 
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
@@ -26,10 +23,21 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "records", type=path, metavar="RECORDS", help="what --record wrote: a run of the standard profile"
     )
+    add.add_argument(
+        "--output",
+        type=path,
+        metavar="DIR",
+        help="where the file goes (default, in a checkout: the suite's own)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write a file for each place of the run: its devices, or each topology."""
+    if arguments.output is None and CHECKOUT is None:
+        raise CountersError(
+            "an installed package keeps its counters: name a directory of your own, --output DIR"
+        )
+    directory = arguments.output or counters.DIRECTORY
     read = records.read(arguments.records)
     facts = read.runs[0]["facts"]
     if run_line.processes(facts) > 1:
@@ -43,9 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
             raise CountersError(
                 f"{arguments.records} does not say its JAX release, backend and devices: {named}"
             )
-        file = counters.path_for(*named)
+        file = counters.path_for(*named, directory)
         lines = sorted(_lines(read, place))
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(lines), encoding="utf-8")
         print(f"{len(lines)} cases in {file}")
     return 0

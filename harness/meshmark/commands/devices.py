@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from meshmark.commands.arguments import positive
-from meshmark.core import terminal
+from meshmark.core import meshes, terminal
 from meshmark.core.terminal import note, show, show_json
 from meshmark.core.text import text_table, wrap
 from meshmark.devices import advice, probe
+from meshmark.operations.weights import PROFILES
 
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
@@ -25,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     facts = probe.probe()
     if arguments.num_devices and not facts.virtual:
         note(f"note: --num-devices is ignored on backend {facts.backend}")
-    advised, used = advice.advise(facts), advice.used(facts.num_devices)
+    advised, used = advice.advise(facts), meshes_used(facts.num_devices)
     if arguments.json:
         shown = [vars(a) for a in advised]
         show_json({"facts": facts.to_json(), "meshes": used, "advice": shown, "notes": advice.notes(facts)})
@@ -38,6 +39,15 @@ def run(arguments: argparse.Namespace) -> int:
         show([f"  {a.parallelism}: {a.mesh}"], _hanging(f"      {a.why}", 0))
     show(["", "Notes"], (f"  {text}" for text in advice.notes(facts)))
     return 0
+
+
+def meshes_used(num_devices: int) -> dict[str, list[str]]:
+    """The meshes that each profile uses at most, by label."""
+    weights = meshes.weighted(num_devices)
+    return {
+        profile: [m.label for m, weight in weights.items() if weight <= limit]
+        for profile, limit in PROFILES.items()
+    }
 
 
 def _rows(listed: Sequence[dict[str, Any]]) -> Iterator[list[str]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmark.commands.arguments import path
-from meshmark.core import privacy
+from meshmark.core import interrupts, privacy
 from meshmark.core.errors import unknown
 from meshmark.core.installation import SOURCE
 from meshmark.devices import topologies
@@ -147,6 +147,8 @@ def compiled(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[
         for topology, entries in programs.items():
             for message in children(topology, entries, arguments.layout):
                 if "facts" in message:
+                    if not runs:
+                        interrupts.warn()
                     if not runs or runs[-1]["facts"]["versions"] != message["facts"]["versions"]:
                         line = {"schema": records.SCHEMA, "kind": "run", "facts": message["facts"]}
                         line |= {"topologies": [t.name for t in programs], "layout": arguments.layout}

@@ -9,6 +9,7 @@ import sys
 from types import FrameType
 
 from meshmark.commands.arguments import positive, seconds
+from meshmark.core import interrupts
 from meshmark.ranks.launch import GRACE, Launcher, LaunchError
 
 
@@ -38,13 +39,20 @@ def run(arguments: argparse.Namespace) -> int:
     """Start, wait, end."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
-        raise LaunchError("nothing to launch: meshmark launch -n 2 -- pytest conformance --profile smoke")
-    launcher = Launcher(command, arguments.num_processes, arguments.devices_per_process, arguments.grace)
+        raise LaunchError("nothing to launch: meshmark launch -n 2 -- meshmark test --profile smoke")
+    launcher = Launcher(
+        command,
+        arguments.num_processes,
+        arguments.devices_per_process,
+        arguments.grace,
+        started=interrupts.warn,
+    )
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         launcher.end(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [signal.SIGTERM] if interrupts.ignored() else [signal.SIGTERM, signal.SIGINT]
+    before = {number: signal.signal(number, pass_on) for number in heard}
     try:
         return launcher.run(sys.stdout.buffer)
     finally:

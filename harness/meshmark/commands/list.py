@@ -13,8 +13,9 @@ from meshmark.core.text import text_table
 from meshmark.devices.probe import DEFAULT_CPU_DEVICES
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, Operation
-from meshmark.operations.cases import Case, Selection, SelectionError
+from meshmark.operations.cases import Case
 from meshmark.operations.choosing import add_options, selected
+from meshmark.operations.selection import Selection, SelectionError
 
 
 def add_arguments(add: argparse.ArgumentParser) -> None:

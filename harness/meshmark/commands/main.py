@@ -18,10 +18,12 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from meshmark import __version__
+from meshmark.core import interrupts
 from meshmark.core.errors import BadInput, not_installed, unknown
 from meshmark.core.terminal import note
 
 COMMANDS = {
+    "test": "the conformance suite; takes every option of pytest",
     "devices": "what JAX sees, the meshes that are used, advice on placement",
     "list": "the case table, or the part of it that the options choose",
     "tables": "records in, Markdown and CSV out",
@@ -52,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if named is not None and named not in COMMANDS:
             raise BadInput(unknown("command", named, COMMANDS, "meshmark --help"))
         arguments = _parsed(parser(named or ""), words)
-        code: int = arguments.run(arguments)
+        with interrupts.terminated():
+            code: int = arguments.run(arguments)
         sys.stdout.flush()
     except BadInput as error:
         note(str(error))
@@ -68,8 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         note(f"can't write the output: {error.strerror}")
         return 2
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as error:
+        return interrupts.code(error)
     return code
 
 

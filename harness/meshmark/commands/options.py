@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from meshmark.commands.arguments import natural, positive, seconds
+from meshmark.commands.arguments import natural, path, positive, seconds
 from meshmark.core.errors import unknown
 from meshmark.core.text import names
-from meshmark.operations.cases import SelectionError
+from meshmark.levels.expectations import Expectations
+from meshmark.operations.selection import SelectionError
 from meshmark.ranks.group import JOIN
 from meshmark.timing.timer import CADENCES
 
@@ -36,6 +37,27 @@ def add_timing(add: argparse.ArgumentParser, cadences: tuple[str, ...]) -> None:
         metavar="S",
         help="a step of a case that takes longer is a hang (default 60)",
     )
+
+
+def add_expectations(add: argparse.ArgumentParser, counters: bool = True) -> None:
+    """A vendor's known issues, and its counters where the command asks for counters."""
+    add.add_argument(
+        "--known-issues",
+        type=path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="known issues beside the suite's own; may be given several times",
+    )
+    if counters:
+        add.add_argument(
+            "--counters", type=path, metavar="DIR", help="committed counters that go before the suite's own"
+        )
+
+
+def expectations(arguments: argparse.Namespace) -> Expectations:
+    """What the run is judged by, with what the options name; KnownIssuesError or CountersError for a bad one."""
+    return Expectations(arguments.known_issues, getattr(arguments, "counters", None))
 
 
 RANKS = ("distributed", "coordinator", "num_processes", "process_id", "control")

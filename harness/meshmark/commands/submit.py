@@ -8,6 +8,7 @@ from pathlib import Path
 
 from meshmark.commands import validate as validate_command
 from meshmark.commands.arguments import path
+from meshmark.commands.options import add_expectations, expectations
 from meshmark.core.text import printable
 from meshmark.publish import submit
 from meshmark.publish.submit import SubmitRefused, Wanted
@@ -50,6 +51,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         action="store_true",
         help="mark a suite with changes, or a level that is not met, instead of refusing",
     )
+    add_expectations(add)
     add.add_argument(
         "--output",
         required=True,
@@ -79,7 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
         mark=arguments.mark,
     )  # fmt: skip
     try:
-        made = submit.make(arguments.records, wanted, Path(arguments.output), arguments.archive)
+        made = submit.make(
+            arguments.records, wanted, Path(arguments.output), arguments.archive, expectations(arguments)
+        )
     except SubmitRefused as error:
         for text in error.complaints[:SHOWN]:
             print(f"meshmark: {printable(text[:500])}", file=sys.stderr)

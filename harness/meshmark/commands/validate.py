@@ -6,6 +6,7 @@ import argparse
 import json
 
 from meshmark.commands.arguments import path, positive
+from meshmark.commands.options import add_expectations, expectations
 from meshmark.core.terminal import show
 from meshmark.publish import bundles, validate
 from meshmark.publish.validate import Report
@@ -23,13 +24,17 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--most", type=positive, default=100, metavar="N", help="complaints that are printed (default 100)"
     )
+    add_expectations(add)
     add.add_argument("--strict", action="store_true", help="take no marked product: a mark is a complaint")
     add.add_argument("--json", action="store_true", help="the same as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print every complaint, then a summary; 1 where there is any."""
-    reports = [validate.check(bundle) for named in arguments.bundle for bundle in bundles.opened(named)]
+    expected = expectations(arguments)
+    reports = [
+        validate.check(bundle, expected) for named in arguments.bundle for bundle in bundles.opened(named)
+    ]
     if arguments.strict:
         for report in reports:
             report.complaints += [f"{report.place}: {n}" for n in report.notes if n.startswith("marked: ")]

@@ -18,7 +18,8 @@ SOURCE = PACKAGE.parent
 """The directory to put on PYTHONPATH so that a child process imports this package."""
 
 BUILD = PACKAGE / "_build.json"
-"""Which commit a wheel was built from, and whether it was clean. The build writes it; a checkout has none."""
+"""Which commit a wheel or source distribution was built from, and whether it was clean. The build writes it (setup.py);
+a checkout has none."""
 
 
 def _is_checkout(directory: Path) -> bool:
@@ -33,15 +34,16 @@ def suite() -> dict[str, Any]:
     """The state of the suite, for the first line of a run.
 
     `version`; `commit` and `clean` (whether the files are as committed), from git in a checkout and from the build
-    in an installed wheel, None where neither says; `digest`, of the package's files.
+    in an installed wheel or an unpacked source distribution, None where neither says; `digest`, of the package's
+    files.
     """
-    found: dict[str, Any] = {"version": __version__, "commit": None, "clean": None}
-    if CHECKOUT is not None:
-        found |= _git_state(CHECKOUT)
-    elif BUILD.is_file():
-        built = json.loads(BUILD.read_text(encoding="utf-8"))
-        found |= {name: built.get(name) for name in ("commit", "clean")}
-    return found | {"digest": digest()}
+    state = (_git_state(CHECKOUT) if CHECKOUT else {}) or _built_state()
+    named = {name: state.get(name) for name in ("commit", "clean")}
+    return {"version": __version__, **named, "digest": digest()}
+
+
+def _built_state() -> dict[str, Any]:
+    return dict(json.loads(BUILD.read_text(encoding="utf-8"))) if BUILD.is_file() else {}
 
 
 def _git_state(checkout: Path) -> dict[str, Any]:

@@ -13,9 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from meshmark.core import meshes
 from meshmark.devices.facts import Facts
-from meshmark.operations.cases import PROFILES
 
 WIDEST = 8
 """The widest tensor axis that is advised: beyond it a layer's blocks are small and its collectives long."""
@@ -168,12 +166,3 @@ def notes(facts: Facts) -> list[str]:
         " axis_types its axes are Explicit"
     )
     return found
-
-
-def used(num_devices: int) -> dict[str, list[str]]:
-    """The meshes that each profile uses at most, by label."""
-    weights = meshes.weighted(num_devices)
-    return {
-        profile: [m.label for m, weight in weights.items() if weight <= limit]
-        for profile, limit in PROFILES.items()
-    }

@@ -45,6 +45,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from meshmark.core.hlo import Collective
 from meshmark.devices.chips import Chip, peak_flops
 

@@ -22,6 +22,7 @@ from functools import lru_cache
 from importlib import metadata, util
 from typing import Any
 
+from meshmark.core import extras
 from meshmark.core.errors import BadInput
 from meshmark.core.meshes import MeshShape
 from meshmark.devices import targets
@@ -168,7 +169,6 @@ def compiler(topology: Topology) -> dict[str, str]:
     for wheel in WHEELS[topology.platform]:
         with suppress(metadata.PackageNotFoundError):
             found[wheel] = metadata.version(wheel)
-    extra = {"tpu": "tpu", "cuda": "gpu"}[topology.platform]
     module = {"tpu": "libtpu", "cuda": "jax_plugins.xla_cuda13"}[topology.platform]
     try:
         missing = util.find_spec(module) is None
@@ -177,7 +177,7 @@ def compiler(topology: Topology) -> dict[str, str]:
     if missing or WHEELS[topology.platform][0] not in found:
         raise TopologyError(
             f"topology {topology} needs {WHEELS[topology.platform][0]}, which is not installed:"
-            f" pip install 'meshmark[{extra}]' (or jax[{'tpu' if extra == 'tpu' else 'cuda13'}])"
+            f" {extras.command('tpu') if topology.platform == 'tpu' else extras.command('gpu')}"
         )
     return found
 

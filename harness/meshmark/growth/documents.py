@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmark import __version__
+from meshmark.core import extras
 from meshmark.core.escaping import markdown as escaped
 from meshmark.core.escaping import plain
 from meshmark.growth.curves import MODES, MOVING, GrowthError, Series, findings
@@ -206,7 +207,7 @@ def pyplot() -> Any:
         import matplotlib
     except ImportError:
         raise GrowthError(
-            "plots need matplotlib, which is not installed: pip install 'meshmark[plot]'"
+            f"plots need matplotlib, which is not installed: {extras.command('plot')}"
         ) from None
     matplotlib.use("Agg")
     matplotlib.rcParams |= {"svg.hashsalt": "meshmark", "svg.fonttype": "none", "font.size": 9}

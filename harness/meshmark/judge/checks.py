@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -13,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+
 from meshmark.core import layout
 from meshmark.core.calls import chosen
 from meshmark.core.dtypes import as_bits
@@ -233,6 +235,8 @@ def compare(
             np.inf,
             reason=f"result is {output.dtype}{list(output.shape)} instead of {result.dtype}{list(result.shape)}",
         )
+    if absent := hidden(places, output):
+        return Numbers(np.inf, reason=absent)
     parts = dict(zip(places, layout.indices(result.shape, result.spec, case.mesh.sizes), strict=True))
     first: dict[tuple, tuple[Any, np.ndarray]] = {}
     assembled = np.zeros(result.shape, output.dtype)
@@ -268,6 +272,22 @@ def compare(
                 )
     verdict.assembled = assembled
     return verdict
+
+
+def hidden(places: Sequence[Any], output: jax.Array) -> str:
+    """Why the shards of an output are not one on each device of the mesh that this process owns, or "".
+
+    The comparison loops over the shards that there are, so a shard that is not shown would pass unseen.
+    """
+    here = jax.process_index()
+    own = {device for device in places if device.process_index == here}
+    shown = Counter(shard.device for shard in output.addressable_shards)
+    if missing := sorted(own - shown.keys(), key=str):
+        return f"{len(missing)} of {len(own)} devices of this process show no shard, such as {missing[0]}"
+    if foreign := sorted(shown.keys() - own, key=str):
+        return f"{foreign[0]} shows a shard and is not a device of the mesh and this process"
+    twice = next((device for device, number in shown.items() if number > 1), None)
+    return "" if twice is None else f"{twice} shows {shown[twice]} shards instead of one"
 
 
 def difference(

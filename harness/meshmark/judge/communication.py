@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
+
 from meshmark.core.hlo import Collective, collectives, wire_bytes
 from meshmark.core.verdicts import Line
 from meshmark.levels import counters

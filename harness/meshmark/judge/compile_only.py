@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+
 from meshmark.core import hlo, layout
 from meshmark.core.verdicts import Line
 from meshmark.devices import topologies
@@ -34,7 +35,8 @@ from meshmark.judge.communication import SPELLED, communication
 from meshmark.judge.programs import Program, sharding
 from meshmark.operations import cases
 from meshmark.operations.base import Argument, Result
-from meshmark.operations.cases import Case, Selection
+from meshmark.operations.cases import Case
+from meshmark.operations.selection import Selection
 
 EXPORTS = ("tpu", "cuda")
 """Platforms that `jax.export` knows beside the CPU, and that topologies are made of."""

@@ -13,6 +13,7 @@ from functools import lru_cache
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from meshmark.core import values
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.operations.base import Plan

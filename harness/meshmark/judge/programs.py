@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+
 from meshmark.core.calls import chosen
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.layout import Spec, split

@@ -22,6 +22,7 @@ from typing import Any
 
 import jax
 import numpy as np
+
 from meshmark import __version__
 from meshmark.core.calls import chosen
 from meshmark.core.dtypes import as_bits
@@ -189,7 +190,7 @@ class Bundle:
     the import is.
     """
 
-    def __init__(self, packages: Sequence[str] = ("harness",)) -> None:
+    def __init__(self, packages: Sequence[str] = ("meshmark",)) -> None:
         """Copy from these packages, import from all others."""
         self.packages = {p.split(".")[0] for p in packages}
         self.imports: dict[str, None] = {}
@@ -354,7 +355,7 @@ def script(case: Case, num_devices: int, seed: int = 0) -> str:
     """The script of one case, for so many devices; ReproError where the table has what can't be printed."""
     plan, cls = case.plan, type(case.operation)
     mode = SPELLINGS.get(case.mode, case.mode)
-    bundle = Bundle(("harness", cls.__module__))
+    bundle = Bundle(("meshmark", cls.__module__))
     bundle.note(f"The operation, mode {case.mode}.")
     spelling: Callable[..., Any] = getattr(cls, mode)
     judged: Callable[..., Any] = cls.gradient if plan.wrt else cls.reference

@@ -4,7 +4,8 @@
 `<jax>-<compiler>-<topology>.tsv`) holds a line
 a case of the standard profile: the case id, a tab, and its collectives. A difference fails the communication
 check, since whoever changes what a program communicates should know; a release or backend without a file is
-judged by the contract alone. Flops and temporary memory are recorded with every run but not compared here: they
+judged by the contract alone, and the run's header says so. `--counters DIR` names a vendor's own files, which go before
+the suite's. Flops and temporary memory are recorded with every run but not compared here: they
 follow the processor's vector width.
 
 `meshmark counters RECORDS` makes the file from the records of a run.
@@ -12,19 +13,63 @@ follow the processor's vector width.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from meshmark.core.errors import BadInput
 from meshmark.records.run_line import place_of
 
 DIRECTORY = Path(__file__).resolve().parent / "data" / "counters"
 
 
-def path_for(jax: str, backend: str, num_devices: int | str) -> Path:
+class CountersError(BadInput, ValueError):
+    """Counters that can't be used; the message is one line."""
+
+
+def path_for(jax: str, backend: str, num_devices: int | str, directory: Path = DIRECTORY) -> Path:
     """Where the counters of this release, backend and number of devices are (see `identity`)."""
-    return DIRECTORY / f"{jax}-{backend}-{num_devices}.tsv"
+    return directory / f"{jax}-{backend}-{num_devices}.tsv"
+
+
+def files(directory: Path = DIRECTORY) -> list[Path]:
+    """The files of counters in a directory; CountersError where there is none."""
+    try:
+        found = sorted(path for path in directory.iterdir() if path.suffix == ".tsv")
+    except OSError as error:
+        found, why = [], os.strerror(error.errno or 0)
+    else:
+        why = "it holds no file JAX-BACKEND-DEVICES.tsv"
+    if not found:
+        mend = "install meshmark again" if directory == DIRECTORY else "name a directory of counters"
+        raise CountersError(f"no counters in {directory} ({why}): {mend}")
+    return found
+
+
+def found(jax: str, backend: str, num_devices: int | str, own: Path | None = None) -> Path | None:
+    """The file of this release, backend and number of devices, in `own` before the suite's; None where there is none.
+    CountersError where a directory holds no counters at all."""
+    for directory in (own, DIRECTORY) if own else (DIRECTORY,):
+        path = path_for(jax, backend, num_devices, directory)
+        if path in files(directory):
+            return path
+    return None
+
+
+def read(path: Path) -> dict[str, str]:
+    """The counters of a file by case id; CountersError where a line is not one."""
+    try:
+        lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise CountersError(f"{path} can't be read: {error}") from None
+    for number, line in enumerate(lines, 1):
+        if len(line) != 2 or not all(line):
+            raise CountersError(
+                f"{path}:{number} is not a case id, a tab and its collectives: make the file again"
+            )
+    return dict(line for line in lines)
 
 
 def identity(facts: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -46,10 +91,8 @@ def spelled(collectives: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(f"{n} {text}" for text, n in sorted(number.items())) or "none"
 
 
-def load(jax: str, backend: str, num_devices: int | str) -> dict[str, str]:
-    """The committed counters by case id; empty where there is no file."""
-    path = path_for(jax, backend, num_devices)
-    if not path.exists():
-        return {}
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return dict(line.split("\t", 1) for line in lines if "\t" in line)
+def load(jax: str, backend: str, num_devices: int | str, own: Path | None = None) -> dict[str, str]:
+    """The committed counters by case id, those in `own` before the suite's; empty where there is no file for them.
+    CountersError where a directory or file can't be used."""
+    path = found(jax, backend, num_devices, own)
+    return read(path) if path else {}

@@ -1,6 +1,7 @@
 """Known issues: wrong answers of released software that are listed with their link, and expire.
 
-The file is `harness/meshmark/levels/data/known_issues.toml`, a table [[issue]] each:
+The suite's file is `harness/meshmark/levels/data/known_issues.toml`; `--known-issues FILE` names a vendor's own beside
+it. Either holds a table [[issue]] each:
 
     cases      patterns of case ids (fnmatch: * stands for anything)
     checks     the checks that may fail: numbers, execute ...
@@ -17,16 +18,23 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path
+from typing import Any
 
-from meshmark.core.verdicts import BAD, Line
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from meshmark.core.errors import BadInput
+from meshmark.core.verdicts import BAD, CHECKS, Line
 
 FILE = Path(__file__).resolve().parent / "data" / "known_issues.toml"
+
+
+class KnownIssuesError(BadInput, ValueError):
+    """A file of known issues that can't be used; the message is one line."""
 
 
 @dataclass
@@ -65,13 +73,61 @@ class Issue:
         return self._pattern.match(case_id) is not None
 
 
+def read(path: Path = FILE) -> list[Issue]:
+    """Every issue of a file; KnownIssuesError where it can't be read or is not of the form above."""
+    if not path.is_file():
+        mend = "install meshmark again" if path == FILE else "name a file that is there"
+        raise KnownIssuesError(f"there is no file of known issues {path}: {mend}")
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise KnownIssuesError(f"{path} can't be read as TOML: {error}") from None
+    entries = found.pop("issue", [])
+    if found or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        fields = ", ".join((*_LISTS, *_TEXTS))
+        raise KnownIssuesError(f"{path}: only tables [[issue]] may be there, each with {fields}")
+    for number, entry in enumerate(entries, 1):
+        for problem in _problems(entry):
+            raise KnownIssuesError(f"{path}: issue {number}: {problem}")
+    return [Issue(**entry) for entry in entries]
+
+
+_TEXTS, _LISTS = ("jax", "link", "why", "expires"), ("cases", "checks", "backends")
+
+
+def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with an [[issue]], each with its mend."""
+    if lacking := sorted({*_TEXTS, *_LISTS} - set(entry)):
+        yield f"`{lacking[0]}` is missing: add it"
+        return
+    if unknown := sorted(set(entry) - {*_TEXTS, *_LISTS, "topologies", "processes"}):
+        yield f"unknown field `{unknown[0][:40]}`: take it out"
+    for name in _TEXTS:
+        if not isinstance(entry[name], str) or not entry[name].strip() or not entry[name].isprintable():
+            yield f"`{name}` must be one line of text"
+            return
+    for name in (*_LISTS, "topologies"):
+        value = entry.get(name, ["*"])
+        if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
+            yield f"`{name}` must be a list of texts"
+            return
+    if not isinstance(entry.get("processes", True), bool):
+        yield "`processes` must be true or false"
+    if strange := [check for check in entry["checks"] if check not in CHECKS]:
+        yield f"unknown check {strange[0][:40]!r}: choose from {', '.join(CHECKS)}"
+    try:
+        SpecifierSet(entry["jax"])
+        Version(entry["expires"])
+    except (InvalidSpecifier, InvalidVersion) as error:
+        yield f"{error}: `jax` holds releases such as '>=0.10,<0.12', `expires` one release"
+
+
 def load(jax: str, backend: str, path: Path = FILE, topology: str = "", processes: int = 1) -> list[Issue]:
     """The issues that concern this release, backend, compile-only topology ("" for devices that are there) and number
     of processes that a run goes over."""
-    entries = tomllib.loads(path.read_text()).get("issue", [])
     return [
         issue
-        for issue in (Issue(**entry) for entry in entries)
+        for issue in read(path)
         if issue.concerns(jax, backend)
         and (not issue.topologies or issue.at(topology))
         and (not issue.processes or (processes > 1 and not topology))

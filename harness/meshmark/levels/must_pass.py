@@ -1,14 +1,13 @@
 """Levels: frozen, versioned must-pass lists, and the statement that a run's records amount to.
 
-The list of a level on n devices is what the standard profile without optional capabilities chooses of that level
-(`by_rule`). The table grows, so a list is frozen: `harness/meshmark/levels/data/v<version>/<level>.txt` holds every
-case for 4, 8
-and 16 devices, and the number of cases and a digest for the other counts of DIGESTS. Why so: meshes, and with them the
-cases, follow from the number of devices, so there is no one list, and one in full for each count is up to 35 kB. Counts
-that most machines have are in full: their old versions can be asked for however the table has changed. For the others
-the rule must give what the digest says; once it does not, the table has parted from that version, and what was a level
-then can be told by the suite's commit of that time alone. Any other count follows the rule, and a statement says so.
-Old versions stay; `write` makes a new one.
+The list of a level on n devices is what the standard profile chooses of that level, without optional capabilities
+(`by_rule`). The table grows, so each list is frozen: `data/must_pass/v<version>/<level>.txt` holds every case for 4, 8
+and 16 devices, and the number of cases and a digest for the other counts of DIGESTS. Meshes follow from the number of
+devices, so each count has its own list, and one list in full takes up to 35 kB. The counts that most machines have are
+in full: their old versions stay available however the table changes. For the other counts the rule must give what the
+digest says. Once it does not, the table has parted from that version, and only the suite's commit of that time can say
+what the level was. Any other count follows the rule, and a statement says so. Old versions stay; `write` makes a new
+one.
 
 L4 is the level of several processes, and its list depends on their number too: all that the standard profile without
 optional capabilities chooses where so many processes share so many devices, which is L0 to L3 over processes and what
@@ -31,14 +30,15 @@ from pathlib import Path
 from typing import Any
 
 from meshmark.core.errors import BadInput
+from meshmark.core.escaping import field as field_of
 from meshmark.core.text import printable
 from meshmark.core.verdicts import VERDICTS, worst
 from meshmark.operations import cases
-from meshmark.operations.cases import Selection
+from meshmark.operations.selection import LEVELS, Selection
 from meshmark.records import run_line
 from meshmark.records.files import Judged, Records
 
-DIRECTORY = Path(__file__).resolve().parent / "data"
+DIRECTORY = Path(__file__).resolve().parent / "data" / "must_pass"
 LISTED = (4, 8, 16)
 """Numbers of devices whose lists are frozen case by case."""
 
@@ -88,7 +88,7 @@ def names(processes: int = 1) -> tuple[str, ...]:
     if processes > 1:
         return (SEVERAL,)
     used = {case.level for case in cases.cases(Selection(), LISTED[0])}
-    return tuple(level for level in cases.LEVELS if level in used and level != SEVERAL)
+    return tuple(level for level in LEVELS if level in used and level != SEVERAL)
 
 
 def by_rule(level: str, devices: int, processes: int = 1) -> list[str]:
@@ -341,6 +341,8 @@ class Statement:
     """A level each, the lowest first; none of a compile-only run."""
     processes: int = 1
     """Over how many the devices are; of several, each has as many."""
+    own: tuple[str, ...] = ()
+    """Known issues beside the suite's that a vendor named for these runs: file and digest."""
 
     @property
     def met(self) -> str:
@@ -379,6 +381,8 @@ class Statement:
         text = f"{self.met or 'no level'} on {where}, JAX {printable(self.jax)[:40]}"
         if known:
             text += f", {issues} known issue{'s' * (issues != 1)} in {known} case{'s' * (known != 1)}"
+        if self.own:
+            text += f"; known issues beside the suite's: {', '.join(self.own)}"
         text += f"; must-pass list {self.version}{rule}"
         return text + (f", {number} of {number} cases" if self.met else "")
 
@@ -388,13 +392,14 @@ class Statement:
 
     def to_json(self) -> dict[str, Any]:
         """The statement in JSON types; of what is missing or unmet the numbers. The number of processes is in it where
-        there are several."""
+        there are several, and the known issues that a vendor named where there are any."""
         return {
             "text": self.text,
             "met": self.met,
             "list": self.version,
             "devices": self.devices,
             **({"processes": self.processes} if self.processes > 1 else {}),
+            **({"own": list(self.own)} if self.own else {}),
             "device_kind": self.device_kind,
             "jax": self.jax,
             "virtual": self.virtual,
@@ -446,7 +451,16 @@ def statement(
         version=version,
         standings=tuple(standings),
         processes=processes,
+        own=tuple(dict.fromkeys(_own(run) for file in files for run in file.runs if _own(run))),
     )
+
+
+def _own(run: Mapping[str, Any]) -> str:
+    """Known issues that a vendor named for a run, as its selection has them: acme.toml (0123456789abcdef)."""
+    listed = field_of(run.get("selection"), "known_issues")
+    named = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    told = (f"{one.get('file')} ({one.get('digest')})" for one in named)
+    return ", ".join(printable(text)[:100] for text in told)
 
 
 def _merged(files: Sequence[Records], processes: int) -> None:
@@ -493,7 +507,7 @@ def environment(files: Sequence[Records]) -> Mapping[str, Any]:
     """The facts that these records share; LevelError where they have none, or differ in what makes a level."""
     runs = [run for file in files for run in file.runs]
     if not runs:
-        raise LevelError("no run to make a statement of: name what `pytest conformance --record` wrote")
+        raise LevelError("no run to make a statement of: name what `meshmark test --record` wrote")
     identities = []
     for run in runs:
         facts = run.get("facts")

@@ -1,58 +1,27 @@
-"""The cases: operations x variants x meshes x dtypes x sizes x modes, and the choice among them.
+"""The cases: operations x variants x meshes x dtypes x sizes x modes, and those that a selection chooses.
 
-How much of the product is used is one rule. Every coordinate of a case has a weight, which says how far it
-is from the ordinary one (float32, the most square mesh, 4 KiB, plain options, the three main modes: all 0),
-and a profile takes the cases whose weights add up to no more than its limit. So `standard` holds every case
-that departs from the ordinary in one or two small ways, and `full` their combinations.
+One rule selects the cases: the weights of their coordinates (meshmark.operations.weights) add up to no more than the
+limit of the profile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from itertools import product
 
 import numpy as np
 
-from meshmark.core import meshes
 from meshmark.core.bounds import Arithmetic, Bounded, bounded
 from meshmark.core.calls import call
-from meshmark.core.dtypes import DTYPES
 from meshmark.core.dtypes import dtype as dtype_of
-from meshmark.core.errors import BadInput, nearest, unknown
+from meshmark.core.errors import nearest
 from meshmark.core.meshes import MeshShape
 from meshmark.core.values import whole
 from meshmark.operations import OPERATIONS
-from meshmark.operations.base import MODES, Argument, Operation, Plan, Request, owners_of, parse_size
-
-PROFILES = {"smoke": 0, "standard": 2, "full": 4}
-"""Profiles and the largest weight that they take."""
-
-TIMED_PROFILES = {"quick": 0, "standard": 2, "full": 4}
-"""The same for what the benchmarks time."""
-
-LEVELS = ("L0", "L1", "L2", "L3", "L4")
-
-CAPABILITIES = {
-    "x64": "64-bit types",
-    "complex": "complex numbers",
-    "groups": "axis_index_groups",
-    "broadcast": "lax.pbroadcast (collective-broadcast)",
-    "ragged": "lax.ragged_all_to_all",
-    "checkpoint": "orbax-checkpoint",
-}
-"""What hardware may lack, by the name that --with takes."""
-
-DTYPE_WEIGHTS = {"float32": 0}  # others: 2
-TIMED_RARE = 2
-"""What rare coordinates weigh more where they are timed, for time is spent on what people choose between: dtypes
-other than bfloat16, the lesser modes, meshes with an axis of size 1, permuted or not over all devices."""
-MODE_WEIGHTS = {"auto": 0, "explicit": 0, "manual": 0, "host": 0, "manual-novma": 2, "pmap": 1, "pjit": 2}
-
-
-class SelectionError(BadInput, ValueError):
-    """A choice that the table does not have; the message names it and the valid ones."""
+from meshmark.operations.base import Argument, Operation, Plan, Request, owners_of
+from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,102 +144,29 @@ class Case:
         return self.cell.request.variant.get("level") or self.operation.level
 
 
-@dataclass(frozen=True)
-class Selection:
-    """A choice of cases; empty tuples choose everything. Check it with `checked`."""
-
-    profile: str = "standard"
-    levels: tuple[str, ...] = ()
-    capabilities: tuple[str, ...] = ()
-    operations: tuple[str, ...] = ()
-    modes: tuple[str, ...] = ()
-    meshes: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    sizes: tuple[str, ...] = ()
-    limit: int | None = field(default=None)
-    """The largest weight, where it is not the profile's."""
-    processes: int = 1
-    """Number of processes that share the devices."""
-    timed: bool = False
-    """Whether to choose from what the benchmarks time: their sizes (any size that is named), variants and
-    profiles."""
-
-    def described(self) -> dict[str, Any]:
-        """What was chosen, for the line of a run: nothing of what was left open, and no number of processes where
-        there is one."""
-        return {k: v for k, v in vars(self).items() if v not in ((), None) and (k, v) != ("processes", 1)}
-
-    @property
-    def profiles(self) -> dict[str, int]:
-        """The profiles that it may name."""
-        return TIMED_PROFILES if self.timed else PROFILES
-
-    def checked(self, num_devices: int) -> Selection:
-        """This selection; SelectionError for an unknown name or a mesh that the devices do not allow."""
-        declared = {s for o in OPERATIONS.values() for s in (*o.sizes, *o.timed)}
-        every_size = sorted(declared, key=lambda s: (s[0] == "n", parse_size(s)))
-        for what, chosen, valid in (
-            ("profile", (self.profile,), self.profiles),
-            ("level", self.levels, LEVELS),
-            ("capability", self.capabilities, CAPABILITIES),
-            ("operation", self.operations, OPERATIONS),
-            ("mode", self.modes, MODES),
-            ("dtype", self.dtypes, DTYPES),
-            ("size", self.sizes, every_size),
-        ):
-            for name in chosen:
-                if what == "size" and self.timed:
-                    try:
-                        parse_size(name)
-                    except ValueError as error:
-                        raise SelectionError(str(error)) from None
-                elif name not in valid:
-                    raise SelectionError(unknown(what, name, valid, "meshmark list"))
-        for label in self.meshes:
-            try:
-                mesh = meshes.parse(label)
-            except ValueError as error:
-                raise SelectionError(str(error)) from None
-            if mesh.size > num_devices:
-                fits = [m.label for m in meshes.weighted(num_devices, self.processes)]
-                raise SelectionError(
-                    f"mesh {label} needs {mesh.size} devices and there are {num_devices}:"
-                    f" {' or '.join(fits[:3])} would fit (see `meshmark list`)"
-                )
-            if mesh.size <= num_devices - num_devices // self.processes:
-                raise SelectionError(
-                    f"mesh {label} leaves a process without a device: name one of more than"
-                    f" {num_devices - num_devices // self.processes} devices"
-                )
-        return self
-
-
 def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[str]]]:
-    """Each chosen cell with its chosen modes, in the order of the table.
-
-    Of what is timed, a size, dtype or mode that is named is taken whatever the profile, and an operation that is
-    named in its ordinary sizes at least.
-    """
-    limit = selection.profiles[selection.profile] if selection.limit is None else selection.limit
-    shapes = meshes.weighted(num_devices, selection.processes)
-    if selection.timed:
-        shapes = {m: w + TIMED_RARE * (w > 1) for m, w in shapes.items()}
-        shapes[meshes.MeshShape((num_devices,))] = 0  # one axis over all devices is what bandwidth is told of
-    if selection.meshes:
-        unnamed = 0 if selection.timed else 1
-        shapes = {m: shapes.get(m, unnamed) for m in map(meshes.parse, selection.meshes)}
+    """Each chosen cell with its chosen modes, in the order of the table."""
+    weights = selection.weights
+    limit = weights.profiles[selection.profile] if selection.limit is None else selection.limit
+    shapes = weights.meshes(selection, num_devices)
     for operation in OPERATIONS.values():
         if selection.operations and operation.name not in selection.operations:
             continue
         if operation.processes and selection.processes == 1:
             continue
+        dtypes = {
+            dtype: weights.dtype(operation, dtype, selection)
+            for dtype in _chosen(operation.dtypes, selection.dtypes)
+            if _allowed(dtype_of(dtype).capability, selection)
+        }
+        sizes = weights.sizes(operation, selection)
+        sizes = {size: sizes[size] for size in _chosen(sizes, selection.sizes)}
         for mesh, mesh_weight in shapes.items():
-            if operation.everywhere and not selection.timed:
-                mesh_weight = min(mesh_weight, PROFILES["standard"])
+            mesh_weight = weights.mesh(operation, mesh_weight)
             if mesh_weight > limit:
                 continue
             owners = owners_of(mesh, num_devices, selection.processes)
-            for variant in operation.timed_variants(mesh) if selection.timed else operation.variants(mesh):
+            for variant in weights.variants(operation, mesh):
                 weight = mesh_weight + variant.weight
                 if weight > limit or not _allowed(variant.capability, selection):
                     continue
@@ -278,51 +174,17 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
                     continue
                 if selection.levels and (variant.get("level") or operation.level) not in selection.levels:
                     continue
-                modes = [
-                    (mode, _mode_weight(mode, selection))
-                    for mode in operation.modes
-                    if (not selection.modes or mode in selection.modes)
-                    and operation.absent(mode, variant, mesh) is None
-                ]
-                for dtype in _chosen(operation.dtypes, selection.dtypes):
-                    if not _allowed(dtype_of(dtype).capability, selection):
-                        continue
-                    dtype_weight = DTYPE_WEIGHTS.get(dtype, 2)
-                    if selection.timed and dtype_weight and dtype != "bfloat16":
-                        dtype_weight += TIMED_RARE
-                    if operation.dtypes[0] == dtype:  # an operation's first dtype is its ordinary one
-                        dtype_weight = 0
-                    if selection.timed and dtype in selection.dtypes:
-                        dtype_weight = 0
-                    for size, size_weight in _sizes(operation, selection).items():
-                        total = weight + dtype_weight + size_weight
-                        used = [mode for mode, more in modes if total + more <= limit]
-                        if used:
-                            request = Request(variant, mesh, dtype, size, selection.processes)
-                            yield Cell(operation, request, total), used
-
-
-def _mode_weight(mode: str, selection: Selection) -> int:
-    weight = MODE_WEIGHTS[mode]
-    if not selection.timed or not weight:
-        return weight
-    return 0 if mode in selection.modes else weight + TIMED_RARE
-
-
-def _sizes(operation: Operation, selection: Selection) -> dict[str, int]:
-    """The chosen sizes of an operation with their weight: a benchmark takes any that is named, in bytes where
-    the operation counts bytes, a dimension where it counts dimensions."""
-    known = dict(operation.sizes)
-    if selection.timed:
-        full = TIMED_PROFILES["full"]
-        known = dict(operation.timed) or dict.fromkeys((s for s, w in known.items() if not w), full)
-        dimension = next(iter(operation.sizes)).startswith("n")
-        if operation.timed:
-            known |= {s: 0 for s in selection.sizes if s.startswith("n") == dimension}
-        if selection.operations:
-            ordinary = min(known.values())
-            known = {size: weight - ordinary for size, weight in known.items()}
-    return {size: weight for size, weight in known.items() if not selection.sizes or size in selection.sizes}
+                modes = {
+                    mode: weights.mode(mode, selection)
+                    for mode in _chosen(operation.modes, selection.modes)
+                    if operation.absent(mode, variant, mesh) is None
+                }
+                for (dtype, dtype_weight), (size, size_weight) in product(dtypes.items(), sizes.items()):
+                    total = weight + dtype_weight + size_weight
+                    used = [mode for mode, more in modes.items() if total + more <= limit]
+                    if used:
+                        request = Request(variant, mesh, dtype, size, selection.processes)
+                        yield Cell(operation, request, total), used
 
 
 def cases(selection: Selection, num_devices: int) -> Iterator[Case]:

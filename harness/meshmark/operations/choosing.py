@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshmark.core.text import names
-from meshmark.operations import cases
 from meshmark.operations.base import MODES
-from meshmark.operations.cases import Selection
+from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection
+from meshmark.operations.weights import PROFILES, TIMED_PROFILES
 
 MANY = {
     "level": "levels",
@@ -46,11 +46,11 @@ def options(timed: bool = False) -> list[Option]:
 
     Levels choose from the conformance table alone.
     """
-    profiles, default = (cases.TIMED_PROFILES, "quick") if timed else (cases.PROFILES, "standard")
-    capabilities = "; ".join(f"{name}: {what}" for name, what in cases.CAPABILITIES.items())
+    profiles, default = (TIMED_PROFILES, "quick") if timed else (PROFILES, "standard")
+    capabilities = "; ".join(f"{name}: {what}" for name, what in CAPABILITIES.items())
     found = [
         Option("profile", f"how much: {', '.join(profiles)} (default {default})", default, "NAME"),
-        Option("level", f"only these levels: {', '.join(cases.LEVELS)}"),
+        Option("level", f"only these levels: {', '.join(LEVELS)}"),
         Option("with", f"optional capabilities: {capabilities}"),
         *(
             Option(name, f"only these {name}, such as {examples}")

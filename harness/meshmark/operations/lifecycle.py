@@ -27,6 +27,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from meshmark.core import extras
 from meshmark.core.dtypes import as_bits
 from meshmark.core.meshes import MeshShape
 from meshmark.operations.base import Argument, Missing, Plan, Request, Result, Variant
@@ -183,7 +184,7 @@ class OrbaxCheckpoint(OverProcesses):
     @staticmethod
     def host(mesh, x, *, in_spec, out_spec, saver, reader):
         if importlib.util.find_spec("orbax") is None or importlib.util.find_spec("orbax.checkpoint") is None:
-            raise Missing("orbax-checkpoint is not installed (pip install 'meshmark[checkpoint]')")
+            raise Missing(f"orbax-checkpoint is not installed ({extras.command('checkpoint')})")
         import orbax.checkpoint as ocp
 
         directory = shared_directory()

@@ -25,6 +25,7 @@ from meshmark.core.errors import BadInput
 from meshmark.core.escaping import field as field_of
 from meshmark.devices.probe import CPU_DEVICES_A_PROCESS, DEFAULT_CPU_DEVICES
 from meshmark.levels import must_pass as levels
+from meshmark.levels.expectations import Expectations
 from meshmark.levels.must_pass import LevelError, Statement
 from meshmark.publish import bundles, publishable, validate
 from meshmark.publish.bundles import Bundle, File, Room
@@ -77,13 +78,20 @@ class Made:
     """Bytes by name."""
 
 
-def make(paths: Sequence[Path], wanted: Wanted, output: Path, archive: bool = False) -> Made:
+def make(
+    paths: Sequence[Path],
+    wanted: Wanted,
+    output: Path,
+    archive: bool = False,
+    expected: Expectations | None = None,
+) -> Made:
     """Make the bundle of these record files below `output`, and a .tar.gz beside its release where asked for.
 
-    SubmitError for input that can't be used, SubmitRefused for what a reviewer would refuse; nothing is left then.
+    `expected` holds a vendor's known issues and counters beside the suite's. SubmitError for input that can't be used,
+    SubmitRefused for what a reviewer would refuse; nothing is left then.
     """
     bundle = bundled(paths, wanted)
-    report = validate.check(bundle)
+    report = validate.check(bundle, expected)
     if report.complaints:
         raise SubmitRefused(report.complaints)
     target = output / bundle.release / bundle.name
@@ -273,15 +281,16 @@ OPTIONS = {
 
 
 def command(run: Mapping[str, Any], kinds: set[str]) -> str:
-    """The command that repeats one run of `pytest conformance` or `meshmark bench`; "" for another."""
+    """The command that repeats one run of `meshmark test` or `meshmark bench`; "" for another."""
     chosen, facts, timed = run.get("selection", {}), run["facts"], bool(kinds & {"timing", "ceiling"})
     if "comparison" in kinds or "environment" in run:
-        return "python -m harness compare (see the notes)"
-    words = ["python", "-m", "harness", "bench"] if timed else ["python", "-m", "pytest", "conformance"]
+        return "meshmark compare (see the notes)"
+    words = ["meshmark", "bench" if timed else "test"]
     words += ["--profile", str(chosen.get("profile", "standard"))]
     for name, option in OPTIONS.items():
         if isinstance(chosen.get(name), list) and chosen[name]:
             words += [f"--{option}", ",".join(map(str, chosen[name]))]
+    words += _expecting(chosen)
     if timed:
         timing = run.get("timing", {})
         words += ["--scaling"] if chosen.get("scaling") else []
@@ -292,6 +301,18 @@ def command(run: Mapping[str, Any], kinds: set[str]) -> str:
         words += ["--repeat", str(run["repeat"])]
     words += ["--seed", str(run["seed"])] if run.get("seed") else []
     return shlex.join([*_launched(words, facts), "--record", "records.jsonl"])
+
+
+def _expecting(chosen: Mapping[str, Any]) -> list[str]:
+    """The options that name a vendor's known issues and counters, by the names of file and directory."""
+    listed, directory = chosen.get("known_issues"), field_of(chosen.get("counters"), "directory")
+    words = [
+        word
+        for one in (listed if isinstance(listed, list) else [])
+        if isinstance(name := field_of(one, "file"), str)
+        for word in ("--known-issues", name)
+    ]
+    return words + (["--counters", directory] if isinstance(directory, str) else [])
 
 
 def _launched(words: list[str], facts: Mapping[str, Any]) -> list[str]:
@@ -306,7 +327,7 @@ def _launched(words: list[str], facts: Mapping[str, Any]) -> list[str]:
     detected = field_of(facts.get("group"), "detected") is True
     if virtual and not detected:
         started = ["-n", str(processes), "--devices-per-process", str(each)]
-        return ["python", "-m", "harness", "launch", *started, "--", *words]
+        return ["meshmark", "launch", *started, "--", *words]
     if virtual and each != CPU_DEVICES_A_PROCESS:
         words = [*words, "--num-devices", str(each)]
     if detected:

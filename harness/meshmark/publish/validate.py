@@ -19,15 +19,18 @@ from functools import cache, lru_cache
 from typing import Any
 
 from meshmark import __version__
+from meshmark.core import extras
 from meshmark.core.escaping import field as field_of
 from meshmark.core.installation import CHECKOUT, PACKAGE
 from meshmark.core.verdicts import BAD, worst
 from meshmark.levels import counters, known_issues
 from meshmark.levels import must_pass as levels
+from meshmark.levels.expectations import Expectations
 from meshmark.levels.must_pass import LevelError, Statement
 from meshmark.operations import cases
 from meshmark.operations.base import nbytes
-from meshmark.operations.cases import Case, Selection, SelectionError
+from meshmark.operations.cases import Case
+from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from meshmark.publish import bundles, plausible, publishable
 from meshmark.publish.bundles import Bundle, BundleError, Room
 from meshmark.records import results, run_line
@@ -89,8 +92,10 @@ class Report:
         return self
 
 
-def check(bundle: Bundle) -> Report:
-    """All that is wrong with a product, and what it amounts to."""
+def check(bundle: Bundle, expected: Expectations | None = None) -> Report:
+    """All that is wrong with a product, and what it amounts to; `expected` holds a vendor's known issues and counters
+    beside the suite's."""
+    expected = expected or Expectations()
     report = Report(bundle.place)
     for name, why in bundle.refused:
         report.complain(name, why)
@@ -115,7 +120,7 @@ def check(bundle: Bundle) -> Report:
     facts = next(iter(runs.values()))["facts"]
     for name, lines in files.items():
         _heads(name, lines, report)
-        _judged(name, lines, facts, report)
+        _judged(name, lines, facts, expected, report)
         _timed(name, lines, runs, product, report)
     report.totals = totals(files)
     said = manifest.get("totals")
@@ -212,7 +217,7 @@ def _validators() -> dict[str, Any]:
         from jsonschema import Draft202012Validator
     except ImportError:
         raise BundleError(
-            "records are checked with jsonschema: pip install 'meshmark[submit]', or jsonschema"
+            f"records are checked with jsonschema, which is not installed: {extras.command('submit')}"
         ) from None
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     definitions = schema["$defs"]
@@ -412,7 +417,7 @@ def _heads(name: str, lines: Sequence[Entry], report: Report) -> None:
 def _table(devices: int, processes: int, timed: bool, operations: tuple[str, ...]) -> dict[str, Case]:
     if not operations:
         return {}
-    every = tuple(cases.CAPABILITIES)
+    every = tuple(CAPABILITIES)
     chosen = Selection("full", capabilities=every, operations=operations, timed=timed, processes=processes)
     return {case.id: case for case in cases.cases(chosen, devices)}
 
@@ -467,21 +472,20 @@ def _against_table(
     return True
 
 
-def _judged(name: str, lines: Sequence[Entry], facts: Mapping[str, Any], report: Report) -> None:
+def _judged(
+    name: str, lines: Sequence[Entry], facts: Mapping[str, Any], expected: Expectations, report: Report
+) -> None:
     """The conformance lines: whole, consistent, skips and known issues only where they may be."""
     conformance = [(n, r) for n, r in lines if r["kind"] == "conformance"]
     if not conformance:
         return
-    jax, backend, devices = facts["versions"]["jax"], facts["backend"], facts["num_devices"]
-    processes = run_line.processes(facts)
+    jax, processes = facts["versions"]["jax"], run_line.processes(facts)
     try:
-        issues = known_issues.load(
-            jax, backend, topology=str(facts.get("topology") or ""), processes=processes
-        )
+        issues = expected.issues(facts)
     except ValueError:
         report.complain(name, f"JAX {jax[:40]!a} is no release: submit the file as it was written")
         return
-    committed = counters.load(jax, backend, devices) if re.fullmatch(r"[\w.-]+", jax + backend) else {}
+    committed = expected.committed(facts)
     table = Table(facts, False, {r["operation"] for _, r in conformance})
     runs = {r["run"]: r for _, r in lines if r["kind"] == "run"}
     for number, record in lines:
@@ -537,7 +541,7 @@ def _one_check(
         if not fits or record.get("was") not in BAD:
             text = (
                 f"{own} is known by {str(link)[:80]!a}, which the suite's known_issues.toml does not list for it:"
-                " list it there, or let it fail"
+                " list it there, name a file that does (--known-issues), or let it fail"
             )
             report.complain(name, text, number, "known")
     error, bound = record.get("error"), record.get("bound")

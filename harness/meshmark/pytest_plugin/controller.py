@@ -14,18 +14,20 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from meshmark.core import text
+
+from meshmark.core import interrupts, text
 from meshmark.core.verdicts import BAD, Line
 from meshmark.devices import containment
 from meshmark.judge.compile_only import Placed, split_id
 from meshmark.levels import known_issues
 from meshmark.operations import cases
-from meshmark.operations.cases import Selection
 from meshmark.operations.record_lines import case_lines
+from meshmark.operations.selection import Selection
 from meshmark.pytest_plugin.stashed import (
     BY_FAMILY,
     DIRECTORY,
     DONE,
+    EXPECTED,
     FACTS,
     LEFT_OUT,
     PLACES,
@@ -52,11 +54,14 @@ class Report:
         self.resident = 0
         self.idle_deaths = 0
         self.started: dict[str, float] = {}
-        self._terminate = signal.signal(signal.SIGTERM, _interrupt)
+        self._terminate = signal.signal(signal.SIGTERM, interrupts.terminate)
 
+    @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Keep the session."""
+        """Keep the session; under -q too, say where Ctrl-C would not end it."""
         self.session = session
+        if text := interrupts.ignored():
+            self.config.get_terminal_writer().line(f"meshmark: {text}")
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note when a case starts: one that kills its worker can't tell how long it took."""
@@ -97,7 +102,7 @@ class Report:
         own, place = split_id(case_of(crashitem))
         facts = next(facts for facts in self.config.stash[PLACES] if facts.place == place)
         case = Placed(cases.find(own, facts.num_devices), facts)
-        known_issues.apply(known_issues.load(facts.jax, facts.backend, topology=facts.topology), own, [line])
+        known_issues.apply(self.config.stash[EXPECTED].issues(facts.to_json()), own, [line])
         report.longrepr = message(case, [line], self.config.getoption("seed"))
         if line.verdict == "known":
             report.outcome, report.wasxfail = "skipped", line.reason
@@ -164,10 +169,7 @@ class Report:
             write(f"largest worker: {self.resident / 1e6:.0f} MB resident")
         whole = self.config.stash[SELECTION] == Selection("full")
         facts = self.facts
-        issues = known_issues.load(
-            facts.jax, facts.backend, topology=facts.topology, processes=facts.num_processes
-        )
-        for issue in issues:
+        for issue in self.config.stash[EXPECTED].issues(facts.to_json()):
             if whole and not any(issue.covers(split_id(case)[0]) for case in self.cases):
                 write(f"warning: known issue {issue.link} matches no case: mend its pattern")
         path = self.config.getoption("record") or self.config.getoption("resume")
@@ -185,11 +187,6 @@ class Report:
             shutil.rmtree(self.config.stash[DIRECTORY], ignore_errors=True)
 
 
-def _interrupt(number: int, frame: object) -> None:
-    """SIGTERM ends a run as Ctrl-C does: the workers are ended and the table is shown."""
-    raise KeyboardInterrupt(f"signal {signal.Signals(number).name}")
-
-
 def record_lines(placed: Placed, lines: list[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
     """The record lines of a judged case; on a topology with its place in the case id and in `topology`."""
     records = case_lines(placed.case, lines, seed, seconds)
@@ -204,9 +201,7 @@ def message(placed: Placed, lines: list[Line], seed: int) -> str:
     bad = [line for line in lines if line.verdict not in ("pass", "not_run")]
     reasons = [f"{line.check}: {line.verdict}: {line.reason}" for line in bad]
     case, request = placed.case, placed.case.cell.request
-    again = f"a script that repeats it: python -m harness repro '{case.id}'" + (
-        f" --seed {seed}" if seed else ""
-    )
+    again = f"a script that repeats it: meshmark repro '{case.id}'" + (f" --seed {seed}" if seed else "")
     facts = placed.facts
     chosen = (
         f"--profile full --operations {case.operation.name} --modes {case.mode} --meshes {request.mesh.label}"
@@ -214,13 +209,13 @@ def message(placed: Placed, lines: list[Line], seed: int) -> str:
     )
     if facts.topology:
         again = (
-            f"compile it again: python -m pytest conformance -n 0 --topology {facts.topology}"
+            f"compile it again: meshmark test -n 0 --topology {facts.topology}"
             f" --layout {facts.layout} {chosen}"
         )
     elif facts.num_processes > 1:
         again = (
-            f"on one machine: python -m harness launch -n {facts.num_processes} --devices-per-process"
-            f" {facts.num_devices // facts.num_processes} -- pytest conformance {chosen} --seed {seed}"
+            f"on one machine: meshmark launch -n {facts.num_processes} --devices-per-process"
+            f" {facts.num_devices // facts.num_processes} -- meshmark test {chosen} --seed {seed}"
         )
     return "\n".join([placed.id, *reasons, again])
 
@@ -235,6 +230,8 @@ def under_test(config: pytest.Config) -> list[str]:
     }
     chosen = f"profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
     lines = [*(line for place in config.stash[PLACES] for line in place.describe()), chosen]
+    for place in config.stash[PLACES]:
+        lines += config.stash[EXPECTED].lines(place.to_json())
     if facts.topology:
         lines += [f"{where}: {number} cases {why}" for where, why, number in config.stash[LEFT_OUT]]
         return lines

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from meshmark.core import meshes
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import containment, probe, topologies
@@ -25,15 +26,20 @@ from meshmark.devices.facts import Facts
 from meshmark.devices.probe import DEFAULT_CPU_DEVICES, NoBackend
 from meshmark.judge import compile_only
 from meshmark.judge.compile_only import CompileOnly, Placed
-from meshmark.levels import counters, known_issues
+from meshmark.levels import known_issues
+from meshmark.levels.counters import CountersError
+from meshmark.levels.expectations import Expectations
+from meshmark.levels.known_issues import KnownIssuesError
 from meshmark.operations import cases
-from meshmark.operations.cases import Selection, SelectionError
+from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection, SelectionError
+from meshmark.operations.weights import PROFILES
 from meshmark.pytest_plugin.controller import Report, case_of, message, record_lines, under_test
 from meshmark.pytest_plugin.rank import LAUNCHED, Together
 from meshmark.pytest_plugin.stashed import (
     BY_FAMILY,
     DIRECTORY,
     DONE,
+    EXPECTED,
     FACTS,
     LEFT_OUT,
     LINES,
@@ -63,15 +69,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("meshmark", "Meshmark, conformance of distributed JAX")
     add = group.addoption
     add(
-        "--profile", default="standard", help="how much: " + ", ".join(cases.PROFILES) + " (default standard)"
+        "--profile",
+        default="standard",
+        help="how much: " + ", ".join(PROFILES) + " (default standard)",
     )
-    add("--level", default="", metavar="L0,L1,...", help="only these levels: " + ", ".join(cases.LEVELS))
+    add("--level", default="", metavar="L0,L1,...", help="only these levels: " + ", ".join(LEVELS))
     add(
         "--with",
         dest="with_",
         default="",
         metavar="NAMES",
-        help="optional capabilities: " + "; ".join(f"{k}: {v}" for k, v in cases.CAPABILITIES.items()),
+        help="optional capabilities: " + "; ".join(f"{k}: {v}" for k, v in CAPABILITIES.items()),
     )
     for name, example in (
         ("operations", "psum,matmul"),
@@ -139,6 +147,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="run each program N times in one compile, and record how many runs differ (default 1)",
     )
+    add(
+        "--known-issues",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="known issues beside the suite's own (TOML, as its known_issues.toml); may be given several times",
+    )
+    add(
+        "--counters",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="committed counters that go before the suite's own (files JAX-BACKEND-DEVICES.tsv)",
+    )
     group = parser.getgroup("meshmark-ranks", "Meshmark over several processes (each runs this command)")
     add = group.addoption
     add(
@@ -182,6 +205,10 @@ def _selection(config: pytest.Config, num_devices: int) -> Selection:
     ).checked(num_devices)
 
 
+def _expected(config: pytest.Config) -> Expectations:
+    return Expectations(config.getoption("known_issues"), config.getoption("counters"))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """In the controller, before the workers: probe, check the options, choose the workers."""
@@ -196,6 +223,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         if not least <= config.getoption(option) <= most:
             value = config.getoption(option)
             raise pytest.UsageError(f"--{option} {value}: use a number from {least} to {most}")
+    try:
+        config.stash[EXPECTED] = _expected(config)
+    except (KnownIssuesError, CountersError) as error:
+        raise pytest.UsageError(str(error)) from None
     try:
         named = ("distributed", "coordinator", "num_processes", "process_id", "control")
         coordinates = ranks.coordinates(os.environ, **{name: config.getoption(name) for name in named})
@@ -249,7 +280,7 @@ def _come_together(config: pytest.Config, coordinates: ranks.Coordinates) -> Non
         config.pluginmanager.unregister(capture)
     together = Together()
     together.config = config
-    chosen = {name: str(config.getoption(name)) for name in CHOSEN}
+    chosen = {name: str(config.getoption(name)) for name in CHOSEN} | config.stash[EXPECTED].described
     _set_up_jax()
     try:
         together.group = ranks.join(coordinates, chosen, config.getoption("join"), ended=together.give_up)
@@ -342,7 +373,9 @@ def _open_records(config: pytest.Config) -> None:
         options["layout"] = _names(config, "layout")
     run = {
         "facts": facts.to_json() | ({"others": others} if others else {}),
-        "selection": selection.described() | {k: v for k, v in options.items() if v not in ((), [])},
+        "selection": selection.described()
+        | {k: v for k, v in options.items() if v not in ((), [])}
+        | config.stash[EXPECTED].described,
         "seed": config.getoption("seed"),
         "repeat": config.getoption("repeat"),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -367,6 +400,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[FACTS] = config.stash[PLACES][0]
         config.stash[SELECTION] = _selection(config, config.stash[FACTS].num_devices)
         _choose(config)
+        config.stash[EXPECTED] = _expected(config)
         config.stash[DONE] = dict.fromkeys(data["done"])  # type: ignore[misc]
         config.stash[DIRECTORY] = Path(data["directory"])
         containment.belong_to(data["controller"])
@@ -428,6 +462,7 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Placed], list[Line]]:
     if pytestconfig.stash[FACTS].topology:
         return _compiles(pytestconfig)
     import jax
+
     from meshmark.judge.checks import Judge
 
     facts, watchdog = pytestconfig.stash[FACTS], pytestconfig.stash[WATCHDOG]
@@ -445,10 +480,10 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Placed], list[Line]]:
         devices_here,
         pytestconfig.getoption("seed"),
         pytestconfig.getoption("repeat"),
-        counters.load(facts.jax, facts.backend, facts.num_devices),
+        pytestconfig.stash[EXPECTED].committed(facts.to_json()),
         together.meeting if together else None,
     )
-    issues = known_issues.load(facts.jax, facts.backend, processes=facts.num_processes)
+    issues = pytestconfig.stash[EXPECTED].issues(facts.to_json())
 
     def run(placed: Placed) -> list[Line]:
         with watchdog.over() if watchdog else nullcontext():
@@ -471,9 +506,9 @@ def _compiles(config: pytest.Config) -> Callable[[Placed], list[Line]]:
         topology = topologies.parse(facts.topology)
         with watchdog.over(containment.START) if watchdog else nullcontext():
             topologies.devices(topology)
-        committed = counters.load(*counters.identity(facts.to_json()))
+        committed = config.stash[EXPECTED].committed(facts.to_json())
         judges[facts.place] = CompileOnly(topology, facts.layout, committed, _names(config, "export"))
-        issues[facts.place] = known_issues.load(facts.jax, facts.backend, topology=facts.topology)
+        issues[facts.place] = config.stash[EXPECTED].issues(facts.to_json())
     if watchdog and watchdog.seconds == containment.DEADLINE:
         watchdog.seconds = COMPILING
 

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from meshmark.core import interrupts
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import containment
@@ -29,7 +31,7 @@ from meshmark.levels.counters import spelled
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
 from meshmark.operations.record_lines import case_lines
-from meshmark.pytest_plugin.stashed import DONE, FACTS, REPORT, WRITER
+from meshmark.pytest_plugin.stashed import DONE, EXPECTED, FACTS, REPORT, WRITER
 from meshmark.ranks import merge
 from meshmark.ranks.agreement import agreed
 from meshmark.ranks.channel import ChannelError, Ended, Ending
@@ -166,16 +168,7 @@ class Together:
 
     def listen_to_signals(self) -> None:
         """Tell the others at once when this rank is told to end, also while the main thread waits in a collective."""
-        reading, writing = os.pipe()
-        os.set_blocking(writing, False)
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-
-        def wait() -> None:
-            while data := os.read(reading, 1):
-                if data[0] in (signal.SIGTERM, signal.SIGINT):
-                    self.group.channel.interrupt(signal.Signals(data[0]).name)
-
-        threading.Thread(target=wait, name="meshmark-signals", daemon=True).start()
+        interrupts.listen(lambda number: self.group.channel.interrupt(number.name))
         abort_late()
 
     # Judging ------------------------------------------------------------------------------------------------
@@ -279,8 +272,7 @@ class Together:
 
     def _known(self, case: Case, lines: list[Line]) -> None:
         facts = self.config.stash[FACTS]
-        issues = known_issues.load(facts.jax, facts.backend, processes=facts.num_processes)
-        known_issues.apply(issues, case.id, lines)
+        known_issues.apply(self.config.stash[EXPECTED].issues(facts.to_json()), case.id, lines)
 
     def interrupted(self) -> None:
         """This rank's session ends before its time: the others can't go on without it."""

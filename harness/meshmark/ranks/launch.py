@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -88,6 +88,8 @@ class Launcher:
     devices: int
     grace: float = GRACE
     most_restarts: int = 1000
+    started: Callable[[], object] = lambda: None
+    """Called once, when all ranks are there."""
     directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="meshmark-launch-")))
     _ranks: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _told_to_end: int = 0
@@ -133,6 +135,8 @@ class Launcher:
                     threading.Thread(target=_pass_on, args=(self._ranks[-1].stdout, rank, shown), daemon=True)
                 )
                 readers[-1].start()
+            if before is None:
+                self.started()
             return self._wait(shown)
         finally:
             self._signal(signal.SIGKILL)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import threading
 import time
@@ -20,17 +21,18 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import jax
-from meshmark.core import terminal
+
+from meshmark.core import interrupts, terminal
 from meshmark.core.terminal import note, show
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
 from meshmark.devices.containment import START
 from meshmark.devices.facts import Facts
 from meshmark.devices.probe import NoBackend
-from meshmark.levels import known_issues
+from meshmark.levels.expectations import Expectations
 from meshmark.operations.base import owners_of
-from meshmark.operations.cases import SelectionError
 from meshmark.operations.choosing import selected
+from meshmark.operations.selection import SelectionError
 from meshmark.ranks import group as ranks
 from meshmark.ranks import merge
 from meshmark.ranks.channel import ChannelError, Ended, Ending
@@ -56,20 +58,24 @@ Value = TypeVar("Value")
 class Rank:
     """This process, from joining the others to leaving them."""
 
-    def __init__(self, arguments: argparse.Namespace, found: Coordinates, seconds: float) -> None:
+    def __init__(
+        self, arguments: argparse.Namespace, found: Coordinates, seconds: float, expected: Expectations
+    ) -> None:
         """Join the others. SelectionError for what makes no sense beside ranks; ChannelError and RankError as
         meshmark.ranks.group.join."""
         _refuse(arguments)
-        self.arguments = arguments
+        self.arguments, self.expected = arguments, expected
         self.path: Path | None = arguments.record or arguments.resume
         self.writer: Writer | None = None
         self.timing: Together | None = None
         self.kept: Records
         self._ending = threading.Lock()
+        self._signal: signal.Signals | None = None
         probe.ask_for_cpu_devices(arguments.num_devices, probe.CPU_DEVICES_A_PROCESS)
         jax.config.update("jax_num_cpu_devices", int(os.environ["JAX_NUM_CPU_DEVICES"]))
         jax.config.update("jax_enable_compilation_cache", False)  # compile time is a result
         chosen = {name: str(getattr(arguments, name)) for name in ALIKE} | {"seconds": str(seconds)}
+        chosen |= expected.described
         try:
             self.group: Group = ranks.join(found, chosen, arguments.join, ended=self.give_up)
         except Ended as ended:
@@ -79,6 +85,9 @@ class Rank:
             self._open()
         except (SelectionError, RecordError, ChannelError, NoBackend) as error:
             self.group.leave(f"could not begin: {error}")
+            raise
+        except KeyboardInterrupt:
+            self.group.leave("interrupted")
             raise
         except Ended as ended:
             self.group.leave(ended.ending.reason)
@@ -123,7 +132,7 @@ class Rank:
         token = uuid.uuid4().hex[:12]
         self.described: dict[str, Any] = {
             "facts": facts.to_json(),
-            "selection": self.selection.described() | {"scaling": False},
+            "selection": self.selection.described() | {"scaling": False} | self.expected.described,
             "seed": arguments.seed,
             "repeat": 1,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -156,6 +165,7 @@ class Rank:
     def run(self) -> int:
         """Time, print, merge; gives the exit code, or ends the process where a rank is gone."""
         first = self.group.rank == 0
+        interrupts.listen(self._signalled)
         if first:
             self._head()
         progress = Progress(sum(cell.id not in self.finished for cell, _ in self.todo))
@@ -166,8 +176,8 @@ class Rank:
             else:
                 self._time(progress, lambda _: None)
             merged = self._close()
-        except KeyboardInterrupt:
-            self._stop("interrupted", 130)
+        except KeyboardInterrupt as error:
+            self._stop("interrupted", interrupts.code(error))
         except OSError as error:
             self._stop(f"can't go on: {error.strerror or error}", 2)
         except (ChannelError, RecordError) as error:
@@ -181,8 +191,7 @@ class Rank:
         return int(bad)
 
     def _time(self, progress: Progress, tell: Callable[[Progress], None]) -> None:
-        facts = self.facts
-        issues = known_issues.load(facts.jax, facts.backend, processes=facts.num_processes)
+        issues = self.expected.issues(self.facts.to_json())
         with self.group.channel.during("start", START):
             self.timing = Together(self.job, self.group, os.dup(2))
             progress.spread = spread()
@@ -232,6 +241,7 @@ class Rank:
         how = "detected by JAX" if found["detected"] else "given"
         show(
             self.facts.describe(),
+            self.expected.issue_lines(),
             [f"{self.group.size} processes of {found['devices']} devices, coordinates {how}{over}"],
             (f"left out: {why}" for why in self.left_out),
             ["left out: ceilings, which are measured in one process"],
@@ -239,6 +249,7 @@ class Rank:
         sys.stdout.flush()
         if self.arguments.num_devices and not self.facts.virtual:
             note(f"--num-devices is ignored on backend {self.facts.backend}")
+        interrupts.warn()
         for line in bench.load():
             note(line)
 
@@ -250,6 +261,11 @@ class Rank:
             print(f"records: {self.path if merged else f'{self.path}.rank*'}", flush=True)
 
     # Ending -------------------------------------------------------------------------------------------------
+
+    def _signalled(self, number: signal.Signals) -> None:
+        """In the thread that listens: this rank is told to end, and tells the others at once."""
+        self._signal = number
+        self.group.channel.interrupt(number.name)
 
     def give_up(self, ending: Ending) -> None:
         """In the channel's thread, where the main thread does not come back to hear it."""
@@ -278,7 +294,7 @@ class Rank:
                 sys.stdout.flush()
                 sys.stderr.flush()
             finally:
-                os._exit(code)
+                os._exit(128 + self._signal if self._signal else code)
 
     def _told(self, ending: Ending) -> str:
         at = self.timing.at[0] if self.timing else []
@@ -327,6 +343,6 @@ def _refuse(arguments: argparse.Namespace) -> None:
         )
 
 
-def run(arguments: argparse.Namespace, found: Coordinates, seconds: float) -> int:
+def run(arguments: argparse.Namespace, found: Coordinates, seconds: float, expected: Expectations) -> int:
     """`meshmark bench` where this process is one rank of several; `seconds` of sampling for each program."""
-    return Rank(arguments, found, seconds).run()
+    return Rank(arguments, found, seconds, expected).run()

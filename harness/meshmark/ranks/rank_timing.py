@@ -30,6 +30,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
+
 from meshmark.core import statistics
 from meshmark.core.privacy import redact
 from meshmark.core.skew import slowest

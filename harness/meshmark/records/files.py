@@ -212,7 +212,7 @@ def read(path: Path) -> Records:
         raise RecordError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
     if not records.runs:
         first = f" ({records.problems[0]})" if records.problems else ""
-        raise RecordError(f"{path} holds no run: name a file that `pytest conformance --record` wrote{first}")
+        raise RecordError(f"{path} holds no run: name a file that `meshmark test --record` wrote{first}")
     return records
 
 

@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.version import InvalidVersion, Version
+
+from meshmark.core import extras
 from meshmark.core.errors import BadInput
 from meshmark.records import files as records
 from meshmark.records.files import Records
-from packaging.version import InvalidVersion, Version
 
 PRODUCT, ENVIRONMENT, MANIFEST = "product.yaml", "environment.json", "manifest.json"
 RECORDS = re.compile(r"[a-z][a-z0-9-]{0,40}\.jsonl(?:\.gz)?")
@@ -241,6 +243,6 @@ def _yaml() -> Any:
         import yaml
     except ImportError:
         raise ResultError(
-            "product.yaml is read with PyYAML: pip install 'meshmark[submit]', or PyYAML"
+            f"product.yaml is read with PyYAML, which is not installed: {extras.command('submit')}"
         ) from None
     return yaml

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from meshmark.core import extras
 from meshmark.core.errors import BadInput
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -37,13 +38,13 @@ def page(data: Mapping[str, Any]) -> str:
         import jinja2
     except ImportError as error:
         raise PageError(
-            f"the page needs {error.name}, which is not installed: pip install 'meshmark[page]'"
+            f"the page needs {error.name}, which is not installed: {extras.command('page')}"
         ) from None
     static = Path(bokeh.__file__).parent / "server" / "static" / "js"
     try:
         plot = [_script(static / name) for name in PLOTTING]
     except OSError as error:
-        raise PageError(f"this Bokeh has no {error.filename}: pip install 'meshmark[page]'") from None
+        raise PageError(f"this Bokeh has no {error.filename}: {extras.command('page')}") from None
     js = _script(TEMPLATES / "page.js")
     policy = "; ".join(
         [
@@ -104,7 +105,7 @@ def _script(path: Path) -> str:
     text = path.read_text(encoding="utf-8").replace("\r\n", "\n")
     low = text.lower()
     if "</script" in low or "<!--" in low:
-        raise PageError(f"{path.name} can't stand inside a page: use the Bokeh of 'meshmark[page]'")
+        raise PageError(f"{path.name} can't stand inside a page: use another Bokeh: {extras.command('page')}")
     return text
 
 

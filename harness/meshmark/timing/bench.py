@@ -17,10 +17,12 @@ from typing import Any
 from meshmark.core.meshes import MeshShape
 from meshmark.core.verdicts import BAD
 from meshmark.devices.facts import Facts
-from meshmark.levels import known_issues
+from meshmark.levels.expectations import Expectations
+from meshmark.levels.known_issues import Issue
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, Operation, Request, Variant, parse_size
-from meshmark.operations.cases import Cell, Selection, SelectionError
+from meshmark.operations.cases import Cell
+from meshmark.operations.selection import Selection, SelectionError
 from meshmark.records.files import Records
 from meshmark.timing import footprint
 from meshmark.timing.children import Children
@@ -135,9 +137,10 @@ def run(
     write: Callable[[list[dict[str, Any]]], None],
     finished: set[tuple[str, int]],
     tell: Callable[[Progress], None],
+    expected: Expectations,
 ) -> Progress:
     """Time the cells in as many processes each, write the records as they come, and tell the progress."""
-    issues = known_issues.load(facts.jax, facts.backend, processes=facts.num_processes)
+    issues = expected.issues(facts.to_json())
     left = sum((cell.id, process) not in finished for cell, _ in todo for process in range(processes))
     progress = Progress(left)
     with Children() as children:
@@ -161,7 +164,7 @@ def run(
 def _take(
     message: dict[str, Any],
     write: Callable[[list[dict[str, Any]]], None],
-    issues: Sequence[known_issues.Issue],
+    issues: Sequence[Issue],
     progress: Progress,
 ) -> None:
     if "timings" in message:
@@ -176,7 +179,7 @@ def _take(
         progress.spread = max(progress.spread, *message["spread"])
 
 
-def mark_known(record: dict[str, Any], issues: Sequence[known_issues.Issue]) -> None:
+def mark_known(record: dict[str, Any], issues: Sequence[Issue]) -> None:
     """Make `known` of a bad timing line that a listed issue covers."""
     for issue in issues:
         if record["verdict"] in BAD and issue.covers(record["case"]) and record["check"] in issue.checks:

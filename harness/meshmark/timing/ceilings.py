@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.meshes import MeshShape
 from meshmark.judge.programs import mesh_over, sharding

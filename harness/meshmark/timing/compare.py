@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+
 from meshmark.core.errors import BadInput
 from meshmark.core.statistics import ORDER, Outcome, Pairs, Rule, compare, done
 from meshmark.levels import counters

@@ -192,11 +192,15 @@ def _pip(python: str, wanted: str, say: Callable[[str], None]) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
         assert pip.stdout
         complaints = []
-        for line in map(str.strip, pip.stdout):
-            if line.startswith(_PIP_SAYS):
-                say(f"{wanted}: {redact(line)[:100]}")
-            elif line.startswith("ERROR:"):
-                complaints.append(line.removeprefix("ERROR:").strip())
+        try:
+            for line in map(str.strip, pip.stdout):
+                if line.startswith(_PIP_SAYS):
+                    say(f"{wanted}: {redact(line)[:100]}")
+                elif line.startswith("ERROR:"):
+                    complaints.append(line.removeprefix("ERROR:").strip())
+        except KeyboardInterrupt:
+            pip.kill()  # leaving the block would wait for the end of the installation
+            raise
     if pip.returncode:
         why = complaints[-1] if complaints else f"exit code {pip.returncode}"
         raise NoEnvironment(

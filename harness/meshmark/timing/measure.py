@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 from jax import lax
+
 from meshmark.core import statistics
 from meshmark.core.hlo import Collective, collectives
 from meshmark.core.verdicts import BAD, Line, worst

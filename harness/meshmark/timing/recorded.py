@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
+
 from meshmark.core.statistics import Estimate, Outcome, Rule, stated
 from meshmark.records.files import Records
 from meshmark.timing.compare import CompareError, counted, figure, key_of
-from scipy import stats
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.integer]

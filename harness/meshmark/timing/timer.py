@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any
 
 import jax
+
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import Line, worst
 from meshmark.devices import containment, probe

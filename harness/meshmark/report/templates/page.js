@@ -275,15 +275,15 @@
     const parts = ids[i].split("/"), family = info.get(parts[0])?.family;
     const options = ` --operations ${quote(parts[0])} --modes ${quote(parts[2])} --meshes ${quote(parts[3])} --dtypes ${quote(parts[4])} --sizes ${quote(parts[5])}`;
     // Of a topology, the case and its like; where it ran, the case alone by its node id.
-    if (run.class === "compiled") return [`python -m pytest conformance -n 0 --profile full${options} --topology ${quote(run.machine.split(" ")[0])}`];
-    const test = family ? quote(`conformance/test_${family}.py::test_${family}[${ids[i]}]`) : `conformance${options}`;
+    if (run.class === "compiled") return [`meshmark test -n 0 --profile full${options} --topology ${quote(run.machine.split(" ")[0])}`];
+    const test = family ? quote(`conformance/test_${family}.py::test_${family}[${ids[i]}]`) : options.trim();
     if (run.processes > 1) {  // no script: one process would be another case
       const each = run.class === "virtual" && run.devices ? ` --devices-per-process ${run.devices / run.processes}` : "";
-      if (run.detected) return [`python -m pytest ${test} --profile full --distributed`];
-      return [`python -m harness launch -n ${run.processes}${each} -- python -m pytest ${test} --profile full`];
+      if (run.detected) return [`meshmark test ${test} --profile full --distributed`];
+      return [`meshmark launch -n ${run.processes}${each} -- meshmark test ${test} --profile full`];
     }
     const devices = run.class === "virtual" && run.devices ? ` --num-devices ${run.devices}` : "";
-    return [`python -m harness repro ${quote(ids[i])}`, `python -m pytest ${test} -n 0 --profile full${devices}`];
+    return [`meshmark repro ${quote(ids[i])}`, `meshmark test ${test} -n 0 --profile full${devices}`];
   }
   function code(text, wrap) {
     const pre = el("pre", { class: wrap ? "wrap" : null, tabindex: "0" }, el("code", {}, text));

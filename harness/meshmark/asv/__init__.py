@@ -1,0 +1,1 @@
+"""Known pitfalls in anybody's asv benchmarks."""

@@ -1,0 +1,1 @@
+"""What programs run on: probing, chips and their peaks, topologies, projections, containment of processes."""

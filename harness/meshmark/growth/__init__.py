@@ -1,0 +1,1 @@
+"""What a program costs from 4 to 8,192 devices, compiled only."""

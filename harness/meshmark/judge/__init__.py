@@ -1,0 +1,1 @@
+"""One case, judged: its program, its inputs, its checks, and a script that repeats it."""

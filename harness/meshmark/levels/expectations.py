@@ -1,0 +1,88 @@
+"""What a run is judged by beside each case's contract: known issues and committed counters.
+
+The suite has its own in the package. A vendor may name more, `--known-issues FILE` and `--counters DIR`; a run says
+which, with a digest of their contents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from meshmark.levels import counters, known_issues
+from meshmark.levels.known_issues import Issue
+from meshmark.records import run_line
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """The suite's known issues and counters, and those that a vendor names.
+
+    Making one reads what is named: KnownIssuesError or CountersError, one line each, where it can't be used.
+    """
+
+    files: Sequence[Path] = ()
+    """Known issues beside the suite's."""
+    directory: Path | None = None
+    """Counters that go before the suite's, where it has any for a run."""
+    described: dict[str, Any] = field(init=False, default_factory=dict)
+    """What a vendor named, for the selection of a run line: empty without any; `known_issues`, a file and digest each;
+    `counters`, the directory and digest."""
+
+    def __post_init__(self) -> None:
+        known_issues.read()
+        for path in self.files:
+            known_issues.read(path)
+        if self.files:
+            self.described["known_issues"] = [{"file": p.name, "digest": _digest([p])} for p in self.files]
+        if self.directory is not None:
+            found = counters.files(self.directory)
+            for path in found:
+                counters.read(path)
+            self.described["counters"] = {
+                "directory": self.directory.resolve().name,
+                "digest": _digest(found),
+            }
+
+    def issues(self, facts: Mapping[str, Any]) -> list[Issue]:
+        """The known issues that concern a run with these facts (of its run line), the suite's first."""
+        release, backend = facts["versions"]["jax"], facts["backend"]
+        topology, processes = str(facts.get("topology") or ""), run_line.processes(facts)
+        return [
+            issue
+            for path in (known_issues.FILE, *self.files)
+            for issue in known_issues.load(release, backend, path, topology, processes)
+        ]
+
+    def committed(self, facts: Mapping[str, Any]) -> dict[str, str]:
+        """The committed counters of a run with these facts by case id; empty where nobody committed any."""
+        return counters.load(*counters.identity(facts), own=self.directory)
+
+    def lines(self, facts: Mapping[str, Any]) -> Iterator[str]:
+        """What the header of a run says of them."""
+        identity = counters.identity(facts)
+        path = counters.found(*identity, own=self.directory)
+        if path is None:
+            where = f" in {self.directory} or the suite" if self.directory else ""
+            yield f"counters: none committed for {'-'.join(identity)}{where}: the contract alone judges"
+        else:
+            whose = "the suite" if path.parent == counters.DIRECTORY else path.parent
+            yield f"counters: {path.stem} of {whose}"
+        yield from self.issue_lines()
+
+    def issue_lines(self) -> Iterator[str]:
+        """What the header of a run says of the known issues, where a vendor names any."""
+        if self.files:
+            told = ", ".join(f"{len(known_issues.read(path))} of {path.name}" for path in self.files)
+            yield f"known issues: {len(known_issues.read())} of the suite, {told}"
+
+
+def _digest(paths: Sequence[Path]) -> str:
+    """SHA-256 (the first 16 hexadecimal digits) of names and contents."""
+    found = hashlib.sha256()
+    for path in paths:
+        found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()[:16]

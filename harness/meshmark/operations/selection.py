@@ -1,0 +1,104 @@
+"""A choice among the cases: which profile, levels, operations, modes, meshes, dtypes and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from meshmark.core import meshes
+from meshmark.core.dtypes import DTYPES
+from meshmark.core.errors import BadInput, unknown
+from meshmark.operations import OPERATIONS
+from meshmark.operations.base import MODES, parse_size
+from meshmark.operations.weights import CONFORMANCE, TIMING, Weights
+
+LEVELS = ("L0", "L1", "L2", "L3", "L4")
+
+CAPABILITIES = {
+    "x64": "64-bit types",
+    "complex": "complex numbers",
+    "groups": "axis_index_groups",
+    "broadcast": "lax.pbroadcast (collective-broadcast)",
+    "ragged": "lax.ragged_all_to_all",
+    "checkpoint": "orbax-checkpoint",
+}
+"""What hardware may lack, by the name that --with takes."""
+
+
+class SelectionError(BadInput, ValueError):
+    """A choice that the table does not have; the message names it and the valid ones."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A choice of cases; empty tuples choose everything. Check it with `checked`."""
+
+    profile: str = "standard"
+    levels: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    meshes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+    limit: int | None = field(default=None)
+    """The largest weight, where it is not the profile's."""
+    processes: int = 1
+    """Number of processes that share the devices."""
+    timed: bool = False
+    """Whether to choose from what the benchmarks time: their sizes (any size that is named), variants and
+    profiles."""
+
+    def described(self) -> dict[str, Any]:
+        """What was chosen, for the line of a run: nothing of what was left open, and no number of processes where
+        there is one."""
+        return {k: v for k, v in vars(self).items() if v not in ((), None) and (k, v) != ("processes", 1)}
+
+    @property
+    def weights(self) -> Weights:
+        """What the cases are weighed by."""
+        return TIMING if self.timed else CONFORMANCE
+
+    @property
+    def profiles(self) -> Mapping[str, int]:
+        """The profiles that it may name."""
+        return self.weights.profiles
+
+    def checked(self, num_devices: int) -> Selection:
+        """This selection; SelectionError for an unknown name or a mesh that the devices do not allow."""
+        declared = {s for o in OPERATIONS.values() for s in (*o.sizes, *o.timed)}
+        every_size = sorted(declared, key=lambda s: (s[0] == "n", parse_size(s)))
+        for what, chosen, valid in (
+            ("profile", (self.profile,), self.profiles),
+            ("level", self.levels, LEVELS),
+            ("capability", self.capabilities, CAPABILITIES),
+            ("operation", self.operations, OPERATIONS),
+            ("mode", self.modes, MODES),
+            ("dtype", self.dtypes, DTYPES),
+            ("size", self.sizes, every_size),
+        ):
+            for name in chosen:
+                try:
+                    found = self.weights.check_size(name, valid) if what == "size" else name in valid
+                except ValueError as error:
+                    raise SelectionError(str(error)) from None
+                if not found:
+                    raise SelectionError(unknown(what, name, valid, "meshmark list"))
+        for label in self.meshes:
+            try:
+                mesh = meshes.parse(label)
+            except ValueError as error:
+                raise SelectionError(str(error)) from None
+            if mesh.size > num_devices:
+                fits = [m.label for m in meshes.weighted(num_devices, self.processes)][:3]
+                raise SelectionError(
+                    f"mesh {label} needs {mesh.size} devices and there are {num_devices}:"
+                    f" {' or '.join(fits)} would fit (see `meshmark list`)"
+                )
+            if mesh.size <= num_devices - num_devices // self.processes:
+                raise SelectionError(
+                    f"mesh {label} leaves a process without a device: name one of more than"
+                    f" {num_devices - num_devices // self.processes} devices"
+                )
+        return self

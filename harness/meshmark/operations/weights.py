@@ -1,0 +1,157 @@
+"""Weights: how far each coordinate of a case is from the ordinary one, for conformance and for timing.
+
+A weight of 0 is ordinary: float32, the most square mesh, 4 KiB, plain options, the three main modes. A profile takes
+the cases whose weights add up to no more than its limit. So `standard` holds every case that departs from the
+ordinary in one or two small ways, and `full` holds their combinations. Conformance and timing weigh differently: a
+check wants breadth, while time is spent on what people choose between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from meshmark.core import meshes
+from meshmark.core.meshes import MeshShape
+from meshmark.operations.base import Operation, Variant, parse_size
+
+if TYPE_CHECKING:
+    from meshmark.operations.selection import Selection
+
+PROFILES = {"smoke": 0, "standard": 2, "full": 4}
+"""The profiles of the conformance tests, and the largest weight that each takes."""
+
+TIMED_PROFILES = {"quick": 0, "standard": 2, "full": 4}
+"""The profiles of the benchmarks."""
+
+MODE_WEIGHTS = {"auto": 0, "explicit": 0, "manual": 0, "host": 0, "manual-novma": 2, "pmap": 1, "pjit": 2}
+
+DTYPE = 2
+"""The weight of a dtype other than float32 and the operation's first."""
+
+RARE = 2
+"""What rare coordinates weigh more where they are timed: dtypes other than bfloat16, the lesser modes, and meshes
+that have an axis of size 1, are permuted, or leave devices out."""
+
+
+class Weights(Protocol):
+    """The weights of one use of the table."""
+
+    profiles: Mapping[str, int]
+
+    def meshes(self, selection: Selection, num_devices: int) -> dict[MeshShape, int]:
+        """The meshes to choose from, and the weight of each."""
+
+    def mesh(self, operation: Operation, weight: int) -> int:
+        """The weight of a mesh for this operation."""
+
+    def variants(self, operation: Operation, mesh: MeshShape) -> Iterable[Variant]:
+        """The variants to choose from."""
+
+    def mode(self, mode: str, selection: Selection) -> int:
+        """The weight of a mode."""
+
+    def dtype(self, operation: Operation, dtype: str, selection: Selection) -> int:
+        """The weight of a dtype."""
+
+    def sizes(self, operation: Operation, selection: Selection) -> dict[str, int]:
+        """The sizes of an operation to choose from, and the weight of each."""
+
+    def check_size(self, size: str, declared: Iterable[str]) -> bool:
+        """Whether a selection may name this size; ValueError, with the reason, for what is not a size."""
+
+
+class ConformanceWeights:
+    """What `pytest conformance` chooses by."""
+
+    profiles: Mapping[str, int] = PROFILES
+
+    def meshes(self, selection: Selection, num_devices: int) -> dict[MeshShape, int]:
+        """Every factorization of the devices; a mesh that is named and is not among them weighs 1."""
+        weighted = meshes.weighted(num_devices, selection.processes)
+        return named_meshes(selection, weighted, otherwise=1) if selection.meshes else weighted
+
+    def mesh(self, operation: Operation, weight: int) -> int:
+        """An operation that is judged everywhere takes all meshes in the standard profile."""
+        return min(weight, PROFILES["standard"]) if operation.everywhere else weight
+
+    def variants(self, operation: Operation, mesh: MeshShape) -> Iterable[Variant]:
+        """All variants."""
+        return operation.variants(mesh)
+
+    def mode(self, mode: str, selection: Selection) -> int:
+        """The weight of the mode, named or not."""
+        return MODE_WEIGHTS[mode]
+
+    def dtype(self, operation: Operation, dtype: str, selection: Selection) -> int:
+        """float32 and an operation's first dtype are ordinary."""
+        return 0 if dtype in ("float32", operation.dtypes[0]) else DTYPE
+
+    def sizes(self, operation: Operation, selection: Selection) -> dict[str, int]:
+        """The operation's sizes."""
+        return dict(operation.sizes)
+
+    def check_size(self, size: str, declared: Iterable[str]) -> bool:
+        """Only sizes that an operation declares."""
+        return size in declared
+
+
+class TimingWeights:
+    """What the benchmarks choose by. What is named is taken in every profile."""
+
+    profiles: Mapping[str, int] = TIMED_PROFILES
+
+    def meshes(self, selection: Selection, num_devices: int) -> dict[MeshShape, int]:
+        """One axis over all devices is ordinary: bandwidth is quoted on it. Meshes that are named are ordinary too."""
+        weighted = meshes.weighted(num_devices, selection.processes)
+        found = {mesh: weight + RARE * (weight > 1) for mesh, weight in weighted.items()}
+        found[MeshShape((num_devices,))] = 0
+        return named_meshes(selection, found, otherwise=0) if selection.meshes else found
+
+    def mesh(self, operation: Operation, weight: int) -> int:
+        """The same for every operation."""
+        return weight
+
+    def variants(self, operation: Operation, mesh: MeshShape) -> Iterable[Variant]:
+        """The variants that the operation declares to be timed."""
+        return operation.timed_variants(mesh)
+
+    def mode(self, mode: str, selection: Selection) -> int:
+        """The lesser modes are rare; a named mode is ordinary."""
+        weight = MODE_WEIGHTS[mode]
+        return 0 if not weight or mode in selection.modes else weight + RARE
+
+    def dtype(self, operation: Operation, dtype: str, selection: Selection) -> int:
+        """Dtypes other than bfloat16 are rare; a named dtype is ordinary."""
+        if dtype in ("float32", operation.dtypes[0], *selection.dtypes):
+            return 0
+        return DTYPE if dtype == "bfloat16" else DTYPE + RARE
+
+    def sizes(self, operation: Operation, selection: Selection) -> dict[str, int]:
+        """The sizes that the operation declares to be timed, and any that is named in the operation's own unit:
+        bytes, or a dimension such as n512. A named operation has its ordinary sizes at least."""
+        if operation.timed:
+            known = dict(operation.timed)
+            dimension = next(iter(operation.sizes)).startswith("n")
+            known |= {size: 0 for size in selection.sizes if size.startswith("n") == dimension}
+        else:
+            ordinary_sizes = (size for size, weight in operation.sizes.items() if not weight)
+            known = dict.fromkeys(ordinary_sizes, TIMED_PROFILES["full"])
+        least = min(known.values()) if selection.operations else 0
+        return {size: weight - least for size, weight in known.items()}
+
+    def check_size(self, size: str, declared: Iterable[str]) -> bool:
+        """Any size."""
+        parse_size(size)
+        return True
+
+
+def named_meshes(
+    selection: Selection, weighted: Mapping[MeshShape, int], otherwise: int
+) -> dict[MeshShape, int]:
+    """The meshes that a selection names; those that are not among the weighted ones weigh `otherwise`."""
+    return {mesh: weighted.get(mesh, otherwise) for mesh in map(meshes.parse, selection.meshes)}
+
+
+CONFORMANCE: Weights = ConformanceWeights()
+TIMING: Weights = TimingWeights()

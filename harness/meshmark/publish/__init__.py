@@ -1,0 +1,1 @@
+"""Bundles of records that can be published: making one, and checking one as a reviewer would."""

@@ -1,0 +1,1 @@
+"""`pytest conformance`: options, cases, verdicts and records as a plugin of pytest."""

@@ -1,0 +1,27 @@
+"""The pytest plugin behind `meshmark test`: it runs the suite of the package from any directory.
+
+The names of tests are those of a checkout, `conformance/test_collectives.py::test_collectives[CASE]`, on the command
+line as in the output.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from meshmark.core.installation import PACKAGE
+
+SUITE = "conformance"
+"""The directory of the suite, below the package as in a checkout."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    """Name the whole suite where the command line names no test; find in the package what it names of the suite."""
+    known = early_config.known_args_namespace
+    found = {
+        one: f"{PACKAGE}/{one}" for one in known.file_or_dir if one.split("::")[0].split("/")[0] == SUITE
+    }
+    args[:] = [found.get(one, one) for one in args]
+    if not known.file_or_dir:
+        args.append(str(PACKAGE / SUITE))
+    known.file_or_dir = [found.get(one, one) for one in known.file_or_dir] or [str(PACKAGE / SUITE)]

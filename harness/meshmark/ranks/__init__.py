@@ -1,0 +1,1 @@
+"""Several processes: the channel between them, joining, agreeing, timing together, merging, launching."""

@@ -1,0 +1,1 @@
+"""Reading and writing record files, and what a line of them holds. Needs no JAX and no operations."""

@@ -1,0 +1,1 @@
+"""Records in; summaries, tables, differences and the page out."""

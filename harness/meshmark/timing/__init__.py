@@ -1,0 +1,1 @@
+"""One case, timed: measuring, children, ceilings, tables, and comparing two environments."""

@@ -1,0 +1,62 @@
+"""The judge compares exactly the shards that must be there: a shard that is not shown would pass unseen."""
+
+import jax
+import pytest
+
+from meshmark.core.verdicts import worst
+from meshmark.judge.checks import Judge
+from meshmark.operations import cases
+
+CASES = ("psum/axes=x+y/manual/2x4/float32/4KiB", "put_get/to=x.y/host/2x4/float32/4KiB")
+
+
+def one_less(shards):
+    return shards[:-1]
+
+
+def one_twice(shards):
+    return [*shards, shards[0]]
+
+
+def one_for_another(shards):
+    return [shards[0], *shards[:-1]]
+
+
+def none(shards):
+    return []
+
+
+def show(monkeypatch, change):
+    """Every array shows its shards changed."""
+    kind = type(jax.numpy.zeros(1))
+    member = kind.addressable_shards  # a cached property in JAX's own class
+    real = member.func if hasattr(member, "func") else member.fget
+    monkeypatch.setattr(kind, "addressable_shards", property(lambda array: change(list(real(array)))))
+
+
+@pytest.mark.parametrize("case_id", CASES)
+@pytest.mark.parametrize(
+    ("shown", "reason"),
+    [
+        (none, "8 of 8 devices of this process show no shard"),
+        (one_less, "1 of 8 devices of this process show no shard"),
+        (one_twice, "shows 2 shards instead of one"),
+        (one_for_another, "1 of 8 devices of this process show no shard"),
+    ],
+)
+def test_a_shard_that_is_not_shown_fails(monkeypatch, case_id, shown, reason):
+    case, judge = cases.find(case_id, 8), Judge(tuple(jax.devices()))
+    assert worst(line.verdict for line in judge.run(case)) == "pass"
+    show(monkeypatch, shown)
+    lines = {line.check: line for line in judge.run(case)}
+    assert lines["numbers"].verdict == "fail" and reason in lines["numbers"].reason
+
+
+def test_a_shard_of_a_device_outside_the_mesh_fails(monkeypatch):
+    """A sub-mesh of six devices whose output shows a shard on the eighth as well."""
+    case, judge = cases.find("psum/axes=x+y/manual/2x3/float32/4KiB", 8), Judge(tuple(jax.devices()))
+    whole = jax.numpy.zeros(case.plan.results[0].shape)
+    stray = jax.device_put(whole, jax.devices()[7]).addressable_shards
+    show(monkeypatch, lambda shards: [*shards, *stray])
+    lines = {line.check: line for line in judge.run(case)}
+    assert "not a device of the mesh" in lines["numbers"].reason, lines
