@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from meshmark.core import meshes
+from meshmark.core.errors import unknown
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import containment, probe, topologies
 from meshmark.devices.facts import Facts
@@ -31,9 +32,16 @@ from meshmark.levels.counters import CountersError
 from meshmark.levels.expectations import Expectations
 from meshmark.levels.known_issues import KnownIssuesError
 from meshmark.operations import cases
-from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection, SelectionError
-from meshmark.operations.weights import PROFILES
-from meshmark.pytest_plugin.controller import Report, case_of, message, record_lines, under_test
+from meshmark.operations.choosing import add_options, selected
+from meshmark.operations.selection import Selection, SelectionError
+from meshmark.pytest_plugin.controller import (
+    Report,
+    case_of,
+    matches_nothing,
+    message,
+    record_lines,
+    under_test,
+)
 from meshmark.pytest_plugin.rank import LAUNCHED, Together
 from meshmark.pytest_plugin.stashed import (
     BY_FAMILY,
@@ -68,27 +76,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of the suite."""
     group = parser.getgroup("meshmark", "Meshmark, conformance of distributed JAX")
     add = group.addoption
-    add(
-        "--profile",
-        default="standard",
-        help="how much: " + ", ".join(PROFILES) + " (default standard)",
-    )
-    add("--level", default="", metavar="L0,L1,...", help="only these levels: " + ", ".join(LEVELS))
-    add(
-        "--with",
-        dest="with_",
-        default="",
-        metavar="NAMES",
-        help="optional capabilities: " + "; ".join(f"{k}: {v}" for k, v in CAPABILITIES.items()),
-    )
-    for name, example in (
-        ("operations", "psum,matmul"),
-        ("modes", "auto,manual"),
-        ("meshes", "2x4,8"),
-        ("dtypes", "float32,int8"),
-        ("sizes", "4KiB"),
-    ):
-        add(f"--{name}", default="", metavar="NAMES", help=f"only these {name}, such as {example}")
+    add_options(add)
     add("--seed", type=int, default=0, metavar="N", help="seed of the inputs (default 0)")
     add(
         "--num-devices",
@@ -192,17 +180,8 @@ def _names(config: pytest.Config, option: str) -> tuple[str, ...]:
 
 
 def _selection(config: pytest.Config, num_devices: int) -> Selection:
-    return Selection(
-        profile=config.getoption("profile"),
-        levels=_names(config, "level"),
-        capabilities=_names(config, "with_"),
-        operations=_names(config, "operations"),
-        modes=_names(config, "modes"),
-        meshes=_names(config, "meshes"),
-        dtypes=_names(config, "dtypes"),
-        sizes=_names(config, "sizes"),
-        processes=config.stash[TOGETHER].group.size if TOGETHER in config.stash else 1,
-    ).checked(num_devices)
+    processes = config.stash[TOGETHER].group.size if TOGETHER in config.stash else 1
+    return selected(vars(config.option), num_devices, processes=processes)
 
 
 def _expected(config: pytest.Config) -> Expectations:
@@ -233,7 +212,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     except (ranks.RankError, ChannelError) as error:
         raise pytest.UsageError(str(error)) from None
     probe.ask_for_cpu_devices(wanted, probe.CPU_DEVICES_A_PROCESS if coordinates else DEFAULT_CPU_DEVICES)
-    if "x64" in _names(config, "with_"):
+    if "x64" in config.getoption("with_"):
         os.environ["JAX_ENABLE_X64"] = "1"
     if coordinates:
         _come_together(config, coordinates)
@@ -325,7 +304,7 @@ def _places(config: pytest.Config) -> list[Facts]:
         for one in name:
             if one not in valid:
                 option = "--layout" if name is layouts else "--export"
-                raise SelectionError(f"{option} {one}: choose from {', '.join(valid)}")
+                raise SelectionError(unknown(option, one, valid))
     if exports and find_spec("flatbuffers") is None:
         raise SelectionError(
             "--export needs the package flatbuffers, with which jax.export writes: pip install flatbuffers"
@@ -554,6 +533,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         report.meshmark = item.stash[LINES]
         del item.stash[LINES]
     return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
+    """Say why no test was left."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and (why := matches_nothing(config)):
+        terminalreporter.write_line(f"meshmark: {why}")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
