@@ -25,6 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     The root directory is the package, so that tests have the names that they have in a checkout. Paths that options
     name, and pytest's cache, belong to the working directory.
     """
+    import jax  # noqa: F401  (without it, one line says so; pytest would print the traceback of its plugin)
     import pytest
 
     own = [
