@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 
@@ -95,7 +96,7 @@ def test_a_table_becomes_narrower_step_by_step():
         assert not [line for line in lines if len(line) > max(width, len(row[0]))]
         told = " ".join(" ".join(lines).split())
         assert all(word in told for cell in row for word in cell.split())
-    assert "1.23 ms" in text_table(header, [row], 50)[-2]  # a figure keeps its unit
+    assert any("1.23 ms" in line for line in text_table(header, [row], 50))  # a figure keeps its unit
 
 
 def test_wrapped_lines_hang_and_keep_words_whole():
@@ -242,7 +243,7 @@ def test_k_that_matches_nothing_says_so(workers):
         "conformance", "--profile", "smoke", "--operations", "psum", "-k", "nonsense", "-n", workers
     )
     assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
-    assert "meshmark: -k 'nonsense' matches none of the 10 chosen cases" in done.stdout
+    assert re.search(r"meshmark: -k 'nonsense' matches none of the [1-9]\d* chosen cases: ", done.stdout)
 
 
 PLANTED = """
@@ -256,14 +257,13 @@ Psum.reference = staticmethod(lambda x, **options: np.zeros_like(x))  # the plan
 """
 
 
-@pytest.mark.parametrize("environment", [{"CI": "1"}])
-def test_the_short_summary_carries_the_reason(tmp_path, environment):
+def test_the_short_summary_carries_the_reason(tmp_path):
     (tmp_path / "conftest.py").write_text(PLANTED)
     (tmp_path / "test_collectives.py").write_text(
         "from meshmark.conformance.test_collectives import test_collectives\n"
     )
-    chosen = ["--operations", "psum", "--meshes", "8", "--modes", "manual", "--profile", "smoke", "-n", "0"]
-    done = conformance(str(tmp_path), "-c", "/dev/null", "--rootdir", str(tmp_path), *chosen, **environment)
+    chosen = ["--operations", "psum", "--meshes", "8", "--modes", "manual", "--dtypes", "float32", "-n", "0"]
+    done = conformance(str(tmp_path), "-c", "/dev/null", "--rootdir", str(tmp_path), *chosen, CI="1")
     assert done.returncode == 1, done.stdout + done.stderr
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
-    assert "elements differ" in line and " numbers: fail: " in line, line
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    assert lines and all("numbers: fail: " in line and "elements differ on" in line for line in lines), lines
