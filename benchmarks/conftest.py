@@ -19,7 +19,7 @@ import pytest
 
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import BAD, Line, worst
-from meshmark.devices import probe
+from meshmark.devices import environment, probe
 from meshmark.devices.facts import Facts
 from meshmark.levels import known_issues
 from meshmark.operations.cases import Case
@@ -102,15 +102,11 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def _start(num_devices: int | None, x64: bool) -> Facts:
     """Start JAX's backend here, as pytest-benchmark times in this process."""
-    probe.ask_for_cpu_devices(num_devices)
-    if x64:
-        os.environ["JAX_ENABLE_X64"] = "1"
+    environment.set_here(environment.cpu_devices(num_devices) | ({environment.X64: "1"} if x64 else {}))
     try:
         import jax
 
-        # Whoever imported JAX before did so before the environment said this.
-        jax.config.update("jax_num_cpu_devices", int(os.environ["JAX_NUM_CPU_DEVICES"]))
-        jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64", "0").lower() in ("1", "true"))
+        environment.configure_jax()
         jax.config.update("jax_enable_compilation_cache", False)  # compile time is a result
         return probe.facts()
     except (ImportError, RuntimeError, ValueError) as error:

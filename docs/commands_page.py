@@ -11,7 +11,8 @@ INTRODUCTION = """# Commands
 This page is made from the parsers of the commands: it says what `meshmark COMMAND --help` says.
 
 Exit codes: 0 where all went well; 1 where a check said no; 2 for bad input, with one line that names the input and the
-mend. `meshmark test` has pytest's exit codes: 0; 1 for a failure; 4 for bad usage.
+mend; 130 after Ctrl-C (SIGINT) and 143 after SIGTERM. `meshmark test` has pytest's exit codes: 0; 1 for a failure; 2
+after an interruption; 4 for bad usage.
 """
 
 TEST = """## meshmark test

@@ -36,9 +36,9 @@ which left in 0.10.0. The replacements are tested.
 
 def page() -> str:
     """The Markdown of the page."""
-    families: dict[str, list[dict]] = {}
+    families: dict[str, list[package.Row]] = {}
     for row in package.rows():
-        families.setdefault(row["family"], []).append(row)
+        families.setdefault(row.family, []).append(row)
     parts = [INTRODUCTION]
     for family, rows in families.items():
         parts += [
@@ -46,7 +46,7 @@ def page() -> str:
             "| operation | level | modes | what it is |\n|---|---|---|---|",
         ]
         parts += [
-            f"| `{r['operation']}` | {' '.join(r['levels'])} | {', '.join(r['modes'])} | {cell(r['description'])} |"
+            f"| `{r.name}` | {' '.join(r.levels)} | {', '.join(r.modes)} | {cell(r.description)} |"
             for r in rows
         ]
         parts.append("")

@@ -2,29 +2,26 @@
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "harness"))
 
-from meshmark.commands import main as cli
+from meshmark.commands.main import parser as commands
 from meshmark.devices.facts import Facts
 from meshmark.operations import OPERATIONS
-from meshmark.operations.cases import Selection
+from meshmark.operations.base import MODES
 from meshmark.operations.cases import cases as table
+from meshmark.operations.selection import Selection
 from meshmark.pytest_plugin import plugin
-from meshmark.records import files as records
+from meshmark.records import reading
 from meshmark.report import summary
 
 SCHEMA = ROOT / "harness/meshmark/records/schema/records.schema.json"
 """The published JSON Schema of records."""
 
-__all__ = ["OPERATIONS", "ROOT", "SCHEMA", "Facts", "commands", "records", "rows", "summary", "test_options"]
-
-
-def commands() -> argparse.ArgumentParser:
-    """The parser of all commands."""
-    return cli.parser()
+__all__ = ["OPERATIONS", "ROOT", "SCHEMA", "Facts", "commands", "reading", "rows", "summary", "test_options"]
 
 
 class _Group:
@@ -54,24 +51,34 @@ def test_options() -> argparse.ArgumentParser:
 test_options.__test__ = False  # its name is that of a command, and it is no test
 
 
-def rows() -> list[dict]:
-    """A row for each operation of the full profile, on eight devices of one process and of two."""
-    found: dict[str, dict] = {}
-    for processes in (1, 2):
-        selection = Selection("full", processes=processes)
-        for row in cli.operations(table(selection, 8)):
-            found.setdefault(row["operation"], row)
-    return [found.get(name) or _unchosen(name) for name in OPERATIONS]
+@dataclass(frozen=True)
+class Row:
+    """One operation of the table: what of it the full profile has on eight devices, or what --with would add."""
+
+    name: str
+    family: str
+    levels: tuple[str, ...]
+    modes: tuple[str, ...]
+    description: str
+    """The first paragraph of its docstring."""
 
 
-def _unchosen(name: str) -> dict:
-    """The row of an operation that only --with chooses."""
-    operation = OPERATIONS[name]
-    return {
-        "operation": name,
-        "family": operation.family,
-        "levels": [operation.level],
-        "modes": list(operation.modes),
-        "dtypes": list(operation.dtypes),
-        "description": cli.description(operation),
-    }
+def rows() -> list[Row]:
+    """A row for each operation, on eight devices of one process and of two."""
+    cases = [case for processes in (1, 2) for case in table(Selection("full", processes=processes), 8)]
+    levels: dict[str, set[str]] = {}
+    modes: dict[str, set[str]] = {}
+    for case in cases:
+        if case.cell.request.processes == 1 or case.operation.processes:
+            levels.setdefault(case.operation.name, set()).add(case.level)
+            modes.setdefault(case.operation.name, set()).add(case.mode)
+    return [
+        Row(
+            name,
+            operation.family,
+            tuple(sorted(levels.get(name, {operation.level}))),
+            tuple(mode for mode in MODES if mode in modes.get(name, operation.modes)),
+            " ".join((type(operation).__doc__ or "").strip().split("\n\n")[0].split()),
+        )
+        for name, operation in OPERATIONS.items()
+    ]

@@ -13,7 +13,7 @@ import sys
 from rich.console import Console
 from rich.text import Text
 
-from docs.package import ROOT, Facts, records, summary
+from docs.package import ROOT, Facts, reading, summary
 
 PICTURE = ROOT / "docs/summary.svg"
 RECORDS = "results/0.12.0.1/cpu-8-virtual/conformance.jsonl.gz"
@@ -33,7 +33,7 @@ def sha256(content: bytes) -> str:
 
 def shown(name: str) -> list[str]:
     """The lines of the terminal for a record file, named from the repository's root."""
-    read = records.read(ROOT / name)
+    read = reading.read(ROOT / name)
     facts = Facts.from_json(read.runs[0]["facts"])
     return ["$ python -m pytest conformance", *facts.describe()[:2], "", *summary.closing(read.cases)]
 

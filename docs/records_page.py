@@ -58,7 +58,7 @@ def kind(node: dict[str, Any], definitions: dict[str, Any]) -> str:
     for word, name in (("from", "minimum"), ("above", "exclusiveMinimum"), ("to", "maximum")):
         if name in node:
             text += f" {word} {node[name]}"
-    return text
+    return f"{text}, in {node['unit']}" if "unit" in node else text
 
 
 def fields(

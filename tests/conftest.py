@@ -25,11 +25,10 @@ if settings:
 collect_ignore = ["trouble"]  # a suite of its own, run by test_containment.py
 
 
-@pytest.fixture(autouse=True)
-def _environment():
-    """Commands set variables for their children (--num-devices): the next test starts as this one did."""
-    before = dict(os.environ)
-    yield
-    for name in os.environ.keys() - before.keys():
-        del os.environ[name]
-    os.environ.update(before)
+@pytest.fixture
+def compiling(monkeypatch):
+    """What compiling for a topology sets in this process is taken back when the test ends."""
+    from meshmark.devices.topologies import ENVIRONMENT
+
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)

@@ -7,12 +7,12 @@ import json
 
 from meshmark.levels import must_pass as levels
 from meshmark.operations import cases
-from meshmark.operations.record_lines import case_head
+from meshmark.operations.record_lines import case_cost, case_head
 from meshmark.operations.selection import Selection
 from meshmark.publish import submit
 from meshmark.publish.bundles import Bundle, File
 from meshmark.publish.submit import Wanted
-from meshmark.records import files as records
+from meshmark.records import writing
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 RUN = "0123456789ab"
@@ -105,13 +105,12 @@ def level(name="L0", devices=DEVICES):
 def timing(name="psum/axes=x+y/manual/2x2/float32/64KiB", cadence="isolated", run=TIMED, **other):
     """A timing line of 24 samples around 1 ms."""
     case = cases.find(name, DEVICES)
-    cost = case.plan.cost
     return (
         case_head(case, 0, "timing")
         | {
             "cadence": cadence, "process": 0, "verified": True, "verdict": "pass", "check": "execute", "reason": "",
             "devices": case.mesh.size, "precision": case.plan.precision, "calls": 1,
-            "cost": {"flops": cost.flops, "nbytes": cost.nbytes, "factor": cost.factor},
+            "cost": case_cost(case),
             "compile_s": 0.01, "samples_s": [0.001 + 0.00001 * i for i in range(24)], "seconds": 1.0, "run": run,
         }
         | other
@@ -137,7 +136,7 @@ def timed():
 
 def write(path, lines):
     """A plain record file."""
-    path.write_text("".join(records.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    path.write_text("".join(writing.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return path
 
 
@@ -163,25 +162,27 @@ def replaced(made, name, data):
 
 def with_lines(made, name, lines):
     """The bundle with other records in one file."""
-    text = "".join(line if isinstance(line, str) else records.dumps(line) + "\n" for line in lines)
+    text = "".join(line if isinstance(line, str) else writing.dumps(line) + "\n" for line in lines)
     return replaced(made, name, gzip.compress(text.encode(), mtime=0))
 
 
 def resealed(made):
     """The bundle with a manifest whose hashes, and with an environment whose runs, fit its files: what a forger who
     knows the format would send."""
+    from meshmark.publish import lines as record_lines
     from meshmark.publish import validate
     from meshmark.publish.bundles import Room
+    from meshmark.publish.review import Review
 
-    report = validate.Report("")
+    report = Review("")
     files = {
-        name: validate.entries(made, name, Room(), report)
+        name: record_lines.entries(made, name, Room(), report)
         for name in made.files
         if name.endswith(".jsonl.gz")
     }
     made = replaced(made, "environment.json", json.dumps(validate.environment(files)).encode())
     manifest = json.loads(made.files["manifest.json"].data)
-    merged = validate.as_records([entry for lines in files.values() for entry in lines])
+    merged = record_lines.as_records([entry for lines in files.values() for entry in lines])
     manifest["totals"] = validate.totals(files)
     if merged.runs:
         try:

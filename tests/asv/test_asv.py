@@ -205,7 +205,8 @@ def ran(repository):
 def continued(ran):
     """What asv continuous says of the slow commit."""
     commits = [ran.commits["same"], ran.commits["slow"]]
-    return ran.asv("continuous", "--factor", FACTOR, "-a", "rounds=1", "--bench", BENCH, *commits)
+    bench = BENCH.replace("|track_wire_bytes", "")  # one counter shows that counters do not change
+    return ran.asv("continuous", "--factor", FACTOR, "-a", "rounds=1", "--bench", bench, *commits)
 
 
 def test_check(repository):

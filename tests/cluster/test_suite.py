@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from meshmark.records.files import read
+from meshmark.records.reading import read
 from tests.cluster.commands import ROOT, marked, run
 
 SUITE = [sys.executable, "-m", "pytest", "conformance", "--distributed", "--profile", "smoke"]

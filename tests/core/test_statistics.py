@@ -5,6 +5,8 @@ Bounds of simulations: a figure that is right leaves them with probability below
 
 import dataclasses
 import math
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -75,6 +77,21 @@ def test_median_coverage(n):
     promised = 1 - 2 * stats.binom.cdf(r - 1, n, 0.5)
     assert promised >= 0.95
     assert at_least(trials, promised) <= hits <= at_most(trials, promised)
+
+
+@pytest.mark.parametrize("confidence", [0.6, 0.9, 0.95, 0.99])
+def test_the_ends_of_a_median_s_interval_are_scipy_s(confidence):
+    sizes = np.arange(1, 1200)
+    assert [statistics._end_rank(int(n), confidence) for n in sizes] == list(
+        stats.binom.ppf((1 - confidence) / 2, sizes, 0.5)
+    )
+
+
+def test_scipy_is_imported_by_who_needs_it():
+    """Every command and every process that is timed would wait for it."""
+    code = "import sys, meshmark.timing.timer, meshmark.commands.main; print('scipy.stats' in sys.modules)"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout.strip() == "False"
 
 
 def test_tail():

@@ -12,20 +12,22 @@ from pathlib import Path
 import pytest
 
 from meshmark.devices import containment
-from meshmark.records import files as records
+from meshmark.records import reading, writing
 from tests.interrupts import deaf
 from tests.trouble.runs import Run, finished, lines, table
 from tests.waiting import until
 
 ON_ONE_MESH = ("--meshes", "2x4")
 SLOW = (*ON_ONE_MESH, "-n", "2")
+SLOW_ALONE = (*ON_ONE_MESH, "-n", "1")
+"""Of one worker: its start is most of what a run takes."""
 SECONDS = {"MESHMARK_SLOW": "0.2"}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
 
 
 def verdicts(path):
-    return {name: judged.verdict for name, judged in records.read(path).cases.items()}
+    return {name: judged.verdict for name, judged in reading.read(path).cases.items()}
 
 
 # ------------------------------------------------------------------------------------------ crashes and hangs
@@ -121,7 +123,8 @@ def interrupted(tmp_path_factory):
     def go_on(name, *, number=None, cases=2, **options):
         before = path.read_bytes() if path.exists() else b""
         done = len(finished(path))
-        with Run(*SLOW, "--resume" if before else "--record", path, **SECONDS, **options) as run:
+        slow = SLOW_ALONE if name in ("SIGTERM", "disk full") else SLOW
+        with Run(*slow, "--resume" if before else "--record", path, **SECONDS, **options) as run:
             if number is not None:
                 assert until(lambda: len(finished(path)) >= done + cases), run.finish().output
                 if options.get("started") is deaf:
@@ -167,7 +170,7 @@ def test_a_run_says_where_ctrl_c_would_not_end_it(interrupted):
 def test_the_records_of_an_interrupted_run_are_whole(interrupted, whole):
     path = interrupted[1]
     assert path.read_bytes().endswith(b"\n")
-    assert not records.read(path).problems
+    assert not reading.read(path).problems
     assert [line["kind"] for line in lines(path)].count("run") == 5
     assert set(Counter(finished(path)).values()) == {1}, "each case ran exactly once, over all the parts"
     assert verdicts(path) == verdicts(whole[1])
@@ -188,7 +191,7 @@ def test_a_full_disk_says_what_to_do(interrupted):
 
 def test_a_full_disk_in_the_middle_of_a_case_cuts_that_case_off(tmp_path):
     path = tmp_path / "records.jsonl"
-    writer = records.Writer.create(path, {"facts": {}})
+    writer = writing.Writer.create(path, {"facts": {}})
     before = path.read_bytes()
 
     class Full:
@@ -216,8 +219,8 @@ def test_a_full_disk_at_the_start_leaves_no_empty_file(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
     try:
-        with pytest.raises(records.RecordError, match="File too large"):
-            records.Writer.create(path, {"facts": {}})
+        with pytest.raises(reading.RecordError, match="File too large"):
+            writing.Writer.create(path, {"facts": {}})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not path.exists()

@@ -177,7 +177,7 @@ def test_wrong_options_are_usage_errors(options, said):
 
 
 @needs_libtpu
-def test_devices_in_both_layouts():
+def test_devices_in_both_layouts(compiling):
     topologies.prepare_environment("v5e:2x2")
     plain = topologies.devices("v5e:2x2")
     physical = topologies.devices("v5e:2x2", "physical", (4,))
@@ -195,21 +195,21 @@ def _longest_hop(devices):
 
 
 @needs_libtpu
-def test_several_slices_are_joined_by_their_first_axis():
+def test_several_slices_are_joined_by_their_first_axis(compiling):
     topologies.prepare_environment("2xv5e:2x2")
     found = topologies.devices("2xv5e:2x2", "physical", (2, 4))
     assert [d.slice_index for d in found] == [0] * 4 + [1] * 4
 
 
 @needs_libtpu
-def test_a_mesh_without_physical_layout_is_told():
+def test_a_mesh_without_physical_layout_is_told(compiling):
     topologies.prepare_environment("v5p:4x4x4")
     with pytest.raises(NoLayout, match="8x8 on v5p:4x4x4"):
         topologies.devices("v5p:4x4x4", "physical", (8, 8))
 
 
 @needs_libtpu
-def test_a_topology_that_libtpu_does_not_know():
+def test_a_topology_that_libtpu_does_not_know(compiling):
     topologies.prepare_environment("v5e:3x3")
     with pytest.raises(TopologyError, match=r"v5e:3x3: libtpu [\d.]+ does not know it"):
         topologies.devices("v5e:3x3")

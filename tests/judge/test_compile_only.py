@@ -13,29 +13,15 @@ from jax import lax
 
 from meshmark.core.verdicts import Line, worst
 from meshmark.devices import topologies
-from meshmark.devices.facts import Facts
 from meshmark.judge import compile_only
-from meshmark.judge.compile_only import CompileOnly, Placed, across_slices, memory, round_trips, transfers
+from meshmark.judge.compile_only import CompileOnly, across_slices, memory, round_trips, transfers
 from meshmark.operations import cases, record_lines
-from meshmark.operations.selection import Selection
-from meshmark.records import files as records
+from meshmark.records import reading
 from meshmark.report import summary
 
 V5E = topologies.parse("v5e:2x4")
 needs_libtpu = pytest.mark.skipif(find_spec("libtpu") is None, reason="needs libtpu (the extra `tpu`)")
 needs_flatbuffers = pytest.mark.skipif(find_spec("flatbuffers") is None, reason="needs flatbuffers")
-
-FACTS = Facts(
-    versions={"jax": jax.__version__},
-    backend="tpu",
-    device_kind="TPU v5 lite",
-    num_devices=8,
-    num_processes=2,
-    devices=[],
-    flags={},
-    host={},
-    topology="v5e:2x4",
-)
 
 
 @pytest.fixture
@@ -261,36 +247,13 @@ def test_slices_must_be_connected_where_that_was_asked_for(case, text, verdict):
     assert "excess_bytes" not in found.data
 
 
-# The choice of cases, ids and what a run says -------------------------------------------------------------------
-
-
-def test_host_operations_and_sub_meshes_are_left_out_with_a_reason():
-    taken, left_out = compile_only.chosen(Selection("standard", operations=("psum", "put_get")), FACTS)
-    assert {placed.case.mode for placed in taken} >= {"auto", "explicit", "manual", "pmap"}
-    assert {placed.case.mesh.size for placed in taken} == {8}
-    assert len(taken) + sum(left_out.values()) == len(
-        list(cases.cases(Selection("standard", operations=("psum", "put_get")), 8))
-    )
-    assert any("mode host" in why for why in left_out)
-    assert any("sub-meshes" in why for why in left_out)
-
-
-def test_a_sub_mesh_is_taken_when_named():
-    taken, _ = compile_only.chosen(Selection("standard", operations=("psum",), meshes=("3",)), FACTS)
-    assert {placed.case.mesh.label for placed in taken} == {"3"}
-
-
-def test_ids_tell_topologies_apart_and_leave_ordinary_ones_alone():
-    case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
-    assert Placed(case, FACTS).id == f"{case.id}@v5e:2x4"
-    assert compile_only.split_id(Placed(case, FACTS).id) == (case.id, "v5e:2x4")
-    assert compile_only.split_id(case.id) == (case.id, "")
+# What a run says --------------------------------------------------------------------------------------------
 
 
 def test_not_run_is_told_apart_and_never_counted_as_passed(on_cpu):
     case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
     lines = record_lines.case_lines(case, CompileOnly(V5E).run(case), 0, 0.1)
-    said = "\n".join(summary.closing({case.id: records.Judged(case.id, lines)}))
+    said = "\n".join(summary.closing({case.id: reading.Judged(case.id, lines)}))
     assert "L1: 1 of 1 compiled, nothing ran" in said and "0 of 1 pass" not in said
     assert "memory 1 pass" in said
     assert "numbers 1 not_run" in said
@@ -306,7 +269,7 @@ def fault_names():
 
 
 @pytest.mark.parametrize("name", fault_names())
-def test_a_fault_that_only_a_topology_shows(name):
+def test_a_fault_that_only_a_topology_shows(name, compiling):
     from tests.studies.topology_faults import CATALOGUE, installed, try_out
 
     if why := installed(CATALOGUE[name]):
@@ -330,7 +293,7 @@ def test_a_run_over_two_topologies_is_recorded_and_resumed(tmp_path):
     done = run("--record", str(file))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "together 6 cases: 6 not_run" in done.stdout
-    read = records.read(file)
+    read = reading.read(file)
     assert not read.problems
     assert {case.partition("@")[2] for case in read.cases} == {"v5e:2x4", "v6e:2x2"}
     assert {line["topology"] for judged in read.cases.values() for line in judged.lines} == {

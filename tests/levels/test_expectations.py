@@ -12,7 +12,7 @@ from meshmark.levels import must_pass as levels
 from meshmark.levels.counters import CountersError
 from meshmark.levels.expectations import Expectations
 from meshmark.levels.known_issues import KnownIssuesError
-from meshmark.records.files import Records
+from meshmark.records.reading import Records
 
 FACTS = {
     "versions": {"jax": "0.12.0.1"},
@@ -29,6 +29,8 @@ backends = ["cpu"]
 link = "https://example.org/acme/1"
 why = "the plugin sends everything twice"
 expires = "9"
+verdicts = ["fail"]
+symptom = "committed counters"
 """
 CASE = "psum/axes=x+y/auto/2x4/float32/4KiB"
 
@@ -95,6 +97,8 @@ def test_the_run_line_names_them_with_a_digest_of_what_they_say(issues, director
         (ISSUE.replace('["psum/*"]', '"psum/*"'), "`cases` must be a list of texts"),
         (ISSUE.replace('["psum/*"]', "[]"), "`cases` must be a list of texts"),
         (ISSUE.replace('"communication"', '"comunication"'), "unknown check 'comunication'"),
+        (ISSUE.replace('["fail"]', '["failure"]'), "unknown verdict 'failure'"),
+        (ISSUE.replace('"committed counters"', '"("'), "`symptom` is not a regular expression"),
         (ISSUE.replace('">=0.10"', '"0.10 and later"'), "`jax` holds releases such as"),
         (ISSUE.replace('"9"', '"soon"'), "`expires` one release"),
         (ISSUE.replace('"9"', "9"), "`expires` must be one line of text"),

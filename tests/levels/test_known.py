@@ -22,6 +22,8 @@ def issue(**other):
             "link": "https://example.org/1",
             "why": "it is",
             "expires": "0.13",
+            "verdicts": ["fail"],
+            "symptom": "differ",
             **other,
         }
     )
@@ -42,6 +44,8 @@ def test_an_issue_of_some_topologies_leaves_other_places_alone(tmp_path):
         """[[issue]]
 cases = ["psum/*"]
 checks = ["execute"]
+verdicts = ["error"]
+symptom = "refused"
 jax = ">=0.10"
 backends = ["tpu"]
 topologies = ["2x*"]
@@ -60,6 +64,8 @@ def test_an_issue_of_several_processes_excuses_nothing_in_one(tmp_path):
     entry = """[[issue]]
 cases = ["psum/*"]
 checks = ["execute"]
+verdicts = ["error"]
+symptom = "refused"
 jax = ">=0.10"
 backends = ["cpu"]
 link = "README.md#x"
@@ -86,14 +92,31 @@ def test_a_failure_becomes_known_with_its_link():
     assert worst(line.verdict for line in lines) == "fail", "only the listed check is excused"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        Line("numbers", "crash", "signal 11: 3 differ"),
+        Line("numbers", "hang", "3 differ"),
+        Line("numbers", "error", "ValueError: 3 differ"),
+        Line("numbers", "fail", "result is float16[8] instead of float32[8]"),
+        Line("communication", "fail", "3 differ"),
+    ],
+    ids=lambda line: f"{line.check}, {line.verdict}, {line.reason}",
+)
+def test_any_other_failure_of_a_listed_case_stays_red(line):
+    was = line.verdict
+    known_issues.apply([issue()], "psum/axes=x/auto/8/float32/4KiB", [line])
+    assert line.verdict == was
+
+
 def test_another_case_is_not_excused():
-    lines = [Line("numbers", "fail")]
+    lines = [Line("numbers", "fail", "3 differ")]
     known_issues.apply([issue()], "psum/axes=x/manual/8/float32/4KiB", lines)
     assert lines[0].verdict == "fail"
 
 
 def test_a_case_that_still_fails_one_listed_check_is_not_fixed():
-    lines = [Line("numbers", "fail"), Line("replicas")]
+    lines = [Line("numbers", "fail", "3 differ"), Line("replicas")]
     known_issues.apply([issue(checks=["numbers", "replicas"])], "psum/axes=x/auto/8/float32/4KiB", lines)
     assert "fixed" not in lines[1].data
 

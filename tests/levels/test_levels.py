@@ -19,7 +19,7 @@ from meshmark.levels.must_pass import (
 )
 from meshmark.operations import cases
 from meshmark.operations.selection import LEVELS, Selection
-from meshmark.records.files import read
+from meshmark.records.reading import read
 from tests.submissions import DEVICES, facts, judged, level, merged_line, over, run_line, write
 
 
@@ -95,7 +95,9 @@ def own(tmp_path, monkeypatch):
 def changed(monkeypatch, change):
     """Another table: `change` takes (level, sorted ids) and gives the ids."""
     rule = levels.by_rule
-    monkeypatch.setattr(levels, "by_rule", lambda level, n, p=1: sorted(change(level, rule(level, n, p))))
+    monkeypatch.setattr(
+        levels, "by_rule", lambda level, n, p=1, table=None: sorted(change(level, rule(level, n, p, table)))
+    )
 
 
 def test_a_case_that_comes_or_goes_parts_table_and_list(own, monkeypatch):

@@ -31,8 +31,8 @@ from typing import Any
 
 from meshmark.core.verdicts import BAD, worst
 from meshmark.ranks.launch import free_ports
-from meshmark.records import files as records
-from meshmark.records.files import RecordError
+from meshmark.records import reading
+from meshmark.records.reading import RecordError
 from tests.checkout import ROOT, SOURCE
 from tests.interrupts import interruptible
 from tests.processes import network
@@ -257,7 +257,7 @@ def observed(fault: Fault, directory: Path) -> Seen:
         told = re.search(r"past its deadline of ([\d.]+) s", "".join(texts))
         deadline = float(told[1]) if told else DEADLINE
         merged = stage.record.exists()
-        files = map(records.read, sorted(stage.directory.glob(f"{stage.record.name}.rank[0-9]")))
+        files = map(reading.read, sorted(stage.directory.glob(f"{stage.record.name}.rank[0-9]")))
         return Seen(
             codes,
             texts,
@@ -281,7 +281,7 @@ def _recorded(path: Path) -> tuple[dict[str, str], list[str]]:
     for file in sorted(path.parent.glob(f"{path.name}*")):
         if not file.name.endswith(".at"):
             try:
-                read = records.read(file)
+                read = reading.read(file)
             except RecordError as error:
                 problems.append(str(error))
                 continue
@@ -293,7 +293,7 @@ def _recorded(path: Path) -> tuple[dict[str, str], list[str]]:
 
 def _reasons(path: Path) -> list[str]:
     """Why cases are bad, of the file of all ranks."""
-    lines = [line for judged in records.read(path).cases.values() for line in judged.lines]
+    lines = [line for judged in reading.read(path).cases.values() for line in judged.lines]
     return [line["reason"] for line in lines if line["verdict"] in BAD]
 
 
@@ -891,40 +891,42 @@ def page(rows: Sequence[tuple[str, ...]]) -> str:
 Made by `python -m tests.processes.faults --write docs/process-faults.md` ({versions}, Python
 {sys.version.split()[0]}, {os.cpu_count()} cores, {len(rows)} faults).
 
-Each fault is a real one in real processes: two ranks of one virtual CPU device each run three cases of psum, with
-`--deadline {DEADLINE}`. The second case is struck, or the beginning. The command checks every row: exit codes of all
-ranks, verdicts of all three cases in the record files, which must be readable to the last line, the line that the user
-reads, no traceback, no process left (every process carries a mark in its environment, looked for in /proc), and
-seconds against a limit.
+Each fault is real, in real processes. Two ranks of one virtual CPU device each run three cases of psum, with
+`--deadline {DEADLINE}`. The fault strikes the second case, or the start. The command checks every row: the exit codes
+of all ranks; the verdicts of all three cases in the record files, which must be readable to the last line; the line
+that the user reads; no traceback; no process left (every process carries a mark in its environment, and the command
+looks for it in /proc); and the seconds against a limit.
 
-*Verdict* is that of the struck case over all ranks' files; none: no case is to blame, and the case is judged when the
-run goes on. *Exit codes* are those of the ranks in their order; of rows with `launch:` the launcher's. *Seconds* are
-those from the fault to the end of the last process, where the fault is at the start from the start (a few seconds of
-imports); where a group is started again with the whole of the new group. *Limit* is the deadline and {SLACK} s, and
-{START:.0f} s for each new group.
+- *Verdict*: that of the struck case over all ranks' files. None: the fault concerns no case, and the case is judged
+  when the run goes on.
+- *Exit codes*: those of the ranks in their order. In rows with `launch:` that of the launcher.
+- *Seconds*: from the fault to the end of the last process. Where the fault is at the start: from the start (a few
+  seconds of imports). Where a group is started again: with the whole of the new group.
+- *Limit*: the deadline and {SLACK} s, and {START:.0f} s for each new group.
 
 | fault | verdict | exit codes | what the user reads | seconds | limit |
 |---|---|---|---|---:|---:|
 {table}
 
-## What they come to
+## What this says
 
-- pytest's exit codes: 0 all well; 1 a bad verdict, or a rank was lost; 2 interrupted; 4 the ranks did not come
-  together, or may not run together. A killed rank has the code of its signal.
-- A case that kills or hangs a rank ends the group, since XLA can't replace a rank. `meshmark launch` starts the group
-  again, and it goes on with the next case. Elsewhere the same command with `--resume FILE` instead of `--record FILE`
-  does; a case of which all ranks died at once is tried once more, for it may have been killed from outside.
-- JAX aborts every process whose rank 0 is gone. The suite delays this abort by six seconds in which it writes the
-  verdict and leaves by itself; a rank that holds the GIL can't, and ends by SIGABRT.
-- JAX's coordinator on a taken port ends jaxlib 0.12.0 by a segmentation fault. With given coordinates the suite looks
-  first. Where JAX detects them it chooses the port, and the suite can't.
-- Two hosts are network namespaces joined by veth (iproute2), the late link is netem or, where the kernel lacks it, a
-  relay between two TUN devices (`tests/processes/network.py`; in this run: {network.lateness()}). A cut link is told by
-  TCP's keepalive and user timeout, 12 s after the last sign of life.
-- gloo takes the address that the host's own name resolves to. Where /etc/hosts maps it to 127.0.1.1, ranks on other
-  hosts can't reach it, wherever the coordinator is: seen on two such hosts, the first collective ended as a hang with
-  "Gloo context initialization failed: timed out connecting: Connection refused, remote=[127.0.1.1]". Map the name to
-  the address that the other hosts see.
+- **Exit codes are pytest's.** 0: all is well. 1: a bad verdict, or a rank was lost. 2: interrupted. 4: the ranks did
+  not come together, or may not run together. A killed rank has the code of its signal.
+- **A case that kills or hangs a rank ends the group**, because XLA cannot replace a rank. `meshmark launch` starts the
+  group again, and it goes on with the next case. Elsewhere give the same command with `--resume FILE` instead of
+  `--record FILE`. If all ranks died at once, the case gets one more try, because somebody may have killed them from
+  outside.
+- **JAX aborts every process whose rank 0 is gone.** The suite delays this abort by six seconds. In that time it writes
+  the verdict and ends by itself. A rank that holds the GIL cannot do that, and ends by SIGABRT.
+- **A taken port.** jaxlib 0.12.0 dies of a segmentation fault when the port of JAX's coordinator is taken. With given
+  coordinates the suite looks first. Where JAX detects the coordinates it chooses the port, and the suite cannot look.
+- **Two hosts** are network namespaces that veth joins (iproute2). The late link is netem or, where the kernel lacks it,
+  a relay between two TUN devices (`tests/processes/network.py`; in this run: {network.lateness()}). TCP's keepalive
+  and user timeout notice a cut link 12 s after the last sign of life.
+- **gloo and host names.** gloo takes the address to which the host's own name resolves. Where /etc/hosts maps it to
+  127.0.1.1, ranks on other hosts cannot reach it, wherever the coordinator is. On two such hosts the first collective
+  ended as a hang with "Gloo context initialization failed: timed out connecting: Connection refused,
+  remote=[127.0.1.1]". Map the name to the address that the other hosts see.
 """
 
 

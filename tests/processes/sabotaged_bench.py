@@ -5,7 +5,9 @@ MESHMARK_SABOTAGE_BENCH is a JSON list of plans: `rank`, `case` (a part of the c
     wrong     changes one element of its own output
     late      sleeps `seconds` after each call
     kill      SIGKILL to itself instead of its call number `call`
-    stuck     never returns from its call number `call`, and makes the file `mark`, if one is named
+    stuck     never returns from its call number `call`
+
+A rank that kills itself or is stuck makes the file `mark` first, if one is named.
 """
 
 from __future__ import annotations
@@ -53,10 +55,10 @@ class Compiled:
         how = self._plan["how"]
         self._calls += 1
         if self._calls == self._plan.get("call"):
+            if how in ("kill", "stuck") and "mark" in self._plan:
+                Path(self._plan["mark"]).touch()
             if how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            if how == "stuck" and "mark" in self._plan:
-                Path(self._plan["mark"]).touch()
             while how == "stuck":
                 time.sleep(0.1)
         outputs = jax.block_until_ready(self._compiled(*inputs))

@@ -7,9 +7,9 @@ import pytest
 
 from meshmark.commands.main import main
 from meshmark.ranks import merge
-from meshmark.ranks.agreement import agreed
-from meshmark.records import files as records
-from meshmark.records.files import RecordError
+from meshmark.ranks.agreement import merge_findings
+from meshmark.records import reading
+from meshmark.records.reading import RecordError
 
 
 def found(check="numbers", verdict="pass", reason="", **data):
@@ -20,18 +20,18 @@ def found(check="numbers", verdict="pass", reason="", **data):
 
 
 def test_ranks_that_agree_are_one_line_without_ranks():
-    assert agreed({0: [found()], 1: [found()]}) == [found()]
+    assert merge_findings({0: [found()], 1: [found()]}) == [found()]
 
 
 def test_the_worst_verdict_is_the_case_s_and_says_its_rank():
-    (line,) = agreed({0: [found()], 1: [found(verdict="fail", reason="1 of 4 differ")], 2: [found()]})
+    (line,) = merge_findings({0: [found()], 1: [found(verdict="fail", reason="1 of 4 differ")], 2: [found()]})
     assert line == found(verdict="fail", reason="rank 1: 1 of 4 differ") | {
         "ranks": {"0": "pass", "1": "fail", "2": "pass"}
     }
 
 
 def test_of_several_verdicts_each_reason_keeps_its_ranks():
-    (line,) = agreed(
+    (line,) = merge_findings(
         {
             0: [found(verdict="fail", reason="a")],
             1: [found(verdict="error", reason="b")],
@@ -43,45 +43,47 @@ def test_of_several_verdicts_each_reason_keeps_its_ranks():
 
 
 def test_a_reason_that_all_ranks_have_is_said_once():
-    (line,) = agreed(
+    (line,) = merge_findings(
         {0: [found(verdict="unsupported", reason="x")], 1: [found(verdict="unsupported", reason="x")]}
     )
     assert line == found(verdict="unsupported", reason="x")
 
 
 def test_a_check_that_one_rank_alone_came_to_is_kept_with_its_rank():
-    lines = agreed({0: [found("execute"), found("numbers")], 1: [found("execute", "error", "raised")]})
+    lines = merge_findings(
+        {0: [found("execute"), found("numbers")], 1: [found("execute", "error", "raised")]}
+    )
     assert [line["check"] for line in lines] == ["execute", "numbers"]
     assert lines[0]["verdict"] == "error"
     assert lines[1]["ranks"] == {"0": "pass"}
 
 
 def test_the_largest_error_comes_with_its_bound():
-    (line,) = agreed({0: [found(error=1.0, bound=9.0)], 1: [found(error=2.0, bound=3.0)]})
+    (line,) = merge_findings({0: [found(error=1.0, bound=9.0)], 1: [found(error=2.0, bound=3.0)]})
     assert (line["error"], line["bound"]) == (2.0, 3.0)
 
 
 def test_an_error_that_is_infinite_is_the_largest():
-    (line,) = agreed({0: [found(error=1.0, bound=9.0)], 1: [found(error="inf", bound=3.0)]})
+    (line,) = merge_findings({0: [found(error=1.0, bound=9.0)], 1: [found(error="inf", bound=3.0)]})
     assert (line["error"], line["bound"]) == ("inf", 3.0)
 
 
 def test_the_longest_time_counts():
-    (line,) = agreed({0: [found(seconds=1.5)], 1: [found(seconds=2.5)]})
+    (line,) = merge_findings({0: [found(seconds=1.5)], 1: [found(seconds=2.5)]})
     assert line["seconds"] == 2.5
 
 
 def test_bits_depend_on_every_rank_s_and_on_their_order():
     def bits(*values):
-        return agreed({rank: [found(bits=value)] for rank, value in enumerate(values)})[0]["bits"]
+        return merge_findings({rank: [found(bits=value)] for rank, value in enumerate(values)})[0]["bits"]
 
     assert bits("a", "b") == bits("a", "b")
     assert len({bits("a", "b"), bits("b", "a"), bits("a", "a"), bits("b", "b")}) == 4
 
 
 def test_fixed_is_what_all_ranks_found_fixed():
-    assert agreed({0: [found(fixed=True)], 1: [found(fixed=True)]})[0]["fixed"] is True
-    assert "fixed" not in agreed({0: [found(fixed=True)], 1: [found()]})[0]
+    assert merge_findings({0: [found(fixed=True)], 1: [found(fixed=True)]})[0]["fixed"] is True
+    assert "fixed" not in merge_findings({0: [found(fixed=True)], 1: [found()]})[0]
 
 
 # Files ------------------------------------------------------------------------------------------------------
@@ -127,7 +129,7 @@ def rank_file(path, rank):
 
 
 def verdicts(path):
-    return {name: judged.verdict for name, judged in records.read(path).cases.items()}
+    return {name: judged.verdict for name, judged in reading.read(path).cases.items()}
 
 
 def merged(path, size=2):
@@ -139,7 +141,7 @@ def test_files_of_two_ranks_become_one_that_the_suite_reads(path):
     write(rank_file(path, 0), run_line(0), case_line("a"), case_line("b"))
     write(rank_file(path, 1), run_line(1), case_line("a"), case_line("b", "fail", "off by one"))
     assert merged(path) == {"a": "pass", "b": "fail"}
-    read = records.read(path)
+    read = reading.read(path)
     assert not read.problems
     assert read.runs[0]["ranks"] == 2 and "rank" not in read.runs[0]
     assert read.cases["b"].reason == "rank 1: off by one"
@@ -161,7 +163,7 @@ def test_a_case_that_ended_the_group_is_kept_by_whoever_could_tell(path):
     write(rank_file(path, 0), run_line(0), case_line("a"), case_line("b", "crash", "rank 1 ended"))
     write(rank_file(path, 1), run_line(1), case_line("a"))
     assert merged(path) == {"a": "pass", "b": "crash"}
-    assert records.read(path).cases["b"].reason == "rank 1 ended"
+    assert reading.read(path).cases["b"].reason == "rank 1 ended"
 
 
 def test_of_a_run_that_was_resumed_every_case_is_there_once(path):
@@ -170,7 +172,7 @@ def test_of_a_run_that_was_resumed_every_case_is_there_once(path):
             rank_file(path, rank), run_line(rank), case_line("a"), run_line(rank, run="def"), case_line("b")
         )
     assert merged(path) == {"a": "pass", "b": "pass"}
-    assert len(records.read(path).runs) == 1
+    assert len(reading.read(path).runs) == 1
 
 
 def test_merging_twice_gives_the_same_bytes(path):
@@ -214,7 +216,7 @@ def test_records_that_are_no_merged_file_are_not_overwritten(path):
     for rank in range(2):
         write(rank_file(path, rank), run_line(rank), case_line("a"))
     write(path, run_line(0), case_line("mine"))
-    with pytest.raises(RecordError, match="is no merged file: records are never overwritten"):
+    with pytest.raises(RecordError, match="is not a merged file: records are never overwritten"):
         merged(path)
     assert verdicts(path) == {"mine": "pass"}
 

@@ -15,8 +15,8 @@ from meshmark.core.skew import differing, slowest
 from meshmark.publish import plausible
 from meshmark.ranks import merge
 from meshmark.ranks.rank_bench import done, finished
-from meshmark.records import files as records
-from meshmark.records.files import RecordError, Records
+from meshmark.records import reading
+from meshmark.records.reading import RecordError, Records
 from meshmark.timing import timing_tables
 from tests.checkout import IMPORTS, ROOT
 from tests.waiting import until
@@ -27,7 +27,7 @@ LATE = 0.03
 
 
 def launched(*options, plans=(), after=lambda launcher: None):
-    """(exit code, seconds, output) of `meshmark bench` on two processes of one device; `after` is called with the
+    """(exit code, output) of `meshmark bench` on two processes of one device; `after` is called with the
     launcher once it has started."""
     environment = os.environ | {
         "MESHMARK_SABOTAGE_BENCH": json.dumps(list(plans)),
@@ -35,7 +35,6 @@ def launched(*options, plans=(), after=lambda launcher: None):
         "JAX_PLATFORMS": "cpu",
     }
     command = [sys.executable, "-m", "tests.processes.sabotaged_bench", *CHOSEN, *map(str, options)]
-    start = time.monotonic()
     with subprocess.Popen(
         [
             sys.executable,
@@ -57,10 +56,10 @@ def launched(*options, plans=(), after=lambda launcher: None):
     ) as launcher:
         try:
             after(launcher)
-            output, _ = launcher.communicate(timeout=150)
+            output, _ = launcher.communicate(timeout=600)
         finally:
             launcher.kill()
-    return launcher.returncode, time.monotonic() - start, output
+    return launcher.returncode, output
 
 
 def by_case(file):
@@ -78,15 +77,15 @@ def timed(tmp_path_factory):
         {"rank": 1, "case": PSUM.format("manual", "4KiB"), "how": "late", "seconds": LATE},
     ]
     options = ("--modes", "auto,explicit,manual", "--sizes", "4KiB,16KiB", "--record", path)
-    code, _, output = launched(*options, plans=plans)
+    code, output = launched(*options, plans=plans)
     assert path.exists(), output
     return code, output, path
 
 
 def test_the_slowest_rank_is_the_headline(timed):
     _, output, path = timed
-    own = [by_case(records.read(file)) for file in merge.rank_files(path, 2)]
-    whole = records.read(path)
+    own = [by_case(reading.read(file)) for file in merge.rank_files(path, 2)]
+    whole = reading.read(path)
     good = {key: r for key, r in by_case(whole).items() if r["samples_s"]}
     assert len([key for key in good if key[0].endswith("16KiB") and key[1] == "isolated"]) == 3
     assert any(cadence == "stream" for _, cadence in good)
@@ -104,13 +103,13 @@ def test_the_slowest_rank_is_the_headline(timed):
 
 def test_a_late_rank_is_the_slowest_by_as_much(timed):
     _, output, path = timed
-    late = by_case(records.read(path))[PSUM.format("manual", "4KiB"), "isolated"]
+    late = by_case(reading.read(path))[PSUM.format("manual", "4KiB"), "isolated"]
     # The call itself is over on the other rank some microseconds later than it began.
     assert 0.9 * LATE <= late["skew"]["median_s"] < 3 * LATE
     assert late["skew"]["slowest"][1] > 0.7 * len(late["samples_s"])
     assert min(late["samples_s"]) > LATE
     assert re.search(r"psum axes=x 2 float32 4KiB .* [3-9]\S* ms \(rank 1: \d+ %\)", output), output
-    well = by_case(records.read(path))[PSUM.format("manual", "16KiB"), "isolated"]
+    well = by_case(reading.read(path))[PSUM.format("manual", "16KiB"), "isolated"]
     assert well["skew"]["median_s"] < LATE
 
 
@@ -118,7 +117,7 @@ def test_what_is_wrong_on_one_rank_is_timed_on_none(timed):
     code, output, path = timed
     assert code == 1
     for file in (path, *merge.rank_files(path, 2)):
-        found = by_case(records.read(file))
+        found = by_case(reading.read(file))
         wrong = found[PSUM.format("auto", "4KiB"), "isolated"]
         assert (wrong["verdict"], wrong["check"], wrong["verified"]) == ("fail", "numbers", False)
         assert "rank 1: 1 of" in wrong["reason"] and not wrong["samples_s"]
@@ -131,12 +130,12 @@ def test_what_is_wrong_on_one_rank_is_timed_on_none(timed):
 
 def test_the_records_are_by_the_schema(timed):
     pytest.importorskip("jsonschema")
-    from meshmark.publish.validate import schema_problem
+    from meshmark.publish.lines import schema_problem
 
     for file in (timed[2], *merge.rank_files(timed[2], 2)):
         for line in file.read_text().splitlines():
             assert schema_problem(json.loads(line)) == ""
-    line = next(r for r in records.read(timed[2]).timings if r["samples_s"])
+    line = next(r for r in reading.read(timed[2]).timings if r["samples_s"])
     assert schema_problem(line | {"samples_by_rank": [[0.1], [-0.1]]})
     assert schema_problem(line | {"skew": {"median_s": 0.1}})
 
@@ -144,20 +143,21 @@ def test_the_records_are_by_the_schema(timed):
 def test_a_lost_rank_ends_all_and_the_rest_is_timed_later(tmp_path):
     path = tmp_path / "records.jsonl"
     options = ("--modes", "manual", "--sizes", "4KiB,64KiB,256KiB", "--cadence", "isolated")
-    plans = [{"rank": 1, "case": "/64KiB", "how": "kill", "call": 7}]
-    code, spent, output = launched(*options, "--record", path, plans=plans)
-    assert code == 137 and spent < 60
+    mark = tmp_path / "killed"
+    plans = [{"rank": 1, "case": "/64KiB", "how": "kill", "call": 7, "mark": str(mark)}]
+    code, output = launched(*options, "--record", path, plans=plans)
+    assert code == 137 and time.time() - mark.stat().st_mtime < 60, "JAX itself would wait for minutes"
     case = PSUM.format("*", "64KiB")
     assert f"meshmark: rank 0: {case}: crash: rank 1 ended" in output and "--resume" in output
     assert not path.exists() and main(["merge", str(path)]) == 0
-    before = by_case(records.read(path))
+    before = by_case(reading.read(path))
     lost = before[PSUM.format("manual", "64KiB"), "isolated"]
     assert lost["verdict"] == "crash" and not lost["samples_s"]
     kept = {key: r["samples_s"] for key, r in before.items() if r["samples_s"]}
     assert 1 <= len(kept) < 3
-    code, _, output = launched(*options, "--resume", path)
+    code, output = launched(*options, "--resume", path)
     assert code == 1, output  # the crash is still told of
-    after = by_case(records.read(path))
+    after = by_case(reading.read(path))
     assert len(after) == 3 and [r["verdict"] for r in after.values()].count("pass") == 2
     assert all(after[key]["samples_s"] == samples for key, samples in kept.items())
 
@@ -171,12 +171,12 @@ def test_sigterm_keeps_what_was_timed_also_inside_a_collective(tmp_path):
         assert until(mark.exists)
         launcher.send_signal(signal.SIGTERM)
 
-    code, _, output = launched(*options, "--record", path, plans=plans, after=terminate)
+    code, output = launched(*options, "--record", path, plans=plans, after=terminate)
     assert code == 143, output  # of the ranks: neither had to be killed, and none was past its deadline
     told = rf"rank \d: (interrupted|rank \d was ended: (SIGTERM|interrupted)); .* go on with --resume {path}"
     assert re.search(told, output), output
     assert main(["merge", str(path)]) == 0
-    found = records.read(path)
+    found = reading.read(path)
     assert not found.problems
     assert [key[0] for key in by_case(found)] == [PSUM.format("manual", "4KiB")]
 
@@ -188,7 +188,7 @@ def test_sigterm_keeps_what_was_timed_also_inside_a_collective(tmp_path):
         (["--processes", "2"], "--processes repeats a run in new child processes"),
         (["--cadence", "device"], "--cadence device reads the profiler of one process"),
         (["--process-id", "2"], "of 2 processes they are 0 to 1"),
-        (["--control", "nowhere"], "'nowhere' is no address"),
+        (["--control", "nowhere"], "'nowhere' is not an address"),
     ],
 )
 def test_what_makes_no_sense_beside_ranks_is_told_at_once(options, told, capsys):

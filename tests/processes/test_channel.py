@@ -10,18 +10,38 @@ from functools import partial
 
 import pytest
 
-from meshmark.ranks import channel
-from meshmark.ranks.channel import GREETING, Channel, ChannelError, Ended, Hub, Wire, address, spans
+from meshmark.ranks import channel, hub, wire
+from meshmark.ranks.channel import Channel, Ended, spans
+from meshmark.ranks.hub import Hub
 from meshmark.ranks.launch import free_ports
+from meshmark.ranks.messages import (
+    KINDS,
+    PROTOCOL,
+    Ask,
+    Begin,
+    Bye,
+    Garbled,
+    Give,
+    Given,
+    Hello,
+    Lost,
+    Over,
+    Refused,
+    Welcome,
+    Whereabouts,
+    decode,
+    encode,
+)
+from meshmark.ranks.wire import ChannelError, Wire, address
 
 SOON = 60.0
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(channel, "GATHER", 0.5)
+    monkeypatch.setattr(hub, "GATHER", 0.5)
     monkeypatch.setattr(channel, "GRACE", 0.5)
-    monkeypatch.setattr(channel, "LINGER", 0.5)
+    monkeypatch.setattr(hub, "LINGER", 0.5)
 
 
 @pytest.fixture
@@ -75,7 +95,7 @@ def by_hand(where, rank, size):
     with ThreadPoolExecutor(rank) as pool, ExitStack() as stack:
         others = [pool.submit(Channel, where, n, size, SOON) for n in range(rank)]
         bare = stack.enter_context(connected(where))
-        Wire(bare).send(hello=GREETING, rank=rank, size=size)
+        Wire(bare).send(Hello(PROTOCOL, rank, size))
         channels = [one.result(SOON) for one in others]
         assert b'"welcome"' in bare.recv(1000)
         try:
@@ -95,7 +115,7 @@ def test_an_address_is_a_host_and_a_port():
 
 @pytest.mark.parametrize("text", ["host", "host:", ":80", "host:0", "host:65536", "host:x", "host:-1", ""])
 def test_what_is_no_address_is_named(text):
-    with pytest.raises(ChannelError, match="is no address: use HOST:PORT"):
+    with pytest.raises(ChannelError, match="is not an address: use HOST:PORT"):
         address(text)
 
 
@@ -108,6 +128,60 @@ def test_of_mappings_only_what_differs_is_shown():
     assert spans([{"a": 1, "b": 2}, {"a": 1, "b": 3}]) == "rank 0: {'b': 2}; rank 1: {'b': 3}"
     assert spans([{"a": 1}, {"a": 1, "b": None}]) == ""  # as good as unset
     assert spans([{"a": 1}, {"a": 1, "b": 2}]) == "rank 0: {}; rank 1: {'b': 2}"
+
+
+# Messages ---------------------------------------------------------------------------------------------------
+
+ONE_OF_EACH = [
+    Hello(PROTOCOL, 1, 2),
+    Give(3, "verdict of a case", [{"check": "numbers", "ä": None}]),
+    Begin("psum"),
+    Whereabouts("in module:function:12"),
+    Bye(""),
+    Welcome(PROTOCOL, 2),
+    Refused("two processes"),
+    Given(3, ["x", "x"], [1.5, None]),
+    Ask(),
+    Lost(1, "ended", "psum", True),
+    Over({"0": None, "1": "in module"}, {"0": []}),
+]
+
+
+def test_every_kind_of_message_comes_back_as_it_was():
+    assert {message.kind for message in ONE_OF_EACH} == set(KINDS)
+    for message in ONE_OF_EACH:
+        line = encode(message)
+        assert line.endswith(b"\n") and line.count(b"\n") == 1
+        assert decode(line) == message
+
+
+GARBLED = {
+    "not JSON": b"{",
+    "not an object": b"[]",
+    "an object without a kind": b"{}",
+    "unknown kind 'shutdown'": b'{"kind":"shutdown"}',
+    "bye lacks 'reason'": b'{"kind":"bye"}',
+    "ask has an unknown field 'more'": b'{"kind":"ask","more":1}',
+    "begin has a wrong case": b'{"kind":"begin","case":7}',
+    "give has a wrong turn": b'{"kind":"give","turn":true,"what":"x","value":1}',
+    "given has a wrong whats": b'{"kind":"given","turn":1,"whats":["x",2],"values":[1,2]}',
+    "over has a wrong places": b'{"kind":"over","places":{"0":1},"given":{}}',
+    "lost has a wrong orderly": b'{"kind":"lost","rank":1,"why":"","case":"","orderly":0}',
+    "too deep": b"[" * 50_000,
+}
+
+
+@pytest.mark.parametrize(("reason", "line"), GARBLED.items(), ids=GARBLED)
+def test_what_is_not_a_message_is_refused_with_the_reason(reason, line):
+    with pytest.raises(Garbled) as error:
+        decode(line)
+    assert str(error.value) == reason
+
+
+def test_a_kind_of_any_length_is_told_in_a_few_words():
+    with pytest.raises(Garbled) as error:
+        decode(json.dumps({"kind": "x" * 100_000}).encode())
+    assert len(str(error.value)) < 100
 
 
 # Exchanges --------------------------------------------------------------------------------------------------
@@ -171,13 +245,15 @@ NO_GREETINGS = {
     "nothing": b"",
     "garbage": b"\x00\xff\x16\x03 garbage\n",
     "another protocol": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    "half a greeting": b'{"hello":"meshmark-ra',
+    "half a greeting": b'{"kind":"hello","protocol":"meshmark-ra',
     "no object": b"[1, 2]\n",
     "what is too deep": b"[" * 50_000 + b"\n",
-    "another version": b'{"hello":"meshmark-ranks 0","rank":1,"size":2}\n',
-    "a rank that is no number": json.dumps({"hello": GREETING, "rank": "1", "size": 2}).encode() + b"\n",
-    "a rank that is true": json.dumps({"hello": GREETING, "rank": True, "size": 2}).encode() + b"\n",
-    "a greeting without a rank": json.dumps({"hello": GREETING}).encode() + b"\n",
+    "an older version": b'{"hello":"meshmark-ranks 1","rank":1,"size":2}\n',
+    "another version": encode(Hello("meshmark-ranks 0", 1, 2)),
+    "a rank that is no number": encode(Hello(PROTOCOL, "1", 2)),
+    "a rank that is true": encode(Hello(PROTOCOL, True, 2)),
+    "a greeting without a rank": json.dumps({"kind": "hello", "protocol": PROTOCOL}).encode() + b"\n",
+    "another message": encode(Begin("psum")),
 }
 
 
@@ -196,8 +272,8 @@ def test_what_is_no_rank_does_not_hinder_the_others(where, sent):
 def test_a_stranger_during_the_run_is_turned_away(where):
     with group(where, 2) as ranks:
         with connected(where) as bare:
-            Wire(bare).send(hello=GREETING, rank=1, size=2)
-            assert "two processes say that they are rank 1 of 2" in Wire(bare).receive()[0]["refused"]
+            Wire(bare).send(Hello(PROTOCOL, 1, 2))
+            assert "two processes say that they are rank 1 of 2" in Wire(bare).receive()[0].reason
         assert together(*(lambda c=c: c.exchange("x", c.rank)[1] for c in ranks)) == [[0, 1]] * 2
 
 
@@ -222,11 +298,11 @@ def test_ranks_of_different_sizes_are_told(where):
 
 def test_a_rank_that_there_is_not_is_told(where):
     found = together(joining(where, 0, 2), joining(where, 5, 2))
-    assert [str(error).startswith("rank 5 is none of 0 to 1: ") for error in found] == [True, True]
+    assert [str(error).startswith("rank 5 is not one of 0 to 1: ") for error in found] == [True, True]
 
 
 def test_two_ranks_with_one_id_are_told_and_so_is_who_comes_later(where, monkeypatch):
-    monkeypatch.setattr(channel, "LINGER", 3.0)
+    monkeypatch.setattr(hub, "LINGER", 3.0)
     refused = threading.Event()
 
     def second():
@@ -283,12 +359,15 @@ def ended(call):
     ("sent", "why"),
     [
         (b"", "ended: its connection closed"),
-        (b'{"turn":1,"what":"x","val', "ended: its connection closed"),
-        (b"garbage\n", "sent what is no message of this suite"),
-        (b"[]\n", "sent what is no message of this suite"),
-        (b'{"turn":1}\n', "sent what is no message of this suite"),
-        (b"[" * 50_000 + b"\n", "sent what is no message of this suite"),
-        (b"\xff\xfe\n", "sent what is no message of this suite"),
+        (b'{"kind":"give","turn":1,"what":"x","val', "ended: its connection closed"),
+        (b"garbage\n", "sent something that is not a message of this suite"),
+        (b"[]\n", "sent something that is not a message of this suite"),
+        (b'{"kind":"give","turn":1}\n', "sent something that is not a message of this suite"),
+        (encode(Bye(1)), "sent something that is not a message of this suite"),
+        (b'{"kind":"shutdown"}\n', "sent something that is not a message of this suite"),
+        (encode(Welcome(PROTOCOL, 2)), "sent something that is not a message of this suite"),
+        (b"[" * 50_000 + b"\n", "sent something that is not a message of this suite"),
+        (b"\xff\xfe\n", "sent something that is not a message of this suite"),
     ],
     ids=[
         "nothing",
@@ -296,6 +375,9 @@ def ended(call):
         "garbage",
         "no object",
         "half of what it must say",
+        "a reason that is a number",
+        "an unknown kind",
+        "a message of the hub's",
         "too deep",
         "no UTF-8",
     ],
@@ -311,17 +393,20 @@ def test_the_others_learn_of_a_rank_that_is_gone(where, sent, why):
 
 
 def test_a_message_too_long_is_no_message(where, monkeypatch):
-    monkeypatch.setattr(channel, "LONGEST", 100_000)
+    monkeypatch.setattr(wire, "LONGEST", 100_000)
     with by_hand(where, 1, 2) as ((first,), bare):
         bare.sendall(b"x" * 300_000)
         ending = ended(lambda: first.exchange("x", 0))
-    assert ending.reason == "rank 1 sent what is no message of this suite (a message without an end)"
+    assert (
+        ending.reason
+        == "rank 1 sent something that is not a message of this suite (a message without an end)"
+    )
 
 
 def test_a_rank_that_dies_in_a_case_is_a_crash_of_this_case_alone(where):
     for named, verdict in (("this", "crash"), ("the one before", "")):
         with by_hand(where, 1, 2) as ((first,), bare):
-            Wire(bare).send(at=named)
+            Wire(bare).send(Begin(named))
             time.sleep(0.3)
             with first.during("this", SOON):
                 bare.close()
@@ -347,13 +432,13 @@ def test_an_interrupted_rank_tells_the_others(where):
 def test_a_hub_that_ends_is_heard_by_who_waits(where):
     with socket.create_server(address(where)) as listening:
 
-        def hub():
+        def answer():
             with listening.accept()[0] as one:
                 Wire(one).receive()
-                Wire(one).send(welcome=GREETING, size=2)
+                Wire(one).send(Welcome(PROTOCOL, 2))
                 Wire(one).receive()
 
-        thread = threading.Thread(target=hub)
+        thread = threading.Thread(target=answer)
         thread.start()
         second = Channel(where, 1, 2, SOON)
         ending = ended(lambda: second.exchange("x", 0))
@@ -368,7 +453,7 @@ def test_a_hub_that_ends_is_heard_at_once_where_the_main_thread_is_elsewhere(whe
         second = pool.submit(Channel, where, 1, 2, SOON, lambda ending: heard.set())
         with listening.accept()[0] as one:
             Wire(one).receive()
-            Wire(one).send(welcome=GREETING, size=2)
+            Wire(one).send(Welcome(PROTOCOL, 2))
             second.result(SOON)
         assert heard.wait(SOON)
         second.result().close()
@@ -382,12 +467,12 @@ def test_past_a_deadline_everybody_says_where_it_is(where):
     done = threading.Event()
     with by_hand(where, 1, 2) as ((first,), bare):
         first.ended = lambda ending: [heard.update(ending=ending), done.set()]
-        wire = Wire(bare)
+        connection = Wire(bare)
         with first.during("this", 0.3):
-            wire.send(at="this")
-            while not any("where" in message for message in wire.receive()):
+            connection.send(Begin("this"))
+            while Ask() not in connection.receive():
                 pass
-            wire.send(late="in module:function:12 < module:caller:3")
+            connection.send(Whereabouts("in module:function:12 < module:caller:3"))
             assert done.wait(SOON)
     ending = heard["ending"]
     assert ending.verdict == "hang"
@@ -415,9 +500,25 @@ def test_a_hub_that_does_not_answer_is_named(where):
         )
         with listening.accept()[0] as one:
             Wire(one).receive()
-            Wire(one).send(welcome=GREETING, size=2)
+            Wire(one).send(Welcome(PROTOCOL, 2))
             with second.result(SOON).during("this", 0.3):
                 assert done.wait(SOON)
             second.result().close()
     reason = heard["ending"].reason
     assert reason.startswith("past its deadline of 0.3 s: rank 0 does not answer; rank 1 in threading:wait:")
+
+
+def test_a_hub_that_sends_a_message_of_a_rank_is_as_good_as_gone(where):
+    with socket.create_server(address(where)) as listening, ThreadPoolExecutor(1) as pool:
+        second = pool.submit(Channel, where, 1, 2, SOON)
+        with listening.accept()[0] as one:
+            Wire(one).receive()
+            Wire(one).send(Welcome(PROTOCOL, 2))
+            joined = second.result(SOON)
+            Wire(one).send(Hello(PROTOCOL, 0, 2))
+            ending = ended(lambda: joined.exchange("x", 0))
+        joined.close()
+    assert (
+        ending.reason
+        == "rank 0 sent something that is not a message of this suite (the hub does not send hello)"
+    )

@@ -99,9 +99,9 @@ def test_a_process_that_is_left_is_found_wherever_it_went(tmp_path):
 
 LATE = """
 import ctypes, faulthandler, os, sys, threading, time
-from meshmark.pytest_plugin import rank
+from meshmark.ranks import endings
 faulthandler.enable()
-rank.abort_late()
+endings.abort_late()
 print("start", flush=True)
 if len(sys.argv) > 1:
     threading.Thread(target=lambda: (time.sleep(0.5), os._exit(3))).start()

@@ -9,8 +9,9 @@ import pytest
 from meshmark.commands import main as cli
 from meshmark.devices import compat
 from meshmark.ranks import group as ranks
-from meshmark.ranks.channel import ChannelError, address, spans
+from meshmark.ranks.channel import spans
 from meshmark.ranks.group import Coordinates, RankError
+from meshmark.ranks.wire import ChannelError, address
 
 LAUNCHED = {
     "MESHMARK_COORDINATOR": "127.0.0.1:4000",

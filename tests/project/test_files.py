@@ -89,6 +89,13 @@ def test_addresses_are_whole_where_they_are_set():
         assert re.match(r"https://\S+\.\S+$", address), name
 
 
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "results/README.md"])
+def test_the_links_of_a_file_outside_of_the_site_lead_somewhere(name):
+    file = ROOT / name
+    for link in re.findall(r"\]\(([^)#]+)", file.read_text()):
+        assert (file.parent / link).exists(), link
+
+
 # Commands ---------------------------------------------------------------------------------------------------
 
 PYTEST = {"-k", "-x", "-q", "-n", "-p", "--junit-xml", "--collect-only", "--maxfail"}

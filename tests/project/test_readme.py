@@ -72,3 +72,5 @@ def test_its_failure_is_one_that_the_suite_prints():
         lines = Judge(tuple(jax.devices())).run(case)
     printed = message(Placed(case, probe.probe()), lines, 0)
     assert "".join(f"    {line}\n" for line in printed.splitlines()) in TEXT
+    for page in ("verdicts.md", "tutorials/accelerator.md"):
+        assert "\n".join(printed.splitlines()[:2]) in (ROOT / "docs" / page).read_text(), page

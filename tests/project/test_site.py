@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 
 import pytest
 
 from docs import commands_page, offline, operations_page, package, pages, records_page, rooms
+from meshmark.levels import known_issues
 from meshmark.operations import OPERATIONS
 from tests.checkout import ROOT
 
@@ -50,7 +52,7 @@ def test_a_field_that_is_added_is_on_the_page(tmp_path, monkeypatch):
     schema["$defs"]["timing"]["properties"]["colour"] = {
         "type": "object",
         "description": "What a | b means.",
-        "properties": {"depth": {"type": "integer", "minimum": 3}},
+        "properties": {"depth": {"type": "integer", "minimum": 3, "unit": "B"}},
         "required": ["depth"],
     }
     changed = tmp_path / "records.schema.json"
@@ -58,16 +60,18 @@ def test_a_field_that_is_added_is_on_the_page(tmp_path, monkeypatch):
     monkeypatch.setattr(package, "SCHEMA", changed)
     text = records_page.page("x")
     assert "| `colour` | object |  | What a \\| b means. |" in text
-    assert "| `colour.depth` | integer from 3 | yes |  |" in text
+    assert "| `colour.depth` | integer from 3, in B | yes |  |" in text
 
 
 def test_the_page_of_operations_has_every_operation_with_its_modes():
     text = operations_page.page()
-    rows = {r["operation"]: r for r in package.rows()}
-    assert set(rows) == set(OPERATIONS)
+    rows = {row.name: row for row in package.rows()}
+    assert list(rows) == list(OPERATIONS)
+    assert rows["psum"].modes == ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit")
+    assert rows["device_put"].modes == ("host",)
     for name, row in rows.items():
-        assert row["modes"], name
-        assert f"| `{name}` | {' '.join(row['levels'])} | {', '.join(row['modes'])} |" in text
+        assert row.modes and row.levels and row.description, name
+        assert f"| `{name}` | {' '.join(row.levels)} | {', '.join(row.modes)} |" in text
 
 
 def test_the_picture_of_the_rooms_is_that_of_the_contract():
@@ -159,9 +163,21 @@ def test_files_that_a_page_names_are_there(page):
 
 
 def test_the_number_of_smoke_cases_is_the_one_that_the_pages_name():
-    number = len(list(package.table(package.Selection("smoke"), 8)))
+    cases = list(package.table(package.Selection("smoke"), 8))
+    number, tutorial = len(cases), (pages.DOCS / "tutorials/accelerator.md").read_text()
+    for level, many in Counter(case.level for case in cases).items():
+        assert f"{level}: {many} of {many} pass" in tutorial
     assert f"the shortest profile: {number} cases" in (pages.DOCS / "index.md").read_text()
-    assert f"{number} cases: {number} pass" in (pages.DOCS / "tutorials/accelerator.md").read_text()
+    assert f"{number} cases: {number} pass" in tutorial
+
+
+def test_the_example_of_a_known_issue_can_be_used(tmp_path):
+    [example] = re.findall(r"```toml\n(.*?)```", (pages.DOCS / "verdicts.md").read_text(), re.DOTALL)
+    file = tmp_path / "own.toml"
+    file.write_text(example)
+    assert len(known_issues.read(file)) == 1
+    [issue] = known_issues.load("0.12.0.1", "my_platform", file)
+    assert issue.covers("all_to_all/axes=x,split=0,concat=0,tiled/manual/8/int8/4KiB")
 
 
 # The built site ---------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from meshmark.levels import must_pass as levels
 from meshmark.publish import publishable, submit, validate
 from meshmark.publish.submit import SubmitError, SubmitRefused, make
 from meshmark.records import results
-from meshmark.records.files import read
+from meshmark.records.reading import read
 from tests.submissions import COMMIT, WANTED, facts, level, merged_line, over, run_line, timed, timing, write
 
 
@@ -129,7 +129,7 @@ def test_timings_alone_claim_nothing(tmp_path):
     ("change", "message"),
     [
         (lambda text: text[:-30], r"a\.jsonl:\d+: the last line is cut off"),
-        (lambda text: text + "{}\n", "no record: `kind` must be one of"),
+        (lambda text: text + "{}\n", "not a record: `kind` must be one of"),
         (lambda text: text.replace('"seed":0', '"seed":NaN', 1), "not strict JSON"),
         (lambda text: text.replace('"verdict":"pass"', '"verdict":"great"', 1), "schema: verdict"),
         (lambda text: text.split("\n", 1)[1], "has no run line above"),
@@ -243,7 +243,9 @@ def test_the_command_of_a_run_over_processes(changed, command):
 def test_a_bundle_over_processes_claims_l4_where_its_list_is_met(tmp_path, monkeypatch, capsys):
     lines = over(2, 10, "process_identity", "pmin")
     listed = sorted({r["case"] for r in lines[1:]})
-    monkeypatch.setattr(levels, "by_rule", lambda level, n, p=1: listed if (n, p) == (10, 2) else 1 / 0)
+    monkeypatch.setattr(
+        levels, "by_rule", lambda level, n, p=1, table=None: listed if (n, p) == (10, 2) else 1 / 0
+    )
     path = write(tmp_path / "a.jsonl", lines)
     given = ["submit", str(path), "--product", "cpu-2x5-virtual", "--by", "me"]
     assert cli.main([*given, "--output", str(tmp_path / "out")]) == 0

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshmark.records import files as records
-from meshmark.records import results
-from meshmark.records.files import RecordError, Writer, read
+from meshmark.records import results, writing
+from meshmark.records.reading import RecordError, read
 from meshmark.records.results import ResultError, expired, find, newest, parse_product, product_text
+from meshmark.records.writing import Writer
 from tests.submissions import judged, run_line, write
 
 PRODUCT = {"name": "cpu-8", "by": "someone", "command": "python -m pytest conformance"}
@@ -48,10 +48,10 @@ def test_packed_records_are_read_like_plain_ones(tmp_path):
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     assert read(packed) == read(plain)
     packed.write_bytes(packed.read_bytes()[:-20])
-    with pytest.raises(RecordError, match="no whole gzip file"):
+    with pytest.raises(RecordError, match="not a whole gzip file"):
         read(packed)
     packed.write_bytes(plain.read_bytes())
-    with pytest.raises(RecordError, match="no whole gzip file"):
+    with pytest.raises(RecordError, match="not a whole gzip file"):
         read(packed)
 
 
@@ -59,7 +59,7 @@ def test_records_are_never_appended_to_a_packed_file(tmp_path):
     packed = tmp_path / "a.jsonl.gz"
     with pytest.raises(RecordError, match=r"ends in \.jsonl"):
         Writer.create(packed, {"facts": {}})
-    data = gzip.compress((records.dumps(run_line()) + "\n").encode())
+    data = gzip.compress((writing.dumps(run_line()) + "\n").encode())
     packed.write_bytes(data)
     with pytest.raises(RecordError, match=r"ends in \.jsonl"):
         Writer.going_on(packed, run_line())

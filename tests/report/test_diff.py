@@ -6,7 +6,8 @@ import pytest
 
 from meshmark.commands.main import main
 from meshmark.core.verdicts import BAD, VERDICTS
-from meshmark.records.files import Judged, dumps
+from meshmark.records.reading import Judged
+from meshmark.records.writing import dumps
 from meshmark.report import diff
 
 

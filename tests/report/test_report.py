@@ -240,7 +240,7 @@ def test_latex_has_the_figures_and_balances(texts):
     [
         (lambda d: [], "no records in"),
         (lambda d: (d / "x.jsonl").write_text("nonsense\n"), "x.jsonl holds no run"),
-        (lambda d: (d / "x.jsonl.gz").write_bytes(b"\x1f\x8bnothing"), "no whole gzip file"),
+        (lambda d: (d / "x.jsonl.gz").write_bytes(b"\x1f\x8bnothing"), "not a whole gzip file"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, capsys, make, says):

@@ -13,7 +13,8 @@ from meshmark.commands.main import main
 from meshmark.core.verdicts import VERDICTS, Line
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
-from meshmark.records.files import Judged, Records, dumps, read
+from meshmark.records.reading import Judged, Records, read
+from meshmark.records.writing import dumps
 from meshmark.report import summary, tables
 
 FACTS = {

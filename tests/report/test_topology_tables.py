@@ -7,8 +7,8 @@ import json
 import pytest
 
 from meshmark.commands import main as cli
-from meshmark.records import files as records
-from meshmark.records.files import Records
+from meshmark.records import reading
+from meshmark.records.reading import Records
 from meshmark.report import tables, topology_tables
 
 
@@ -50,7 +50,7 @@ def written(path, lines, jax="0.12.0.1", libtpu="0.0.52"):
 
 
 def read(path, lines, **versions) -> Records:
-    found = records.read(written(path, lines, **versions))
+    found = reading.read(written(path, lines, **versions))
     assert not found.problems, found.problems
     return found
 

@@ -2,9 +2,10 @@
 
     python -m tests.studies.agreeing [--processes 2,4] [--cases 2000]
 
-Starts real ranks on loopback. Each case is what pytest_plugin.rank does around it: the marker file, the exchange of
-what a program compiled to, that of the lines found (the size of real ones), and the merging of all ranks' lines. Prints
-the median and the quantiles over all cases of the slowest rank; exits with 1 above LIMIT.
+Starts real ranks on loopback. Each case is what pytest_plugin.rank does around it: the marker file, and with
+ranks.consensus the exchange of what a program compiled to, that of the lines found (the size of real ones), and the
+merging of all ranks' lines. Prints the median and the quantiles over all cases of the slowest rank; exits with 1 above
+LIMIT.
 """
 
 from __future__ import annotations
@@ -19,25 +20,22 @@ from time import perf_counter
 LIMIT = 0.005
 """Seconds a case, in the median."""
 
-COMPILED = "2 all-reduce 4096B 1x8; 1 all-gather 32768B 2x4; 3 collective-permute 4096B 0-1,1-2,2-3,3-0"
 COLLECTIVES = [{"kind": "all-reduce", "bytes": 4096, "groups": "1x8", "trips": 1}] * 3
 COUNTERS = {"wire_bytes": 7168, "flops": 1024.0, "temp_bytes": 32768, "bytes_accessed": 65536.0}
 NUMBERS = {"error": 0.0, "bound": 0.0, "bits": "0123456789abcdef"}
 DATA = {"communication": {"collectives": COLLECTIVES} | COUNTERS, "execute": {}, "numbers": NUMBERS}
-LINES = [
-    {"check": check, "verdict": "pass", "reason": ""} | data
-    for check, data in (DATA | {"replicas": {}, "sharding": {}}).items()
-]
 
 
 def rank(cases: int) -> None:
     """One rank: prints its seconds a case as JSON."""
     import os
+    from types import SimpleNamespace
 
-    from meshmark.pytest_plugin.rank import Marker
+    from meshmark.core.verdicts import Line
     from meshmark.ranks import group as ranks
-    from meshmark.ranks.agreement import agreed
     from meshmark.ranks.channel import Channel
+    from meshmark.ranks.consensus import Consensus
+    from meshmark.ranks.handover import Marker
 
     found = ranks.coordinates(os.environ)
     assert found is not None
@@ -45,15 +43,16 @@ def rank(cases: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         channel = Channel(found.control, found.process_id, found.num_processes, 60.0)
         marker = Marker(Path(directory) / "at")
+        consensus = Consensus(channel, 2)
+        lines = [Line(check, data=data) for check, data in (DATA | {"replicas": {}, "sharding": {}}).items()]
         for number in range(cases):
             start = perf_counter()
             name = f"psum/axes=x+y/manual/2x4/float32/{number}KiB"
             marker.set(name)
-            with channel.during(name, 20.0):
-                channel.exchange(f"compiled {name}", COMPILED)
-                values = channel.exchange(f"verdict {name}", LINES)[1]
+            with consensus.on(name, 20.0):
+                assert not consensus.compare_programs(SimpleNamespace(id=name), COLLECTIVES)
+                assert len(consensus.settle(lines)) == len(lines)
             marker.clear()
-            agreed(dict(enumerate(values)))
             taken.append(perf_counter() - start)
         every = channel.exchange("taken", taken)[1]
         marker.remove()

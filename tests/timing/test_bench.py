@@ -12,7 +12,8 @@ from meshmark.commands.main import main
 from meshmark.devices import facts as devices
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.cases import Selection, SelectionError
-from meshmark.records import files as records
+from meshmark.publish.lines import schema_problem
+from meshmark.records import reading
 from meshmark.timing import bench, figures, footprint, timing_tables
 from meshmark.timing.children import ChildError, Children
 from meshmark.timing.figures import Yardsticks
@@ -106,6 +107,7 @@ def test_a_death_costs_its_case_alone(troubled):
     assert told[trouble("wrong")] == ("fail", "numbers")
     for case in (trouble("abort", "auto"), trouble("spin", "auto"), trouble("fine")):
         assert by_case[case]["verdict"] == "pass" and by_case[case]["samples_s"]
+    assert {schema_problem(r | {"run": "0123456789ab"}) for r in found} == {""}
     for case in (trouble("wrong"), trouble("later")):
         assert not by_case[case]["samples_s"] and not by_case[case]["verified"]
 
@@ -148,7 +150,7 @@ def recorded(tmp_path_factory):
 
 
 def test_a_run_is_told_in_tables(recorded, capsys):
-    file = records.read(recorded)
+    file = reading.read(recorded)
     assert not file.problems and len(file.timings) == 3 * 3 * 2 * 2 and len(file.ceilings) == 3
     text = "\n".join(timing_tables.lines(file))
     assert "auto/manual" in text and "GB/s bus" in text and "largest matmul float32" in text
@@ -170,7 +172,7 @@ def test_an_interrupted_run_is_resumed(recorded, tmp_path, capsys):
     closed = [i for i, line in enumerate(text) if '"seconds":' in line and '"kind":"timing"' in line]
     cut.write_text("".join(text[: closed[1] + 3]) + text[-1][:40])  # two cells, half of a third, a torn line
     assert main([*QUICK, "--processes", "2", "--resume", str(cut)]) == 0
-    file = records.read(cut)
+    file = reading.read(cut)
     assert not file.problems and len(file.timings) == 36 and len(file.ceilings) == 3 and len(file.runs) == 2
     assert main([*QUICK, "--processes", "3", "--resume", str(cut)]) == 2
     assert "it has repeat" in capsys.readouterr().err
@@ -201,7 +203,7 @@ def test_an_interruption_keeps_what_was_timed(tmp_path, started, number):
     finally:
         process.kill()
     assert process.returncode == 128 + number and "go on with --resume" in err and "auto/manual" in out
-    assert not records.read(path).problems
+    assert not reading.read(path).problems
     told = f"end this run with `kill {process.pid}` (SIGTERM), which keeps what is finished"
     assert (told in err) == (started is deaf)
 

@@ -19,7 +19,7 @@ from meshmark.commands import main as cli
 from meshmark.commands.compare import case_ids
 from meshmark.core import interrupts
 from meshmark.core.statistics import ORDER, Estimate
-from meshmark.records import files as records
+from meshmark.records import reading, writing
 from meshmark.timing import bench, compare, environments, recorded
 from meshmark.timing.children import ChildError
 from meshmark.timing.compare import FIRST, CompareError, Comparison, incomparable
@@ -283,7 +283,7 @@ class Command:
         class Children:
             raw = ()
 
-            def __init__(self, python, path, module):
+            def __init__(self, python, path, module, environment):
                 self.side = python
 
             def __enter__(self):
@@ -301,7 +301,7 @@ class Command:
         monkeypatch.setattr(
             environments, "resolve", lambda text, *_: environments.Environment(text, text.upper())
         )
-        monkeypatch.setattr(environments, "facts", lambda e: by_side[e.python] | full)
+        monkeypatch.setattr(environments, "facts", lambda e, variables: by_side[e.python] | full)
 
     def __call__(self, *arguments):
         return cli.main(["compare", "a", "b", "--cases", ",".join(CASES), *arguments])
@@ -357,7 +357,7 @@ def test_an_interrupted_comparison_goes_on(monkeypatch, capsys, tmp_path):
     command = Command(monkeypatch, replayed)
     assert command("--record", str(path)) == 130
     assert "after 6 pairs" in (err := capsys.readouterr().err) and f"--resume {path}" in err
-    kept = records.read(path)
+    kept = reading.read(path)
     assert not kept.problems and {r["environment"] for r in kept.runs} == {"A", "B"}
     assert {x["process"] for x in kept.timings} == set(range(13)) and len(kept.timings) == 39
     assert {x["environment"] for x in kept.timings if x["process"] in (1, 2)} == {"B"}
@@ -365,10 +365,10 @@ def test_an_interrupted_comparison_goes_on(monkeypatch, capsys, tmp_path):
     replayed.by = interrupts.Terminated()  # SIGTERM does the same
     assert Command(monkeypatch, replayed)("--record", str(tmp_path / "terminated.jsonl")) == 143
     assert "after 6 pairs" in capsys.readouterr().err
-    assert len(records.read(tmp_path / "terminated.jsonl").timings) == 39
+    assert len(reading.read(tmp_path / "terminated.jsonl").timings) == 39
 
     with open(path, "a") as file:  # a process that was cut off in the midst
-        file.write(records.dumps(line(CASES[0], 9.0, 13) | {"run": "x", "environment": "B"}) + '\n{"schema"')
+        file.write(writing.dumps(line(CASES[0], 9.0, 13) | {"run": "x", "environment": "B"}) + '\n{"schema"')
     assert command("--resume", str(path), "--pairs", "19") == 2  # another plan
     assert "pairs" in capsys.readouterr().err
     other = FACTS | {"versions": {"jax": "1"}}
@@ -379,7 +379,7 @@ def test_an_interrupted_comparison_goes_on(monkeypatch, capsys, tmp_path):
     assert command("--resume", str(path)) == 0
     # Both sides are prepared anew, and another A B B A begins; process 12 stays without its partner.
     assert [p for _, p, _ in replayed.ran[before:]] == [FIRST, FIRST, *range(16, 44)]
-    kept = records.read(path)
+    kept = reading.read(path)
     assert not kept.problems
     found = {x["case"]: x for x in kept.comparisons if x["what"] == "verdict"}
     assert {x["verdict"] for x in found.values()} == {"slower"} and found[CASES[0]]["pairs"] == 20
@@ -403,7 +403,7 @@ def test_what_was_recorded_is_not_overwritten(monkeypatch, capsys, tmp_path):
 
 def bench_file(path, processes, level, noise=0.004, facts=FACTS, seed=1, **more):
     rng = random.Random(seed)
-    writer = records.Writer.create(path, {"facts": facts})
+    writer = writing.Writer.create(path, {"facts": facts})
     for process in range(processes):
         for case in CASES:
             seconds = level.get(case, 1e-3) * math.exp(rng.gauss(0, noise))
@@ -439,7 +439,7 @@ def test_one_process_a_side_gives_the_ratio_and_no_verdict(capsys, tmp_path):
 def test_unlike_or_empty_files_are_refused(capsys, tmp_path):
     a = bench_file(tmp_path / "a.jsonl", 1, {})
     b = bench_file(tmp_path / "b.jsonl", 1, {}, facts=FACTS | {"num_devices": 4})
-    empty = records.Writer.create(tmp_path / "empty.jsonl", {"facts": FACTS})
+    empty = writing.Writer.create(tmp_path / "empty.jsonl", {"facts": FACTS})
     empty.close()
     for arguments, words in (
         ([a, b], ["number of devices is 8 in A and 4 in B", "--anyway"]),
@@ -460,7 +460,7 @@ def test_strange_files_give_no_traceback(capsys, tmp_path):
     facts = {"versions": [], "host": 3, "suite": "x", "virtual": True}
     strange = bench_file(tmp_path / "a.jsonl", 2, {}, facts=facts, communication=[{"kind": 1}, 3], flops={})
     with open(strange, "a") as file:
-        file.write(records.dumps(line(CASES[0], 1e-3) | {"run": "x"}).replace("0.001", "1e999") + "\n")
+        file.write(writing.dumps(line(CASES[0], 1e-3) | {"run": "x"}).replace("0.001", "1e999") + "\n")
     other = bench_file(tmp_path / "b.jsonl", 2, {}, facts=facts | {"host": 4})
     assert cli.main(["compare", strange, strange]) == 0
     assert cli.main(["compare", strange, other]) == 2
@@ -653,7 +653,7 @@ def test_real_processes_interrupted_and_judged(tmp_path):
     found = json.loads(done.stdout)
     assert found["counters"] == [] and found["counters_compared"] == 2 and not found["left_out"]
     assert {(o["pairs"], o["verdict"]) for o in found["outcomes"].values()} == {(1, "inconclusive")}
-    kept = records.read(path)
+    kept = reading.read(path)
     assert [x["environment"] for x in kept.comparisons if x["what"] == "process"] == ["A", "B"]
     assert all(x["verdict"] == "pass" and x["samples_s"] for x in kept.timings) and len(kept.timings) == 4
     assert "/" not in kept.runs[0]["named"].replace("<path>", "")

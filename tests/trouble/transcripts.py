@@ -12,11 +12,12 @@ from tests.waiting import until
 
 HEAD = """# Containment, shown
 
-Each part is one run of the suite in `tests/trouble`, whose cases crash and hang on purpose, on eight virtual
-CPU devices of a machine with {cores} cores (`python -m tests.trouble.transcripts` makes this file). Of the
-recorded line the fields that tell what happened are shown, and of each stack the three innermost frames.
-After each run no process was left. Times are of whole runs, with the start of pytest, of JAX, and of a new
-worker after each crash.
+Each part is one run of the suite in `tests/trouble`, whose cases crash and hang on purpose. It runs on eight virtual
+CPU devices of a machine with {cores} cores. `python -m tests.trouble.transcripts` makes this file.
+
+Of each recorded line you see the fields that say what happened, and of each stack the three innermost frames. After
+each run no process was left. The times are those of whole runs: they include the start of pytest, of JAX, and of a
+new worker after each crash.
 
 Ctrl-C (SIGINT) and `kill` (SIGTERM) end a run alike: the records of finished cases are kept, and every process that
 the run started is ended. `pytest conformance` shows its table and exits with 2. `bench`, `compare` and `growth` exit
@@ -134,7 +135,7 @@ def main():
         ),
         resumed(
             "A full disk",
-            "Stood in for by a limit on the size of a file.",
+            "A limit on the size of a file stands in for the full disk.",
             ["# the file may not grow beyond 9,000 bytes"],
             file_limit=9000,
         ),

@@ -22,11 +22,14 @@ from meshmark.core import interrupts, terminal
 from meshmark.core.terminal import note, show
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
+from meshmark.devices.environment import cpu_devices
 from meshmark.operations.choosing import add_options, selected
+from meshmark.operations.versions import TABLE_VERSION
 from meshmark.ranks import group as ranks
 from meshmark.ranks import rank_bench
-from meshmark.records import files as records
-from meshmark.records.files import Records, Writer
+from meshmark.records import reading
+from meshmark.records.reading import Records
+from meshmark.records.writing import Writer
 from meshmark.timing import bench, timing_tables
 from meshmark.timing.bench import Progress
 from meshmark.timing.measure import Budget
@@ -84,14 +87,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Choose, time, print."""
     check_cadences(arguments.cadence)
     if arguments.record and arguments.resume:
-        raise records.RecordError(
+        raise reading.RecordError(
             "--record and --resume name one file each: --resume appends to the file that it names"
         )
     expected = expectations(arguments)
     if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
         return rank_bench.run(arguments, rank, arguments.seconds or SECONDS[arguments.profile], expected)
-    probe.ask_for_cpu_devices(arguments.num_devices)
-    facts = probe.probe()
+    variables = cpu_devices(arguments.num_devices)
+    facts = probe.probe(variables)
     if arguments.num_devices and not facts.virtual:
         note(f"--num-devices is ignored on backend {facts.backend}")
     selection = selected(vars(arguments), facts.num_devices, timed=True)
@@ -111,10 +114,12 @@ def run(arguments: argparse.Namespace) -> int:
         "selection": selection.described() | {"scaling": arguments.scaling} | expected.described,
         "seed": arguments.seed,
         "repeat": arguments.processes,
+        "table": TABLE_VERSION,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "precision", "least", "most")},
     }
-    before = Records(runs=[described])
+    before = Records()
+    before.add({"kind": "run", **described})
     writer = None
     if arguments.record:
         writer = Writer.create(arguments.record, described)
@@ -127,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
         if writer:
             writer.write(lines)
         for line in lines:
-            (kept.ceilings if line["kind"] == "ceiling" else kept.timings).append(line)
+            kept.add(line)
 
     show(facts.describe(), expected.issue_lines(), (f"left out: {why}" for why in left_out))
     interrupts.warn()
@@ -137,7 +142,15 @@ def run(arguments: argparse.Namespace) -> int:
     with shown(len(todo) * arguments.processes) as tell:
         try:
             progress = bench.run(
-                todo, facts, job, arguments.processes, write, bench.done_before(before), tell, expected
+                todo,
+                facts,
+                job,
+                arguments.processes,
+                write,
+                bench.done_before(before),
+                tell,
+                expected,
+                variables,
             )
         except KeyboardInterrupt as error:
             interrupted, code = "interrupted", interrupts.code(error)

@@ -20,12 +20,12 @@ from meshmark.core.errors import unknown
 from meshmark.core.privacy import redact
 from meshmark.core.terminal import note, show
 from meshmark.core.text import names
-from meshmark.devices import probe
+from meshmark.devices.environment import cpu_devices
 from meshmark.devices.facts import Facts
 from meshmark.operations import cases
 from meshmark.operations.choosing import MANY, add_options, named, selected
 from meshmark.operations.selection import SelectionError
-from meshmark.records import files as records
+from meshmark.records import reading, writing
 from meshmark.timing import bench, compare, environments, recorded
 from meshmark.timing.children import Children
 from meshmark.timing.compare import SIDES, CompareError, Comparison, Difference
@@ -166,17 +166,17 @@ def compare_environments(arguments: argparse.Namespace) -> int:
     """Time A and B in turns."""
     check_cadences(arguments.cadence)
     if arguments.record and arguments.resume:
-        raise records.RecordError(
+        raise reading.RecordError(
             "--record and --resume name one file each: --resume appends to the file that it names"
         )
-    probe.ask_for_cpu_devices(arguments.num_devices)
+    variables = cpu_devices(arguments.num_devices)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="meshmark-compare-")))
         python = str(arguments.python or sys.executable)
         sides = {
             side: environments.resolve(getattr(arguments, side), python, directory, note) for side in SIDES
         }
-        facts = {side: environments.facts(made) for side, made in sides.items()}
+        facts = {side: environments.facts(made, variables) for side, made in sides.items()}
         refuse(compare.incomparable(facts["A"], facts["B"]), arguments.anyway)
         number = min(f["num_devices"] for f in facts.values())
         cells, left_out = wanted(arguments, Facts.from_json({**facts["A"], "num_devices": number}))
@@ -186,7 +186,9 @@ def compare_environments(arguments: argparse.Namespace) -> int:
             for case in environments.missing(made, [i for ids in cells for i in ids], number)
         }
         children = {
-            side: stack.enter_context(Children(python=made.python, path=made.path, module=made.layout.timer))
+            side: stack.enter_context(
+                Children(python=made.python, path=made.path, module=made.layout.timer, environment=variables)
+            )
             for side, made in sides.items()
         }
         comparison = Comparison(
@@ -238,6 +240,7 @@ def run_lines(
             "selection": options | {"profile": arguments.profile, "cases": list(arguments.cases)},
             "seed": arguments.seed,
             "repeat": 1,
+            "table": environments.table_version(sides[side]),
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "timing": {
                 "cadences": list(arguments.cadence),
@@ -253,7 +256,7 @@ def run_lines(
 def told(found: Findings, arguments: argparse.Namespace) -> int:
     """Print what was found; gives the exit code."""
     if arguments.json:
-        print(json.dumps(json.loads(records.dumps(found.to_json())), indent=2))
+        print(json.dumps(json.loads(writing.dumps(found.to_json())), indent=2))
         return found.code(arguments.fail_on)
     show(found.lines(terminal.width()), verdicts=True)
     for line in found.notes:
@@ -313,7 +316,7 @@ def compare_files(arguments: argparse.Namespace) -> int:
             raise CompareError(f"--{name} is for environments that are timed, and these are record files")
     sides = {}
     for side in SIDES:
-        read = records.read(Path(getattr(arguments, side)))
+        read = reading.read(Path(getattr(arguments, side)))
         for problem in read.problems:
             note(problem)
         sides[side] = recorded.taken(read, getattr(arguments, side))

@@ -13,9 +13,8 @@ from meshmark.levels import counters
 from meshmark.levels.counters import CountersError
 from meshmark.operations import cases
 from meshmark.operations.selection import Selection
-from meshmark.records import files as records
-from meshmark.records import run_line
-from meshmark.records.files import Records
+from meshmark.records import reading, run_line
+from meshmark.records.reading import Records
 
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
@@ -38,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
             "an installed package keeps its counters: name a directory of your own, --output DIR"
         )
     directory = arguments.output or counters.DIRECTORY
-    read = records.read(arguments.records)
+    read = reading.read(arguments.records)
     facts = read.runs[0]["facts"]
     if run_line.processes(facts) > 1:
         raise CountersError(

@@ -11,6 +11,7 @@ from meshmark.core import meshes, terminal
 from meshmark.core.terminal import note, show, show_json
 from meshmark.core.text import text_table, wrap
 from meshmark.devices import advice, probe
+from meshmark.devices.environment import cpu_devices
 from meshmark.operations.weights import PROFILES
 
 
@@ -22,8 +23,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask a child process for the devices, and print what it found."""
-    probe.ask_for_cpu_devices(arguments.num_devices)
-    facts = probe.probe()
+    facts = probe.probe(cpu_devices(arguments.num_devices))
     if arguments.num_devices and not facts.virtual:
         note(f"note: --num-devices is ignored on backend {facts.backend}")
     advised, used = advice.advise(facts), meshes_used(facts.num_devices)

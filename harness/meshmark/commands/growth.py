@@ -14,13 +14,15 @@ from typing import Any
 from meshmark.commands.arguments import path
 from meshmark.core import interrupts, privacy
 from meshmark.core.errors import unknown
-from meshmark.core.installation import SOURCE
 from meshmark.devices import topologies
+from meshmark.devices.environment import of_child
 from meshmark.growth import curves as growth
 from meshmark.growth import documents as growth_report
 from meshmark.growth.curves import MARK, GrowthError
-from meshmark.records import files as records
-from meshmark.records.files import RecordError, Writer
+from meshmark.operations.versions import TABLE_VERSION
+from meshmark.records import definition
+from meshmark.records.reading import RecordError
+from meshmark.records.writing import Writer
 
 DEADLINE = 300
 """Seconds after which one program's compilation is a hang."""
@@ -150,7 +152,8 @@ def compiled(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[
                     if not runs:
                         interrupts.warn()
                     if not runs or runs[-1]["facts"]["versions"] != message["facts"]["versions"]:
-                        line = {"schema": records.SCHEMA, "kind": "run", "facts": message["facts"]}
+                        line = {"schema": definition.SCHEMA, "kind": "run", "facts": message["facts"]}
+                        line["table"] = TABLE_VERSION
                         line |= {"topologies": [t.name for t in programs], "layout": arguments.layout}
                         runs.append(line)
                         if arguments.record:
@@ -178,7 +181,7 @@ def children(
 ) -> Iterator[dict[str, Any]]:
     """The facts and the growth lines of one topology. A child that dies costs the program that it was at."""
     head = {
-        "schema": records.SCHEMA,
+        "schema": definition.SCHEMA,
         "kind": "growth",
         "topology": topology.name,
         "chip": topology.chip,
@@ -219,14 +222,13 @@ def _child(
     topology: topologies.Topology, entries: Sequence[dict[str, Any]], layout: str
 ) -> Iterator[dict[str, Any]]:
     job = {"topology": topology.name, "programs": list(entries), "layout": layout, "deadline": DEADLINE}
-    imports = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     child = subprocess.Popen(
         [sys.executable, "-m", "meshmark.growth.programs"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "PYTHONPATH": imports},
+        env=of_child(),
     )
     assert child.stdin and child.stdout
     try:

@@ -10,7 +10,7 @@ from meshmark.commands.arguments import positive
 from meshmark.core import meshes, terminal
 from meshmark.core.terminal import show, show_json
 from meshmark.core.text import text_table
-from meshmark.devices.probe import DEFAULT_CPU_DEVICES
+from meshmark.devices.environment import DEFAULT_CPU_DEVICES
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, Operation
 from meshmark.operations.cases import Case

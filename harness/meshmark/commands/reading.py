@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from meshmark.core.terminal import note
-from meshmark.records import files as records
-from meshmark.records.files import RecordError, Records
+from meshmark.records import reading
+from meshmark.records.reading import RecordError, Records
 
 
 def read_all(paths: Iterable[Path]) -> tuple[list[Records], int]:
@@ -15,7 +15,7 @@ def read_all(paths: Iterable[Path]) -> tuple[list[Records], int]:
     files, code = [], 0
     for file in paths:
         try:
-            found = records.read(file)
+            found = reading.read(file)
         except RecordError as error:
             note(str(error))
             code = 2

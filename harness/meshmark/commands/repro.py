@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from meshmark.commands.arguments import natural, positive
+from meshmark.commands.arguments import natural, positive, seconds
 from meshmark.core import meshes
-from meshmark.devices.probe import DEFAULT_CPU_DEVICES
+from meshmark.core.terminal import note
+from meshmark.devices.environment import DEFAULT_CPU_DEVICES
 from meshmark.judge import repro
+from meshmark.judge.repro import shrink
 from meshmark.operations import cases
 
 MOST_DEVICES = 4096
@@ -26,12 +28,29 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         metavar="N",
         help="devices of the run (default 8, or what the mesh needs)",
     )
+    add.add_argument(
+        "--no-run",
+        action="store_true",
+        help="run nothing: print the whole case, with the inputs of the suite",
+    )
+    add.add_argument(
+        "--seconds",
+        type=seconds,
+        default=shrink.SECONDS,
+        metavar="S",
+        help=f"seconds to look for a smaller case that still fails here (default {shrink.SECONDS:.0f})",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the script of one case."""
+    """Print the script of one case: where it fails here, of the smallest form that still fails."""
     number = arguments.num_devices or _needed(arguments.case)
-    print(repro.script(cases.find(arguments.case, number), number, arguments.seed), end="")
+    case = cases.find(arguments.case, number)
+    if arguments.no_run:
+        text = repro.script(case, number, arguments.seed)
+    else:
+        text = shrink.shrunk(case, number, arguments.seed, arguments.seconds, note)
+    print(text, end="")
     return 0
 
 

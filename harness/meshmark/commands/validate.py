@@ -9,7 +9,7 @@ from meshmark.commands.arguments import path, positive
 from meshmark.commands.options import add_expectations, expectations
 from meshmark.core.terminal import show
 from meshmark.publish import bundles, validate
-from meshmark.publish.validate import Report
+from meshmark.publish.review import Review
 
 LONGEST = 500
 """Characters of the longest complaint that is printed."""
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     return int(bool(bad))
 
 
-def summary(report: Report) -> str:
+def summary(report: Review) -> str:
     """The closing line of one product."""
     verdict = f"refused, {len(report.complaints)} complaints" if report.complaints else "accepted"
     totals = report.totals
@@ -74,7 +74,7 @@ def summary(report: Report) -> str:
     return "; ".join(parts)
 
 
-def _json(report: Report) -> dict[str, object]:
+def _json(report: Review) -> dict[str, object]:
     return {
         "product": report.place,
         "accepted": not report.complaints,

@@ -10,8 +10,6 @@ import shlex
 import tomllib
 from importlib import metadata
 
-from packaging.requirements import Requirement
-
 from meshmark.core.installation import CHECKOUT
 
 
@@ -42,6 +40,8 @@ def _of_the_project(extra: str) -> list[str]:
 
 def _of_the_distribution(installed: metadata.Distribution, extra: str) -> list[str]:
     """The requirements of an extra as the installed metadata has them, without the marker that names the extra."""
+    from packaging.requirements import Requirement  # the environments that `compare` times in may lack it
+
     found = []
     for text in installed.requires or ():
         requirement = Requirement(text)

@@ -1,7 +1,8 @@
 """Figures of samples, and the comparison of two environments by pairs of processes.
 
 Plain arithmetic: numpy and scipy, no JAX, nothing else of this project. Times are in seconds, sizes in bytes,
-changes are relative (0.03 is 3 percent) unless a name says log. No sample is ever removed.
+changes are relative (0.03 is 3 percent) unless a name says log. No sample is ever removed. scipy is imported where it
+is used: it takes longer to import than JAX, and most commands and each process that is timed need none of it.
 
 The comparison is that of the design: the process is the replicate, processes run in the order A B B A A B B A ...,
 and each gives one figure. Neighbours of two environments are a pair; neighbours of the same environment are the A/A
@@ -24,7 +25,6 @@ from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, stats
 
 Array = npt.NDArray[np.float64]
 Floats = Sequence[float] | npt.NDArray[np.floating]
@@ -91,7 +91,14 @@ def median(samples: Floats, confidence: float = 0.95) -> Estimate:
 @functools.cache
 def _end_rank(n: int, confidence: float) -> int:
     """Give the largest r with 2 P(Binomial(n, 1/2) < r) <= 1 - confidence, 0 where there is none."""
-    return int(stats.binom.ppf((1 - confidence) / 2, n, 0.5))
+    numerator, denominator = ((1 - confidence) / 2).as_integer_ratio()
+    most = (numerator << n) // denominator  # so many of the 2**n outcomes each end may leave out
+    rank, outcomes, below = 0, 1, 1
+    while below <= most:
+        rank += 1
+        outcomes = outcomes * (n - rank + 1) // rank
+        below += outcomes
+    return rank
 
 
 def tail(samples: Floats, q: float) -> float | None:
@@ -167,6 +174,8 @@ def _signed_rank_tail(n: int) -> Array:
     """
     count = n * (n + 1) // 2
     if n > _EXACT:
+        from scipy import stats
+
         deviation = math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
         return np.asarray(stats.norm.cdf((np.arange(count + 1) + 0.5 - count / 2) / deviation))
     mass = np.zeros(count + 1)
@@ -231,6 +240,8 @@ def line(sizes: Floats, seconds: Floats) -> Line | None:
     1995, chapter 23: scipy.optimize.nnls). Raises ValueError for lists of unequal length, negative sizes, or times
     that are not positive.
     """
+    from scipy import optimize
+
     if not len(sizes) and not len(seconds):
         return None
     s, t = _sample(sizes, "sizes"), _sample(seconds, "seconds")
@@ -360,6 +371,8 @@ class Outcome:
 
 def _wilcoxon(d: Array) -> float:
     """Give the two-sided p of the signed-rank test; 1 where no pair differs."""
+    from scipy import stats
+
     return float(stats.wilcoxon(d).pvalue) if d.any() else 1.0
 
 
@@ -410,6 +423,8 @@ class _Null:
 
 def _adjusted(p: Array) -> Array:
     """Give p values of [cases, ...] adjusted across the cases (Benjamini and Hochberg 1995)."""
+    from scipy import stats
+
     return np.asarray(stats.false_discovery_control(p, axis=0, method="bh"))
 
 

@@ -11,21 +11,18 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from meshmark.core.errors import BadInput
-from meshmark.core.installation import SOURCE, suite
+from meshmark.core.installation import suite
 from meshmark.core.meshes import MeshShape, parse
 from meshmark.core.privacy import redact
-from meshmark.devices import topologies
+from meshmark.devices import environment, topologies
 from meshmark.devices.facts import Facts
 from meshmark.devices.topologies import Topology
 
-DEFAULT_CPU_DEVICES = 8
-CPU_DEVICES_A_PROCESS = 4
-"""Virtual CPU devices of each of several processes, unless asked for otherwise."""
 FLAGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "CUDA_VISIBLE", "NCCL_", "ROCR_", "HIP_")
 """Prefixes of the environment variables that are recorded."""
 
@@ -41,18 +38,9 @@ class NoBackend(BadInput, RuntimeError):
     """JAX could not be imported or found no device; the message is one line."""
 
 
-def ask_for_cpu_devices(number: int | None, default: int = DEFAULT_CPU_DEVICES) -> None:
-    """Ask for so many virtual CPU devices, in this process and those that it starts (before JAX is imported).
-
-    Without a number, what the environment says, or the default.
-    """
-    if number is not None or "JAX_NUM_CPU_DEVICES" not in os.environ:
-        os.environ["JAX_NUM_CPU_DEVICES"] = str(number or default)
-
-
-def probe(timeout: float = 300.0) -> Facts:
-    """Start a child that lists the devices and ends; NoBackend when that fails."""
-    code, marked, last = _child([], timeout)
+def probe(variables: Mapping[str, str] | None = None, timeout: float = 300.0) -> Facts:
+    """Start a child that lists the devices and ends; NoBackend when that fails. `variables` are set for the child."""
+    code, marked, last = _child([], variables or {}, timeout)
     if code or not marked:
         raise NoBackend(
             f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r})"
@@ -63,8 +51,9 @@ def probe(timeout: float = 300.0) -> Facts:
 def probe_topology(topology: Topology, layout: str, shapes: Iterable[MeshShape]) -> Facts:
     """The facts of a compile-only topology, found in a child process: its devices, and which of these meshes
     have no such layout. TopologyError where the compiler is missing or does not know the topology."""
-    topologies.prepare_environment(topology.name)
-    code, marked, last = _child([topology.name, layout, *(shape.label for shape in shapes)], 300.0)
+    topologies.compiler(topology)
+    arguments = [topology.name, layout, *(shape.label for shape in shapes)]
+    code, marked, last = _child(arguments, topologies.ENVIRONMENT, 300.0)
     if code or not marked:
         raise topologies.TopologyError(f"topology {topology}: listing its devices failed: {last}")
     if "refused" in marked[-1]:
@@ -72,14 +61,14 @@ def probe_topology(topology: Topology, layout: str, shapes: Iterable[MeshShape])
     return Facts.from_json(marked[-1])
 
 
-def _child(arguments: Sequence[str], timeout: float) -> tuple[int, list[dict[str, Any]], str]:
+def _child(
+    arguments: Sequence[str], variables: Mapping[str, str], timeout: float
+) -> tuple[int, list[dict[str, Any]], str]:
     """Run this module in a child: (exit code, what it printed behind MARK, its last words)."""
     command = [sys.executable, "-m", "meshmark.devices.probe", *arguments]
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
-    }
+    env = environment.of_child(variables)
     try:
-        child = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
+        child = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=env)
     except subprocess.TimeoutExpired:
         raise NoBackend(f"listing the devices took more than {timeout:.0f} s: see JAX_PLATFORMS") from None
     marked = [line.removeprefix(MARK) for line in child.stdout.splitlines() if line.startswith(MARK)]

@@ -25,7 +25,7 @@ from typing import Any
 from meshmark.core import extras
 from meshmark.core.errors import BadInput
 from meshmark.core.meshes import MeshShape
-from meshmark.devices import targets
+from meshmark.devices import environment, targets
 from meshmark.devices.chips import CHIPS
 
 TPUS = ("v5e", "v5p", "v6e", "tpu7x")
@@ -152,7 +152,7 @@ def prepare_environment(*names: str) -> None:
     """
     for topology in parse_all(names):
         compiler(topology)
-    os.environ.update(ENVIRONMENT)
+    environment.set_here(ENVIRONMENT)
     if "jax" in sys.modules:  # which has read the environment already, when it was imported
         import jax
 

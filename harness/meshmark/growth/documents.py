@@ -70,10 +70,10 @@ def _markdown(
     yield f"# Growth with the number of devices: {', '.join(map(escaped, chips))}"
     yield ""
     yield (
-        "Compiled for devices that are not there; nothing ran. Of one device: bytes that it sends, memory (arguments,"
-        " results and temporaries), flops. Cells are auto / explicit / manual, or one value where these agree."
-        " The projection is arithmetic over published peaks, the least time there can be, and what sets it (see"
-        " `harness/meshmark/devices/projection.py`); beside it the compiler's own estimate, where it has one."
+        "Compiled without the hardware; nothing ran. Figures are of one device: the bytes that it sends, its memory"
+        " (arguments, results and temporaries), its flops. Cells are auto / explicit / manual, or one value where these"
+        " agree. The projection is the least time that published peaks allow, and what sets it (see"
+        " `harness/meshmark/devices/projection.py`). Beside it stands the compiler's own estimate, where it has one."
         " `meshmark growth` made this."
     )
     yield ""

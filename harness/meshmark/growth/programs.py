@@ -21,7 +21,7 @@ from meshmark.growth import curves as growth
 from meshmark.judge import compile_only
 from meshmark.judge.communication import communication
 from meshmark.judge.programs import Program
-from meshmark.records.files import dumps
+from meshmark.records.writing import dumps
 
 
 def say(message: dict[str, Any]) -> None:

@@ -44,10 +44,10 @@ def communication(case: Case, compiled: Any, committed: str | None = None) -> Li
     sent = sum(map(wire_bytes, found))
     reason = ""
     if case.mode not in SPELLED:
-        reason = _global(case, found, sent)
+        reason = unconnected(found, sent, case.plan.connect, case.mesh.size, ceiling(case))
     elif case.plan.traffic is not None:
         equivalents = EQUIVALENTS | EQUIVALENTS_BY_PLATFORM.get(platform(compiled), {})
-        reason = _spelled(found, case.plan.traffic, equivalents)
+        reason = unspelled(found, case.plan.traffic, equivalents)
     spelled = _spelled_bytes(case)
     data: dict[str, Any] = {
         "collectives": [
@@ -72,7 +72,7 @@ def platform(compiled: Any) -> str:
     return next((device.platform for s in shardings for device in s.device_set), "")
 
 
-def _spelled(
+def unspelled(
     found: Sequence[Collective], traffic: Sequence[Traffic], equivalents: Mapping[str, tuple[str, ...]]
 ) -> str:
     """Why these are not the collectives that were spelled, or ""."""
@@ -103,9 +103,12 @@ def _widened(kind: str, seen: int, payload: int) -> bool:
     return kind in ("all-reduce", "reduce-scatter") and seen in [payload * k for k in WIDENED]
 
 
-def _global(case: Case, found: Sequence[Collective], sent: float) -> str:
-    """Why a global program communicates too little or too much, or ""."""
-    parent = list(range(case.mesh.size))
+def unconnected(
+    found: Sequence[Collective], sent: float, connect: Sequence[Sequence[int]], size: int, limit: float
+) -> str:
+    """Why a global program over `size` devices communicates too little (`connect`: groups of mesh positions that must
+    exchange data) or too much (`sent` bytes per device over the `limit`), or ""."""
+    parent = list(range(size))
 
     def root(i: int) -> int:
         while parent[i] != i:
@@ -116,10 +119,9 @@ def _global(case: Case, found: Sequence[Collective], sent: float) -> str:
         for group in c.pairs if c.kind == "collective-permute" else c.groups:
             for member in group[1:]:
                 parent[root(member)] = root(group[0])
-    for group in case.plan.connect:
-        if len({root(member) for member in group}) > 1:
-            return f"devices {list(group)} are not connected by {_describe(found)}"
-    limit = ceiling(case)
+    for wanted in connect:
+        if len({root(member) for member in wanted}) > 1:
+            return f"devices {list(wanted)} are not connected by {_describe(found)}"
     if sent > limit:
         return f"sends {sent:.0f} B a device, over the ceiling of {limit:.0f} B: {_describe(found)}"
     return ""

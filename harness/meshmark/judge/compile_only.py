@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +32,6 @@ from meshmark.devices.topologies import Topology
 from meshmark.judge.checks import clear_sometimes, raised, typed
 from meshmark.judge.communication import SPELLED, communication
 from meshmark.judge.programs import Program, sharding
-from meshmark.operations import cases
 from meshmark.operations.base import Argument, Result
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import Selection
@@ -56,42 +54,12 @@ def counters(case: Case, devices: Sequence[Any]) -> dict[str, Any]:
     return communication(case, compiled).data | needs(compiled) | {"compile_s": seconds}
 
 
-@dataclass(frozen=True, eq=False)
-class Placed:
-    """A case and where it is judged: the facts of the devices that are there, or of a topology."""
+def left_out(case: Case, selection: Selection, facts: Facts) -> str:
+    """Why a case is not compiled for a topology; "" where it is.
 
-    case: Case
-    facts: Facts
-
-    @property
-    def id(self) -> str:
-        """The case's id; on a topology with its place behind it: psum/axes=x/manual/8/float32/4KiB@v5e:2x4."""
-        return f"{self.case.id}@{self.facts.place}" if self.facts.place else self.case.id
-
-
-def split_id(placed_id: str) -> tuple[str, str]:
-    """(the case's own id, its place or "") of an id that `Placed` made."""
-    own, _, place = placed_id.partition("@")
-    return own, place
-
-
-def chosen(selection: Selection, facts: Facts) -> tuple[list[Placed], dict[str, int]]:
-    """The cases of a selection in their place, and how many were left out for which reason.
-
-    On a topology these are the programs over all of its devices; host operations have none, and part of a TPU
-    slice is compiled only for a mesh that was asked for by name.
+    Compiled are the programs over all devices of the topology. Host operations have none, and part of a TPU slice is
+    compiled only for a mesh that was asked for by name.
     """
-    taken, left_out = [], Counter[str]()
-    for case in cases.cases(selection, facts.num_devices):
-        reason = _left_out(case, selection, facts) if facts.place else ""
-        if reason:
-            left_out[reason] += 1
-        else:
-            taken.append(Placed(case, facts))
-    return taken, dict(left_out)
-
-
-def _left_out(case: Case, selection: Selection, facts: Facts) -> str:
     if case.mode == "host":
         return "have no program to compile (mode host)"
     if case.mesh.order and topologies.parse(facts.topology).slices > 1:

@@ -5,6 +5,8 @@ it. Either holds a table [[issue]] each:
 
     cases      patterns of case ids (fnmatch: * stands for anything)
     checks     the checks that may fail: numbers, execute ...
+    verdicts   how they may fail: fail, error, crash, hang
+    symptom    a regular expression that the reason of the failure must contain
     jax        affected releases, as a version specifier (">=0.10,<0.12")
     backends   affected backends, or ["*"]
     topologies only these compile-only topologies (fnmatch: 2x* is any two slices); left out: everywhere
@@ -48,12 +50,16 @@ class Issue:
     link: str
     why: str
     expires: str
+    verdicts: Sequence[str]
+    symptom: str
     topologies: Sequence[str] = ()
     processes: bool = False
     _pattern: re.Pattern[str] = field(init=False, repr=False)
+    _symptom: re.Pattern[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._pattern = re.compile("|".join(translate(p) for p in self.cases))
+        self._symptom = re.compile(self.symptom)
 
     def concerns(self, jax: str, backend: str) -> bool:
         """Whether it can occur with this release and backend, and has not expired."""
@@ -71,6 +77,10 @@ class Issue:
     def covers(self, case_id: str) -> bool:
         """Whether the case fits its pattern."""
         return self._pattern.match(case_id) is not None
+
+    def explains(self, check: object, verdict: object, reason: object) -> bool:
+        """Whether a failure of a covered case is the one that is listed. Any other failure stays what it is."""
+        return check in self.checks and verdict in self.verdicts and bool(self._symptom.search(str(reason)))
 
 
 def read(path: Path = FILE) -> list[Issue]:
@@ -92,7 +102,8 @@ def read(path: Path = FILE) -> list[Issue]:
     return [Issue(**entry) for entry in entries]
 
 
-_TEXTS, _LISTS = ("jax", "link", "why", "expires"), ("cases", "checks", "backends")
+_TEXTS = ("jax", "link", "why", "expires", "symptom")
+_LISTS = ("cases", "checks", "verdicts", "backends")
 
 
 def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -115,6 +126,12 @@ def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
         yield "`processes` must be true or false"
     if strange := [check for check in entry["checks"] if check not in CHECKS]:
         yield f"unknown check {strange[0][:40]!r}: choose from {', '.join(CHECKS)}"
+    if strange := [verdict for verdict in entry["verdicts"] if verdict not in BAD]:
+        yield f"unknown verdict {strange[0][:40]!r}: choose from {', '.join(BAD)}"
+    try:
+        re.compile(entry["symptom"])
+    except re.error as error:
+        yield f"`symptom` is not a regular expression: {error}"
     try:
         SpecifierSet(entry["jax"])
         Version(entry["expires"])
@@ -141,7 +158,8 @@ def apply(issues: Sequence[Issue], case_id: str, lines: Sequence[Line]) -> None:
             continue
         listed = [line for line in lines if line.check in issue.checks]
         bad = [line for line in listed if line.verdict in BAD]
-        for line in bad:
+        explained = [line for line in bad if issue.explains(line.check, line.verdict, line.reason)]
+        for line in explained:
             line.data |= {"link": issue.link, "was": line.verdict}
             line.verdict = "known"
             line.reason = f"{issue.why} | {line.reason}"

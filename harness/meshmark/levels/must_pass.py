@@ -34,9 +34,11 @@ from meshmark.core.escaping import field as field_of
 from meshmark.core.text import printable
 from meshmark.core.verdicts import VERDICTS, worst
 from meshmark.operations import cases
+from meshmark.operations import versions as table_versions
 from meshmark.operations.selection import LEVELS, Selection
+from meshmark.operations.versions import TableError
 from meshmark.records import run_line
-from meshmark.records.files import Judged, Records
+from meshmark.records.reading import Judged, Records
 
 DIRECTORY = Path(__file__).resolve().parent / "data" / "must_pass"
 LISTED = (4, 8, 16)
@@ -91,10 +93,11 @@ def names(processes: int = 1) -> tuple[str, ...]:
     return tuple(level for level in LEVELS if level in used and level != SEVERAL)
 
 
-def by_rule(level: str, devices: int, processes: int = 1) -> list[str]:
-    """The case ids that the table gives for a level on so many devices, which so many processes share, sorted."""
+def by_rule(level: str, devices: int, processes: int = 1, table: int | None = None) -> list[str]:
+    """The case ids that the table gives for a level on so many devices, which so many processes share, sorted; as of
+    the newest version of the table or the one named."""
     chosen = Selection(levels=(level,)) if processes == 1 else Selection(processes=processes)
-    return sorted(case.id for case in cases.cases(chosen, devices))
+    return sorted(case.id for case in table_versions.as_of(table).cases(chosen, devices))
 
 
 def place(devices: int, processes: int = 1) -> str:
@@ -165,12 +168,20 @@ def read(version: int, directory: Path = DIRECTORY) -> dict[tuple[str, int, int]
 
 
 def must_pass(
-    level: str, devices: int, version: int | None = None, directory: Path = DIRECTORY, processes: int = 1
+    level: str,
+    devices: int,
+    version: int | None = None,
+    directory: Path = DIRECTORY,
+    processes: int = 1,
+    table: int | None = None,
 ) -> MustPass:
     """The list of a level on so many devices, which so many processes share, of the newest version or the one named.
 
-    LevelError for a level that such a run has none of, devices that the processes can't share equally, and where the
-    table has parted from a version that keeps but a digest.
+    Where a version keeps only a digest, the list is that of the version of the case table that gives this digest. A
+    list that is not frozen follows the rule as of version `table` of the case table (the newest).
+
+    LevelError for a level that such a run has none of, devices that the processes can't share equally, and where no
+    known version of the case table gives the digest.
     """
     if not 1 <= devices <= MOST_DEVICES:
         raise LevelError(f"no must-pass list for {devices} devices: they are from 1 to {MOST_DEVICES}")
@@ -186,14 +197,16 @@ def must_pass(
     frozen = read(version, directory).get((level, devices, processes))
     if frozen is not None and (frozen.cases or not frozen.count):
         return MustPass(level, devices, version, frozen.cases, frozen.sha256, True, processes)
-    listed = tuple(by_rule(level, devices, processes))
-    sha256 = digest(listed)
-    if frozen is not None and frozen.sha256 != sha256:
-        raise LevelError(
-            f"the case table has parted from version {version} of {level} on {place(devices, processes)}, of which only"
-            " a digest is kept: use the suite's commit of that version, or name a newer version"
-        )
-    return MustPass(level, devices, version, listed, sha256, frozen is not None, processes)
+    newest = table_versions.TABLE_VERSION
+    for number in dict.fromkeys((newest if table is None else table, *range(newest, 0, -1))):
+        listed = tuple(by_rule(level, devices, processes, number))
+        sha256 = digest(listed)
+        if frozen is None or frozen.sha256 == sha256:
+            return MustPass(level, devices, version, listed, sha256, frozen is not None, processes)
+    raise LevelError(
+        f"the case table has parted from version {version} of {level} on {place(devices, processes)}, of which only"
+        " a digest is kept: use the suite's commit of that version, or name a newer version"
+    )
 
 
 def kept() -> tuple[tuple[str, int, int], ...]:
@@ -433,6 +446,7 @@ def statement(
     processes = run_line.processes(facts)
     if processes > 1:
         _merged(files, processes)
+    table = _table_version(files)
     version = versions(directory)[-1] if version is None else version
     judged: dict[str, list[Judged]] = {}
     for file in files:
@@ -441,7 +455,7 @@ def statement(
     devices, topology = int(facts["num_devices"]), str(facts.get("topology") or "")
     standings = []
     for level in () if topology else names(processes):
-        standings.append(_standing(must_pass(level, devices, version, directory, processes), judged))
+        standings.append(_standing(must_pass(level, devices, version, directory, processes, table), judged))
     return Statement(
         devices=devices,
         device_kind=str(facts.get("device_kind")),
@@ -453,6 +467,24 @@ def statement(
         processes=processes,
         own=tuple(dict.fromkeys(_own(run) for file in files for run in file.runs if _own(run))),
     )
+
+
+def _table_version(files: Sequence[Records]) -> int | None:
+    """The version of the case table that the judged cases come from; LevelError for several or an unknown one."""
+    judged = {line["run"] for file in files for one in file.cases.values() for line in one.lines}
+    found = {run_line.table_version(run) for file in files for run in file.runs if run["run"] in judged}
+    if len(found) > 1:
+        told = ", ".join(map(str, sorted(found, key=str)))
+        raise LevelError(
+            f"the runs are of versions {told[:80]} of the case table: one statement is of one version, judge all cases"
+            " with one suite"
+        )
+    for version in found:
+        try:
+            return table_versions.as_of(version).version
+        except TableError as error:
+            raise LevelError(str(error)) from None
+    return None
 
 
 def _own(run: Mapping[str, Any]) -> str:
@@ -515,7 +547,7 @@ def environment(files: Sequence[Records]) -> Mapping[str, Any]:
         jax = facts["versions"].get("jax") if isinstance(facts.get("versions"), dict) else None
         if not isinstance(jax, str) or type(facts.get("num_devices")) is not int:
             raise LevelError("a run without its JAX release and number of devices: use what --record wrote")
-        if alone := run_line.alone(run):
+        if alone := run_line.single_rank(run):
             raise LevelError(
                 f"records of {alone}: use the merged file, FILE and not FILE.rank0 (`meshmark merge FILE`)"
             )

@@ -9,7 +9,7 @@ from meshmark.core.privacy import redact
 from meshmark.core.verdicts import Line
 from meshmark.operations.base import nbytes
 from meshmark.operations.cases import Case
-from meshmark.records.files import SCHEMA
+from meshmark.records.definition import SCHEMA
 
 
 def case_lines(case: Case, lines: Iterable[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
@@ -21,6 +21,12 @@ def case_lines(case: Case, lines: Iterable[Line], seed: int, seconds: float) -> 
     ]
     found[-1]["seconds"] = round(seconds, 6)
     return found
+
+
+def case_cost(case: Case) -> dict[str, Any]:
+    """What a timing line says of the cost of one execution."""
+    cost = case.plan.cost
+    return {"flops": cost.flops, "nbytes": cost.nbytes, "factor": cost.factor}
 
 
 def case_head(case: Case, seed: int, kind: str) -> dict[str, Any]:

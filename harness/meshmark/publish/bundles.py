@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from meshmark.core.errors import BadInput
-from meshmark.records.files import LONGEST
+from meshmark.records.reading import LONGEST
 from meshmark.records.results import NAME, RELEASE
 
 MOST_FILES = 64

@@ -23,16 +23,17 @@ from typing import Any, TypeVar
 from meshmark import __version__
 from meshmark.core.errors import BadInput
 from meshmark.core.escaping import field as field_of
-from meshmark.devices.probe import CPU_DEVICES_A_PROCESS, DEFAULT_CPU_DEVICES
+from meshmark.devices.environment import CPU_DEVICES_A_PROCESS, DEFAULT_CPU_DEVICES
 from meshmark.levels import must_pass as levels
 from meshmark.levels.expectations import Expectations
 from meshmark.levels.must_pass import Statement
 from meshmark.publish import bundles, publishable, validate
 from meshmark.publish.bundles import Bundle, File, Room
-from meshmark.publish.validate import DIRTY, INCOMPLETE, Entry, Report
-from meshmark.records import files as records
-from meshmark.records import results, run_line
-from meshmark.records.files import KINDS
+from meshmark.publish.lines import as_records, entries
+from meshmark.publish.review import Entry, Review
+from meshmark.publish.validate import DIRTY, INCOMPLETE
+from meshmark.records import results, run_line, writing
+from meshmark.records.definition import KINDS
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT
 
 Value = TypeVar("Value")
@@ -106,7 +107,7 @@ class Made:
 
     path: Path
     """The product's directory."""
-    report: Report
+    report: Review
     archive: Path | None = None
     files: Mapping[str, int] = field(default_factory=dict)
     """Bytes by name."""
@@ -178,7 +179,7 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
     for path, lines in read.items():
         cleaned = [(number, publishable.cleaned(record, versions)) for number, record in lines]
         files[_name(path, lines, files)] = cleaned
-    merged = validate.as_records([entry for lines in files.values() for entry in lines])
+    merged = as_records([entry for lines in files.values() for entry in lines])
     statement = wrong.attempt(levels.statement, merged)
     if statement is None:
         wrong.attempt(_said, wanted, wanted.command or STANDS_FOR, versions)
@@ -188,7 +189,7 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
         return None
     bundle = Bundle(release, product["name"])
     for name, lines in files.items():
-        text = "".join(records.dumps(record) + "\n" for _, record in lines)
+        text = "".join(writing.dumps(record) + "\n" for _, record in lines)
         _put(bundle, name, gzip.compress(text.encode(), 9, mtime=0))
     _put(bundle, ENVIRONMENT, _json(validate.environment(files)))
     _put(bundle, PRODUCT, results.product_text(product).encode())
@@ -214,8 +215,8 @@ def _read(path: Path) -> list[Entry]:
         raise SubmitError(
             [f"{path} has more than {4 * bundles.MOST_PACKED >> 20} MiB: submit fewer runs at once"]
         )
-    bundle, report = Bundle("", "", {path.name: File(path.name, data)}), Report("")
-    lines = validate.entries(bundle, path.name, Room(), report)
+    bundle, report = Bundle("", "", {path.name: File(path.name, data)}), Review("")
+    lines = entries(bundle, path.name, Room(), report)
     if report.complaints:
         more = f" ({len(report.complaints) - 1} more)" if len(report.complaints) > 1 else ""
         where = path.parent / report.complaints[0] if path.parent != Path() else report.complaints[0]
@@ -231,10 +232,7 @@ def _read(path: Path) -> list[Entry]:
 
 
 def _facts(read: Mapping[Path, Sequence[Entry]]) -> Mapping[str, Any]:
-    runs = [
-        validate.as_records([entry for entry in lines if entry[1]["kind"] == "run"])
-        for lines in read.values()
-    ]
+    runs = [as_records([entry for entry in lines if entry[1]["kind"] == "run"]) for lines in read.values()]
     facts = levels.environment(runs)
     if facts.get("topology"):
         raise SubmitError(

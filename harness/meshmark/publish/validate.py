@@ -7,237 +7,134 @@ counters of collectives. Bad content becomes complaints, each one line with the 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from meshmark import __version__
-from meshmark.core import extras
 from meshmark.core.escaping import field as field_of
-from meshmark.core.installation import CHECKOUT, PACKAGE
-from meshmark.core.verdicts import BAD, worst
+from meshmark.core.installation import CHECKOUT
+from meshmark.core.verdicts import worst
 from meshmark.levels import counters, known_issues
 from meshmark.levels import must_pass as levels
 from meshmark.levels.expectations import Expectations
-from meshmark.levels.must_pass import LevelError, Statement
-from meshmark.operations import cases
-from meshmark.operations.base import nbytes
-from meshmark.operations.cases import Case
-from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
-from meshmark.publish import bundles, plausible, publishable
-from meshmark.publish.bundles import Bundle, BundleError, Room
+from meshmark.levels.must_pass import LevelError
+from meshmark.publish import against_table, bundles, plausible, publishable
+from meshmark.publish.against_table import Lookup
+from meshmark.publish.bundles import Bundle, Room
+from meshmark.publish.lines import as_records, entries
+from meshmark.publish.review import AS_WRITTEN, Entry, Review
 from meshmark.records import results, run_line
-from meshmark.records.files import KINDS, Judged, Records
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT, RECORDS, ResultError
-
-SCHEMA = PACKAGE / "records" / "schema" / "records.schema.json"
-"""The published JSON Schema of a record line."""
-
-MOST = 1000
-"""Complaints after which no more are collected."""
-
-MOST_OF_A_KIND = 20
-"""Complaints of one kind and file that are shown one by one."""
 
 LONGEST_TEXT = 20_000
 """Characters of the longest text in a record: what looks for addresses takes time."""
 
-MOST_SOUGHT = 2000
-"""Cases outside of the profile `full` that are looked up one by one."""
-
 DIRTY, INCOMPLETE = "dirty suite", "level not met"
 """How marks begin that let a product through with what they say."""
 
-AS_WRITTEN = "submit the file as it was written"
 
-Entry = tuple[int, dict[str, Any]]
-"""A record with its line number."""
-
-
-@dataclass
-class Report:
-    """What was found of one product."""
-
-    place: str
-    complaints: list[str] = field(default_factory=list)
-    """Each `file:line: what is wrong: the mend`."""
-    notes: list[str] = field(default_factory=list)
-    totals: dict[str, Any] = field(default_factory=dict)
-    statement: Statement | None = None
-    _of_a_kind: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def complain(self, name: str, text: str, line: int = 0, kind: str = "") -> None:
-        """One complaint about a file ("" for the product) and, where there is one, its line."""
-        place = "/".join(filter(None, (self.place, name))) + (f":{line}" if line else "")
-        key = (name, kind or text)
-        self._of_a_kind[key] += 1
-        if kind and self._of_a_kind[key] > MOST_OF_A_KIND:
-            return
-        if len(self.complaints) < MOST:
-            self.complaints.append(f"{place}: {text}")
-
-    def close(self) -> Report:
-        """Tell how many complaints of a kind were left out."""
-        for (name, kind), number in self._of_a_kind.items():
-            if number > MOST_OF_A_KIND and len(self.complaints) <= MOST:
-                more = number - MOST_OF_A_KIND
-                self.complaints.append(f"{self.place}/{name}: {more} more like these ({kind})")
-        return self
-
-
-def check(bundle: Bundle, expected: Expectations | None = None) -> Report:
+def check(bundle: Bundle, expected: Expectations | None = None) -> Review:
     """All that is wrong with a product, and what it amounts to; `expected` holds a vendor's known issues and counters
     beside the suite's."""
     expected = expected or Expectations()
-    report = Report(bundle.place)
+    review = Review(bundle.place)
     for name, why in bundle.refused:
-        report.complain(name, why)
+        review.complain(name, why)
     if not bundle.files:
-        return report.close()
-    manifest = _manifest(bundle, report)
-    product = _product(bundle, report)
+        return review.close()
+    manifest = _manifest(bundle, review)
+    product = _product(bundle, review)
     files = {
-        name: entries(bundle, name, room, report)
+        name: entries(bundle, name, room, review)
         for room in [Room()]
         for name in sorted(bundle.files)
         if RECORDS.fullmatch(name)
     }
     if not files:
-        report.complain("", "no records (*.jsonl or *.jsonl.gz): submit makes them")
-        return report.close()
-    runs = _runs(bundle, files, product, report)
-    _environment(bundle, files, report)
-    _privacy(bundle, files, product, report)
+        review.complain("", "no records (*.jsonl or *.jsonl.gz): submit makes them")
+        return review.close()
+    runs = _runs(bundle, files, product, review)
+    _environment(bundle, files, review)
+    _privacy(bundle, files, product, review)
     if not runs:
-        return report.close()
+        return review.close()
     facts = next(iter(runs.values()))["facts"]
     for name, lines in files.items():
-        _heads(name, lines, report)
-        _judged(name, lines, facts, expected, report)
-        _timed(name, lines, runs, product, report)
-    report.totals = totals(files)
+        _heads(name, lines, review)
+        _judged(name, lines, facts, expected, review)
+        _timed(name, lines, runs, product, review)
+    review.totals = totals(files)
     said = manifest.get("totals")
-    if said is not None and said != report.totals:
+    if said is not None and said != review.totals:
         differing = [
-            k for k in report.totals if not isinstance(said, dict) or said.get(k) != report.totals[k]
+            k for k in review.totals if not isinstance(said, dict) or said.get(k) != review.totals[k]
         ]
-        report.complain(
+        review.complain(
             MANIFEST,
             f"totals differ from the records in {', '.join(differing)[:80] or 'their names'}: submit again",
         )
-    _statement(files, manifest, product, report)
-    return report.close()
+    _statement(files, manifest, product, review)
+    return review.close()
 
 
 # Files ------------------------------------------------------------------------------------------------------
 
 
-def _manifest(bundle: Bundle, report: Report) -> dict[str, Any]:
+def _manifest(bundle: Bundle, review: Review) -> dict[str, Any]:
     """The manifest, its hashes checked; {} where there is none."""
     file = bundle.files.get(MANIFEST)
     if file is None:
-        report.complain(MANIFEST, "missing: `meshmark submit` makes it")
+        review.complain(MANIFEST, "missing: `meshmark submit` makes it")
         return {}
     try:
         found = bundles.loads(file.data.decode("utf-8"))
         listed = {str(k): (v["sha256"], v["bytes"]) for k, v in found["files"].items()}
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        report.complain(MANIFEST, "no manifest: `meshmark submit` makes it")
+        review.complain(MANIFEST, "no manifest: `meshmark submit` makes it")
         return {}
     if found.get("schema") != 1:
-        report.complain(MANIFEST, "schema is not 1: use the suite that made it")
+        review.complain(MANIFEST, "schema is not 1: use the suite that made it")
     for name in sorted(set(listed) - set(bundle.files)):
-        report.complain(MANIFEST, f"names {name[:60]!a}, which is missing: submit again")
+        review.complain(MANIFEST, f"names {name[:60]!a}, which is missing: submit again")
     for name, own in sorted(bundle.files.items()):
         if name == MANIFEST:
             continue
         if name not in listed:
-            report.complain(name, "not in the manifest: take it out, or submit again")
+            review.complain(name, "not in the manifest: take it out, or submit again")
         elif (own.sha256, len(own.data)) != listed[name]:
-            report.complain(
+            review.complain(
                 name, "SHA-256 or size is not the manifest's, so it was changed after submit: submit again"
             )
         if name not in (PRODUCT, ENVIRONMENT) and not RECORDS.fullmatch(name):
-            report.complain(name, "no file of a submission: take it out")
+            review.complain(name, "no file of a submission: take it out")
     return dict(found)
 
 
-def _product(bundle: Bundle, report: Report) -> dict[str, Any]:
+def _product(bundle: Bundle, review: Review) -> dict[str, Any]:
     """product.yaml, with notes and marks; {} where it can't be used."""
     file = bundle.files.get(PRODUCT)
     if file is None:
-        report.complain(PRODUCT, "missing: it says who and what, see docs/submitting.md")
+        review.complain(PRODUCT, "missing: it says who and what, see docs/submitting.md")
         return {"notes": [], "marks": []}
     try:
         found = results.parse_product(file.data, PRODUCT)
     except ResultError as error:
-        report.complain(PRODUCT, str(error).removeprefix(f"{PRODUCT}: "))
+        review.complain(PRODUCT, str(error).removeprefix(f"{PRODUCT}: "))
         return {"notes": [], "marks": []}
     if found["name"] != bundle.name:
-        report.complain(PRODUCT, f"`name` is {found['name']!a} in directory {bundle.name!a}: make them one")
-    report.notes += [f"marked: {mark}" for mark in found["marks"]]
-    report.notes += [f"note about {note['about']}: {note['text']}" for note in found["notes"]]
+        review.complain(PRODUCT, f"`name` is {found['name']!a} in directory {bundle.name!a}: make them one")
+    review.notes += [f"marked: {mark}" for mark in found["marks"]]
+    review.notes += [f"note about {note['about']}: {note['text']}" for note in found["notes"]]
     return found
-
-
-def entries(bundle: Bundle, name: str, room: Room, report: Report) -> list[Entry]:
-    """The lines of a record file that are records by the schema; the others are complaints."""
-    found: list[Entry] = []
-    declared: set[str] = set()
-    for number, record in bundles.lines(bundle.files[name], room):
-        if isinstance(record, str):
-            report.complain(name, record, number, "not a record")
-            continue
-        if why := schema_problem(record):
-            report.complain(
-                name, f"{why}: make the file again, or use the suite that wrote it", number, "schema"
-            )
-            continue
-        if record["kind"] == "run":
-            declared.add(record["run"])
-        elif record["run"] not in declared:
-            report.complain(
-                name, f"run {record['run']} has no run line above: submit whole files", number, "run"
-            )
-            continue
-        found.append((number, record))
-    return found
-
-
-@cache
-def _validators() -> dict[str, Any]:
-    try:
-        from jsonschema import Draft202012Validator
-    except ImportError:
-        raise BundleError(
-            f"records are checked with jsonschema, which is not installed: {extras.command('submit')}"
-        ) from None
-    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    definitions = schema["$defs"]
-    return {k: Draft202012Validator({"$ref": f"#/$defs/{k}", "$defs": definitions}) for k in KINDS}
-
-
-def schema_problem(record: Mapping[str, Any]) -> str:
-    """Why a record is none by the published JSON Schema, or ""."""
-    kind = record.get("kind")
-    if not isinstance(kind, str) or kind not in _validators():
-        return f"no record: `kind` must be one of {', '.join(KINDS)}"
-    error = next(_validators()[kind].iter_errors(record), None)
-    if error is None:
-        return ""
-    where = ".".join(str(part)[:30] for part in error.absolute_path) or kind
-    return f"schema: {where[:80]}: {str(error.message)[:120]}"
 
 
 def _runs(
-    bundle: Bundle, files: Mapping[str, Sequence[Entry]], product: Mapping[str, Any], report: Report
+    bundle: Bundle, files: Mapping[str, Sequence[Entry]], product: Mapping[str, Any], review: Review
 ) -> dict[str, dict[str, Any]]:
     """The run lines by id, their suite, release and devices checked."""
     runs: dict[str, dict[str, Any]] = {}
@@ -250,25 +147,27 @@ def _runs(
             facts, suite = run["facts"], run["facts"]["suite"]
             if facts["versions"]["jax"] != bundle.release:
                 jax = facts["versions"]["jax"]
-                report.complain(
+                review.complain(
                     name, f"JAX {jax[:40]!a} in the directory of {bundle.release}: move it", number
                 )
             if facts["virtual"] is not (facts["backend"] == "cpu"):
-                report.complain(
+                review.complain(
                     name, "`virtual` is not what the backend says: submit the file as it was written", number
                 )
             if facts.get("topology"):
-                report.complain(name, "a compile-only run: it belongs in results/compile-only", number)
+                review.complain(name, "a compile-only run: it belongs in results/compile-only", number)
             if len(facts["devices"]) != min(facts["num_devices"], 1024):
-                report.complain(
+                review.complain(
                     name,
                     "num_devices is not the number of devices: submit the file as it was written",
                     number,
                 )
+            if why := against_table.version_problem(run):
+                review.complain(name, why, number)
             for text in _processes(run):
-                report.complain(name, text, number)
+                review.complain(name, text, number)
             if not _plausible_start(run.get("started")):
-                report.complain(
+                review.complain(
                     name,
                     "`started` is missing, or no time of the past: submit the file as it was written",
                     number,
@@ -278,14 +177,14 @@ def _runs(
             marked = any(mark.startswith(DIRTY) for mark in product["marks"])
             if not marked and (not named or suite["clean"] is not True):
                 what = "has changes" if named else "names no commit"
-                report.complain(
+                review.complain(
                     name, f"the suite {what}: run it from a clean checkout, or submit with --mark", number
                 )
             if named:
                 commits.add(commit)
     if not runs:
-        report.complain("", "no run line in any file: submit whole files")
-    report.notes += [note for commit in sorted(commits)[:5] if (note := _commit_note(commit))]
+        review.complain("", "no run line in any file: submit whole files")
+    review.notes += [note for commit in sorted(commits)[:5] if (note := _commit_note(commit))]
     return runs
 
 
@@ -293,7 +192,7 @@ def _processes(run: Mapping[str, Any]) -> Iterator[str]:
     """What a run line says of its processes that can't be, or is not of all of them together."""
     facts = run["facts"]
     number, over = facts["num_processes"], run_line.processes(facts)
-    if alone := run_line.alone(run):
+    if alone := run_line.single_rank(run):
         yield f"records of {alone}: submit the merged file, FILE and not FILE.rank0 (`meshmark merge FILE`)"
     if facts.get("topology"):
         return
@@ -302,7 +201,7 @@ def _processes(run: Mapping[str, Any]) -> Iterator[str]:
     if len(facts["devices"]) == facts["num_devices"] and not (there and len(set(counted.values())) == 1):
         yield f"num_processes is {number}, and the devices are not shared by so many equally: {AS_WRITTEN}"
     group = facts.get("group") or {}
-    if group.get("devices") != (run_line.devices_each(facts) if group or over > 1 else None):
+    if group.get("devices") != (run_line.devices_per_process(facts) if group or over > 1 else None):
         yield f"`group` is not of {number} processes of {facts['num_devices']} devices: {AS_WRITTEN}"
     for what, said in (
         ("processes", field_of(run.get("selection"), "processes")),
@@ -351,21 +250,21 @@ def environment(files: Mapping[str, Sequence[Entry]]) -> dict[str, Any]:
     }
 
 
-def _environment(bundle: Bundle, files: Mapping[str, Sequence[Entry]], report: Report) -> None:
+def _environment(bundle: Bundle, files: Mapping[str, Sequence[Entry]], review: Review) -> None:
     file = bundle.files.get(ENVIRONMENT)
     try:
         if file is None or bundles.loads(file.data.decode("utf-8")) != environment(files):
             what = "missing" if file is None else "not what the run lines say"
-            report.complain(ENVIRONMENT, f"{what}: submit again")
+            review.complain(ENVIRONMENT, f"{what}: submit again")
     except (ValueError, RecursionError):
-        report.complain(ENVIRONMENT, "not strict JSON: submit again")
+        review.complain(ENVIRONMENT, "not strict JSON: submit again")
 
 
 # Privacy ----------------------------------------------------------------------------------------------------
 
 
 def _privacy(
-    bundle: Bundle, files: Mapping[str, Sequence[Entry]], product: Mapping[str, Any], report: Report
+    bundle: Bundle, files: Mapping[str, Sequence[Entry]], product: Mapping[str, Any], review: Review
 ) -> None:
     """Nothing that names a person, host or place, but for the contact."""
     versions: set[str] = {bundle.release}
@@ -381,18 +280,18 @@ def _privacy(
                     why = (
                         f"{where[:60]!a} has {len(text)} characters, and {LONGEST_TEXT} are read: shorten it"
                     )
-                    report.complain(name, why, number, "long text")
+                    review.complain(name, why, number, "long text")
                     continue
                 if text not in seen:
                     seen[text] = publishable.found(text, versions)
                 for what, hit in seen[text]:
                     mend = "submit again, which replaces it"
-                    report.complain(name, f"{where[:60]!a} holds {what}: {hit!a}: {mend}", number, "privacy")
+                    review.complain(name, f"{where[:60]!a} holds {what}: {hit!a}: {mend}", number, "privacy")
     contact = str(product.get("contact", ""))
     keep = {contact, *re.findall(r"[^\s<>(),;]+@[^\s<>(),;]+", contact)}
     for where, text in publishable.strings(dict(product)):
         for what, hit in publishable.found(text, versions, keep):
-            report.complain(
+            review.complain(
                 PRODUCT, f"{where[:60]!a} holds {what}: {hit!a}: take it out (a contact goes into `contact`)"
             )
 
@@ -400,7 +299,7 @@ def _privacy(
 # Cases ------------------------------------------------------------------------------------------------------
 
 
-def _heads(name: str, lines: Sequence[Entry], report: Report) -> None:
+def _heads(name: str, lines: Sequence[Entry], review: Review) -> None:
     """The case id and the fields that repeat it must be one."""
     for number, record in lines:
         if record["kind"] not in ("conformance", "timing"):
@@ -410,70 +309,11 @@ def _heads(name: str, lines: Sequence[Entry], report: Report) -> None:
         for part, value in parts.items():
             if record[part] != value:
                 text = f"{part} {record[part][:40]!a} is not that of case {record['case']}: {AS_WRITTEN}"
-                report.complain(name, text, number, "head")
-
-
-@lru_cache(maxsize=8)
-def _table(devices: int, processes: int, timed: bool, operations: tuple[str, ...]) -> dict[str, Case]:
-    if not operations:
-        return {}
-    every = tuple(CAPABILITIES)
-    chosen = Selection("full", capabilities=every, operations=operations, timed=timed, processes=processes)
-    return {case.id: case for case in cases.cases(chosen, devices)}
-
-
-class Table:
-    """Cases of the table by id, as this suite has it, for the devices and processes of a run."""
-
-    def __init__(self, facts: Mapping[str, Any], timed: bool, operations: set[str]) -> None:
-        """The profile `full` of these operations, with every capability."""
-        self.devices = min(facts["num_devices"], levels.MOST_DEVICES)
-        self.processes = min(run_line.processes(facts), self.devices)
-        self.timed, self._sought = timed, 0
-        named = tuple(sorted(operations & set(cases.OPERATIONS)))
-        self._cases = dict(_table(self.devices, self.processes, timed, named))
-
-    def get(self, name: str) -> Case | None:
-        """The case with this id, looked for beyond the profile where need be; None where there is none."""
-        if name not in self._cases and self._sought < MOST_SOUGHT:
-            self._sought += 1
-            try:
-                case = cases.find(name, self.devices, self.processes)
-                if self.timed or case.cell.request.size in case.operation.sizes:
-                    self._cases[name] = case
-            except (SelectionError, ValueError, OverflowError, MemoryError):
-                return None
-        return self._cases.get(name)
-
-
-def _against_table(
-    name: str,
-    number: int,
-    record: Mapping[str, Any],
-    case: Case | None,
-    run: Mapping[str, Any],
-    report: Report,
-) -> bool:
-    """Whether the table has the case, with its level and size as the record has them."""
-    if case is None:
-        version = run["facts"]["suite"]["version"]
-        if version == __version__:
-            text = f"the table has no case {record['case']}: use the suite that was run"
-            report.complain(name, text, number, "not in the table")
-        else:
-            note = f"cases that this table does not have are not checked against it (suite {version})"
-            report.notes += [] if note in report.notes else [note]
-        return False
-    size = sum(nbytes(a, case.mesh) for a in case.plan.arguments)
-    for what, value in (("level", case.level), ("size_bytes", size)):
-        if record[what] != value:
-            text = f"{what} of {record['case']} is {value} in the table, not {record[what]}: {AS_WRITTEN}"
-            report.complain(name, text, number, "level or size")
-    return True
+                review.complain(name, text, number, "head")
 
 
 def _judged(
-    name: str, lines: Sequence[Entry], facts: Mapping[str, Any], expected: Expectations, report: Report
+    name: str, lines: Sequence[Entry], facts: Mapping[str, Any], expected: Expectations, review: Review
 ) -> None:
     """The conformance lines: whole, consistent, skips and known issues only where they may be."""
     conformance = [(n, r) for n, r in lines if r["kind"] == "conformance"]
@@ -483,74 +323,79 @@ def _judged(
     try:
         issues = expected.issues(facts)
     except ValueError:
-        report.complain(name, f"JAX {jax[:40]!a} is no release: submit the file as it was written")
+        review.complain(name, f"JAX {jax[:40]!a} is no release: submit the file as it was written")
         return
     committed = expected.committed(facts)
-    table = Table(facts, False, {r["operation"] for _, r in conformance})
+    lookup = Lookup(facts, False, {r["operation"] for _, r in conformance})
     runs = {r["run"]: r for _, r in lines if r["kind"] == "run"}
     for number, record in lines:
         if record["kind"] == "run" and processes > 1 and record.get("ranks") != processes:
             why = "does not hold what all of them found: submit the merged file (`meshmark merge FILE`)"
-            report.complain(name, f"a run over {processes} processes that {why}", number)
+            review.complain(name, f"a run over {processes} processes that {why}", number)
     by_case: dict[tuple[str, str], list[Entry]] = {}
     for number, record in conformance:
         by_case.setdefault((record["run"], record["case"]), []).append((number, record))
-        _one_check(name, number, record, issues, committed, report)
-        _by_rank(name, number, record, processes, report)
+        held = committed
+        if record["case"] in committed and not against_table.compiles_as_today(
+            lookup.get(record["case"]), runs[record["run"]]
+        ):
+            held = {}
+        _one_check(name, number, record, issues, held, review)
+        _by_rank(name, number, record, processes, review)
     for (run, own), found in by_case.items():
         first = found[0][0]
         tallied = Counter(r["check"] for _, r in found)
         if twice := [c for c, times in tallied.items() if times > 1]:
-            report.complain(
+            review.complain(
                 name,
                 f"{own} has check {twice[0]} twice in one run: submit the file as it was written",
                 first,
                 "twice",
             )
         if sum("seconds" in r for _, r in found) != 1 or "seconds" not in found[-1][1]:
-            report.complain(
+            review.complain(
                 name,
                 f"{own} is not closed by a line with `seconds`: go on with the run (--resume)",
                 first,
                 "open",
             )
-        case = table.get(own)
-        if not _against_table(name, first, found[0][1], case, runs[run], report) or case is None:
+        case = lookup.get(own)
+        if not against_table.agrees(name, first, found[0][1], case, runs[run], review) or case is None:
             continue
         if all(r["verdict"] == "pass" for _, r in found):
             needed = {"execute", "gradient" if case.plan.wrt else "numbers", "replicas", "sharding"}
             needed |= set() if case.mode == "host" else {"communication"}
             if lacking := sorted(needed - set(tallied)):
-                report.complain(
+                review.complain(
                     name,
                     f"{own} passes without its check {', '.join(lacking)}: submit the file as it was written",
                     first,
                     "lacking",
                 )
         if any(r["verdict"] == "unsupported" for _, r in found) and not case.cell.capabilities:
-            report.notes.append(f"unsupported where nothing is optional: {own} ({name}:{first})")
+            review.notes.append(f"unsupported where nothing is optional: {own} ({name}:{first})")
 
 
 def _one_check(
     name: str, number: int, record: Mapping[str, Any], issues: Sequence[known_issues.Issue],
-    committed: Mapping[str, str], report: Report,
+    committed: Mapping[str, str], review: Review,
 ) -> None:  # fmt: skip
     own, verdict, link = record["case"], record["verdict"], record.get("link")
     if verdict == "known":
-        fits = [i for i in issues if i.link == link and record["check"] in i.checks and i.covers(own)]
-        if not fits or record.get("was") not in BAD:
+        failure = record["check"], record.get("was"), record["reason"]
+        if not any(i.link == link and i.covers(own) and i.explains(*failure) for i in issues):
             text = (
                 f"{own} is known by {str(link)[:80]!a}, which the suite's known_issues.toml does not list for it:"
                 " list it there, name a file that does (--known-issues), or let it fail"
             )
-            report.complain(name, text, number, "known")
+            review.complain(name, text, number, "known")
     error, bound = record.get("error"), record.get("bound")
     if verdict == "pass" and record["check"] in ("numbers", "gradient"):
         if not (_number(error) and _number(bound) and _within(error, bound)):  # type: ignore[arg-type]
             text = f"{own} passes with error {error} and bound {bound}: submit the file as it was written"
-            report.complain(name, text, number, "error and bound")
+            review.complain(name, text, number, "error and bound")
         elif not isinstance(record.get("bits"), str):
-            report.complain(
+            review.complain(
                 name, f"{own} passes without `bits`: submit the file as it was written", number, "bits"
             )
     if verdict == "pass" and record["check"] == "communication" and own in committed:
@@ -560,22 +405,22 @@ def _one_check(
             text = (
                 f"{own} passes with {spelled[:80]!a}, and the committed counters have {was!a}: {AS_WRITTEN}"
             )
-            report.complain(name, text, number, "counters")
+            review.complain(name, text, number, "counters")
 
 
-def _by_rank(name: str, number: int, record: Mapping[str, Any], processes: int, report: Report) -> None:
+def _by_rank(name: str, number: int, record: Mapping[str, Any], processes: int, review: Review) -> None:
     """Verdicts by rank: of ranks that there are, and their worst is the verdict."""
     verdicts = record.get("ranks", {})
     ended = record.get("ended_rank", 0)
     strange = [rank for rank in (*verdicts, ended) if not 0 <= int(rank) < processes]
     if strange:
         text = f"{record['case']} is of rank {strange[0]} of {processes}: {AS_WRITTEN}"
-        report.complain(name, text, number, "ranks")
+        review.complain(name, text, number, "ranks")
     elif verdicts and worst(verdicts.values()) != record["verdict"]:
         text = (
             f"{record['case']} is {record['verdict']}, and its ranks {worst(verdicts.values())}: {AS_WRITTEN}"
         )
-        report.complain(name, text, number, "ranks")
+        review.complain(name, text, number, "ranks")
 
 
 def _within(error: float, bound: float) -> bool:
@@ -592,23 +437,23 @@ def _number(value: Any) -> bool:
 
 def _timed(
     name: str, lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]], product: Mapping[str, Any],
-    report: Report,
+    review: Review,
 ) -> None:  # fmt: skip
     """The timing, ceiling and comparison lines: plausible, and their cost the table's."""
     explained = any(note["about"] == "peak" for note in product["notes"])
     timed = [r for _, r in lines if r["kind"] == "timing"]
-    tables: dict[tuple[int, int], Table] = {}
+    lookups: dict[tuple[int, int], Lookup] = {}
     for number, record in lines:
         kind, run = record["kind"], runs[record["run"]]
         facts: Mapping[str, Any] = run["facts"]
         found: list[str] = []
         if kind == "timing":
             on = facts["num_devices"], run_line.processes(facts)
-            if on not in tables:
-                tables[on] = Table(facts, True, {r["operation"] for r in timed})
-            case = tables[on].get(record["case"])
-            if _against_table(name, number, record, case, run, report) and case is not None:
-                found += _costs(record, case)
+            if on not in lookups:
+                lookups[on] = Lookup(facts, True, {r["operation"] for r in timed})
+            case = lookups[on].get(record["case"])
+            if against_table.agrees(name, number, record, case, run, review) and case is not None:
+                found += against_table.wrong_costs(record, case, run)
             found += _counted(record, run)
             found += plausible.timing(record, facts, explained)
         elif kind == "ceiling":
@@ -617,16 +462,7 @@ def _timed(
             found += _compared(record)
         for text in found:
             label = record.get("case") or record.get("name") or kind
-            report.complain(name, f"{label}: {text}", number, "timing")
-
-
-def _costs(record: Mapping[str, Any], case: Case) -> Iterator[str]:
-    cost = case.plan.cost
-    for what, value in (("flops", cost.flops), ("nbytes", cost.nbytes), ("factor", cost.factor)):
-        if not math.isclose(record["cost"][what], value, rel_tol=1e-9):
-            yield f"cost {what} is {value} in the table, not {record['cost'][what]}: submit the file as it was written"
-    if record["devices"] != case.mesh.size:
-        yield f"{record['devices']} devices on a mesh of {case.mesh.size}: submit the file as it was written"
+            review.complain(name, f"{label}: {text}", number, "timing")
 
 
 def _counted(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
@@ -653,21 +489,6 @@ def _compared(record: Mapping[str, Any]) -> Iterator[str]:
 # What it amounts to -----------------------------------------------------------------------------------------
 
 
-def as_records(lines: Sequence[Entry]) -> Records:
-    """Checked lines as meshmark.records.files reads them."""
-    found = Records()
-    kept: dict[str, Callable[[dict[str, Any]], None]] = {
-        "run": found.runs.append,
-        "timing": found.timings.append,
-        "ceiling": found.ceilings.append,
-        "comparison": found.comparisons.append,
-        "conformance": lambda r: found.cases.setdefault(r["case"], Judged(r["case"])).lines.append(r),
-    }
-    for _, record in lines:
-        kept[record["kind"]](record)
-    return found
-
-
 def totals(files: Mapping[str, Sequence[Entry]]) -> dict[str, Any]:
     """What the records add up to: lines, cases with their verdicts (the worst, where judged in several files),
     timings with their samples."""
@@ -689,7 +510,7 @@ def _statement(
     files: Mapping[str, Sequence[Entry]],
     manifest: Mapping[str, Any],
     product: Mapping[str, Any],
-    report: Report,
+    review: Review,
 ) -> None:
     """The level statement, recomputed; the level that is claimed must be met."""
     said, claimed = manifest.get("statement"), product.get("level", "")
@@ -698,26 +519,26 @@ def _statement(
     try:
         found = levels.statement(judged, version if type(version) is int else None)
     except LevelError as error:
-        report.complain("", f"no level statement: {error}")
+        review.complain("", f"no level statement: {error}")
         return
-    report.statement = found
+    review.statement = found
     if manifest and said != found.to_json():
         own = found.to_json()
         differing = [k for k in own if not isinstance(said, dict) or said.get(k) != own[k]]
         fields = ", ".join(differing)[:80] or "more fields"
         text = f"the statement differs from the records in {fields}; they say {found.text!a}: submit again"
-        report.complain(MANIFEST, text)
+        review.complain(MANIFEST, text)
     listed = {s.must.level for s in found.standings}
     if claimed and claimed not in listed:
         over = f" over {found.processes} processes" if found.processes > 1 else " for one process"
         choice = ", ".join(sorted(listed)) or "none"
         text = f"claims {claimed!a}, which has no must-pass list{over}: claim one that has ({choice})"
-        report.complain(PRODUCT, text)
+        review.complain(PRODUCT, text)
     elif claimed and claimed > found.met:
         marked = any(mark.startswith(INCOMPLETE) for mark in product["marks"])
         for standing in found.standings:
             if standing.must.level <= claimed and not standing.complete and not marked:
-                report.complain(
+                review.complain(
                     PRODUCT,
                     f"claims {claimed}, which is not met ({standing.told()}): claim less, or run what is missing",
                 )

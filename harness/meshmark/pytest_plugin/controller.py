@@ -1,6 +1,6 @@
-"""The side of a pytest run that writes and tells: the controller of the workers, or each rank of several processes.
+"""The side of a pytest run that writes records and prints: the controller of the workers, or each of several ranks.
 
-Writes records as cases finish, makes verdicts of dead workers, and closes with the table.
+It writes records as cases finish, makes verdicts of dead workers, and closes with the table.
 """
 
 from __future__ import annotations
@@ -20,37 +20,39 @@ from meshmark.core import interrupts, text
 from meshmark.core.terminal import pieces
 from meshmark.core.verdicts import BAD, VERDICTS, Line
 from meshmark.devices import containment
-from meshmark.judge.compile_only import Placed, split_id
 from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
 from meshmark.operations.selection import Selection
 from meshmark.pytest_plugin.stashed import (
-    BY_FAMILY,
-    DIRECTORY,
-    DONE,
+    CONTROLLER,
     EXPECTED,
     FACTS,
+    FINISHED,
     LEFT_OUT,
     PLACES,
-    REPORT,
+    RANK,
     SELECTION,
-    TOGETHER,
+    TRIALS,
+    WORKERS,
     WRITER,
 )
-from meshmark.records.files import Judged, Writer
+from meshmark.pytest_plugin.trials import Trial, split_id
+from meshmark.ranks import group as ranks
+from meshmark.records.reading import Judged
+from meshmark.records.writing import Writer
 from meshmark.report import summary
 
 
-class Report:
-    """In the controller: writes records as cases finish, makes verdicts of dead workers, closes with the table."""
+class Controller:
+    """Writes the records of a run, makes verdicts of dead workers, and prints the closing table."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        config.stash[REPORT] = self
-        self.together = config.stash.get(TOGETHER, None)
+        config.stash[CONTROLLER] = self
+        self.rank = config.stash.get(RANK, None)
         self.facts = config.stash[FACTS]
-        done: dict[str, Judged] = config.stash[DONE]
+        done: dict[str, Judged] = config.stash[FINISHED]
         self.cases = dict(done)
         self.writer: Writer | None = config.stash.get(WRITER, None)
         self.resident = 0
@@ -79,7 +81,7 @@ class Report:
             self.end_workers()
             raise self.session.Failed(self.session.shouldfail)
 
-    def take(self, records: list[dict[str, Any]], shown: list[dict[str, Any]] | None = None) -> None:
+    def take(self, records: list[Any], shown: list[Any] | None = None) -> None:
         """Write the records of one case, and keep them, or what all ranks together found of it, for the table; a full
         disk ends the run, and what is written is kept."""
         self.idle_deaths = 0
@@ -100,20 +102,20 @@ class Report:
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
         """pytest-xdist: a worker died while it ran this item."""
         worker = report.node.gateway.id
-        line, raw = containment.post_mortem(self.config.stash[DIRECTORY], worker)
+        line, raw = containment.post_mortem(self.config.stash[WORKERS], worker)
         own, place = split_id(case_of(crashitem))
         facts = next(facts for facts in self.config.stash[PLACES] if facts.place == place)
-        case = Placed(cases.find(own, facts.num_devices), facts)
+        trial = Trial(cases.find(own, facts.num_devices), facts)
         known_issues.apply(self.config.stash[EXPECTED].issues(facts.to_json()), own, [line])
-        report.longrepr = Told(message(case, [line], self.config.getoption("seed")))
+        report.longrepr = Told(message(trial, [line], self.config.getoption("seed")))
         if line.verdict == "known":
             report.outcome, report.wasxfail = "skipped", line.reason
         seconds = time.perf_counter() - self.started.get(crashitem, time.perf_counter())
-        self.take(record_lines(case, [line], self.config.getoption("seed"), seconds))
+        self.take(record_lines(trial, [line], self.config.getoption("seed"), seconds))
         if self.writer:
             beside = f"{self.writer.path}.stderr"
             with suppress(OSError), open(beside, "a", encoding="utf-8", errors="replace") as file:
-                file.write(f"== {case.id}\n{raw}\n")
+                file.write(f"== {trial.id}\n{raw}\n")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
@@ -122,7 +124,7 @@ class Report:
         if error:
             self.idle_deaths += 1
             if self.idle_deaths > 3:
-                _, raw = containment.post_mortem(self.config.stash[DIRECTORY], node.gateway.id)
+                _, raw = containment.post_mortem(self.config.stash[WORKERS], node.gateway.id)
                 last = ((raw.strip() or str(error)).splitlines() or ["no message"])[-1]
                 pytest.exit(
                     f"workers die before they run a case: {last}", returncode=pytest.ExitCode.INTERNAL_ERROR
@@ -134,13 +136,13 @@ class Report:
 
     def end_workers(self) -> None:
         """End them at once, whatever they do."""
-        if DIRECTORY in self.config.stash:
-            containment.end_workers(self.config.stash[DIRECTORY])
+        if WORKERS in self.config.stash:
+            containment.end_workers(self.config.stash[WORKERS])
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A resumed run ends with the exit code of an uninterrupted one."""
         well = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if session.exitstatus in well and self.config.stash[DONE]:
+        if session.exitstatus in well and self.config.stash[FINISHED]:
             bad = any(judged.verdict in BAD for judged in self.cases.values())
             session.exitstatus = pytest.ExitCode.TESTS_FAILED if bad else pytest.ExitCode.OK
 
@@ -172,7 +174,7 @@ class Report:
                 write("")
         if len(places) > 1:
             write(f"together {summary.counts(self.cases)}")
-        for case, judged in self.config.stash[DONE].items():
+        for case, judged in self.config.stash[FINISHED].items():
             if judged.verdict in BAD:  # pytest tells of those of this session alone
                 write(f"before: {judged.verdict} {case}: {text.printable(judged.reason)}")
         if self.resident:
@@ -183,7 +185,7 @@ class Report:
             if whole and not any(issue.covers(split_id(case)[0]) for case in self.cases):
                 write(f"warning: known issue {issue.link} matches no case: mend its pattern")
         path = self.config.getoption("record") or self.config.getoption("resume")
-        for note in self.together.notes if self.together else ():
+        for note in self.rank.notes if self.rank else ():
             write(note)
         if path:
             write(f"records: {path}")
@@ -193,20 +195,20 @@ class Report:
         signal.signal(signal.SIGTERM, self._terminate)
         if self.writer:
             self.writer.close()
-        if DIRECTORY in self.config.stash:
-            shutil.rmtree(self.config.stash[DIRECTORY], ignore_errors=True)
+        if WORKERS in self.config.stash:
+            shutil.rmtree(self.config.stash[WORKERS], ignore_errors=True)
 
 
-def record_lines(placed: Placed, lines: list[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
+def record_lines(trial: Trial, lines: list[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
     """The record lines of a judged case; on a topology with its place in the case id and in `topology`."""
-    records = case_lines(placed.case, lines, seed, seconds)
-    if placed.facts.topology:
+    records = case_lines(trial.case, lines, seed, seconds)
+    if trial.facts.topology:
         for record in records:
-            record |= {"case": placed.id, "topology": placed.facts.topology, "layout": placed.facts.layout}
+            record |= {"case": trial.id, "topology": trial.facts.topology, "layout": trial.facts.layout}
     return records
 
 
-def message(placed: Placed, lines: list[Line], seed: int) -> str:
+def message(trial: Trial, lines: list[Line], seed: int) -> str:
     """What a failure says: each reason, the worst first, the case, and the command that repeats it.
 
     pytest's short summary shows the first line, which in CI is often the only one that is seen.
@@ -214,24 +216,24 @@ def message(placed: Placed, lines: list[Line], seed: int) -> str:
     bad = [line for line in lines if line.verdict not in ("pass", "not_run")]
     bad.sort(key=lambda line: VERDICTS.index(line.verdict))
     reasons = [f"{line.check}: {line.verdict}: {line.reason}" for line in bad]
-    case, request = placed.case, placed.case.cell.request
+    case, request = trial.case, trial.case.cell.request
     again = f"a script that repeats it: meshmark repro '{case.id}'" + (f" --seed {seed}" if seed else "")
-    facts = placed.facts
-    chosen = (
+    facts = trial.facts
+    options = (
         f"--profile full --operations {case.operation.name} --modes {case.mode} --meshes {request.mesh.label}"
         f" --dtypes {request.dtype} --sizes {request.size}"
     )
     if facts.topology:
         again = (
             f"compile it again: meshmark test -n 0 --topology {facts.topology}"
-            f" --layout {facts.layout} {chosen}"
+            f" --layout {facts.layout} {options}"
         )
     elif facts.num_processes > 1:
         again = (
             f"on one machine: meshmark launch -n {facts.num_processes} --devices-per-process"
-            f" {facts.num_devices // facts.num_processes} -- meshmark test {chosen} --seed {seed}"
+            f" {facts.num_devices // facts.num_processes} -- meshmark test {options} --seed {seed}"
         )
-    return "\n".join([*reasons, placed.id, again])
+    return "\n".join([*reasons, trial.id, again])
 
 
 class Told:
@@ -251,7 +253,7 @@ class Told:
 
 def matches_nothing(config: pytest.Config) -> str:
     """Why no test is left, where -k or -m took all; "" otherwise."""
-    number = sum(map(len, config.stash.get(BY_FAMILY, {}).values()))
+    number = sum(map(len, config.stash.get(TRIALS, {}).values()))
     given = [f"{o} {e!a}" for o, e in (("-k", config.option.keyword), ("-m", config.option.markexpr)) if e]
     if not given or not number:
         return ""
@@ -265,11 +267,9 @@ def under_test(config: pytest.Config) -> list[str]:
     facts, selection = config.stash.get(FACTS, None), config.stash.get(SELECTION, None)
     if facts is None or selection is None:
         return []
-    shapes = {
-        placed.case.mesh.label: None for family in config.stash[BY_FAMILY].values() for placed in family
-    }
-    chosen = f"profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
-    lines = [*(line for place in config.stash[PLACES] for line in place.describe()), chosen]
+    shapes = {trial.case.mesh.label: None for family in config.stash[TRIALS].values() for trial in family}
+    header = f"profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
+    lines = [*(line for place in config.stash[PLACES] for line in place.describe()), header]
     for place in config.stash[PLACES]:
         lines += config.stash[EXPECTED].lines(place.to_json())
     if facts.topology:
@@ -283,8 +283,8 @@ def under_test(config: pytest.Config) -> list[str]:
         )
     if config.getoption("num_devices") and not facts.virtual:
         lines.append(f"--num-devices is ignored on backend {facts.backend}")
-    if TOGETHER in config.stash:
-        lines += config.stash[TOGETHER].described()
+    if RANK in config.stash:
+        lines.append(ranks.describe(facts))
     elif not getattr(config.option, "numprocesses", 0) and not config.option.collectonly:
         lines.append("no workers: nothing contains a case that crashes or hangs")
     return lines

@@ -9,26 +9,35 @@ import pytest
 
 from meshmark.devices import containment
 from meshmark.devices.facts import Facts
-from meshmark.judge.compile_only import Placed
 from meshmark.levels.expectations import Expectations
 from meshmark.operations.selection import Selection
-from meshmark.records.files import Judged, Writer
+from meshmark.pytest_plugin.trials import Trial
+from meshmark.records.reading import Judged
+from meshmark.records.writing import Writer
 
 FACTS = pytest.StashKey[Facts]()
+"""The facts of the first place."""
 PLACES = pytest.StashKey[list[Facts]]()
 """The facts of every place where cases are judged: the devices that are there, or each topology and layout."""
+SELECTION = pytest.StashKey[Selection]()
+"""What the options choose, on the devices of the last place."""
+TRIALS = pytest.StashKey[dict[str, list[Trial]]]()
+"""The chosen cases of all places, by family of operations."""
 LEFT_OUT = pytest.StashKey[list[tuple[str, str, int]]]()
 """(place, why, how many cases) of what compile-only runs leave out."""
 EXPECTED = pytest.StashKey[Expectations]()
 """Known issues and counters, the suite's and those that the options name."""
-SELECTION = pytest.StashKey[Selection]()
-BY_FAMILY = pytest.StashKey[dict[str, list[Placed]]]()
-LINES = pytest.StashKey[str]()
+FINISHED = pytest.StashKey[dict[str, Judged]]()
+"""The cases that the interrupted run which this one resumes has finished, by id."""
 WRITER = pytest.StashKey[Writer]()
-DONE = pytest.StashKey[dict[str, Judged]]()
-DIRECTORY = pytest.StashKey[Path]()
+"""Of the record file; absent where none is written."""
+CASE_RECORDS = pytest.StashKey[str]()
+"""Of a test item: the record lines of its case, as JSON."""
+WORKERS = pytest.StashKey[Path]()
+"""The directory of the workers: their process ids and standard errors."""
 WATCHDOG = pytest.StashKey[containment.Watchdog | None]()
-REPORT = pytest.StashKey[Any]()
-"""The meshmark.pytest_plugin.controller.Report of this session."""
-TOGETHER = pytest.StashKey[Any]()
-"""The meshmark.pytest_plugin.rank.Together of a rank; only where there are several."""
+"""In a worker: what ends it when a case is past its deadline."""
+CONTROLLER = pytest.StashKey[Any]()
+"""The meshmark.pytest_plugin.controller.Controller of this session."""
+RANK = pytest.StashKey[Any]()
+"""The meshmark.pytest_plugin.rank.RankPlugin of a rank; only where there are several."""

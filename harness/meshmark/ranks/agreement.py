@@ -1,4 +1,4 @@
-"""What several ranks found of one case, as one finding: the worst verdict of each check, with the rank.
+"""What several ranks found of one case, as what one would have found: the worst verdict of each check, with the rank.
 
 The same function agrees on the verdict while a run goes on and merges the files of the ranks afterwards.
 """
@@ -9,15 +9,27 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from meshmark.core.privacy import redact
 from meshmark.core.text import number
-from meshmark.core.verdicts import VERDICTS
+from meshmark.core.verdicts import VERDICTS, Line
 
-Found = Mapping[str, Any]
+Finding = Mapping[str, Any]
 """One check of one case by one rank: `check`, `verdict`, `reason` and what was measured, as in a record."""
 
 
-def agreed(by_rank: Mapping[int, Sequence[Found]]) -> list[dict[str, Any]]:
-    """The lines of a case from the lines of each rank.
+def finding_of(line: Line) -> dict[str, Any]:
+    """A check line as the ranks send it to each other."""
+    return {"check": line.check, "verdict": line.verdict, "reason": redact(line.reason)} | line.data
+
+
+def line_of(finding: Finding) -> Line:
+    """The inverse of `finding_of`."""
+    data = {name: value for name, value in finding.items() if name not in ("check", "verdict", "reason")}
+    return Line(finding["check"], finding["verdict"], finding["reason"], data)
+
+
+def merge_findings(by_rank: Mapping[int, Sequence[Finding]]) -> list[dict[str, Any]]:
+    """The findings of a case from those of each rank.
 
     Every check that a rank has is kept, in the order in which the first rank has them. A line is that of the lowest
     rank with the worst verdict. Where ranks differ, `ranks` holds the verdict of each, and the reason names the ranks
@@ -33,11 +45,11 @@ def agreed(by_rank: Mapping[int, Sequence[Found]]) -> list[dict[str, Any]]:
             rank: next((line for line in lines if line["check"] == check), None)
             for rank, lines in sorted(by_rank.items())
         }
-        merged.append(_line({rank: line for rank, line in found.items() if line is not None}, len(by_rank)))
+        merged.append(_worst({rank: line for rank, line in found.items() if line is not None}, len(by_rank)))
     return merged
 
 
-def _line(found: Mapping[int, Found], size: int) -> dict[str, Any]:
+def _worst(found: Mapping[int, Finding], size: int) -> dict[str, Any]:
     verdicts = {rank: line["verdict"] for rank, line in found.items()}
     lowest = min(found, key=lambda rank: (VERDICTS.index(verdicts[rank]), rank))
     line = dict(found[lowest])

@@ -12,7 +12,8 @@ import hashlib
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -22,7 +23,8 @@ from meshmark.core.installation import suite
 from meshmark.devices import compat, probe
 from meshmark.devices.facts import Facts
 from meshmark.devices.probe import FLAGS
-from meshmark.ranks.channel import Channel, ChannelError, address, spans
+from meshmark.ranks.channel import Channel, Ended, spans
+from meshmark.ranks.wire import ChannelError, address
 
 JOIN = 120.0
 """Seconds that the ranks have to come together."""
@@ -78,7 +80,7 @@ def coordinates(
     control: str | None = None,
 ) -> Coordinates | None:
     """The coordinates that options and environment give; None where one process alone is meant. RankError for half of
-    them, or a rank that there is not; ChannelError for what is no address."""
+    them, or a rank out of range; ChannelError for what is not an address."""
     if coordinator is None and num_processes is None and process_id is None:
         coordinator = environ.get(ENVIRONMENT["coordinator"])
         num_processes = _number(environ, "num_processes")
@@ -118,8 +120,8 @@ def next_port(coordinator: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def introduction(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """What every rank must have alike: releases, flags, the suite's commit and sources, and what was chosen."""
+def introduction(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What every rank must have alike: releases, flags, the suite's commit and sources, and the options."""
     own = suite()
     return {
         "JAX release": _versions(),
@@ -130,7 +132,7 @@ def introduction(chosen: Mapping[str, Any]) -> dict[str, Any]:
         },
         "suite commit": f"{own['commit'] or 'unknown'}{'' if own['clean'] in (True, None) else ' with changes'}",
         "suite sources": own["digest"],
-        "options": dict(chosen),
+        "options": dict(options),
     }
 
 
@@ -158,8 +160,24 @@ class Group:
     def alike(self, what: str, value: Any) -> None:
         """ChannelError, on every rank alike, where the ranks differ in this value."""
         _, values = self.channel.exchange(what, value, JOIN)
-        if told := spans(values):
-            raise ChannelError(f"the ranks differ in {what}: {told}")
+        if differences := spans(values):
+            raise ChannelError(f"the ranks differ in {what}: {differences}")
+
+    @contextmanager
+    def beginning(self) -> Iterator[None]:
+        """While this rank chooses cases and opens files: where it can't, it leaves, and the others learn why.
+        ChannelError where another rank can't."""
+        try:
+            yield
+        except Ended as ended:
+            self.leave(ended.ending.reason)
+            raise ChannelError(ended.ending.reason) from None
+        except KeyboardInterrupt:
+            self.leave("interrupted")
+            raise
+        except BadInput as error:
+            self.leave(f"could not begin: {error}")
+            raise
 
     def leave(self, why: str = "") -> None:
         """End JAX's cluster and the channel in order; with a reason, the others end too."""
@@ -173,12 +191,19 @@ class Group:
         self.channel.close(why)
 
 
-def join(found: Coordinates, chosen: Mapping[str, Any], seconds: float = JOIN, **channel: Any) -> Group:
+def join(found: Coordinates, options: Mapping[str, Any], seconds: float = JOIN, **channel: Any) -> Group:
     """Bring this rank together with the others, in JAX and in the channel.
 
     ChannelError where they do not come within so many seconds, differ in what all must have alike (see
-    `introduction`), or JAX's cluster does not start. `channel` goes to Channel.
+    `introduction`), one of them ends, or JAX's cluster does not start. `channel` goes to Channel.
     """
+    try:
+        return _joined(found, options, seconds, **channel)
+    except Ended as ended:
+        raise ChannelError(ended.ending.reason) from None
+
+
+def _joined(found: Coordinates, options: Mapping[str, Any], seconds: float, **channel: Any) -> Group:
     if found.given:
         group = Group(
             found.process_id,
@@ -186,7 +211,7 @@ def join(found: Coordinates, chosen: Mapping[str, Any], seconds: float = JOIN, *
             Channel(found.control, found.process_id, found.num_processes, seconds, **channel),
             False,
         )
-        _compare(group, chosen)
+        _compare(group, options)
         _start(group, found, seconds)
         return group
     _initialize(found, seconds)
@@ -195,12 +220,12 @@ def join(found: Coordinates, chosen: Mapping[str, Any], seconds: float = JOIN, *
     rank, size = jax.process_index(), jax.process_count()
     control = found.control or _control()
     group = Group(rank, size, Channel(control, rank, size, seconds, **channel), True)
-    _compare(group, chosen)
+    _compare(group, options)
     return group
 
 
-def _compare(group: Group, chosen: Mapping[str, Any]) -> None:
-    for what, value in introduction(chosen).items():
+def _compare(group: Group, options: Mapping[str, Any]) -> None:
+    for what, value in introduction(options).items():
         group.alike(what, value)
 
 
@@ -265,7 +290,7 @@ def _control() -> str:
     return next_port(coordinator)
 
 
-def facts(group: Group) -> Facts:
+def read_facts(group: Group) -> Facts:
     """The facts of this rank; ChannelError where the processes have not the same number of devices each."""
     import jax
 
@@ -274,10 +299,18 @@ def facts(group: Group) -> Facts:
     if len(counts) != group.size or len(set(counts.values())) > 1:
         numbers = [counts.get(rank, 0) for rank in range(group.size)]
         raise ChannelError(f"the processes have {numbers} devices: give each the same number")
-    told: dict[str, Any] = {"devices": found.num_devices // group.size, "detected": group.detected}
+    own: dict[str, Any] = {"devices": found.num_devices // group.size, "detected": group.detected}
     if found.backend == "cpu":
-        told["transport"] = str(getattr(jax.config, TRANSPORT))
-    return replace(found, group=told)
+        own["transport"] = str(getattr(jax.config, TRANSPORT))
+    return replace(found, group=own)
+
+
+def describe(facts: Facts) -> str:
+    """What a header says of the group, in a line."""
+    own = facts.group
+    over = f", collectives over {own['transport']}" if "transport" in own else ""
+    how = "detected by JAX" if own["detected"] else "given"
+    return f"{facts.num_processes} processes of {own['devices']} devices, coordinates {how}{over}"
 
 
 def in_order(found: Iterable[Any]) -> tuple[Any, ...]:

@@ -8,7 +8,6 @@ again, and goes on with the next case.
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import re
 import selectors
@@ -25,12 +24,14 @@ from pathlib import Path
 from typing import IO
 
 from meshmark.core.errors import BadInput
-from meshmark.pytest_plugin.rank import ENDED, LAUNCHED
+from meshmark.devices.environment import cpu_devices
+from meshmark.ranks import handover
 from meshmark.ranks.group import ENVIRONMENT
+from meshmark.ranks.handover import ENDED, LAUNCHED
 
 GRACE = 10.0
 """Seconds that ranks have to end by themselves once one has ended: they may have a verdict to write, and one that
-holds the GIL is ended 8 s after the others have given it up (meshmark.pytest_plugin.rank.BACKUP)."""
+holds the GIL is ended 8 s after the others have given it up (meshmark.ranks.consensus.BACKUP)."""
 
 TERMINATE = 5.0
 """Seconds between TERM and KILL."""
@@ -106,15 +107,15 @@ class Launcher:
         progress, idle = -1, 0
         for number in range(self.most_restarts + 1):
             code, ended = self._group(shown, ended if number else None)
-            if not code or self._told_to_end or not self._goes_on():
+            if not code or self._told_to_end or not handover.asks_for_another_group(self.directory):
                 return code
-            found = self._finished()
-            idle = idle + 1 if found == progress else 0
-            progress = found
+            recorded = handover.bytes_recorded(self.directory)
+            idle = idle + 1 if recorded == progress else 0
+            progress = recorded
             if idle > 1:
                 shown.line("two groups in turn have come no further: not started again")
                 return code
-            shown.line(f"{_told(ended)}: starting the group again, to go on with the next case")
+            shown.line(f"{_describe(ended)}: starting the group again, to go on with the next case")
         return code
 
     def end(self, number: int) -> None:
@@ -124,7 +125,7 @@ class Launcher:
 
     def _group(self, shown: Shown, before: dict[int, str] | None) -> tuple[int, dict[int, str]]:
         """Start all ranks and wait for their end: (exit code, how each ended that did not end well)."""
-        (self.directory / "again").unlink(missing_ok=True)
+        handover.begin_group(self.directory)
         coordinator, control = free_ports(2)
         self._ranks = []
         readers = []
@@ -150,15 +151,14 @@ class Launcher:
     ) -> subprocess.Popen[bytes]:
         values = (f"127.0.0.1:{coordinator}", str(self.size), str(rank), f"127.0.0.1:{control}")
         environment = os.environ | dict(zip(ENVIRONMENT.values(), values, strict=True))
+        environment |= cpu_devices(self.devices)
         environment |= {
             LAUNCHED: str(self.directory),
-            "JAX_NUM_CPU_DEVICES": str(self.devices),
             "PYTHONUNBUFFERED": "1",
             "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
         }
         environment.pop(ENDED, None)
-        if before is not None:
-            environment[ENDED] = json.dumps(before)
+        environment |= handover.of_next_group(before)
         try:
             return subprocess.Popen(
                 self.command,
@@ -197,7 +197,7 @@ class Launcher:
             ):
                 asked = now
                 shown.line(
-                    f"{_told(ended)}; ending rank{'s' * (len(running) > 1)} {', '.join(map(str, running))}"
+                    f"{_describe(ended)}; ending rank{'s' * (len(running) > 1)} {', '.join(map(str, running))}"
                 )
                 self._signal(signal.SIGTERM)
             if asked and not killed and now > asked + TERMINATE:
@@ -213,26 +213,6 @@ class Launcher:
                 except (ProcessLookupError, PermissionError):
                     continue
 
-    def _told_of(self) -> list[dict[str, str]]:
-        """What ranks of a conformance run have said of their files."""
-        found = []
-        for path in self.directory.glob("rank*.json"):
-            try:
-                found.append(json.loads(path.read_text()))
-            except (OSError, ValueError):
-                continue
-        return found
-
-    def _goes_on(self) -> bool:
-        """Whether a case has ended the group, and there may be more."""
-        if (self.directory / "again").exists():
-            return True
-        return any(_size(one["at"]) > 0 for one in self._told_of())
-
-    def _finished(self) -> int:
-        """Bytes of all records: they grow with each verdict."""
-        return sum(_size(one["record"]) for one in self._told_of())
-
 
 def free_ports(number: int) -> list[int]:
     """Ports of the loopback address that nobody listens on at this moment."""
@@ -246,20 +226,13 @@ def free_ports(number: int) -> list[int]:
             one.close()
 
 
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
-
-
 def _how(status: int) -> str:
     if status > 0:
         return f"exit code {status}"
     return signal.Signals(-status).name if -status in list(signal.Signals) else f"signal {-status}"
 
 
-def _told(ended: dict[int, str]) -> str:
+def _describe(ended: dict[int, str]) -> str:
     return ", ".join(f"rank {rank} ended by {how}" for rank, how in ended.items()) or "told to end"
 
 

@@ -13,10 +13,12 @@ from typing import Any
 
 from meshmark.core.skew import differing, slowest
 from meshmark.core.verdicts import BAD, VERDICTS
-from meshmark.ranks.agreement import agreed
-from meshmark.records.files import RecordError, Records, dumps, read
+from meshmark.ranks.agreement import merge_findings
+from meshmark.records.definition import TimingLine
+from meshmark.records.reading import RecordError, Records, read
+from meshmark.records.writing import dumps
 
-SAME = ("selection", "seed", "repeat")
+SAME = ("selection", "seed", "repeat", "table")
 """What the run lines of all ranks must say alike."""
 
 
@@ -25,15 +27,23 @@ def rank_files(path: Path, size: int) -> list[Path]:
     return [path.with_name(f"{path.name}.rank{rank}") for rank in range(size)]
 
 
+def own_file(path: Path, rank: int, size: int, resume: bool, exist: Sequence[bool]) -> tuple[Path, bool]:
+    """(FILE.rankK of this rank, whether to append to it); `exist` says of each rank whether it has its file.
+
+    RecordError where there is nothing to resume, or FILE would be overwritten at the end.
+    """
+    own = rank_files(path, size)[rank]
+    if not resume:
+        must_not_exist(path)
+    elif not any(exist):
+        raise RecordError(f"no {path}.rank* to go on with: name what --record named, or use --record")
+    return own, resume and exist[rank]
+
+
 def must_not_exist(path: Path) -> None:
     """RecordError where FILE is there already: it would be overwritten at the end."""
     if path.exists():
         raise RecordError(f"{path} exists: records are never overwritten, name another file")
-
-
-def nothing_to_go_on(path: Path) -> None:
-    """RecordError: no rank has a file to resume."""
-    raise RecordError(f"no {path}.rank* to go on with: name what --record named, or use --record")
 
 
 def sizes(path: Path) -> int:
@@ -60,7 +70,7 @@ def merged(path: Path, size: int) -> list[dict[str, Any]]:
         files.append(read(file))
         _belongs(files[0].runs[0], files[rank].runs[0], file, rank, size)
     first = files[0].runs[0]
-    lines: list[dict[str, Any]] = [{k: v for k, v in first.items() if k != "rank"} | {"ranks": size}]
+    lines: list[Any] = [{k: v for k, v in first.items() if k != "rank"} | {"ranks": size}]
     order = dict.fromkeys(name for file in files for name in file.cases)
     for name in order:
         lines += _case({rank: file for rank, file in enumerate(files)}, name)
@@ -76,12 +86,12 @@ def _case(files: Mapping[int, Records], name: str) -> list[dict[str, Any]]:
     }
     if len(found) < len(files) and not any(judged.verdict in BAD for judged in found.values()):
         return []
-    return agreed({rank: judged.lines for rank, judged in found.items()})
+    return merge_findings({rank: judged.lines for rank, judged in found.items()})
 
 
-def _timings(files: Sequence[Records]) -> Iterator[dict[str, Any]]:
+def _timings(files: Sequence[Records]) -> Iterator[TimingLine]:
     """The timing lines of those cases that all ranks have timed together, or one of which ended them."""
-    found: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
+    found: dict[tuple[Any, ...], dict[int, TimingLine]] = {}
     for rank, file in enumerate(files):
         groups = {run["run"]: run.get("group") for run in file.runs}
         for record in file.timings:
@@ -92,11 +102,11 @@ def _timings(files: Sequence[Records]) -> Iterator[dict[str, Any]]:
             yield timing(by_rank, len(files))
 
 
-def timing(by_rank: Mapping[int, Mapping[str, Any]], size: int) -> dict[str, Any]:
+def timing(by_rank: Mapping[int, Any], size: int) -> TimingLine:
     """The timing line of one case and cadence from those of the ranks: that of the lowest rank with the worst verdict,
     with the samples of all where each of them has passed. RecordError where they differ in number."""
     worst = min(by_rank, key=lambda rank: (VERDICTS.index(by_rank[rank]["verdict"]), rank))
-    line = dict(by_rank[worst]) | {"samples_s": []}
+    line: Any = dict(by_rank[worst]) | {"samples_s": []}
     for name in ("lower_s", "compile_s", "seconds"):
         if values := [one[name] for one in by_rank.values() if name in one]:
             line[name] = max(values)
@@ -110,7 +120,8 @@ def timing(by_rank: Mapping[int, Mapping[str, Any]], size: int) -> dict[str, Any
                 f"{line['case']}: the ranks have {numbers} samples, and each call was of all: use the files as they"
                 " were written"
             ) from None
-    return line
+    made: TimingLine = line
+    return made
 
 
 def _belongs(first: Mapping[str, Any], run: Mapping[str, Any], file: Path, rank: int, size: int) -> None:
@@ -127,10 +138,21 @@ def _belongs(first: Mapping[str, Any], run: Mapping[str, Any], file: Path, rank:
             raise RecordError(f"{file} is of another run: its {name} differs from that of rank 0")
 
 
+def write_where_seen(path: Path, size: int) -> str:
+    """Merge the files of all ranks into FILE, where they can be seen from here; else what to do instead, in a line."""
+    missing = [file for file in rank_files(path, size) if not file.exists()]
+    if missing:
+        return f"{missing[0]} is not here: bring the files together and run `meshmark merge {path}`"
+    write(path, merged(path, size))
+    return ""
+
+
 def write(path: Path, lines: list[dict[str, Any]]) -> None:
     """Write FILE whole or not at all; one that an earlier merge of the same ranks wrote is replaced."""
     if path.exists() and "ranks" not in read(path).runs[0]:
-        raise RecordError(f"{path} exists and is no merged file: records are never overwritten, move it away")
+        raise RecordError(
+            f"{path} exists and is not a merged file: records are never overwritten, move it away"
+        )
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_text("".join(dumps(line) + "\n" for line in lines), encoding="utf-8")

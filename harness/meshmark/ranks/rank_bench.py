@@ -12,7 +12,6 @@ import argparse
 import os
 import signal
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -25,21 +24,24 @@ import jax
 from meshmark.core import interrupts, terminal
 from meshmark.core.terminal import note, show
 from meshmark.core.verdicts import BAD
-from meshmark.devices import probe
+from meshmark.devices import environment
 from meshmark.devices.containment import START
 from meshmark.devices.facts import Facts
-from meshmark.devices.probe import NoBackend
 from meshmark.levels.expectations import Expectations
 from meshmark.operations.base import owners_of
 from meshmark.operations.choosing import selected
 from meshmark.operations.selection import SelectionError
+from meshmark.operations.versions import TABLE_VERSION
+from meshmark.ranks import endings, merge
 from meshmark.ranks import group as ranks
-from meshmark.ranks import merge
-from meshmark.ranks.channel import ChannelError, Ended, Ending
+from meshmark.ranks.channel import Ended, Ending
+from meshmark.ranks.consensus import Consensus
 from meshmark.ranks.group import Coordinates, Group
-from meshmark.ranks.rank_timing import Together
-from meshmark.records import files as records
-from meshmark.records.files import RecordError, Records, Writer
+from meshmark.ranks.rank_timing import RankTimer
+from meshmark.ranks.wire import ChannelError
+from meshmark.records import reading
+from meshmark.records.reading import RecordError, Records
+from meshmark.records.writing import Writer
 from meshmark.timing import bench, timing_tables
 from meshmark.timing.bench import Progress, Todo
 from meshmark.timing.progress import shown
@@ -59,7 +61,11 @@ class Rank:
     """This process, from joining the others to leaving them."""
 
     def __init__(
-        self, arguments: argparse.Namespace, found: Coordinates, seconds: float, expected: Expectations
+        self,
+        arguments: argparse.Namespace,
+        found: Coordinates,
+        seconds: float,
+        expected: Expectations,
     ) -> None:
         """Join the others. SelectionError for what makes no sense beside ranks; ChannelError and RankError as
         meshmark.ranks.group.join."""
@@ -67,38 +73,30 @@ class Rank:
         self.arguments, self.expected = arguments, expected
         self.path: Path | None = arguments.record or arguments.resume
         self.writer: Writer | None = None
-        self.timing: Together | None = None
-        self.kept: Records
-        self._ending = threading.Lock()
+        self.timer: RankTimer | None = None
+        self.kept = Records()
+        self.consensus: Consensus | None = None
+        """None while the ranks come together."""
         self._signal: signal.Signals | None = None
-        probe.ask_for_cpu_devices(arguments.num_devices, probe.CPU_DEVICES_A_PROCESS)
-        jax.config.update("jax_num_cpu_devices", int(os.environ["JAX_NUM_CPU_DEVICES"]))
+        environment.set_here(
+            environment.cpu_devices(arguments.num_devices, environment.CPU_DEVICES_A_PROCESS)
+        )
+        environment.configure_jax()
         jax.config.update("jax_enable_compilation_cache", False)  # compile time is a result
-        chosen = {name: str(getattr(arguments, name)) for name in ALIKE} | {"seconds": str(seconds)}
-        chosen |= expected.described
-        try:
-            self.group: Group = ranks.join(found, chosen, arguments.join, ended=self.give_up)
-        except Ended as ended:
-            raise ChannelError(ended.ending.reason) from None
-        try:
+        options = {name: str(getattr(arguments, name)) for name in ALIKE} | {"seconds": str(seconds)}
+        options |= expected.described
+        self.group: Group = ranks.join(found, options, arguments.join, ended=self.give_up)
+        self.consensus = Consensus(self.group.channel, os.dup(2))
+        with self.group.beginning():
             self._choose(seconds)
             self._open()
-        except (SelectionError, RecordError, ChannelError, NoBackend) as error:
-            self.group.leave(f"could not begin: {error}")
-            raise
-        except KeyboardInterrupt:
-            self.group.leave("interrupted")
-            raise
-        except Ended as ended:
-            self.group.leave(ended.ending.reason)
-            raise ChannelError(ended.ending.reason) from None
 
     # Beginning ----------------------------------------------------------------------------------------------
 
     def _choose(self, seconds: float) -> None:
         """The same cells on every rank: what any of them has no memory for is left out."""
         arguments, size = self.arguments, self.group.size
-        self.facts: Facts = ranks.facts(self.group)
+        self.facts: Facts = ranks.read_facts(self.group)
         number = self.facts.num_devices
         self.selection = selected(vars(arguments), number, processes=size, timed=True)
         todo, self.left_out = bench.chosen(self.selection, self.facts)
@@ -124,10 +122,10 @@ class Rank:
             deadline=arguments.deadline,
         )
         # A line holds the samples of all ranks, 16 characters each, and no more than half of the longest that is read.
-        self.job = replace(job, most=max(job.least, min(job.most, records.LONGEST // 32 // size)))
+        self.job = replace(job, most=max(job.least, min(job.most, reading.LONGEST // 32 // size)))
 
     def _open(self) -> None:
-        """Open FILE.rankK, and take over what all ranks have finished before; RecordError as meshmark.records.files."""
+        """Open FILE.rankK, and take over what all ranks have finished before; RecordError as records.reading has it."""
         facts, job, arguments = self.facts, self.job, self.arguments
         token = uuid.uuid4().hex[:12]
         self.described: dict[str, Any] = {
@@ -135,25 +133,24 @@ class Rank:
             "selection": self.selection.described() | {"scaling": False} | self.expected.described,
             "seed": arguments.seed,
             "repeat": 1,
+            "table": TABLE_VERSION,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "precision", "least", "most")},
             "rank": self.group.rank,
             "group": self._all("group", token)[0],
         }
-        self.kept = Records(runs=[self.described])
+        self.kept = Records()
+        self.kept.add({"kind": "run", **self.described})
         self.finished: set[str] = set()
         if self.path is None:
             return
-        own = merge.rank_files(self.path, self.group.size)[self.group.rank]
-        exist = self._all("records", own.exists())
+        rank, size = self.group.rank, self.group.size
+        exist = self._all("records", merge.rank_files(self.path, size)[rank].exists())
+        own, append = merge.own_file(self.path, rank, size, bool(arguments.resume), exist)
         before = Records()
-        if arguments.resume and own.exists():
+        if append:
             self.writer, before = Writer.going_on(own, self.described)
-        elif arguments.resume and not any(exist):
-            merge.nothing_to_go_on(self.path)
         else:
-            if arguments.record:
-                merge.must_not_exist(self.path)
             self.writer = Writer.create(own, self.described)
         self.finished = finished(self._all("finished", done(before)))
 
@@ -166,6 +163,7 @@ class Rank:
         """Time, print, merge; gives the exit code, or ends the process where a rank is gone."""
         first = self.group.rank == 0
         interrupts.listen(self._signalled)
+        endings.abort_late()
         if first:
             self._head()
         progress = Progress(sum(cell.id not in self.finished for cell, _ in self.todo))
@@ -183,7 +181,7 @@ class Rank:
         except (ChannelError, RecordError) as error:
             self._stop(str(error), 1)
         except Ended as ended:
-            self._end(ended.ending, 1)
+            self._end(ended.ending)
         if first:
             self._tail(progress, merged)
         bad = any(r["verdict"] in BAD for r in self.kept.timings)
@@ -193,11 +191,12 @@ class Rank:
     def _time(self, progress: Progress, tell: Callable[[Progress], None]) -> None:
         issues = self.expected.issues(self.facts.to_json())
         with self.group.channel.during("start", START):
-            self.timing = Together(self.job, self.group, os.dup(2))
+            assert self.consensus
+            self.timer = RankTimer(self.job, self.consensus)
             progress.spread = spread()
         left = [(cell, modes) for cell, modes in self.todo if cell.id not in self.finished]
         for number, (cell, modes) in enumerate(left, 1):
-            lines = self.timing.timed(cell, modes)
+            lines = self.timer.timed(cell, modes)
             for line in lines:
                 bench.mark_known(line, issues)
             self._write(lines)
@@ -225,24 +224,19 @@ class Rank:
     def _merged(self) -> bool:
         if self.path is None:
             return False
-        missing = [p for p in merge.rank_files(self.path, self.group.size) if not p.exists()]
-        if missing:
-            note(f"{missing[0]} is not here: bring the files together and run `meshmark merge {self.path}`")
+        if problem := merge.write_where_seen(self.path, self.group.size):
+            note(problem)
             return False
-        merge.write(self.path, merge.merged(self.path, self.group.size))
-        self.kept = records.read(self.path)  # with what an earlier, interrupted run had finished
+        self.kept = reading.read(self.path)  # with what an earlier, interrupted run had finished
         return True
 
     # Printing -----------------------------------------------------------------------------------------------
 
     def _head(self) -> None:
-        found = self.facts.group
-        over = f", collectives over {found['transport']}" if "transport" in found else ""
-        how = "detected by JAX" if found["detected"] else "given"
         show(
             self.facts.describe(),
             self.expected.issue_lines(),
-            [f"{self.group.size} processes of {found['devices']} devices, coordinates {how}{over}"],
+            [ranks.describe(self.facts)],
             (f"left out: {why}" for why in self.left_out),
             ["left out: ceilings, which are measured in one process"],
         )
@@ -269,7 +263,7 @@ class Rank:
 
     def give_up(self, ending: Ending) -> None:
         """In the channel's thread, where the main thread does not come back to hear it."""
-        self._end(ending, 1)
+        self._end(ending)
 
     def _stop(self, why: str, code: int) -> NoReturn:
         """This rank can't go on: tell the others, and leave once they have heard."""
@@ -277,30 +271,37 @@ class Rank:
         self.group.channel.close()
         self._end(Ending("", why), code)
 
-    def _end(self, ending: Ending, code: int) -> NoReturn:
+    def _end(self, ending: Ending, code: int = 1) -> NoReturn:
         """Write down the cases that the run ended in, say why, show what was timed, and leave at once: JAX would wait
         for minutes for a rank that is gone."""
-        with self._ending:  # once: whichever thread comes first
-            try:
-                lines = self.timing.blamed(ending) if self.timing else []
-                self._write(lines)
-                self.kept.timings += lines
-                note(self._told(ending))
-                if self.group.rank == 0:
-                    if self.kept.timings:
-                        show(timing_tables.lines(self.kept, terminal.width()))
-                    if self.path:
-                        print(f"records: {self.path}.rank*")
-                sys.stdout.flush()
-                sys.stderr.flush()
-            finally:
-                os._exit(128 + self._signal if self._signal else code)
+        try:
+            if self.consensus is None:
+                note(ending.reason)
+            else:
+                with self.consensus.end(ending) as first:
+                    if first:
+                        self._write_down(ending)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(128 + self._signal if self._signal else code)
 
-    def _told(self, ending: Ending) -> str:
-        at = self.timing.at[0] if self.timing else []
+    def _write_down(self, ending: Ending) -> None:
+        lines: list[Any] = self.timer.blamed(ending) if self.timer else []
+        self._write(lines)
+        self.kept.timings += lines
+        note(self._describe(ending))
+        if self.group.rank == 0:
+            if self.kept.timings:
+                show(timing_tables.lines(self.kept, terminal.width()))
+            if self.path:
+                print(f"records: {self.path}.rank*")
+
+    def _describe(self, ending: Ending) -> str:
+        at = self.timer.at[0] if self.timer else []
         where = f"{cell_of(at[0].id)}: {ending.verdict}: " if at and ending.verdict else ""
         kept = f"; what was timed is kept, go on with --resume {self.path}" if self.path else ""
-        return f"rank {self.group.rank}: {where}{ending.reason}{kept}"
+        return f"rank {self.group.rank}: {where}{endings.describe_ending(ending)}{kept}"
 
 
 def done(before: Records) -> dict[str, list[Any]]:
@@ -343,6 +344,11 @@ def _refuse(arguments: argparse.Namespace) -> None:
         )
 
 
-def run(arguments: argparse.Namespace, found: Coordinates, seconds: float, expected: Expectations) -> int:
+def run(
+    arguments: argparse.Namespace,
+    found: Coordinates,
+    seconds: float,
+    expected: Expectations,
+) -> int:
     """`meshmark bench` where this process is one rank of several; `seconds` of sampling for each program."""
     return Rank(arguments, found, seconds, expected).run()

@@ -1,22 +1,21 @@
 """Timing as one rank of several: each in its own process, the same cells and modes in the same order, samples per rank.
 
 Before each sample the ranks are aligned on the device: a compiled sum of one number over all devices of the cell's
-mesh is run and blocked on right before the timed call, and is no part of the sample. No host barrier is: it goes
-through the process of rank 0, not over the transport that is timed. What remains is how far apart the ranks come out
-of that sum: the time of its last message and of a thread's waking (two ranks of one device on two shared cores: 70
-us, where a psum of 64 KiB took 340; docs/measuring.md). Who enters a collective first waits for the others inside it,
-so a sample holds up to that much more than the collective needs, and who enters late can't be told from the samples
-of a collective; who comes out late can.
+mesh is run and blocked on right before the timed call. It is not part of the sample. A host barrier would not do: it
+goes through the process of rank 0, not over the transport that is timed. What remains is how far apart the ranks come
+out of that sum: the time of its last message and of a thread's waking (two ranks of one device on two shared cores: 70
+us, where a psum of 64 KiB took 340; docs/measuring.md). A rank that enters a collective first waits for the others
+inside it, so a sample holds up to that much more than the collective needs. The samples of a collective show which
+rank comes out late, and not which one enters late.
 
-All ranks must make the same calls, or those who make more would wait for ever. So whatever depends on a clock is
-decided by rank 0 from what all ranks have seen, and sent to all over the channel: how many calls warm up, how many make
-a stream, and after each block of rounds how many come next. Blocks double what there is, so that the channel is seldom
-used. A rank that raises, or whose values are wrong, tells so instead, and nobody times that case.
+All ranks must make the same calls: a rank that makes more would wait for ever. So rank 0 decides whatever depends on a
+clock, from what all ranks have seen (`meshmark.ranks.consensus`): how many calls warm up, how many make a stream, and
+after each block of rounds how many come next. Each block doubles the rounds so far, so that the channel is seldom used.
+Where one rank raises, or has wrong values, no rank times that case.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -32,17 +31,15 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from meshmark.core import statistics
-from meshmark.core.privacy import redact
 from meshmark.core.skew import slowest
 from meshmark.core.verdicts import VERDICTS, Line
 from meshmark.judge.checks import Judge, raised
 from meshmark.judge.programs import mesh_over, place
-from meshmark.levels.counters import spelled
 from meshmark.operations.cases import Case, Cell
 from meshmark.ranks import group as ranks
-from meshmark.ranks.agreement import agreed
 from meshmark.ranks.channel import Ending
-from meshmark.ranks.group import Group
+from meshmark.ranks.consensus import Consensus, Settled
+from meshmark.ranks.endings import line_of_ending
 from meshmark.timing.measure import (
     STREAM_SECONDS,
     Budget,
@@ -56,9 +53,6 @@ from meshmark.timing.measure import (
     verified_stream,
 )
 from meshmark.timing.timer import Job, Timing
-
-BACKUP = 15.0
-"""Seconds past its deadline after which a rank that holds the GIL, and so can't tell the others, is ended."""
 
 WARM = 10
 """The most calls that warm up one program."""
@@ -98,82 +92,46 @@ class Aligned:
         return self.timer.sample()
 
 
-class Together(Timing):
+class RankTimer(Timing):
     """Times cells as one rank of a group."""
 
-    def __init__(self, job: Job, group: Group, stderr: IO[str] | int) -> None:
-        """`stderr`: where the stacks of all threads go when this rank is past its deadline."""
+    def __init__(self, job: Job, consensus: Consensus) -> None:
         super().__init__(job, None)
-        self.group, self.stderr = group, stderr
+        self.consensus = consensus
         self.devices = ranks.in_order(jax.devices())
-        self.judge = Judge(self.devices, job.seed, meeting=self._meeting)
+        self.judge = Judge(self.devices, job.seed, meeting=consensus.compare_programs)
         self.at: tuple[list[Case], str, float] = ([], "isolated", 0.0)
         """The cases and the cadence that it is about, and when it began the cell."""
 
     # Agreeing -----------------------------------------------------------------------------------------------
 
-    def _meeting(self, case: Case, found: Sequence[Any]) -> str:
-        """Why this program must not be run: what another rank has compiled it to, or did instead; or ""."""
-        wanted, mine = f"compiled {case.id}", spelled(found)
-        whats, values = self.group.channel.exchange(wanted, mine)
-        told = []
-        for rank, (what, value) in enumerate(zip(whats, values, strict=True)):
-            if what != wanted:
-                told.append(f"rank {rank} did not come to run it ({_first(value)})")
-            elif value != mine:
-                told.append(f"rank {rank} compiled other collectives ({value} instead of {mine})")
-        return "not run: " + "; ".join(told) if told else ""
-
-    def agree(self, wanted: str, value: Any, rule: Callable[[list[Any]], Any]) -> Any:
-        """What `rule` makes of all ranks' values on rank 0, on every rank; Wrong where a rank raised instead."""
-        values = self._all(wanted, value)
-        decided = rule(values) if self.group.rank == 0 else None
-        return self._all(f"{wanted}, decided", decided)[0]
-
-    def _all(self, wanted: str, value: Any) -> list[Any]:
-        whats, values = self.group.channel.exchange(wanted, value)
-        for rank, (what, given) in enumerate(zip(whats, values, strict=True)):
-            if what != wanted:
-                raise Wrong(f"not timed: rank {rank} could not go on ({_first(given)})")
-        return values
-
-    def everywhere(self, wanted: str, case: Case, make: Callable[[], Made]) -> Made:
+    def everywhere(self, case: Case, make: Callable[[], Made]) -> Made:
         """What `make` gives on this rank, where it gives something on every rank; else Wrong, alike on every rank."""
-        made, found = None, []
+        made: Made | None = None
+        bad: Sequence[Line] = ()
         try:
             made = make()
         except Wrong as wrong:
-            lines = [x for x in wrong.lines if x.verdict != "pass" and x.check != "communication"]
-            found = [_told(x) for x in lines or [Line("execute", "error", str(wrong))]]
+            bad = [line for line in wrong.lines if line.verdict != "pass" and line.check != "communication"]
+            bad = bad or [Line("execute", "error", str(wrong))]
+        except Settled as settled:
+            bad = [Line("execute", "error", f"not timed: {settled}")]
         except Exception as error:
-            found = [_told(raised(case, error))]
-        while True:
-            # Where another rank is still on its way (it meets, or agrees on a number), it hears of this and comes.
-            whats, values = self.group.channel.exchange(wanted, found)
-            if all(what == wanted for what in whats):
-                break
-        if not any(values):
+            bad = [raised(case, error)]
+        lines = self.consensus.settle(bad)
+        if not lines:
             assert made is not None
             return made
-        both = [
-            Line(x.pop("check"), x.pop("verdict"), x.pop("reason"), x)
-            for x in agreed(dict(enumerate(values)))
-        ]
-        worst = min(both, key=lambda line: VERDICTS.index(line.verdict))
-        raise Wrong(f"{worst.check}: {worst.reason}" if worst.check != "execute" else worst.reason, both)
+        worst = min(lines, key=lambda line: VERDICTS.index(line.verdict))
+        raise Wrong(f"{worst.check}: {worst.reason}" if worst.check != "execute" else worst.reason, lines)
 
     @contextmanager
     def step(self, what: str, cases: Sequence[Case], cadence: str, factor: float = 1.0) -> Iterator[None]:
-        """One step of a cell, of these cases: ends all ranks where one is past its deadline. Leaves `at` as it was
-        where it is left by an exception, for whoever writes down the ending."""
+        """One step of a cell, of these cases, as a matter of all ranks. Leaves `at` as it was where it is left by an
+        exception, for whoever writes down the ending."""
         self.at = (list(cases), cadence, self.at[2])
-        seconds = self.job.deadline * factor
-        faulthandler.dump_traceback_later(seconds + BACKUP, exit=True, file=self.stderr)
-        try:
-            with self.group.channel.during(f"{what} {cases[0].id}", seconds):
-                yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
+        with self.consensus.on(f"{what} {cases[0].id}", self.job.deadline * factor):
+            yield
 
     # A cell -------------------------------------------------------------------------------------------------
 
@@ -188,17 +146,14 @@ class Together(Timing):
             with self.step("prepare", [case], "isolated"):
                 try:
                     made = partial(prepare, case, self.devices, judge=self.judge)
-                    ready.append(self.everywhere(f"prepared {case.id}", case, made))
+                    ready.append(self.everywhere(case, made))
                 except Wrong as wrong:
                     lines.append(self.line(case, "isolated", wrong=wrong))
         if ready:
             with self.step("align", [p.case for p in ready], "isolated"):
                 try:
-                    align = self.everywhere(
-                        f"aligned {cell.id}",
-                        ready[0].case,
-                        lambda: Alignment(mesh_over(self.devices, cell.request.mesh)),
-                    )
+                    mesh = mesh_over(self.devices, cell.request.mesh)
+                    align = self.everywhere(ready[0].case, partial(Alignment, mesh))
                 except Wrong as wrong:
                     lines += [self.line(p.case, "isolated", p, wrong=wrong) for p in ready]
                     ready = []
@@ -222,29 +177,25 @@ class Together(Timing):
     def _stream(self, p: Prepared) -> Stream:
         """The stream of one case, with the same number of calls on every rank; Wrong, alike on every rank."""
         seconds = min(STREAM_SECONDS, max(0.002, self.budget.seconds / 20))
-        name = p.case.id
 
         def longest(own: float) -> float:
-            return float(self.agree(f"a call of the stream of {name}", own, max))
+            return float(self.consensus.agree("seconds of a call", own, max))
 
         with self.step("stream", [p.case], "stream"):
-            made = self.everywhere(f"streamed {name}", p.case, lambda: verified_stream(p, self.judge))
+            made = self.everywhere(p.case, partial(verified_stream, p, self.judge))
         with self.step("calibrate", [p.case], "stream"):
-            return self.everywhere(f"calibrated {name}", p.case, lambda: calibrated(made, seconds, longest))
+            return self.everywhere(p.case, partial(calibrated, made, seconds, longest))
 
     def _turns(
         self, timers: Sequence[Timer], of: Sequence[Prepared], cadence: str, align: Alignment
     ) -> Iterator[dict[str, Any]]:
         """A line for each timer: its samples, or why there are none."""
-        case = of[0].case
         factor = max(1.0, 4 * len(of) * self.budget.seconds / self.job.deadline)
         aligned = [Aligned(timer, align) for timer in timers]
-        with self.step("sample", [p.case for p in of], cadence, factor):
+        with self.step(f"sample {cadence}", [p.case for p in of], cadence, factor):
             try:
                 every = self.everywhere(
-                    f"sampled {case.id} {cadence}",
-                    case,
-                    lambda: sample(aligned, self.budget, self.rng, self.agree),
+                    of[0].case, partial(sample, aligned, self.budget, self.rng, self.consensus.agree)
                 )
             except Wrong as wrong:
                 yield from (self.line(p.case, cadence, p, wrong=wrong) for p in of)
@@ -260,30 +211,17 @@ class Together(Timing):
         cases, cadence, start = self.at
         if not ending.verdict or not cases:
             return []
-        data = {k: v for k, v in ending.data.items() if k != "said"}
-        wrong = Wrong(ending.reason, [Line("execute", ending.verdict, ending.reason, data)])
+        line = line_of_ending(ending)
+        wrong = Wrong(line.reason, [line])
         lines = [self.line(case, cadence, wrong=wrong) for case in cases]
         lines[-1]["seconds"] = round(perf_counter() - start, 6)
         return lines
 
 
-def _told(line: Line) -> dict[str, Any]:
-    return {"check": line.check, "verdict": line.verdict, "reason": redact(line.reason)} | line.data
-
-
-def _first(value: Any) -> str:
-    """What another rank said of itself, in a line."""
-    if isinstance(value, list):
-        for line in value:
-            if isinstance(line, dict) and "verdict" in line:
-                return f"{line['verdict']}: {line.get('reason', '')}"
-    return "it is elsewhere"
-
-
 # Sampling ---------------------------------------------------------------------------------------------------
 
 Agree = Callable[[str, Any, Callable[[list[Any]], Any]], Any]
-"""Together.agree: what rank 0 makes of all ranks' values, on every rank."""
+"""Consensus.agree: what rank 0 makes of all ranks' values, on every rank."""
 
 
 def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random, agree: Agree) -> list[list[float]]:
@@ -294,7 +232,7 @@ def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random, agree: A
     the slowest rank. Rounds come in blocks that double what there is. After each block rank 0 gets all samples, and
     says how many rounds come next: none where the medians of the slowest rank are as precise as asked, or where the
     time is spent on any rank (`budget.seconds` for each timer, alignments included), and no more than fit into what is
-    left of it. Wrong where another rank raised.
+    left of it. Settled where another rank raised.
     """
     every: list[list[float]] = [[] for _ in timers]
     headline: list[list[float]] = [[] for _ in timers]  # rank 0's: the slowest of all ranks

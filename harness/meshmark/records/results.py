@@ -25,8 +25,8 @@ from packaging.version import InvalidVersion, Version
 
 from meshmark.core import extras
 from meshmark.core.errors import BadInput
-from meshmark.records import files as records
-from meshmark.records.files import Records
+from meshmark.records import reading
+from meshmark.records.reading import Records
 
 PRODUCT, ENVIRONMENT, MANIFEST = "product.yaml", "environment.json", "manifest.json"
 RECORDS = re.compile(r"[a-z][a-z0-9-]{0,40}\.jsonl(?:\.gz)?")
@@ -38,7 +38,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 RELEASE = re.compile(r"\d{1,4}(?:\.\d{1,6}){1,4}(?:(?:\.?dev|rc|a|b)\d{1,10})?")
 """Names of the directories of JAX releases; any other directory in results/ is something else."""
 
-LASTS = 2
+EXPIRES_AFTER = 2
 """JAX minors by which a result may be older than the newest before it expires."""
 
 LONGEST_PRODUCT = 1 << 14
@@ -80,7 +80,7 @@ class Product:
 
     def read(self) -> list[Records]:
         """Each record file, read; RecordError where one can't be."""
-        return [records.read(path) for path in self.records]
+        return [reading.read(path) for path in self.records]
 
 
 def find(root: Path) -> list[Product]:
@@ -140,8 +140,8 @@ def expired(release: str, newest: str) -> bool:
     minors a major has had when the next one comes, so the first minor of a new major counts as one more."""
     old, new = _version(release), _version(newest)
     if new.major == old.major:
-        return new.minor - old.minor > LASTS
-    return new.major > old.major and (new.major - old.major > 1 or new.minor + 1 > LASTS)
+        return new.minor - old.minor > EXPIRES_AFTER
+    return new.major > old.major and (new.major - old.major > 1 or new.minor + 1 > EXPIRES_AFTER)
 
 
 def newest(releases: Iterable[str]) -> str:

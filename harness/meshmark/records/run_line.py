@@ -1,7 +1,7 @@
-"""Over how many processes a run went, read from the facts of its run line, and how that is said.
+"""What a run line says of a run: its processes, devices and place, and the version of the case table.
 
-Runs of as many devices over one and over several processes are different things: other cases, another level, other
-times. Everything that tells runs apart, or names them, asks here.
+Runs on equally many devices over one and over several processes are different things: other cases, another level,
+other times. Everything that tells runs apart, or names them, asks here.
 """
 
 from __future__ import annotations
@@ -19,26 +19,31 @@ def processes(facts: Mapping[str, Any]) -> int:
     return number if type(number) is int and number > 1 and not facts.get("topology") else 1
 
 
+def table_version(run: Mapping[str, Any]) -> Any:
+    """The version of the case table that made the run's cases; 1 for a run line that names none."""
+    return run.get("table", 1)
+
+
 def place_of(facts: Mapping[str, Any]) -> str:
     """The topology and its layout as case ids name them (v5e:2x4, v5e:2x4-physical); "" for real devices."""
     topology, layout = str(facts.get("topology") or ""), str(facts.get("layout", "plain"))
     return topology if not topology or layout == "plain" else f"{topology}-{layout}"
 
 
-def devices_each(facts: Mapping[str, Any]) -> int:
-    """Devices of each process: they have as many each (meshmark.ranks.group.facts); 0 where the facts say otherwise."""
+def devices_per_process(facts: Mapping[str, Any]) -> int:
+    """The number of devices per process; 0 where the processes do not have equally many."""
     number, over = facts.get("num_devices"), processes(facts)
     return number // over if type(number) is int and number % over == 0 else 0
 
 
-def told(facts: Mapping[str, Any]) -> str:
-    """The number of devices, and of processes where there are several: 8, or 2 processes × 4. Harmless text."""
+def device_count(facts: Mapping[str, Any]) -> str:
+    """The number of devices as escaped text: 8, or over several processes 2 processes × 4."""
     over = processes(facts)
     if over == 1:
         return plain(facts.get("num_devices"))
-    return f"{over} processes × {devices_each(facts) or plain(facts.get('num_devices'))}"
+    return f"{over} processes × {devices_per_process(facts) or plain(facts.get('num_devices'))}"
 
 
-def alone(run: Mapping[str, Any]) -> str:
-    """What a run line says that one rank of several wrote: "rank 0 alone"; "" for any other."""
+def single_rank(run: Mapping[str, Any]) -> str:
+    """Which rank wrote the run line, where one rank of several wrote it alone: "rank 0 alone"; else ""."""
     return f"rank {plain(run['rank'])} alone" if "rank" in run else ""

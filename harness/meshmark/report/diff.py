@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from meshmark.core.text import printable, text_table
 from meshmark.core.verdicts import BAD, VERDICTS
 from meshmark.records import run_line
-from meshmark.records.files import Judged, Records
+from meshmark.records.reading import Judged, Records
 
 SHOWN = 20
 """How many of the cases that one side lacks are named."""
@@ -62,7 +62,7 @@ def compare(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> Difference:
 def processes(old: Records, new: Records) -> Iterator[str]:
     """A line where the two went over different numbers of processes, or are what single ranks wrote: what only one of
     them has is then no change."""
-    told = [run_line.alone(r.runs[0]) or _over(r) for r in (old, new)]
+    told = [run_line.single_rank(r.runs[0]) or _over(r) for r in (old, new)]
     if told[0] != told[1]:
         yield (
             f"OLD is of {told[0]} and NEW of {told[1]}: one case id is not one program in both, and what only one of"

@@ -31,7 +31,7 @@ from meshmark.levels import must_pass as levels
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES
 from meshmark.records import results, run_line
-from meshmark.records.files import Judged, Records
+from meshmark.records.reading import Judged, Records
 from meshmark.timing import timing_tables
 
 SCHEMA = 1
@@ -182,10 +182,11 @@ def _run(
     devices, over = facts.get("num_devices"), run_line.processes(facts)
     jax = plain(field_of(facts.get("versions"), "jax"))
     title = plain(field_of(source.about, "title") or field_of(source.about, "name") or source.product)
+    count, of = run_line.device_count(facts), plain(facts.get("device_kind"))
     machine = (
         plain(compiled)
         if compiled
-        else f"{run_line.told(facts)} {'× ' * (over == 1)}{plain(facts.get('device_kind'))}{' devices' * (over > 1)}"
+        else f"{count} {'× ' * (over == 1)}{of}{' devices' * (over > 1)}"
         + (" (virtual)" if kind == "virtual" else "")
     )
     run: dict[str, Any] = {

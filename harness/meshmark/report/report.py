@@ -28,9 +28,8 @@ from meshmark.core.escaping import cell as csv_cell
 from meshmark.core.escaping import plain
 from meshmark.core.statistics import Estimate
 from meshmark.operations.base import MODES
-from meshmark.records import files as records
-from meshmark.records import results, run_line
-from meshmark.records.files import RecordError
+from meshmark.records import reading, results, run_line
+from meshmark.records.reading import RecordError
 from meshmark.report import latex, page, page_data, tables
 from meshmark.report.page_data import Source
 from meshmark.timing.timing_tables import rate, ratio, seconds, spread
@@ -85,8 +84,8 @@ def find(paths: Sequence[Path]) -> Found:
             found.notes.append(f"{file.name}: the same file as {seen[sha256]}; taken once")
             continue
         seen[sha256] = file.name
-        read = records.read(file.path)
-        if alone := run_line.alone(read.runs[0]):
+        read = reading.read(file.path)
+        if alone := run_line.single_rank(read.runs[0]):
             found.problems.append(f"{file.name}: records of {alone} are left out: name the merged file")
             continue
         cut = [case for case, judged in read.cases.items() if not judged.finished]
@@ -128,7 +127,7 @@ def _files(path: Path) -> Iterator[_File]:
 def _elsewhere(path: Path) -> str:
     """What wrote a file that is not for this report, by its first two lines; "" for any other."""
     try:
-        with records.opened(path) as file:
+        with reading.opened(path) as file:
             first, second = file.readline(1 << 16), file.readline(1 << 16)
     except (OSError, EOFError):
         return ""

@@ -10,7 +10,7 @@ from meshmark.core.text import number, printable, text_table
 from meshmark.core.verdicts import CHECKS, VERDICTS, worst
 from meshmark.operations import OPERATIONS
 from meshmark.operations.base import MODES
-from meshmark.records.files import Judged
+from meshmark.records.reading import Judged
 
 
 def tally(verdicts: Sequence[str]) -> str:

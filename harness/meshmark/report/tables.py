@@ -16,7 +16,8 @@ from meshmark.core.errors import BadInput
 from meshmark.core.escaping import cell, field, link, markdown, plain
 from meshmark.core.text import number
 from meshmark.records import run_line
-from meshmark.records.files import Judged, Records
+from meshmark.records.definition import RunLine
+from meshmark.records.reading import Judged, Records
 from meshmark.report import summary, topology_tables
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def row(judged: Judged, records: Records) -> dict[str, Any]:
     }
 
 
-def _run_of(line: Mapping[str, Any], records: Records) -> dict[str, Any]:
+def _run_of(line: Mapping[str, Any], records: Records) -> RunLine:
     return next((r for r in records.runs if r["run"] == line.get("run")), records.runs[0])
 
 
@@ -156,7 +157,7 @@ def as_markdown(table: pd.DataFrame, files: Sequence[Records]) -> str:
 def chapter(table: pd.DataFrame, records: Records) -> Iterator[str]:
     """One record file: environment, levels, operations by mode, what is no pass, communication, errors."""
     facts = records.runs[0].get("facts")
-    alone = run_line.alone(records.runs[0])
+    alone = run_line.single_rank(records.runs[0])
     yield f"## {markdown(_title(facts) + (f', {alone}' if alone else ''))}"
     yield ""
     yield markdown(summary.counts(records.cases)) + "."
@@ -206,7 +207,7 @@ def _title(facts: Any) -> str:
         places = ", ".join({plain(field(f, "topology")): None for f in every})
         return f"JAX {plain(field(versions, 'jax'))} compiled for {places}"
     return (
-        f"JAX {plain(field(versions, 'jax'))} on {run_line.told(facts)}"
+        f"JAX {plain(field(versions, 'jax'))} on {run_line.device_count(facts)}"
         f" {plain(field(facts, 'device_kind'))} devices"
         + (" (virtual)" if field(facts, "virtual") is True else "")
     )

@@ -15,7 +15,7 @@ from typing import Any
 from meshmark.core.escaping import field, markdown, plain
 from meshmark.core.text import number, text_table
 from meshmark.levels.counters import spelled
-from meshmark.records.files import Records
+from meshmark.records.reading import Records
 
 MODES = ("auto", "explicit", "manual")
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 from meshmark.core.meshes import MeshShape
-from meshmark.core.verdicts import BAD
 from meshmark.devices.facts import Facts
 from meshmark.levels.expectations import Expectations
 from meshmark.levels.known_issues import Issue
@@ -23,7 +22,7 @@ from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, Operation, Request, Variant, parse_size
 from meshmark.operations.cases import Cell
 from meshmark.operations.selection import Selection, SelectionError
-from meshmark.records.files import Records
+from meshmark.records.reading import Records
 from meshmark.timing import footprint
 from meshmark.timing.children import Children
 from meshmark.timing.timer import Job
@@ -138,12 +137,14 @@ def run(
     finished: set[tuple[str, int]],
     tell: Callable[[Progress], None],
     expected: Expectations,
+    variables: Mapping[str, str] | None = None,
 ) -> Progress:
-    """Time the cells in as many processes each, write the records as they come, and tell the progress."""
+    """Time the cells in as many processes each, with these environment variables, write the records as they come, and
+    tell the progress."""
     issues = expected.issues(facts.to_json())
     left = sum((cell.id, process) not in finished for cell, _ in todo for process in range(processes))
     progress = Progress(left)
-    with Children() as children:
+    with Children(environment=variables or {}) as children:
         for process in range(processes):
             for _, group in groupby(todo, lambda pair: pair[0].operation.family):
                 cells = [
@@ -182,7 +183,8 @@ def _take(
 def mark_known(record: dict[str, Any], issues: Sequence[Issue]) -> None:
     """Make `known` of a bad timing line that a listed issue covers."""
     for issue in issues:
-        if record["verdict"] in BAD and issue.covers(record["case"]) and record["check"] in issue.checks:
+        failure = record["check"], record["verdict"], record["reason"]
+        if issue.covers(record["case"]) and issue.explains(*failure):
             record |= {"was": record["verdict"], "verdict": "known", "link": issue.link}
             record["reason"] = f"{issue.why} | {record['reason']}"
 

@@ -22,8 +22,9 @@ from meshmark.core.errors import BadInput
 from meshmark.core.installation import SOURCE
 from meshmark.core.verdicts import Line
 from meshmark.devices import containment
+from meshmark.devices.environment import of_child
 from meshmark.operations.cases import find
-from meshmark.operations.record_lines import case_head
+from meshmark.operations.record_lines import case_cost, case_head
 from meshmark.timing.timer import MARK, Job
 
 MOST_IDLE_DEATHS = 2
@@ -110,6 +111,7 @@ class Children:
                     "check": "execute",
                     "reason": f"while {stage}: {line.reason}",
                     "devices": case.mesh.size,
+                    "cost": case_cost(case),
                     "samples_s": [],
                     **line.data,
                 }
@@ -126,7 +128,6 @@ class Children:
     def _messages(self, job: Job) -> Iterator[dict[str, Any]]:
         for leftover in self.directory.glob("timer*"):
             leftover.unlink()
-        path = os.pathsep.join([str(self.path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         name = self.directory / f"timer{job.process}"
         with open(f"{name}.stderr", "w") as stderr:
             self._child = subprocess.Popen(
@@ -136,7 +137,7 @@ class Children:
                 stderr=stderr,
                 text=True,
                 cwd=self.path,
-                env={**os.environ, **self.environment, "PYTHONPATH": path},
+                env=of_child(self.environment, self.path),
             )
         Path(f"{name}.pid").write_text(str(self._child.pid))
         assert self._child.stdin and self._child.stdout

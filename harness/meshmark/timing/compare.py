@@ -21,7 +21,7 @@ import numpy as np
 from meshmark.core.errors import BadInput
 from meshmark.core.statistics import ORDER, Outcome, Pairs, Rule, compare, done
 from meshmark.levels import counters
-from meshmark.records.files import SCHEMA
+from meshmark.records.definition import SCHEMA
 from meshmark.timing.children import ChildError
 from meshmark.timing.timer import Job
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from meshmark.core.statistics import ORDER
 from meshmark.core.terminal import note
-from meshmark.records import files as records
-from meshmark.records.files import Writer
+from meshmark.records import reading
+from meshmark.records.definition import TimingLine
+from meshmark.records.writing import Writer
 from meshmark.timing.compare import SIDES
 
 MOST_PROCESSES = 100_000
@@ -29,7 +30,7 @@ class ComparisonFile:
         RecordError where the file exists, or holds another comparison.
         """
         self.path = record or resume
-        self.before: dict[int, tuple[str, list[dict[str, Any]]]] = {}
+        self.before: dict[int, tuple[str, list[TimingLine]]] = {}
         """Of each process that had ended: its side and its lines."""
         self.writers: dict[str, Writer] = {}
         if record:
@@ -40,22 +41,22 @@ class ComparisonFile:
             self.writers["B"] = self.writers["A"].beside(runs["B"])
 
     def _resumed(self, file: Path, runs: Mapping[str, dict[str, Any]]) -> None:
-        before = records.read(file)
+        before = reading.read(file)
         was = {r.get("environment"): r for r in before.runs}
         if set(was) != set(SIDES):
-            raise records.RecordError(
+            raise reading.RecordError(
                 f"can't resume {file}: it holds no comparison; name what --record wrote"
             )
         for side in SIDES:
             for name in SAME:
                 old, new = (r.get(name, r["facts"].get(name)) for r in (was[side], runs[side]))
                 if old != new:
-                    raise records.RecordError(
+                    raise reading.RecordError(
                         f"can't resume {file}: {name} of {side}: {str(old)[:200]!a} there, {str(new)[:200]!a} here"
                     )
         ended = {c["process"]: c["environment"] for c in before.comparisons if c["what"] == "process"}
         if wrong := [i for i, side in ended.items() if not 0 <= i < MOST_PROCESSES or ORDER[i % 4] != side]:
-            raise records.RecordError(f"can't resume {file}: process {wrong[0]} was not of {ended[wrong[0]]}")
+            raise reading.RecordError(f"can't resume {file}: process {wrong[0]} was not of {ended[wrong[0]]}")
         if any(line["what"] == "verdict" for line in before.comparisons):
             note(f"{file} has its verdicts already; what is added now is a look that was not planned")
         self.writers["A"], kept = Writer.going_on(file, runs["A"])

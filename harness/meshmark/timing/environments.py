@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ from typing import Any
 from meshmark.core.errors import BadInput
 from meshmark.core.installation import CHECKOUT, PACKAGE, SOURCE
 from meshmark.core.privacy import redact
+from meshmark.devices.environment import of_child
 from meshmark.devices.probe import MARK
+from meshmark.operations.versions import TABLE_VERSION
 
 FORMS = (
     "a Python interpreter, a virtual environment's directory, a JAX release such as 0.11.2, commit:REF,"
@@ -51,6 +53,15 @@ for case in ids:
 print({mark!r} + json.dumps(missing))
 """
 
+_TABLE_VERSION = """
+import json
+try:
+    from {versions} import TABLE_VERSION
+except ModuleNotFoundError:  # a commit from before the case table had versions
+    TABLE_VERSION = 1
+print({mark!r} + json.dumps(TABLE_VERSION))
+"""
+
 
 class NoEnvironment(BadInput, ValueError):
     """An environment that can't be had; the message is one line that names it and the mend."""
@@ -65,9 +76,17 @@ class Layout:
     timer: str
     probe: str
     cases: str
+    versions: str = ""
+    """Where the version of the case table stands; "" where it has none, which means version 1."""
 
 
-TODAY = Layout("harness", "meshmark.timing.timer", "meshmark.devices.probe", "meshmark.operations.cases")
+TODAY = Layout(
+    "harness",
+    "meshmark.timing.timer",
+    "meshmark.devices.probe",
+    "meshmark.operations.cases",
+    "meshmark.operations.versions",
+)
 BEFORE_ROOMS = Layout(".", "harness.timer", "harness.devices", "harness.cases")
 """Commits from before the package was called meshmark. They speak the same protocol with their parent."""
 
@@ -259,10 +278,10 @@ def layout_of(path: Path, name: str) -> Layout:
 # What an environment says -----------------------------------------------------------------------------------
 
 
-def facts(environment: Environment) -> dict[str, Any]:
-    """The facts of an environment (devices.facts), read by its interpreter; NoEnvironment where JAX is missing,
-    finds no device, or is another release than was asked for."""
-    found = _asked(environment, ["-m", environment.layout.probe], "")
+def facts(environment: Environment, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The facts of an environment (devices.facts), read by its interpreter with `variables` set; NoEnvironment where
+    JAX is missing, finds no device, or is another release than was asked for."""
+    found = _asked(environment, ["-m", environment.layout.probe], "", variables)
     version = found["versions"]["jax"]
     if environment.jax and version != environment.jax:
         raise NoEnvironment(
@@ -271,6 +290,16 @@ def facts(environment: Environment) -> dict[str, Any]:
     if environment.commit:
         found["suite"] = {**found.get("suite", {}), "commit": environment.commit, "clean": True}
     return found
+
+
+def table_version(environment: Environment) -> int:
+    """The version of the environment's case table; only a commit's can be another than this one's."""
+    if not environment.commit:
+        return TABLE_VERSION
+    if not environment.layout.versions:
+        return 1
+    code = _TABLE_VERSION.format(mark=MARK, versions=environment.layout.versions)
+    return int(_asked(environment, ["-c", code], ""))
 
 
 def missing(environment: Environment, ids: Sequence[str], num_devices: int) -> set[str]:
@@ -286,9 +315,13 @@ def missing(environment: Environment, ids: Sequence[str], num_devices: int) -> s
     )
 
 
-def _asked(environment: Environment, arguments: Sequence[str], words: str) -> Any:
+def _asked(
+    environment: Environment,
+    arguments: Sequence[str],
+    words: str,
+    variables: Mapping[str, str] | None = None,
+) -> Any:
     """Run the interpreter with the harness on its path: what it printed behind MARK."""
-    path = os.pathsep.join([str(environment.path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     try:
         done = subprocess.run(
             [environment.python, *arguments],
@@ -297,7 +330,7 @@ def _asked(environment: Environment, arguments: Sequence[str], words: str) -> An
             text=True,
             timeout=PROBE_SECONDS,
             cwd=environment.path,
-            env=os.environ | {"PYTHONPATH": path},
+            env=of_child(variables, environment.path),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoEnvironment(f"{environment.name}: {environment.python} does not run: {error}") from None

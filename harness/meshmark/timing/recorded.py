@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from meshmark.core.statistics import Estimate, Outcome, Rule, stated
-from meshmark.records.files import Records
+from meshmark.records.reading import Records
 from meshmark.timing.compare import CompareError, counted, figure, key_of
 
 Array = npt.NDArray[np.float64]
@@ -40,7 +39,7 @@ LEAST_PROCESSES = 3
 class Recorded:
     """What one file gives."""
 
-    facts: dict[str, Any]
+    facts: Mapping[str, Any]
     medians: dict[str, list[float]] = field(default_factory=dict)
     """Seconds by key (meshmark.timing.compare.key_of), one a process."""
     counters: dict[str, dict[str, str | float | None]] = field(default_factory=dict)
@@ -76,6 +75,8 @@ def _below(n: int, m: int) -> Array:
     """P(U <= u), u = 0 ... n m, of Mann and Whitney's U for samples of n and m of one distribution: the
     coefficients of the Gaussian binomial, or the normal distribution with continuity correction."""
     if n * m > EXACT:
+        from scipy import stats  # takes longer to import than JAX
+
         deviation = math.sqrt(n * m * (n + m + 1) / 12)
         return np.asarray(stats.norm.cdf((np.arange(n * m + 1) + 0.5 - n * m / 2) / deviation))
     count = [1] + [0] * (n * m)
@@ -115,6 +116,8 @@ def compare(
     interval has confidence 0.95. `pairs` of an outcome is the smaller number of processes. least: the smallest change
     that is reported, 0.03 is 3 percent. Raises ValueError for times that are not positive.
     """
+    from scipy import stats
+
     least = math.log1p(least)
     logs = {key: (np.log(np.asarray(a)), np.log(np.asarray(b))) for key, (a, b) in pairs.items()}
     if any(not np.isfinite(x).all() or not x.size for both in logs.values() for x in both):

@@ -26,7 +26,7 @@ from meshmark.devices import containment, probe
 from meshmark.judge.checks import Judge
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
-from meshmark.operations.record_lines import case_head
+from meshmark.operations.record_lines import case_cost, case_head
 from meshmark.timing import ceilings, device_time
 from meshmark.timing.measure import STREAM_SECONDS, Budget, Prepared, Timer, Wrong, prepare, sample, stream
 
@@ -181,7 +181,7 @@ class Timing:
                 "devices": case.mesh.size,
                 "precision": plan.precision,
                 "calls": calls,
-                "cost": {"flops": plan.cost.flops, "nbytes": plan.cost.nbytes, "factor": plan.cost.factor},
+                "cost": case_cost(case),
             }
             | (
                 {"lower_s": round(p.lower_s, 6), "compile_s": round(p.compile_s, 6), **p.counters}

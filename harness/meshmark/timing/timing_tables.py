@@ -11,7 +11,7 @@ from meshmark.core import meshes, statistics
 from meshmark.core.statistics import Estimate
 from meshmark.core.text import printable, text_table
 from meshmark.operations.base import MODES, parse_size
-from meshmark.records.files import Records
+from meshmark.records.reading import Records
 from meshmark.timing import figures
 from meshmark.timing.figures import Yardsticks
 

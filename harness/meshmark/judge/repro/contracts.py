@@ -1,0 +1,94 @@
+"""What a case's compiled program must hold, in words and as the statements with which a script judges it."""
+
+from __future__ import annotations
+
+import textwrap
+
+from meshmark.core import hlo
+from meshmark.judge import communication
+from meshmark.judge.repro import printer, text
+from meshmark.judge.repro.sources import Bundle, literal
+from meshmark.operations.base import Traffic
+from meshmark.operations.cases import Case
+
+KINDS = "all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|ragged-all-to-all|reduce-scatter"
+"""The collectives of HLO."""
+
+
+def words(case: Case) -> str:
+    """The communication that the case's mode owes."""
+    plan = case.plan
+    if case.mode not in communication.SPELLED:
+        if not plan.connect:
+            return "none that is needed"
+        return f"any that connects the mesh positions {list(map(list, plan.connect))}"
+    if plan.traffic is None:
+        return "what the transformation makes of it"
+    spelled = [f"{t.kind} of {t.nbytes} B per device over {list(map(list, t.groups))}" for t in plan.traffic]
+    return ", ".join(spelled) or "none"
+
+
+def contract(case: Case, bundle: Bundle, strict: bool = False) -> printer.Contract | None:
+    """The contract of a case; None where there is none to break."""
+    if strict:
+        return printer.Contract(words(case), tuple(_strict(case, bundle)))
+    code = list(_kinds(case))
+    return printer.Contract(words(case), tuple(code)) if code else None
+
+
+def _kinds(case: Case) -> list[str]:
+    """The statements that judge by the kinds of collectives alone."""
+    plan = case.plan
+    if case.mode not in communication.SPELLED:
+        rule = "bool(found)" if plan.connect else ""
+    elif plan.traffic is None:
+        rule = ""
+    else:
+        kinds = sorted({t.kind for t in plan.traffic})
+        equivalents = communication.EQUIVALENTS | communication.EQUIVALENTS_BY_PLATFORM["tpu"]
+        sets = (
+            [{kinds[0]}, *({e} for e in equivalents.get(kinds[0], ()))] if len(kinds) == 1 else [set(kinds)]
+        )
+        spelled = ["{" + ", ".join(f'"{k}"' for k in sorted(s)) + "}" for s in sets]
+        rule = f"{{kind for _, kind in found}} in ({', '.join(spelled)})"
+        if len(spelled) == 1:
+            rule = f"{{kind for _, kind in found}} == {spelled[0]}"
+        if not kinds:
+            rule = "not found"
+    if not rule:
+        return []
+    return [
+        *_told(case),
+        f'kinds = "{KINDS}"',
+        'found = re.findall(rf" = (.* ({kinds})(?:-start)?\\(.*)", compiled.as_text())',
+        'print("compiled:", *[line.partition(", metadata")[0] for line, _ in found] or ["nothing"], sep="\\n  ")',
+        f"good &= {rule}",
+    ]
+
+
+def _told(case: Case) -> list[str]:
+    """The statement that prints the contract."""
+    lines = textwrap.wrap(f"expected communication: {words(case)}", text.WIDTH - 12)
+    if len(lines) == 1:
+        return [f"print({text.literal(lines[0])})"]
+    return ["print(", *(f"    {text.literal(line)}," for line in lines), '    sep="\\n    ",', ")"]
+
+
+def _strict(case: Case, bundle: Bundle) -> list[str]:
+    """The statements that judge as the suite does."""
+    plan, n = case.plan, case.mesh.size
+    read, wire = bundle.add(hlo.collectives), bundle.add(hlo.wire_bytes)
+    lines = [*_told(case), f"found = {read}(compiled.as_text(), {n})"]
+    lines.append('print("compiled:", *found, sep="\\n  ")')
+    if case.mode in communication.SPELLED:
+        judge, traffic = bundle.add(communication.unspelled), bundle.add_class(Traffic)
+        spelled = ", ".join(
+            f"{traffic}({literal(t.kind)}, {t.nbytes}, {literal(t.groups)})" for t in plan.traffic or ()
+        )
+        lines.append(f"reason = {judge}(found, [{spelled}], {literal(dict(communication.EQUIVALENTS))})")
+    else:
+        judge = bundle.add(communication.unconnected)
+        limit = communication.ceiling(case)
+        lines.append(f"sent = sum(map({wire}, found))")
+        lines.append(f"reason = {judge}(found, sent, {literal(plan.connect)}, {n}, {limit})")
+    return [*lines, 'print(reason or "the communication is as expected")', "good &= not reason"]

@@ -1,0 +1,96 @@
+"""Values, arrays and syntax trees as source text."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from meshmark.judge.repro.formulas import agrees
+from meshmark.judge.repro.text import WIDTH
+
+INLINE = 32
+"""The most elements of an array that is written out."""
+
+
+def unparse(node: Any) -> str:
+    """Source of a tree, strings in double quotes."""
+    text = ast.unparse(ast.fix_missing_locations(node))
+    return re.sub(r"(?<![\w\"'])'([^'\"\\\n]*)'", r'"\1"', text)
+
+
+def bracketed(text: str) -> str:
+    """An expression to which a method call can be appended."""
+    tree = ast.parse(text, mode="eval").body
+    return text if isinstance(tree, (ast.Call, ast.Name, ast.Subscript, ast.Attribute)) else f"({text})"
+
+
+def as_list(text: str) -> str:
+    """An expression of a tuple as one of a list, on several lines where it is long."""
+    tree = ast.parse(text, mode="eval").body
+    if not isinstance(tree, ast.Tuple):
+        return f"list({text})"
+    items = [unparse(e) for e in tree.elts]
+    line = f"[{', '.join(items)}]"
+    return line if len(line) < WIDTH - 12 else "[\n" + "".join(f"    {i},\n" for i in items) + "]"
+
+
+def reshaped(shape: Sequence[int]) -> str:
+    """A shape as the arguments of reshape."""
+    return f"({', '.join(map(str, shape))})" if len(shape) else "(())"
+
+
+def dtype_code(name: str) -> str:
+    """A dtype as source."""
+    if name == "bool":
+        return "bool"
+    return f"np.{name}" if hasattr(np, name) else f"ml_dtypes.{name}"
+
+
+def up(number: float) -> str:
+    """A bound with few digits, rounded up."""
+    if number == 0 or not np.isfinite(number):
+        return repr(float(number))
+    text = f"{number:.3g}"
+    return text if float(text) >= number else f"{number * 1.005:.3g}"
+
+
+def array_literal(array: np.ndarray) -> str:
+    """A small array written out; "" where it is large, or where writing it would lose a bit."""
+    if array.size > INLINE or not array.size:
+        return f"np.zeros({array.shape}, {dtype_code(array.dtype.name)})" if not array.size else ""
+    flat = array.ravel()
+    if array.size > 4 and (flat == flat[0]).all() and array.dtype.kind in "iub":
+        return f"np.full({array.shape}, {flat[0]}, {dtype_code(array.dtype.name)})"
+    if array.dtype.kind in "iub":
+        items = list(map(str, flat.tolist()))
+    elif array.dtype.kind == "c":
+        items = [repr(complex(v)) for v in flat]
+    elif all(float(v).is_integer() and abs(float(v)) < 1e6 for v in flat):
+        items = [str(int(v)) for v in flat]
+    else:
+        items = [str(v) for v in flat]
+    items = [{"nan": "np.nan", "inf": "np.inf", "-inf": "-np.inf"}.get(i, i) for i in items]
+    shape = "" if array.ndim == 1 else f".reshape{reshaped(array.shape)}"
+    text = f"np.array([{', '.join(items)}], {dtype_code(array.dtype.name)}){shape}"
+    try:
+        seen = eval(text, {"np": np, "ml_dtypes": ml_dtypes})
+    except Exception:
+        return ""
+    return text if agrees(seen, array) else ""
+
+
+def count_of(array: np.ndarray) -> str:
+    """The expression of such an array; "" for any other."""
+    kind = dtype_code(array.dtype.name)
+    shape = "" if array.ndim == 1 else f".reshape{reshaped(array.shape)}"
+    text = f"np.arange(1, {array.size + 1}, dtype={kind}){shape}"
+    if array.dtype.kind == "V":
+        text = f"np.arange(1, {array.size + 1}).astype({kind}){shape}"
+    if array.dtype.kind not in "fiuV":
+        return ""
+    return text if agrees(eval(text, {"np": np, "ml_dtypes": ml_dtypes}), array) else ""

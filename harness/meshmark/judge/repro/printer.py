@@ -1,0 +1,388 @@
+"""A program, as data, printed as a script that stands alone: what a bug report wants.
+
+Nothing here knows of cases: whoever has a function, its inputs and what should come out makes a `Program` and prints
+it. The script imports jax and numpy (and ml_dtypes where a dtype needs it), prints each wrong device once, and exits
+with 1 where something is wrong, with 0 where all is as expected, with 2 where there are too few devices.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from meshmark.judge.repro.text import Entry, call, listed, literal, sharding, spelled
+
+EXECUTE, NUMBERS, SHARDING, COMMUNICATION = "execute", "numbers", "sharding", "communication"
+CHECKS = (NUMBERS, SHARDING, COMMUNICATION)
+"""What a script checks; "execute" alone: that it ends without an exception."""
+
+NAMES = (
+    *(
+        "mesh",
+        "placed",
+        "function",
+        "program",
+        "compiled",
+        "out",
+        "outs",
+        "good",
+        "expected",
+        "bound",
+        "bounds",
+    ),
+    *(
+        "shard",
+        "seen",
+        "want",
+        "wrong",
+        "at",
+        "found",
+        "wanted",
+        "spec",
+        "typed",
+        "z",
+        "bits",
+        "index",
+        "devices",
+    ),
+    *("first", "replicas", "text", "kinds", "types", "limit"),
+)
+"""The names that a script assigns: no definition may take one."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A mesh over the first devices, in this order (None: as they come)."""
+
+    shape: tuple[int, ...]
+    names: tuple[str, ...]
+    devices: int
+    """The virtual CPU devices that the script asks for."""
+    order: tuple[int, ...] | None = None
+    explicit: bool = False
+
+    @property
+    def size(self) -> int:
+        """The number of devices in it."""
+        size = 1
+        for n in self.shape:
+            size *= n
+        return size
+
+
+@dataclass(frozen=True)
+class Input:
+    """An argument: its name, the statements that bind it to a NumPy array, its partition spec."""
+
+    name: str
+    code: tuple[str, ...]
+    spec: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What should come out: dtype and spec; `judge` as the case table has it: "bits", "exact" or "bound". A bound is an
+    expression."""
+
+    dtype: str
+    itemsize: int
+    spec: tuple[Entry, ...]
+    judge: str = "exact"
+    bound: str = ""
+    bound_of: str = "result"
+    """What the bound is of: "result", "element" (it is an array like the result), "share" (of what is expected)."""
+    replicated: bool = False
+    complex: bool = False
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What a compiled program must hold: in words, and the statements that clear `good` where it does not."""
+
+    words: str
+    code: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything that a script says."""
+
+    heading: tuple[str, ...]
+    """The lines of its docstring."""
+    mesh: Mesh
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    expected: tuple[str, ...]
+    """Statements that bind `expected`: to an array, of several results to a list."""
+    function: str
+    """An expression of the function; of a host call, the call."""
+    after: tuple[str, ...] = ()
+    """Statements behind these, which bring inputs and `expected` into the form that the program takes and gives."""
+    imports: tuple[str, ...] = ()
+    definitions: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    mode: str = "jit"
+    """jit, explicit, shard_map, pmap, pjit or host."""
+    in_specs: tuple[tuple[Entry, ...], ...] = ()
+    """Of shard_map, where they are not those of the inputs: of a gradient, its function's."""
+    out_specs: tuple[tuple[Entry, ...], ...] = ()
+    check_vma: bool = True
+    vjp: str = ""
+    """Of a gradient: an expression of the pull-back of `function`."""
+    out_shardings: bool = True
+    checks: tuple[str, ...] = CHECKS
+    contract: Contract | None = None
+
+
+def render(program: Program) -> str:
+    """The script."""
+    body = [*_settings(program), *_mesh(program)]
+    prepared = [line for item in program.inputs for line in item.code]
+    if NUMBERS in program.checks:
+        prepared += program.expected
+    prepared += program.after
+    run = [*_run(program), *_judgement(program)]
+    definitions = "\n\n\n".join(part.strip("\n") for part in program.definitions)
+    text = "\n".join([*body, *prepared, *run])
+    parts = [
+        '"""' + "\n".join(program.heading).replace("\\", "\\\\") + '\n"""' if program.heading else "",
+        "\n".join(_imports(program, definitions + "\n" + text)),
+        "\n".join(body) + (f"\n\n\n{definitions}\n" if definitions else ""),
+        "\n".join(prepared),
+        "\n".join(run),
+    ]
+    return "\n\n".join(part for part in parts if part.strip()) + "\n"
+
+
+# Parts ------------------------------------------------------------------------------------------------------
+
+
+def _imports(program: Program, text: str) -> Iterator[str]:
+    """The imports in the usual order: the standard library first, whole modules before names from modules."""
+    lines = {"import sys", "import jax", "import numpy as np", *program.imports}
+    for name in ("Mesh", "NamedSharding", "AxisType"):
+        if f"{name}(" in text or f"{name}." in text:
+            lines.add(f"from jax.sharding import {name}")
+    if " P(" in text or "(P(" in text or "=P(" in text or "[P(" in text:
+        lines.add("from jax.sharding import PartitionSpec as P")
+    if "ml_dtypes." in text:
+        lines.add("import ml_dtypes")
+    if "re." in text and ("re.findall" in text or "re.compile" in text or "re.search" in text):
+        lines.add("import re")
+    if program.mode == "pjit":
+        lines.add("from jax.experimental.pjit import pjit")
+    yield from ordered(lines)
+
+
+def ordered(lines: Iterable[str]) -> Iterator[str]:
+    """Import lines in order, those of one module as one."""
+    groups: dict[bool, dict[str, list[str]]] = {False: {}, True: {}}
+    for line in sorted(set(lines)):
+        source, _, name = line.partition(" import ")
+        external = line.split()[1].split(".")[0] not in sys.stdlib_module_names
+        groups[external].setdefault(source if name else line, []).extend([name] if name else [])
+    for external in (False, True):
+        made = [
+            f"{source} import {', '.join(names)}" if names else source
+            for source, names in groups[external].items()
+        ]
+        yield from sorted(made, key=lambda line: (line.startswith("from"), line))
+        if not external and made:
+            yield ""
+
+
+def _settings(program: Program) -> Iterator[str]:
+    yield f'jax.config.update("jax_num_cpu_devices", {program.mesh.devices})  # for CPU alone'
+    yield from program.settings
+
+
+def _mesh(program: Program) -> Iterator[str]:
+    mesh = program.mesh
+    yield f"if len(jax.devices()) < {mesh.size}:"
+    yield f'    print("this needs {mesh.size} devices", file=sys.stderr)'
+    yield "    sys.exit(2)"
+    devices = f"jax.devices()[:{mesh.size}]"
+    if mesh.order:
+        devices = f"[jax.devices()[i] for i in {list(mesh.order)}]"
+    array = f"np.array({devices})" + (f".reshape{mesh.shape}" if len(mesh.shape) > 1 else "")
+    kinds = [f"axis_types=(AxisType.Explicit,) * {len(mesh.names)}"] if mesh.explicit else []
+    yield from call("mesh = Mesh", [array, literal(mesh.names), *kinds])
+    yield 'print("jax", jax.__version__, "on", *mesh.devices.flat)'
+
+
+def _run(program: Program) -> Iterator[str]:
+    """The statements that bind `out` (of several results `outs`), and `compiled` where it is looked into."""
+    out = "outs" if len(program.outputs) != 1 else "out"
+    leaves = ("jax.tree.leaves(", ")") if out == "outs" else ("", "")
+    if program.mode == "host":
+        yield f"{out} = {leaves[0]}{program.function}{leaves[1]}"
+        return
+    yield from _function(program)
+    yield from _placed(program)
+    given = {0: "", 1: "placed"}.get(len(program.inputs), "*placed")
+    lines: list[str] = []
+    callee = "program"
+    if program.contract and COMMUNICATION in program.checks:
+        lines.append(f"compiled = program.lower({given}).compile()")
+        callee = "compiled"
+    if set(program.checks) != {COMMUNICATION}:
+        lines.append(f"{out} = {leaves[0]}{callee}({given}){leaves[1]}")
+    if program.mode == "explicit":
+        if SHARDING in program.checks:
+            names = ("types = jax.tree.leaves(", ")") if out == "outs" else ("typed = ", "")
+            lines.append(f"{names[0]}jax.eval_shape(program, {given}){names[1]}")
+        yield "with jax.set_mesh(mesh):"
+        lines = [f"    {line}" for line in lines]
+    yield from lines
+
+
+def _function(program: Program) -> Iterator[str]:
+    name = program.function
+    if program.mode == "shard_map":
+        single = len(program.out_specs) == 1
+        in_specs = [spelled(s) for s in program.in_specs]
+        out_specs = [spelled(s) for s in program.out_specs]
+        parts = [
+            name,
+            "mesh=mesh",
+            "in_specs=" + (in_specs[0] if len(in_specs) == 1 else listed(in_specs)),
+            "out_specs=" + (out_specs[0] if single else listed(out_specs)),
+        ]
+        parts += [] if program.check_vma else ["check_vma=False"]
+        yield from call("function = jax.shard_map", parts)
+        name = "function"
+    if program.vjp:
+        if not name.isidentifier():
+            yield f"function = {name}"
+            name = "function"
+        name = program.vjp.replace("function", name)
+    shardings = [sharding(o.spec) for o in program.outputs]
+    outs = []
+    if program.mode in ("jit", "pjit") and program.out_shardings:
+        outs = [f"out_shardings={shardings[0] if len(shardings) == 1 else listed(shardings)}"]
+    if program.mode == "pmap":
+        yield from call("program = jax.pmap", [name, 'axis_name="x"', "devices=list(mesh.devices.flat)"])
+    elif program.mode == "pjit":
+        ins = [sharding(i.spec) for i in program.inputs]
+        yield from call("program = pjit", [name, f"in_shardings={listed(ins)}", *outs])
+    else:
+        yield from call("program = jax.jit", [name, *outs])
+
+
+def _placed(program: Program) -> Iterator[str]:
+    items = program.inputs
+    if len(items) == 1:
+        yield from call("placed = jax.device_put", [items[0].name, sharding(items[0].spec)])
+    elif items:
+        arrays, specs = ", ".join(item.name for item in items), listed([spelled(item.spec) for item in items])
+        yield from call(
+            "placed = jax.device_put", [f"[{arrays}]", f"[NamedSharding(mesh, s) for s in {specs}]"]
+        )
+
+
+def _judgement(program: Program) -> Iterator[str]:
+    """What compares, prints and exits."""
+    outputs = program.outputs
+    several = len(outputs) != 1
+    compare = {NUMBERS, SHARDING} & set(program.checks)
+    contract = list(program.contract.code) if program.contract and COMMUNICATION in program.checks else []
+    if not outputs or not compare:
+        contract = [line.replace("good &= ", "good = ") for line in contract]
+        if not contract:
+            yield f"jax.block_until_ready({'outs' if several else 'out'})"
+            yield 'print("no exception, as expected")'
+            return
+    elif not several:
+        o = outputs[0]
+        shown = f"len(out.addressable_shards) == {program.mesh.size}"
+        alike = f"out.shape == expected.shape and out.dtype == {o.dtype} and "
+        yield f"good = {alike if NUMBERS in program.checks else ''}{shown}"
+        yield from _bound(program)
+        yield from _one(program, o, "expected", "bound", "")
+    else:
+        yield f"good = len(outs) == {len(outputs)}"
+        yield from _bound(program)
+        specs = listed([spelled(o.spec) for o in outputs])
+        zipped = ["outs", "expected"] if NUMBERS in program.checks else ["outs"]
+        names = ["out", "want_all"] if NUMBERS in program.checks else ["out"]
+        bounded = any(o.bound for o in outputs) and NUMBERS in program.checks
+        if bounded:
+            zipped.append("bounds")
+            names.append("bound")
+        if SHARDING in program.checks:
+            zipped.append(specs)
+            names.append("spec")
+        if program.mode == "explicit" and SHARDING in program.checks:
+            zipped.append("types")
+            names.append("typed")
+        kind = outputs[0].dtype
+        if NUMBERS in program.checks and len({o.dtype for o in outputs}) > 1:
+            kind = "kind"
+            zipped.append(listed([o.dtype for o in outputs]))
+            names.append(kind)
+        yield from call(f"for {', '.join(names)} in zip", zipped, end=":")
+        yield f"    good &= len(out.addressable_shards) == {program.mesh.size}"
+        if NUMBERS in program.checks:
+            yield f"    good &= out.shape == want_all.shape and out.dtype == {kind}"
+        yield from _one(program, outputs[0], "want_all", "bound", "    ")
+    yield from contract
+    told = 'f"DIFFERENT: {out.dtype}{out.shape} in {len(out.addressable_shards)} shards"'
+    yield f'print("as expected" if good else {told if compare and not several else chr(34) + "DIFFERENT" + chr(34)})'
+    yield "sys.exit(not good)"
+
+
+def _bound(program: Program) -> Iterator[str]:
+    if NUMBERS not in program.checks or not any(o.bound for o in program.outputs):
+        return
+    if len(program.outputs) == 1:
+        yield f"bound = {program.outputs[0].bound}"
+    else:
+        yield f"bounds = {listed([o.bound for o in program.outputs], square=True)}"
+
+
+def _one(program: Program, o: Output, expected: str, bound: str, indent: str) -> Iterator[str]:
+    """The comparison of `out`, device by device."""
+    lines: list[str] = []
+    if SHARDING in program.checks:
+        wanted, have, deep = "NamedSharding(mesh, spec)" if indent else sharding(o.spec), "out.sharding", ""
+        if program.mode == "explicit":
+            lines.append("for have in (out.sharding, NamedSharding(mesh, typed.sharding.spec)):")
+            have, deep = "have", "    "
+        lines += call(f"{deep}if not {have}.is_equivalent_to", [wanted, "out.ndim"], end=":")
+        lines += [
+            f'{deep}    print("sharding:", {have}, "instead of", {"spec" if indent else spelled(o.spec)})',
+            f"{deep}    good = False",
+        ]
+    if NUMBERS in program.checks:
+        replicas = any(p.replicated and p.judge == "bound" for p in program.outputs)
+        alike = len({p.itemsize for p in program.outputs}) == 1
+        lines += _shards(o, expected, bound, replicas, alike)
+    yield from (indent + line for line in lines)
+
+
+def _shards(o: Output, expected: str, bound: str, replicas: bool, alike: bool) -> Iterator[str]:
+    """The comparison of every device's shard, which says each wrong device once."""
+    if replicas:
+        yield "replicas = {}"
+    yield "for shard in out.addressable_shards:"
+    wide = ".astype(complex)" if o.complex else ".astype(float)"
+    seen = "np.asarray(shard.data)"
+    yield f"    seen, want = {seen}, {expected}[shard.index]"
+    if o.judge == "bits" and o.complex and o.itemsize > 8:
+        yield "    wrong = (seen.real.view('u8') != want.real.view('u8')) | (seen.imag != want.imag)"
+    elif o.judge == "bits":
+        bits = f'"u{o.itemsize}"' if alike else 'f"u{seen.itemsize}"'
+        yield f"    wrong = seen.view({bits}) != want.view({bits})"
+    elif o.judge == "exact":
+        yield "    wrong = seen != want"
+    else:
+        part = {"element": f"{bound}[shard.index]", "share": f"{bound} * abs(want)"}.get(o.bound_of, bound)
+        yield f"    wrong = ~(abs(seen{wide} - want) <= {part})"
+    if replicas:
+        yield "    first = replicas.setdefault(str(shard.index), seen)"
+        yield "    wrong |= first.tobytes() != seen.tobytes()"
+    yield "    if wrong.any():"
+    yield "        at, good = tuple(np.argwhere(wrong)[0].tolist()), False"
+    told = "{shard.device}: {wrong.sum()} of {wrong.size} wrong, first at {at}: expected {want[at]}, seen {seen[at]}"
+    yield f'        print(f"{told}")'

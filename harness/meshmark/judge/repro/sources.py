@@ -1,0 +1,354 @@
+"""The suite's own functions as text: copied with whatever they use, recursively, less annotations and docstrings.
+
+So no second copy can drift from what was judged. Of everything that is not the suite's the import is taken. Nothing
+here starts a JAX backend.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import symtable
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import FunctionType, ModuleType
+from typing import Any
+
+from meshmark.core.errors import BadInput
+
+STAND_INS = (("meshmark.core.bounds", "Bounded"),)
+"""What is not copied, but replaced by what this module has of the same name."""
+
+
+class ReproError(BadInput, ValueError):
+    """A case that can't be printed as a script; the message is one line."""
+
+
+class Bounded:
+    """Stands for the suite's arrays that carry error bounds: a script has none."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module's source: its lines, the statement that binds each global, those that add to one (`NAMES |= ...`), the
+    functions by first line."""
+
+    lines: list[str]
+    globals: dict[str, ast.stmt]
+    additions: dict[str, list[ast.AugAssign]]
+    functions: dict[int, list[Any]]
+
+
+@cache
+def source(module: ModuleType) -> Source:
+    """Read a module's source."""
+    text = inspect.getsource(module)
+    tree = ast.parse(text)
+    functions: dict[int, list[Any]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            functions.setdefault(_first_line(node), []).append(node)
+    found: dict[str, ast.stmt] = {}
+    additions: dict[str, list[ast.AugAssign]] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            additions.setdefault(statement.target.id, []).append(statement)
+        else:
+            found |= {name: statement for name in _bound_names(statement)}
+    return Source(text.splitlines(keepends=True), found, additions, functions)
+
+
+def _first_line(node: Any) -> int:
+    """The line in which a definition starts, decorators included."""
+    return min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+
+
+Edit = tuple[tuple[int, int], tuple[int, int], str]
+"""Replace what stands between two (line, column) positions of the ast."""
+
+
+def edited(text: str, edits: Sequence[Edit]) -> str:
+    """The text with these edits, which do not overlap."""
+    data = text.encode()
+    starts = [0]
+    for line in data.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    places = [(starts[a - 1] + b, starts[c - 1] + d, new) for (a, b), (c, d), new in edits]
+    for start, end, new in sorted(places, reverse=True):
+        data = data[:start] + new.encode() + data[end:]
+    return data.decode()
+
+
+def _start(node: Any) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _end(node: Any) -> tuple[int, int]:
+    return node.end_lineno, node.end_col_offset
+
+
+@cache
+def unannotated(text: str) -> str:
+    """The source of one statement without docstrings and without the annotations of functions and variables; those
+    in the body of a class stay, since dataclasses read them."""
+    tree = ast.parse(text)
+    fields = {id(n) for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for n in c.body}
+    edits: list[Edit] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign) and id(node) not in fields and node.value is not None:
+            edits.append((_end(node.target), _end(node.annotation), ""))
+        elif isinstance(node, ast.FunctionDef):
+            edits.append((_start(node), _signature_end(text, node), _signature(node)))
+            if ast.get_docstring(node) is not None and len(node.body) > 1:
+                edits.append((_start(node.body[0]), _start(node.body[1]), ""))
+    return edited(text, edits)
+
+
+def _signature(node: ast.FunctionDef) -> str:
+    a = node.args
+    for argument in (*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))):
+        argument.annotation = None
+    return f"def {node.name}({ast.unparse(a)})"
+
+
+def _signature_end(text: str, node: ast.FunctionDef) -> tuple[int, int]:
+    if node.returns is not None:
+        return _end(node.returns)
+    inside = [_end(n) for n in ast.walk(node.args) if hasattr(n, "end_lineno")]
+    line, column = max(inside, default=(node.lineno, node.col_offset + len(f"def {node.name}(".encode())))
+    lines = text.encode().splitlines()
+    while b")" not in lines[line - 1][column:]:
+        line, column = line + 1, 0
+    return line, lines[line - 1].index(b")", column) + 1
+
+
+def _global_names(table: symtable.SymbolTable) -> set[str]:
+    outermost = table.get_type() == "module"
+    found = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (outermost or s.is_global())}
+    return found.union(*map(_global_names, table.get_children()))
+
+
+def _local_names(table: symtable.SymbolTable) -> set[str]:
+    inside = table.get_type() != "module"
+    found = {s.get_name() for s in table.get_symbols() if inside and s.is_local()}
+    return found.union(*map(_local_names, table.get_children()))
+
+
+@cache
+def _analysed(text: str) -> tuple[ast.Module, set[str], set[str]]:
+    """(tree, the globals that it uses, all names that are local somewhere in it); not to be changed."""
+    table = symtable.symtable(text, "script", "exec")
+    return ast.parse(text), _global_names(table), _local_names(table)
+
+
+def _bound_names(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement of a module binds there."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield statement.name
+        return
+    for node in ast.walk(statement):
+        if isinstance(node, ast.alias):
+            yield (node.asname or node.name).split(".")[0]
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+
+
+class Bundle:
+    """Definitions in the order in which a script needs them, and the imports that they use.
+
+    Functions of the suite (and of the package that a case's operation is from) are copied; of everything else
+    the import is.
+    """
+
+    def __init__(self, packages: Sequence[str] = ("meshmark",), reserved: Sequence[str] = ()) -> None:
+        """Copy from these packages, import from all others; take none of the reserved names."""
+        self.packages = {p.split(".")[0] for p in packages}
+        self.imports: dict[str, None] = {}
+        self.parts: list[str] = []
+        self._names: dict[Any, str] = {}
+        self._reserved = set(reserved)
+
+    def add(self, function: Callable[..., Any]) -> str:
+        """Copy a function with all that it uses; gives its name in the script.
+
+        ReproError where it uses what has no source here.
+        """
+        if not isinstance(function, FunctionType):
+            raise ReproError(f"{function!r} is no plain function: write it as one in the table")
+        module = sys.modules[function.__module__]
+        if vars(module).get(function.__qualname__) is function:
+            return self._global(module, function.__name__)
+        closure = closure_of(function)
+        key = (function.__code__, *map(id, closure.values()))
+        if key in self._names:
+            return self._names[key]
+        label = function.__name__.strip("<>")
+        name = self._claim(key, label if label != "lambda" else "its", function.__qualname__.split(".")[-2])
+        self._copy(_definition(module, function, name), name, label, module, closure)
+        return name
+
+    def add_class(self, cls: type) -> str:
+        """Copy a class of a module of the suite; gives its name in the script."""
+        return self._global(sys.modules[cls.__module__], cls.__name__)
+
+    def stand_in(self, module: str, name: str, text: str) -> None:
+        """Let this text define what a function of a module of the suite does, in place of a copy."""
+        if (module, name) not in self._names:
+            self._names[module, name] = name
+            self.parts.append(text)
+
+    def define(self, name: str, text: str, function: FunctionType) -> str:
+        """Add a definition that was made of a function's own source; gives its name in the script."""
+        key = ("defined", text)
+        if key not in self._names:
+            claimed = self._claim(key, name, "its")
+            self.parts.append(self.resolved(text, function).replace(f"def {name}(", f"def {claimed}(", 1))
+        return self._names[key]
+
+    def resolved(self, text: str, function: FunctionType) -> str:
+        """Source that was made of a function's own, with the names that the script has for what it uses."""
+        return self._resolved(text, "", "", sys.modules[function.__module__], closure_of(function)).strip()
+
+    def _claim(self, key: Any, name: str, prefix: str) -> str:
+        taken = self._names.values()
+        while name in taken or name in self._reserved:
+            name = f"{prefix.strip('<>')}_{name}"
+        self._names[key] = name
+        return name
+
+    def _ours(self, module: str | None) -> bool:
+        return (module or "").split(".")[0] in self.packages
+
+    def _global(self, module: ModuleType, name: str) -> str:
+        """The script's name of a module's global, which is copied or imported unless it was before."""
+        found = source(module)
+        statement = found.globals.get(name)
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            return self._import(statement, name)
+        key = (module.__name__, name)
+        if key in self._names:
+            return self._names[key]
+        if statement is None:
+            raise ReproError(f"{module.__name__}.{name} is bound by no statement of its module")
+        claimed = self._claim(key, name, module.__name__.rpartition(".")[2])
+        for part in (statement, *found.additions.get(name, ())):
+            lines = found.lines[_first_line(part) - 1 : part.end_lineno]
+            self._copy("".join(lines), claimed, name, module, {})
+        return claimed
+
+    def _import(self, statement: ast.Import | ast.ImportFrom, name: str) -> str:
+        alias = next(a for a in statement.names if (a.asname or a.name).split(".")[0] == name)
+        if isinstance(statement, ast.ImportFrom) and self._ours(statement.module):
+            stand_in = (statement.module, alias.name) in STAND_INS
+            return self._global(sys.modules[__name__ if stand_in else statement.module or ""], alias.name)
+        source = f"from {statement.module} " if isinstance(statement, ast.ImportFrom) else ""
+        line = f"{source}import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
+        if line not in self.imports:
+            self.imports[line] = None
+            if self._claim(line, name, "") != name:
+                raise ReproError(f"the name of `{line}` is taken by another definition")
+        return name
+
+    def _copy(self, text: str, name: str, old: str, module: ModuleType, closure: Mapping[str, Any]) -> None:
+        """Append a definition, after what it uses, with the names that these have in the script."""
+        self.parts.append(
+            self._resolved(unannotated(textwrap.dedent(text)), name, old, module, closure).strip()
+        )
+
+    def _resolved(
+        self, text: str, name: str, old: str, module: ModuleType, closure: Mapping[str, Any]
+    ) -> str:
+        """The text with the names that the script has for what it uses, after these were copied."""
+        tree, globals_, shadowed = _analysed(text)
+        edits: list[Edit] = []
+        # `values.distinct` or `AllToAll.auto`: a function of ours, by way of its module or class
+        dotted = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                holder = {**vars(module), **closure}.get(node.value.id)
+                if self._holds(holder) and isinstance(getattr(holder, node.attr, None), FunctionType):
+                    dotted[id(node.value)] = node
+        for node in dotted.values():
+            holder = {**vars(module), **closure}[node.value.id]  # type: ignore[attr-defined]
+            edits.append((_start(node), _end(node), self.add(getattr(holder, node.attr))))
+        plain = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in dotted]
+        for used in sorted(globals_ & {n.id for n in plain}):
+            if used in closure:
+                new = self._closed_over(used, closure[used])
+            elif old and used == old:
+                new = name
+            elif used in vars(module):
+                new = self._global(module, used)
+            else:
+                continue  # of Python itself
+            if new != used:
+                if used in shadowed:
+                    raise ReproError(f"{old} of {module.__name__} uses {used} as a local name too")
+                edits += [(_start(n), _end(n), new) for n in plain if n.id == used]
+        head = tree.body[0]
+        if name and isinstance(head, (ast.FunctionDef, ast.ClassDef)) and head.name != name:
+            keyword = len("def " if isinstance(head, ast.FunctionDef) else "class ")
+            start = (head.lineno, keyword)
+            edits.append((start, (head.lineno, keyword + len(head.name.encode())), name))
+        return edited(text, edits)
+
+    def _holds(self, holder: Any) -> bool:
+        if isinstance(holder, ModuleType):
+            return self._ours(holder.__name__)
+        return isinstance(holder, type) and self._ours(holder.__module__)
+
+    def _closed_over(self, name: str, value: Any) -> str:
+        if isinstance(value, FunctionType) and self._ours(value.__module__):
+            return self.add(value)
+        key = (name, repr(value))
+        if key not in self._names:
+            self.parts.append(f"{self._claim(key, name, 'its')} = {literal(value)}")
+        return self._names[key]
+
+
+def closure_of(function: FunctionType) -> dict[str, Any]:
+    """What a function closes over, by name."""
+    cells = function.__closure__ or ()
+    return dict(zip(function.__code__.co_freevars, (c.cell_contents for c in cells), strict=True))
+
+
+def tree_of(function: FunctionType) -> ast.FunctionDef | ast.Lambda | None:
+    """The syntax tree of a function, or None where its file does not show it alone in its line."""
+    try:
+        found = source(sys.modules[function.__module__])
+    except (OSError, TypeError):
+        return None
+    here = found.functions.get(function.__code__.co_firstlineno, [])
+    nodes = [n for n in here if getattr(n, "name", "<lambda>") == function.__name__]
+    return nodes[0] if len(nodes) == 1 else None
+
+
+def _definition(module: ModuleType, function: FunctionType, name: str) -> str:
+    """The source of a static, nested or nameless function, without decorators."""
+    found = source(module)
+    here = found.functions.get(function.__code__.co_firstlineno, [])
+    nodes = [n for n in here if getattr(n, "name", "<lambda>") == function.__name__]
+    if len(nodes) != 1:
+        where = f"{module.__name__}.{function.__qualname__}"
+        raise ReproError(f"{where} is not found alone in its line: is its file as it was imported?")
+    node = nodes[0]
+    if isinstance(node, ast.Lambda):
+        return f"{name} = {ast.get_source_segment(''.join(found.lines), node)}\n"
+    return "".join(found.lines[node.lineno - 1 : node.end_lineno])
+
+
+def literal(value: Any) -> str:
+    """Python source of a value of plain types; ReproError for any other."""
+    text = repr(value)
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        if isinstance(value, float):
+            return f'float("{value}")'
+        raise ReproError(f"{text} is no literal: options of the table must be") from None
+    return text

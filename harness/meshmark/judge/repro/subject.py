@@ -1,0 +1,137 @@
+"""The case that is printed, how, and the script's definitions so far: what the other modules here write into."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from meshmark.core.calls import call, chosen
+from meshmark.core.dtypes import dtype as dtype_of
+from meshmark.judge.repro import printer
+from meshmark.judge.repro.folding import Folded, fold, is_literal, literal_known
+from meshmark.judge.repro.printer import CHECKS
+from meshmark.judge.repro.sources import Bundle, tree_of
+from meshmark.operations.base import Argument
+from meshmark.operations.cases import Case, exactly
+
+SPELLINGS = {"manual-novma": "manual", "pmap": "manual", "pjit": "auto"}
+"""The modes that run another mode's spelling."""
+
+MOST = 1 << 21
+"""The most elements of a case whose script is shortened: more take too long to make and compare."""
+
+COUNTABLE = ("distinct", "special", "summands", "odd_rows", "odd", "plus_minus", "signs", "arranged")
+"""The fills whose values may be 1, 2, 3 ... instead, where the case still fails with them."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a case is to be printed."""
+
+    checks: tuple[str, ...] = CHECKS
+    inputs: str = "seeded"
+    """seeded: the suite's. counted: 1, 2, 3 ... zeros, where no value matters."""
+    strict: bool = False
+    """Whether compiled communication is read with the suite's own reader, which is long."""
+    seen: tuple[str, ...] = ()
+    """What a run showed, for the heading."""
+    original: str = ""
+    """The id of the case that this one is a smaller form of."""
+    u_factor: float = 0.0
+    """To what the devices round factors at default precision, where it is known."""
+
+
+@dataclass
+class Data:
+    """The arrays of a case: what goes in and what should come out, as the program sees them."""
+
+    inputs: list[np.ndarray]
+    expected: list[np.ndarray]
+    bounds: list[np.ndarray | None]
+
+
+def callee(function: Any) -> Any:
+    """The tree of a function of the suite, or None: it stays a call."""
+    return tree_of(function) if function.__module__.split(".")[0] == "meshmark" else None
+
+
+class Subject:
+    """One case, in one form."""
+
+    def __init__(self, case: Case, num_devices: int, seed: int, form: Form) -> None:
+        """ReproError, later, where the table has what can't be printed."""
+        self.case, self.num_devices, self.seed, self.form = case, num_devices, seed, form
+        self.plan = case.plan
+        self.cls = type(case.operation)
+        self.function: Any = getattr(self.cls, SPELLINGS.get(case.mode, case.mode))
+        self.reference: Any = self.cls.gradient if self.plan.wrt else self.cls.reference
+        self.names = self._argument_names()
+        self.bundle = Bundle(("meshmark", self.cls.__module__), [*printer.NAMES, *self.names])
+        arrays: list[Any] = [*self.plan.arguments, *self.plan.results]
+        self.short = sum(int(np.prod(a.shape)) for a in arrays) <= MOST
+
+    def _argument_names(self) -> list[str]:
+        names = [
+            p.name
+            for p in inspect.signature(self.function).parameters.values()
+            if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "mesh"
+        ]
+        number = len(self.plan.arguments)
+        if len(names) + len(self.plan.forward) == number and self.plan.wrt:
+            names += [f"g{i}" if len(self.plan.forward) > 1 else "g" for i in range(len(self.plan.forward))]
+        if len(names) != number or set(names) & set(printer.NAMES):
+            names = [f"x{i}" for i in range(number)]
+        return names
+
+    def folded(self, function: Any) -> Folded | None:
+        """A spelling or reference for the plan's options; None where its source can't be folded."""
+        definition = tree_of(function)
+        if definition is None:
+            return None
+        options = chosen(function, self.plan.options)
+        known = {k: literal_known(v) for k, v in options.items() if is_literal(v)}
+        if len(known) < len(options):
+            return None
+        return fold(function, definition, known, callee)
+
+    def parameters(self, folded: Folded, function: Any) -> str:
+        """The parameters of a folded function as source."""
+        star = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.VAR_POSITIONAL]
+        return ", ".join(f"*{n}" if n in star else n for n in folded.parameters)
+
+    def data(self) -> Data:
+        """The arrays, as the suite judges by them."""
+        cell = self.case.cell
+        given = cell.arguments(self.seed)
+        if self.form.inputs == "counted":
+            given = [counted(a, x) for a, x in zip(self.plan.arguments, given, strict=True)]
+        expected, bounds = cell.expected(given, self.form.u_factor)
+        return Data(given, [np.asarray(e) for e in expected], bounds)
+
+
+def counted(argument: Argument, given: np.ndarray) -> np.ndarray:
+    """1, 2, 3 ... in the place of values that only have to be distinct; the given values where they are needed."""
+    kind = dtype_of(argument.dtype)
+    fits = given.size < 2**kind.digits and kind.kind in ("float", "int", "uint")
+    if argument.fill.__name__ not in COUNTABLE or not fits:
+        return given
+    return np.arange(1, given.size + 1).astype(kind.numpy).reshape(given.shape)
+
+
+def exact_when_counted(case: Case) -> bool:
+    """Whether every intermediate result is exact in any order of computing where the inputs are 1, 2, 3 ...: judged
+    generously, by the reference of the absolute values times the number of devices."""
+    plan = case.plan
+    if plan.judge != "exact":
+        return plan.judge == "bits"
+    given = case.cell.arguments(0)
+    inputs = [counted(a, x) for a, x in zip(plan.arguments, given, strict=True)]
+    items: list[Any] = [*plan.results, *plan.arguments]
+    largest = 2.0 ** min(dtype_of(item.dtype).digits for item in items)
+    function = type(case.operation).gradient if plan.wrt else type(case.operation).reference
+    found = call(function, [np.abs(exactly(x, "exact")) for x in inputs], plan.options)
+    results = found if isinstance(found, (tuple, list)) else [found]
+    return all(bool(np.all(np.abs(np.asarray(r)) * case.mesh.size <= largest)) for r in results)

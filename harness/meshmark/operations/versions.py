@@ -1,0 +1,125 @@
+"""Versions of the case table: published records stay checkable while the table is mended.
+
+A run line names the version of the table that made its cases. What the table says of a case, and which cases it has,
+is asked here as of that version, wherever it is held against a record.
+
+To mend the table, raise TABLE_VERSION by one and add a Change for the new version to CHANGES. The code then says what
+the table says now, and the Change what the version before said instead. An example, for a version 2 that mends the
+cost of one operation:
+
+    def _with_old_cost(case: Case, entry: CaseEntry) -> CaseEntry:
+        return replace(entry, cost=replace(entry.cost, factor=1.0)) if case.operation.name == "pmax" else entry
+
+    CHANGES = {2: Change("pmax: the factor of its bus bandwidth", entry=_with_old_cost)}
+
+A case is added without a Change where no frozen level list can miss it; `new` keeps the level lists of older versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from meshmark.core.errors import BadInput
+from meshmark.operations import cases
+from meshmark.operations.base import Cost, nbytes
+from meshmark.operations.cases import Case
+from meshmark.operations.selection import Selection, SelectionError
+
+TABLE_VERSION = 1
+"""The version of the table as the code has it. Run lines name it as `table`."""
+
+
+class TableError(BadInput, ValueError):
+    """A version of the table that this suite does not know; the message is one line."""
+
+
+@dataclass(frozen=True)
+class CaseEntry:
+    """What the table says of one case, and record lines repeat."""
+
+    level: str
+    size_bytes: int
+    """The bytes of one device's inputs."""
+    cost: Cost
+
+
+def _same(case: Case, entry: CaseEntry) -> CaseEntry:
+    return entry
+
+
+def _none(case: Case) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a version of the table changed, told by what the version before said."""
+
+    summary: str
+    """The change, in a few words."""
+    entry: Callable[[Case, CaseEntry], CaseEntry] = _same
+    """What the version before said of a case, from what this version says."""
+    new: Callable[[Case], bool] = _none
+    """Whether this version added the case."""
+    recompiled: Callable[[Case], bool] = _none
+    """Whether the case compiled to another program before though its entry was the same, so that today's counters of
+    collectives do not apply."""
+
+
+CHANGES: dict[int, Change] = {}
+"""Every version after the first, with what it changed."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The case table as of one version."""
+
+    version: int
+
+    @property
+    def _later(self) -> list[Change]:
+        """The changes since, the newest first."""
+        return [CHANGES[n] for n in range(TABLE_VERSION, self.version, -1)]
+
+    def has(self, case: Case) -> bool:
+        """Whether this version has a case of today's table."""
+        return not any(change.new(case) for change in self._later)
+
+    def entry(self, case: Case) -> CaseEntry:
+        """What this version says of a case."""
+        size = sum(nbytes(a, case.mesh) for a in case.plan.arguments)
+        entry = CaseEntry(case.level, size, case.plan.cost)
+        for change in self._later:
+            entry = change.entry(case, entry)
+        return entry
+
+    def compiles_as_today(self, case: Case) -> bool:
+        """Whether the case's programs are today's, so that the committed counters of collectives apply."""
+        if any(change.recompiled(case) for change in self._later):
+            return False
+        return self.version == TABLE_VERSION or self.entry(case) == as_of().entry(case)
+
+    def cases(self, selection: Selection, num_devices: int) -> Iterator[Case]:
+        """The chosen cases that this version has."""
+        return filter(self.has, cases.cases(selection, num_devices))
+
+    def find(self, case_id: str, num_devices: int, processes: int = 1) -> Case:
+        """The case with this id, whatever its weight; SelectionError where this version has none."""
+        case = cases.find(case_id, num_devices, processes)
+        if not self.has(case):
+            raise SelectionError(f"version {self.version} of the case table has no case {case_id!r}")
+        return case
+
+
+def as_of(version: int | None = None) -> Table:
+    """The table as of a version (today's); TableError where this suite does not know the version."""
+    if version is None:
+        version = TABLE_VERSION
+    if type(version) is not int or not 1 <= version <= TABLE_VERSION:
+        known = "version 1" if TABLE_VERSION == 1 else f"versions 1 to {TABLE_VERSION}"
+        raise TableError(
+            f"version {str(version)[:40]} of the case table is unknown, and this suite knows {known}: use the suite"
+            " that wrote the records, or a newer one"
+        )
+    return Table(version)

@@ -1,0 +1,119 @@
+"""Records against the case table, as of the version of the table that their run line names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from meshmark import __version__
+from meshmark.levels import must_pass as levels
+from meshmark.operations import OPERATIONS, cases, versions
+from meshmark.operations.cases import Case
+from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
+from meshmark.operations.versions import Table, TableError
+from meshmark.publish.review import AS_WRITTEN, Review
+from meshmark.records import run_line
+
+MOST_SOUGHT = 2000
+"""Cases outside of the profile `full` that are looked up one by one."""
+
+
+@lru_cache(maxsize=8)
+def _full(devices: int, processes: int, timed: bool, operations: tuple[str, ...]) -> dict[str, Case]:
+    if not operations:
+        return {}
+    every = tuple(CAPABILITIES)
+    chosen = Selection("full", capabilities=every, operations=operations, timed=timed, processes=processes)
+    return {case.id: case for case in cases.cases(chosen, devices)}
+
+
+class Lookup:
+    """Cases of today's table by id, for the devices and processes of a run."""
+
+    def __init__(self, facts: Mapping[str, Any], timed: bool, operations: set[str]) -> None:
+        """The profile `full` of these operations, with every capability."""
+        self.devices = min(facts["num_devices"], levels.MOST_DEVICES)
+        self.processes = min(run_line.processes(facts), self.devices)
+        self.timed, self._sought = timed, 0
+        named = tuple(sorted(operations & set(OPERATIONS)))
+        self._cases = dict(_full(self.devices, self.processes, timed, named))
+
+    def get(self, name: str) -> Case | None:
+        """The case with this id, looked for beyond the profile where need be; None where there is none."""
+        if name not in self._cases and self._sought < MOST_SOUGHT:
+            self._sought += 1
+            try:
+                case = cases.find(name, self.devices, self.processes)
+                if self.timed or case.cell.request.size in case.operation.sizes:
+                    self._cases[name] = case
+            except (SelectionError, ValueError, OverflowError, MemoryError):
+                return None
+        return self._cases.get(name)
+
+
+def table_of(run: Mapping[str, Any]) -> Table | None:
+    """The table as of the version that a run line names; None where this suite does not know the version."""
+    try:
+        return versions.as_of(run_line.table_version(run))
+    except TableError:
+        return None
+
+
+def version_problem(run: Mapping[str, Any]) -> str:
+    """Why a run can't be held against the table, or ""."""
+    try:
+        versions.as_of(run_line.table_version(run))
+    except TableError as error:
+        return str(error)
+    return ""
+
+
+def agrees(
+    name: str,
+    number: int,
+    record: Mapping[str, Any],
+    case: Case | None,
+    run: Mapping[str, Any],
+    review: Review,
+) -> bool:
+    """Whether the run's version of the table has the case, with its level and size as the record has them. False, and
+    no complaint, where the version is unknown: that is told of the run line."""
+    table = table_of(run)
+    if table is None:
+        return False
+    if case is None or not table.has(case):
+        version = run["facts"]["suite"]["version"]
+        if version == __version__:
+            text = f"the table has no case {record['case']}: use the suite that was run"
+            review.complain(name, text, number, "not in the table")
+        else:
+            note = f"cases that this table does not have are not checked against it (suite {version})"
+            review.notes += [] if note in review.notes else [note]
+        return False
+    entry = table.entry(case)
+    for what, value in (("level", entry.level), ("size_bytes", entry.size_bytes)):
+        if record[what] != value:
+            text = f"{what} of {record['case']} is {value} in the table, not {record[what]}: {AS_WRITTEN}"
+            review.complain(name, text, number, "level or size")
+    return True
+
+
+def wrong_costs(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
+    """Where the cost of a timing is not that of the run's version of the table."""
+    table = table_of(run)
+    if table is None:
+        return
+    cost = table.entry(case).cost
+    for what, value in (("flops", cost.flops), ("nbytes", cost.nbytes), ("factor", cost.factor)):
+        if not math.isclose(record["cost"][what], value, rel_tol=1e-9):
+            yield f"cost {what} is {value} in the table, not {record['cost'][what]}: {AS_WRITTEN}"
+    if record["devices"] != case.mesh.size:
+        yield f"{record['devices']} devices on a mesh of {case.mesh.size}: {AS_WRITTEN}"
+
+
+def compiles_as_today(case: Case | None, run: Mapping[str, Any]) -> bool:
+    """Whether the committed counters of collectives apply to a record of this case: its program is today's."""
+    table = table_of(run)
+    return case is None or (table is not None and table.compiles_as_today(case))

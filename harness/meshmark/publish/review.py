@@ -1,0 +1,51 @@
+"""What a review finds of one product: complaints, notes, totals and the level statement."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from meshmark.levels.must_pass import Statement
+
+MOST = 1000
+"""Complaints after which no more are collected."""
+
+MOST_OF_A_KIND = 20
+"""Complaints of one kind and file that are shown one by one."""
+
+AS_WRITTEN = "submit the file as it was written"
+
+Entry = tuple[int, dict[str, Any]]
+"""A record with its line number."""
+
+
+@dataclass
+class Review:
+    """What was found of one product."""
+
+    place: str
+    complaints: list[str] = field(default_factory=list)
+    """Each `file:line: what is wrong: the mend`."""
+    notes: list[str] = field(default_factory=list)
+    totals: dict[str, Any] = field(default_factory=dict)
+    statement: Statement | None = None
+    _of_a_kind: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def complain(self, name: str, text: str, line: int = 0, kind: str = "") -> None:
+        """One complaint about a file ("" for the product) and, where there is one, its line."""
+        place = "/".join(filter(None, (self.place, name))) + (f":{line}" if line else "")
+        key = (name, kind or text)
+        self._of_a_kind[key] += 1
+        if kind and self._of_a_kind[key] > MOST_OF_A_KIND:
+            return
+        if len(self.complaints) < MOST:
+            self.complaints.append(f"{place}: {text}")
+
+    def close(self) -> Review:
+        """Tell how many complaints of a kind were left out."""
+        for (name, kind), number in self._of_a_kind.items():
+            if number > MOST_OF_A_KIND and len(self.complaints) <= MOST:
+                more = number - MOST_OF_A_KIND
+                self.complaints.append(f"{self.place}/{name}: {more} more like these ({kind})")
+        return self

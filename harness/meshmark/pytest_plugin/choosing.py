@@ -1,0 +1,64 @@
+"""Choosing what a run judges: the places, and the cases of each."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+from meshmark.core import meshes
+from meshmark.core.errors import unknown
+from meshmark.devices import probe, topologies
+from meshmark.devices.facts import Facts
+from meshmark.judge import compile_only
+from meshmark.operations import cases
+from meshmark.operations.selection import SelectionError
+from meshmark.pytest_plugin.options import names_of, selection_of
+from meshmark.pytest_plugin.stashed import FACTS, LEFT_OUT, PLACES, SELECTION, TRIALS
+from meshmark.pytest_plugin.trials import trials_of
+
+
+def choose(config: pytest.Config, places: list[Facts], processes: int = 1) -> None:
+    """Choose the cases of every place, by family, and note what is left out. SelectionError where the options name
+    what there is not, or no case at all."""
+    stash = config.stash
+    stash[PLACES], stash[FACTS] = places, places[0]
+    stash[TRIALS], stash[LEFT_OUT] = {}, []
+    for facts in places:
+        selection = stash[SELECTION] = selection_of(config, facts.num_devices, processes)
+        cases.not_empty(selection, facts.num_devices)
+        taken, left_out = trials_of(selection, facts)
+        stash[LEFT_OUT] += [(facts.place, why, number) for why, number in left_out.items()]
+        for trial in taken:
+            stash[TRIALS].setdefault(trial.case.operation.family, []).append(trial)
+    if places[0].topology and not any(stash[TRIALS].values()):
+        reasons = "; ".join(f"{number} {why}" for _, why, number in stash[LEFT_OUT])
+        raise SelectionError(f"no case can be compiled for {places[0].place}: {reasons}")
+
+
+def find_places(config: pytest.Config) -> list[Facts]:
+    """Probe what there is, or the topologies that were asked for; raises what a wrong choice raises."""
+    wanted = topologies.parse_all(config.getoption("topology"))
+    layouts = tuple(dict.fromkeys(names_of(config, "layout"))) or ("plain",)
+    exports = names_of(config, "export")
+    for name, valid in ((layouts, topologies.LAYOUTS), (exports, compile_only.EXPORTS)):
+        for one in name:
+            if one not in valid:
+                option = "--layout" if name is layouts else "--export"
+                raise SelectionError(unknown(option, one, valid))
+    if exports and find_spec("flatbuffers") is None:
+        raise SelectionError(
+            "--export needs the package flatbuffers, with which jax.export writes: pip install flatbuffers"
+        )
+    if not wanted:
+        given = "--layout" if layouts != ("plain",) else "--export" if exports else ""
+        if given or config.getoption("topology"):
+            raise SelectionError(f"{given or '--topology'} takes a topology: --topology v5e:2x4")
+        return [probe.probe()]
+    topologies.prepare_environment(*(topology.name for topology in wanted))  # for the workers too
+    found = []
+    for topology in wanted:
+        number = topology.num_devices
+        shapes = [*meshes.weighted(number), *map(meshes.parse, selection_of(config, number, 1).meshes)]
+        found += [probe.probe_topology(topology, layout, shapes) for layout in layouts]
+    return found

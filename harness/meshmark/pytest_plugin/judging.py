@@ -1,0 +1,112 @@
+"""The fixtures that judge a case in this process and end its test with the verdict."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+
+from meshmark.core.verdicts import BAD, Line, worst
+from meshmark.devices import containment, environment, topologies
+from meshmark.judge.compile_only import CompileOnly
+from meshmark.levels import known_issues
+from meshmark.pytest_plugin.controller import message, record_lines
+from meshmark.pytest_plugin.options import names_of
+from meshmark.pytest_plugin.stashed import CASE_RECORDS, EXPECTED, FACTS, PLACES, RANK, WATCHDOG
+from meshmark.pytest_plugin.trials import Trial
+from meshmark.ranks import group as ranks
+
+COMPILING = 120.0
+"""Seconds that a case may take where it is compiled for a topology: a pod's layer takes long, and nothing waits for
+a collective there."""
+
+
+@pytest.fixture(scope="session")
+def judge_case(pytestconfig: pytest.Config) -> Callable[[Trial], list[Line]]:
+    """Runs one case in this process and gives its lines, known issues applied."""
+    if pytestconfig.stash[FACTS].topology:
+        return _compiles(pytestconfig)
+    import jax
+
+    from meshmark.judge.checks import Judge
+
+    facts, watchdog = pytestconfig.stash[FACTS], pytestconfig.stash[WATCHDOG]
+    rank = pytestconfig.stash.get(RANK, None)
+    if not watchdog and not rank:  # -n 0
+        environment.configure_jax()
+    with watchdog.over(containment.START) if watchdog else nullcontext():
+        devices_here, compiling = tuple(jax.devices()), containment.first_compile()
+    if watchdog:
+        watchdog.seconds = containment.stretched(watchdog.seconds, compiling)
+    if rank:
+        devices_here = ranks.in_order(devices_here)
+        rank.agree_deadline(containment.stretched(pytestconfig.getoption("deadline"), compiling))
+    judge = Judge(
+        devices_here,
+        pytestconfig.getoption("seed"),
+        pytestconfig.getoption("repeat"),
+        pytestconfig.stash[EXPECTED].committed(facts.to_json()),
+        rank.consensus.compare_programs if rank else None,
+    )
+    issues = pytestconfig.stash[EXPECTED].issues(facts.to_json())
+
+    def run(trial: Trial) -> list[Line]:
+        with watchdog.over() if watchdog else nullcontext():
+            lines = judge.run(trial.case)
+        known_issues.apply(issues, trial.id, lines)
+        return lines
+
+    return run
+
+
+def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:
+    """The same for topologies: compiles one case, and runs nothing."""
+    places, watchdog = config.stash[PLACES], config.stash[WATCHDOG]
+    topologies.prepare_environment(*(facts.topology for facts in places))
+    environment.configure_jax()
+    judges, issues = {}, {}
+    for facts in places:
+        topology = topologies.parse(facts.topology)
+        with watchdog.over(containment.START) if watchdog else nullcontext():
+            topologies.devices(topology)
+        committed = config.stash[EXPECTED].committed(facts.to_json())
+        judges[facts.place] = CompileOnly(topology, facts.layout, committed, names_of(config, "export"))
+        issues[facts.place] = config.stash[EXPECTED].issues(facts.to_json())
+    if watchdog and watchdog.seconds == containment.DEADLINE:
+        watchdog.seconds = COMPILING
+
+    def run(trial: Trial) -> list[Line]:
+        with watchdog.over() if watchdog else nullcontext():
+            lines = judges[trial.facts.place].run(trial.case)
+        known_issues.apply(issues[trial.facts.place], trial.case.id, lines)
+        return lines
+
+    return run
+
+
+@pytest.fixture
+def verdict(
+    request: pytest.FixtureRequest, judge_case: Callable[[Trial], list[Line]]
+) -> Callable[[Trial], None]:
+    """Judges a case and ends the test with its verdict."""
+
+    def assert_verdict(trial: Trial) -> None:
+        start = time.perf_counter()
+        rank = request.config.stash.get(RANK, None)
+        own, lines = rank.judge(trial, judge_case) if rank else (None, judge_case(trial))
+        seconds = time.perf_counter() - start
+        seed = request.config.getoption("seed")
+        records = [record_lines(trial, found, seed, seconds) for found in (own, lines) if found is not None]
+        request.node.stash[CASE_RECORDS] = json.dumps(records)
+        found = worst(line.verdict for line in lines)
+        if found == "pass":
+            return
+        if found in BAD:
+            pytest.fail(message(trial, lines, seed), pytrace=False)
+        reason = next(line.reason for line in lines if line.verdict == found)
+        (pytest.xfail if found == "known" else pytest.skip)(reason)
+
+    return assert_verdict

@@ -1,0 +1,129 @@
+"""How ranks stay in step: they take up the same matters in the same order, and each ends alike on every rank.
+
+A matter is a case, or a step of timing one. While they are at it, ranks may consult each other; it ends when every
+rank has settled it with the lines that it found. A rank that can't go on settles early: the others learn that when
+they next consult it, and settle too. Past the deadline of one rank, all ranks end.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any
+
+from meshmark.core.verdicts import Line
+from meshmark.levels.counters import spelled
+from meshmark.operations.cases import Case
+from meshmark.ranks.agreement import finding_of, line_of, merge_findings
+from meshmark.ranks.channel import Channel, Ending
+from meshmark.ranks.wire import ChannelError
+
+BACKUP = 15.0
+"""Seconds past its deadline after which a rank that holds the GIL, and so can't tell the others, is ended."""
+
+
+class Settled(Exception):
+    """Another rank has settled the matter already, and so can't be consulted; the message is one line."""
+
+
+@dataclass(frozen=True)
+class _Absent:
+    """What stands for the answer of a rank that is not there to be consulted."""
+
+    reason: str
+
+
+class Consensus:
+    """One rank's part in what all ranks do alike."""
+
+    def __init__(self, channel: Channel, stderr: IO[str] | int) -> None:
+        """`stderr`: where the stacks of all threads go when this rank is past its deadline."""
+        self.channel, self.stderr = channel, stderr
+        self.matter = ""
+        self.ending: Ending | None = None
+        """Why the run ended before its time."""
+        self._ending = threading.Lock()
+
+    @contextmanager
+    def on(self, matter: str, seconds: float) -> Iterator[None]:
+        """While the ranks are at this matter, which may take so many seconds on each."""
+        self.matter = matter
+        faulthandler.dump_traceback_later(seconds + BACKUP, exit=True, file=self.stderr)
+        try:
+            with self.channel.during(matter, seconds):
+                yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    # Consulting ---------------------------------------------------------------------------------------------
+
+    def compare_programs(self, case: Case, collectives: Sequence[Mapping[str, Any]]) -> str:
+        """Why this program must not be run: what another rank compiled it to, or found instead; or ""."""
+        mine = spelled(collectives)
+        reasons = []
+        for rank, answer in enumerate(self._consult(f"compiled {case.id}", mine)):
+            if isinstance(answer, _Absent):
+                reasons.append(f"rank {rank} did not come to run it ({answer.reason})")
+            elif answer != mine:
+                reasons.append(f"rank {rank} compiled other collectives ({answer} instead of {mine})")
+        return "not run: " + "; ".join(reasons) if reasons else ""
+
+    def agree(self, question: str, value: Any, rule: Callable[[list[Any]], Any]) -> Any:
+        """What `rule` makes of all ranks' values on rank 0, on every rank; Settled where a rank could not go on."""
+        values = self._all(question, value)
+        decided = rule(values) if self.channel.rank == 0 else None
+        return self._all(f"{question}, decided", decided)[0]
+
+    def _all(self, question: str, value: Any) -> list[Any]:
+        answers = self._consult(question, value)
+        for rank, answer in enumerate(answers):
+            if isinstance(answer, _Absent):
+                raise Settled(f"rank {rank} could not go on ({answer.reason})")
+        return answers
+
+    def _consult(self, question: str, value: Any) -> list[Any]:
+        """Each rank's value for this question, in the order of ranks; _Absent where a rank is elsewhere."""
+        wanted = f"{self.matter}: {question}"
+        whats, values = self.channel.exchange(wanted, value)
+        return [
+            given if what == wanted else _Absent(_first_bad(given))
+            for what, given in zip(whats, values, strict=True)
+        ]
+
+    # Settling -----------------------------------------------------------------------------------------------
+
+    def settle(self, lines: Sequence[Line]) -> list[Line]:
+        """What all ranks found of this matter, as the lines of one, once all have settled it; ChannelError where they
+        are at different matters."""
+        found = [finding_of(line) for line in lines]
+        while True:
+            whats, values = self.channel.exchange(self.matter, found)
+            if all(what == self.matter for what in whats):
+                return [line_of(finding) for finding in merge_findings(dict(enumerate(values)))]
+            # A rank that still consults hears in this exchange that the matter is settled here, and settles it too.
+            if not all(what == self.matter or what.startswith(f"{self.matter}: ") for what in whats):
+                raise ChannelError(f"the ranks are at different cases: {', '.join(whats)}")
+
+    # Ending -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def end(self, ending: Ending) -> Iterator[bool]:
+        """Whether this thread is the first that ends the run, and so is to write down why; another one waits here
+        until that is done."""
+        with self._ending:
+            first = self.ending is None
+            if first:
+                self.ending = ending
+            yield first
+
+
+def _first_bad(findings: Any) -> str:
+    """What a rank settled a matter with, in a line."""
+    lines = [one for one in findings if isinstance(one, dict)] if isinstance(findings, list) else []
+    for line in sorted(lines, key=lambda line: line.get("verdict") == "pass"):
+        if "verdict" in line:
+            return f"{line['verdict']}: {line.get('reason', '')}"
+    return "it is elsewhere"

@@ -1,0 +1,81 @@
+"""Writing records: what is written is read back, and no file is overwritten."""
+
+import json
+import math
+
+import pytest
+
+from meshmark.core.verdicts import Line
+from meshmark.operations import cases
+from meshmark.operations.record_lines import case_lines
+from meshmark.records.definition import KINDS
+from meshmark.records.reading import RecordError, read
+from meshmark.records.writing import Writer
+
+CASE = "psum/axes=x+y/manual/2x4/float32/4KiB"
+RUN = {"facts": {"versions": {"jax": "0.12.0.1"}}, "selection": {"profile": "smoke"}, "seed": 0}
+
+
+@pytest.fixture
+def case():
+    return cases.find(CASE, 8)
+
+
+def test_round_trip(tmp_path, case):
+    path = tmp_path / "r.jsonl"
+    writer = Writer.create(path, RUN)
+    lines = [Line("execute"), Line("numbers", "fail", "wrong", {"error": math.inf, "bound": 0.0})]
+    writer.write(case_lines(case, lines, 7, 0.25))
+    writer.close()
+    found = read(path)
+    assert not found.problems
+    assert found.runs[0]["facts"] == RUN["facts"]
+    judged = found.cases[CASE]
+    assert (judged.verdict, judged.reason, judged["seed"]) == ("fail", "wrong", 7)
+    assert judged["size_bytes"] == 4096
+    assert [line["check"] for line in judged.lines] == ["execute", "numbers"]
+    assert judged.lines[1]["error"] == "inf"
+    assert judged.finished
+
+
+def test_is_never_overwritten(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text("mine")
+    with pytest.raises(RecordError, match="exists"):
+        Writer.create(path, RUN)
+    assert path.read_text() == "mine"
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    with pytest.raises(RecordError, match="No such file"):
+        Writer.create(tmp_path / "none" / "r.jsonl", RUN)
+
+
+def test_each_line_is_strict_json_with_schema_kind_and_run(tmp_path, case):
+    path = tmp_path / "r.jsonl"
+    writer = Writer.create(path, RUN)
+    writer.write(case_lines(case, [Line("numbers", data={"error": math.nan, "more": [math.inf]})], 0, 1.0))
+    for text in path.read_text().splitlines():
+        line = json.loads(text, parse_constant=pytest.fail)
+        assert line["schema"] == 1 and line["kind"] in KINDS and line["run"] == writer.run
+
+
+def test_a_run_goes_on_only_with_its_version_of_the_case_table(tmp_path, case):
+    """A line without `table` means version 1."""
+    whole = RUN | {
+        "facts": {"versions": {}, **dict.fromkeys(("backend", "device_kind"), ""), "num_devices": 8}
+    }
+    whole["facts"]["num_processes"] = 1
+    path = tmp_path / "r.jsonl"
+    writer = Writer.create(path, whole)
+    writer.write(case_lines(case, [Line("numbers")], 0, 1.0))
+    writer.close()
+    with pytest.raises(RecordError, match=r"can't resume .*: it has table '1', and this run '2'"):
+        Writer.resume(path, whole | {"table": 2})
+    writer, done = Writer.resume(path, whole | {"table": 1})
+    writer.close()
+    assert list(done) == [CASE]
+
+
+def test_reasons_are_redacted_in_records(case):
+    assert case_lines(case, [Line("numbers", "fail", "see /a/b/c")], 0, 0.0)[0]["reason"] == "see <path>"
