@@ -27,6 +27,7 @@ from meshmark.devices.environment import CPU_DEVICES_A_PROCESS, DEFAULT_CPU_DEVI
 from meshmark.levels import must_pass as levels
 from meshmark.levels.expectations import Expectations
 from meshmark.levels.must_pass import Statement
+from meshmark.operations.choosing import MANY
 from meshmark.publish import bundles, publishable, validate
 from meshmark.publish.bundles import Bundle, File, Room
 from meshmark.publish.lines import as_records, entries
@@ -347,10 +348,7 @@ def commands(files: Mapping[str, Sequence[Entry]]) -> list[str]:
     return list(filter(None, found))
 
 
-OPTIONS = {
-    "levels": "level", "capabilities": "with", "operations": "operations", "modes": "modes", "meshes": "meshes",
-    "dtypes": "dtypes", "sizes": "sizes",
-}  # fmt: skip
+OPTIONS = {field: option for option, field in MANY.items()}
 """Options of the command line by the field of a selection."""
 
 
