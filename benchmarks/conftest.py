@@ -22,8 +22,8 @@ from meshmark.devices import environment, probe
 from meshmark.devices.facts import Facts
 from meshmark.levels import known_issues
 from meshmark.operations.cases import Case
-from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
-from meshmark.operations.weights import TIMED_PROFILES
+from meshmark.operations.choosing import add_options, selected
+from meshmark.operations.selection import SelectionError
 
 if TYPE_CHECKING:  # it imports JAX, and the number of devices must be known before that
     from meshmark.timing.measure import Prepared
@@ -47,26 +47,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     )  # the same if the two are loaded in the other order
     group = parser.getgroup("meshmark", "Meshmark, benchmarks of distributed JAX")
     add = group.addoption
-    add(
-        "--profile",
-        default="quick",
-        help="how much is timed: " + ", ".join(TIMED_PROFILES) + " (default quick)",
-    )
-    add(
-        "--with",
-        dest="with_",
-        default="",
-        metavar="NAMES",
-        help="optional capabilities: " + "; ".join(f"{k}: {v}" for k, v in CAPABILITIES.items()),
-    )
-    for name, example in (
-        ("operations", "psum,matmul"),
-        ("modes", "auto,manual"),
-        ("meshes", "2x4,8"),
-        ("dtypes", "bfloat16"),
-        ("sizes", "64KiB,n512"),
-    ):
-        add(f"--{name}", default="", metavar="NAMES", help=f"only these {name}, such as {example}")
+    add_options(add, timed=True)
     add("--seed", type=int, default=0, metavar="N", help="seed of the inputs (default 0)")
     add(
         "--num-devices",
@@ -75,10 +56,6 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         metavar="N",
         help="virtual CPU devices (default 8); ignored with a notice on real hardware",
     )
-
-
-def _names(config: pytest.Config, option: str) -> tuple[str, ...]:
-    return tuple(filter(None, (n.strip() for n in config.getoption(option).split(","))))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -110,17 +87,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--seed {seed}: use a number from 0 to {2**31}")
     config.option.benchmark_disable_gc = True  # as timing.measure does
     try:
-        facts = config.stash[FACTS] = _start(wanted, "x64" in _names(config, "with_"))
-        selection = Selection(
-            profile=config.getoption("profile"),
-            capabilities=_names(config, "with_"),
-            operations=_names(config, "operations"),
-            modes=_names(config, "modes"),
-            meshes=_names(config, "meshes"),
-            dtypes=_names(config, "dtypes"),
-            sizes=_names(config, "sizes"),
-            timed=True,
-        ).checked(facts.num_devices)
+        facts = config.stash[FACTS] = _start(wanted, "x64" in config.getoption("with_"))
+        selection = selected(vars(config.option), facts.num_devices, timed=True)
         from meshmark.timing import bench
 
         todo, config.stash[LEFT_OUT] = bench.select_cells(selection, facts)
@@ -219,7 +187,9 @@ class Bench:
         self.config.stash[UNTIMED][case.id] = found
         if found in BAD:
             again = f"judge it again: meshmark repro '{case.id}'"
-            pytest.fail(f"{case.id}\n{told.check}: {found}: {told.reason}\nnot timed. {again}", pytrace=False)
+            pytest.fail(
+                f"{told.reason} ({told.check}: {found})\n{case.id}\nnot timed. {again}", pytrace=False
+            )
         (pytest.xfail if found == "known" else pytest.skip)(f"not timed: {told.reason}")
 
 

@@ -13,6 +13,7 @@ except ImportError:  # the environments of the page and of compile-only run test
 
 os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["COLUMNS"] = "300"  # lines stay whole; the tests of wrapping name a width of their own
 # Children import the package of this checkout, installed or not, and modules of the tests.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [IMPORTS, os.environ.get("PYTHONPATH", "")]))
 

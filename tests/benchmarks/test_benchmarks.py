@@ -158,7 +158,7 @@ def test_a_wrong_program_fails_and_is_not_timed(runs):
     code, said, found = runs["wrong"]
     assert code == 1, said
     assert [entry["params"]["case_id"] for entry in found["benchmarks"]] == [AUTO]
-    assert f"{MANUAL}\nnumbers: fail: " in said
+    assert f" (numbers: fail)\n{MANUAL}\n" in said
     assert found["meshmark"]["not_timed"] == {MANUAL: "fail"}
     closing = said.partition("1 cases were not timed")[2]
     assert f"{MANUAL}: fail" in closing

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 
@@ -11,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshmark import __version__
-from meshmark.commands import main as cli
 from meshmark.commands.main import main
 from meshmark.devices import advice
+from meshmark.devices import probe as devices
 from meshmark.devices.facts import Facts
 from meshmark.operations import OPERATIONS
 from meshmark.operations.selection import CAPABILITIES
@@ -36,8 +37,8 @@ def meshmark(*arguments, **environment):
     ("arguments", "names"),
     [
         (["list", "--profile", "huge"], ["'huge'", "standard"]),
-        (["list", "--operations", "psumm"], ["'psumm'", "psum"]),
-        (["list", "--modes", "automatic"], ["'automatic'", "explicit"]),
+        (["list", "--operations", "psumm"], ["'psumm'", "did you mean psum?", "meshmark list"]),
+        (["list", "--modes", "automatic"], ["'automatic'", "did you mean auto?"]),
         (["list", "--meshes", "16"], ["mesh 16", "2x4"]),
         (["list", "--meshes", "two"], ["'two'", "2x4"]),
         (["list", "--dtypes", "float33"], ["'float33'", "float32"]),
@@ -55,8 +56,7 @@ def meshmark(*arguments, **environment):
         (["tables", "x", "--format", "pdf"], ["pdf", "md"]),
         (["diff", "missing.jsonl", "missing.jsonl"], ["missing.jsonl"]),
         (["devices", "--num-devices", "0"], ["'0'"]),
-        (["dance"], ["dance", "repro"]),
-        ([], ["COMMAND"]),
+        (["dance"], ["dance", "meshmark --help"]),
     ],
 )
 def test_bad_input_is_named(arguments, names, capsys, monkeypatch):
@@ -90,13 +90,13 @@ def test_a_terminal_obeys_no_complaint(capsys):
 def test_list_has_a_row_an_operation(capsys):
     assert main(["list", "--with", ",".join(CAPABILITIES), "--num-processes", "2"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in out[2:-1]] == list(OPERATIONS)
+    assert [line.split()[0] for line in out if re.match(r"\w+  \(", line)] == list(OPERATIONS)
     assert out[-1].startswith(f"{len(OPERATIONS)} operations, ")
     assert main(["list", "--with", ",".join(CAPABILITIES)]) == 0
-    alone = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:-1]]
+    alone = [line.split()[0] for line in capsys.readouterr().out.splitlines() if re.match(r"\w+  \(", line)]
     assert alone == [name for name, operation in OPERATIONS.items() if not operation.processes]
     assert main(["list", "--num-processes", "3"]) == 2
-    assert "8 devices are no equal share for 3 processes" in capsys.readouterr().err
+    assert "3 processes can't share 8 devices equally" in capsys.readouterr().err
     assert main(["list", "--num-processes", "2", "--meshes", "1x4"]) == 2
     assert "mesh 1x4 leaves a process without a device" in capsys.readouterr().err
 
@@ -236,7 +236,7 @@ def test_a_prime_number_of_devices_is_told():
 
 
 def test_devices_as_text(monkeypatch, capsys):
-    monkeypatch.setattr(cli.probe, "probe", lambda variables: facts(8, 2, [[i, 0, 0] for i in range(8)]))
+    monkeypatch.setattr(devices, "probe", lambda *_: facts(8, 2, [[i, 0, 0] for i in range(8)]))
     assert main(["devices", "--num-devices", "4"]) == 0
     seen = capsys.readouterr()
     assert "--num-devices is ignored on backend tpu" in seen.err

@@ -370,8 +370,7 @@ def test_counters_of_so_many_devices_are_those_of_one_process(tmp_path, monkeypa
     for processes, code in ((2, 2), (1, 0)):
         run = merged_line(2, 2) if processes == 2 else run_line(facts=facts(num_devices=2))
         path = write(tmp_path / f"{processes}.jsonl", [run, *judged(cases.find(name, 2, processes))])
-        monkeypatch.setattr("sys.argv", ["counters", str(path)])
-        assert counters.main() == code
+        assert cli.main(["counters", str(path)]) == code
         assert list(tmp_path.glob("counters/*")) == (
             [tmp_path / "counters" / "0.12.0.1-cpu-2.tsv"] if code == 0 else []
         )

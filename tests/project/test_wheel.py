@@ -149,8 +149,8 @@ def test_several_processes(environment):
 def test_a_vendor_s_own_counters_and_known_issues(environment):
     own = environment.work / "acme"
     own.mkdir()
-    environment.done(["python", "-m", "meshmark.levels.counters", "smoke.jsonl"], code=2)
-    environment.done(["python", "-m", "meshmark.levels.counters", "smoke.jsonl", "acme"])
+    environment.done(["meshmark", "counters", "smoke.jsonl"], code=2)
+    environment.done(["meshmark", "counters", "smoke.jsonl", "--output", "acme"])
     [file] = own.iterdir()
     file.write_text(f"{CASE}\t7 all-reduce 4096B 1x8\n")
     command = ["test", "--profile", "smoke", "-k", "psum", "-n", "1", "--counters", "acme"]

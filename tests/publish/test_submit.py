@@ -1,5 +1,6 @@
 """Making bundles: what is refused, what is marked, what is cleaned, and that the same records give the same bytes."""
 
+import copy
 import gzip
 import json
 import tarfile
@@ -138,7 +139,7 @@ def test_timings_alone_claim_nothing(tmp_path):
             lambda text: text.replace('"topology":""', '"topology":"v5e:2x2"', 1),
             "belong in results/compile-only",
         ),
-        (lambda text: text.replace('"jax":"0.12.0.1"', '"jax":"nightly"', 1), "no release"),
+        (lambda text: text.replace('"jax":"0.12.0.1"', '"jax":"nightly"', 1), "not a release"),
         (lambda text: "", "nothing but run lines"),
     ],
 )
@@ -325,3 +326,35 @@ def test_what_is_cleaned_is_clean_and_stays_so(text):
 )  # fmt: skip
 def test_what_looks_alike_is_left_alone(text):
     assert publishable.find_private_text(text) == [] and publishable.clean(text) == text
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path, lines, capsys):
+    torn = tmp_path / "torn.jsonl"
+    torn.write_text("no record\n")
+    said = [
+        "--product",
+        "Not A Name",
+        "--by",
+        "us",
+        "--hardware",
+        "a box at 10.1.2.3",
+        "--output",
+        str(tmp_path),
+    ]
+    assert cli.main(["submit", str(torn), str(tmp_path / "missing.jsonl"), *said]) == 2
+    told = capsys.readouterr().err
+    assert all(part in told for part in ("torn.jsonl", "missing.jsonl", "hardware holds"))
+    assert told.count("\n") == 3
+
+
+def test_input_and_refusals_are_said_together(tmp_path, lines, capsys):
+    lines = copy.deepcopy(lines)
+    lines[0]["facts"]["suite"]["clean"] = False
+    path = write(tmp_path / "a.jsonl", lines)
+    output = tmp_path / "results"
+    target = output / lines[0]["facts"]["versions"]["jax"] / "name"
+    target.mkdir(parents=True)
+    said = ["--product", "name", "--by", "us", "--level", "none", "--output", str(output)]
+    assert cli.main(["submit", str(path), *said]) == 2
+    told = capsys.readouterr().err
+    assert "results are never overwritten" in told and "run again from a clean checkout" in told

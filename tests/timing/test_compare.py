@@ -23,6 +23,7 @@ from meshmark.records import reading, writing
 from meshmark.timing import bench, compare, environments, recorded
 from meshmark.timing.children import ChildError
 from meshmark.timing.compare import FIRST, CompareError, Comparison, incomparable
+from meshmark.timing.comparison_report import counter_lines
 from meshmark.timing.environments import NoEnvironment
 from meshmark.timing.timer import Job
 from tests.checkout import ROOT, SOURCE
@@ -231,7 +232,7 @@ def test_counters_are_compared_exactly():
         (CASES[2], "collectives", "1 all-reduce 4096B 1x8", "2 all-reduce 4096B 1x8"),
         (CASES[2], "temp_bytes", 0, 1),
     ]
-    assert "2 differ, in 1 of 3 programs" in "\n".join(compare_command.counter_lines(found, 3))
+    assert "2 differ, in 1 of 3 programs" in "\n".join(counter_lines(found, 3))
     assert Replayed().comparison().prepare() == []
 
 

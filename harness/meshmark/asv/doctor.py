@@ -6,7 +6,6 @@ with the comment `asv-doctor: ok` is accepted.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from typing import Any
 
 from meshmark.asv.pitfalls import ACCEPTED, DoctorError, Finding, read
 from meshmark.asv.sources import Benchmarks
-from meshmark.commands.arguments import path
 from meshmark.core.text import printable
 
 # fmt: off
@@ -43,30 +41,7 @@ SCRIPTS = (
 )
 """The files of a directory that may hold commands of asv."""
 
-# The command ------------------------------------------------------------------------------------------------
-
-
-def add_arguments(to: argparse.ArgumentParser) -> None:
-    """The arguments of `meshmark asv-doctor`."""
-    to.add_argument(
-        "paths",
-        nargs="*",
-        type=path,
-        default=[Path()],
-        metavar="DIR|FILE",
-        help="a directory with a configuration, benchmark files or configurations (default: here)",
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print one line per pitfall; the exit code is 1 if there is any."""
-    files = list(dict.fromkeys(file for where in arguments.paths for file in find_files(where)))
-    findings = [finding for file in files for finding in examine(file)]
-    for finding in findings:
-        print(printable(str(finding)))
-    if not findings:
-        print(f"no known pitfall in {len(files)} file{'s' * (len(files) != 1)}")
-    return int(bool(findings))
+# Files ------------------------------------------------------------------------------------------------------
 
 
 def find_files(path: Path) -> list[Path]:

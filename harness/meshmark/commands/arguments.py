@@ -6,11 +6,6 @@ import argparse
 from pathlib import Path
 
 
-def names(text: str) -> tuple[str, ...]:
-    """The names of a comma-separated list."""
-    return tuple(filter(None, (name.strip() for name in text.split(","))))
-
-
 def path(text: str) -> Path:
     """A file or directory."""
     if not text or "\0" in text:

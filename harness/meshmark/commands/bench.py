@@ -13,18 +13,17 @@ from meshmark.commands.arguments import path, positive, seconds
 from meshmark.commands.options import (
     add_expectations,
     add_ranks,
-    add_selection,
     add_timing,
     check_cadences,
     expectations,
-    named,
     of_ranks,
 )
-from meshmark.core import interrupts
+from meshmark.core import interrupts, terminal
+from meshmark.core.terminal import note, show
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
 from meshmark.devices.environment import cpu_devices
-from meshmark.operations.selection import Selection
+from meshmark.operations.choosing import add_options, selected
 from meshmark.operations.versions import TABLE_VERSION
 from meshmark.ranks import group as ranks
 from meshmark.ranks import rank_bench
@@ -34,7 +33,7 @@ from meshmark.records.writing import Writer
 from meshmark.timing import bench, timing_tables
 from meshmark.timing.bench import Progress
 from meshmark.timing.measure import Budget
-from meshmark.timing.progress import note, shown
+from meshmark.timing.progress import shown
 from meshmark.timing.timer import Job
 
 SECONDS = {"quick": 0.08, "standard": 0.25, "full": 0.5}
@@ -43,7 +42,7 @@ SECONDS = {"quick": 0.08, "standard": 0.25, "full": 0.5}
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    add_selection(add)
+    add_options(add.add_argument, timed=True, without=("with",))
     add.add_argument(
         "--scaling",
         action="store_true",
@@ -93,16 +92,12 @@ def run(arguments: argparse.Namespace) -> int:
         )
     expected = expectations(arguments)
     if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
-        return rank_bench.run(
-            arguments, named(arguments), rank, arguments.seconds or SECONDS[arguments.profile], expected
-        )
+        return rank_bench.run(arguments, rank, arguments.seconds or SECONDS[arguments.profile], expected)
     variables = cpu_devices(arguments.num_devices)
     facts = probe.probe(variables)
     if arguments.num_devices and not facts.virtual:
         note(f"--num-devices is ignored on backend {facts.backend}")
-    selection = Selection(profile=arguments.profile, timed=True, **named(arguments)).checked(
-        facts.num_devices
-    )
+    selection = selected(vars(arguments), facts.num_devices, timed=True)
     todo, left_out = (bench.scaling if arguments.scaling else bench.select_cells)(selection, facts)
     job = Job(
         cells=[],
@@ -139,8 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
         for line in lines:
             kept.add(line)
 
-    for line in (*facts.describe(), *expected.issue_lines(), *(f"left out: {why}" for why in left_out)):
-        print(line)
+    show(facts.describe(), expected.issue_lines(), (f"left out: {why}" for why in left_out))
     interrupts.warn()
     for line in bench.load():
         note(line)
@@ -166,8 +160,7 @@ def run(arguments: argparse.Namespace) -> int:
             progress = Progress(0)
     if writer:
         writer.close()
-    for line in timing_tables.lines(kept):
-        print(line)
+    show(timing_tables.lines(kept, terminal.width()))
     for line in bench.noise(progress):
         note(line)
     file = arguments.record or arguments.resume

@@ -13,6 +13,7 @@ from typing import Any
 
 from meshmark.commands.arguments import path
 from meshmark.core import interrupts, privacy
+from meshmark.core.errors import unknown
 from meshmark.devices import topologies
 from meshmark.devices.environment import of_child
 from meshmark.growth import curves as growth
@@ -83,7 +84,7 @@ def _names(text: str | None, known: Sequence[str], what: str) -> list[str]:
     chosen = [name.strip() for name in (text or ",".join(known)).split(",") if name.strip()]
     for name in chosen:
         if name not in known:
-            raise GrowthError(f"unknown {what} {name!r}: choose from {', '.join(known)}")
+            raise GrowthError(unknown(what, name, known))
     return chosen
 
 

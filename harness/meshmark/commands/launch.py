@@ -1,4 +1,4 @@
-"""`meshmark launch`: several processes of one command on this machine; `meshmark merge`: their ranks' files in one."""
+"""`meshmark launch`: several processes of one command on this machine."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import signal
 import sys
 from types import FrameType
 
-from meshmark.commands.arguments import path, positive, seconds
+from meshmark.commands.arguments import positive, seconds
 from meshmark.core import interrupts
-from meshmark.ranks import merge
 from meshmark.ranks.launch import GRACE, Launcher, LaunchError
 
 
-def add_launch_arguments(add: argparse.ArgumentParser) -> None:
-    """The options of `meshmark launch`."""
+def add_arguments(add: argparse.ArgumentParser) -> None:
+    """The options of the command."""
     add.add_argument(
         "-n", "--num-processes", type=positive, required=True, metavar="N", help="how many processes"
     )
@@ -36,7 +35,7 @@ def add_launch_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what each process runs")
 
 
-def launch(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Start, wait, end."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
@@ -60,20 +59,3 @@ def launch(arguments: argparse.Namespace) -> int:
         for number, handler in before.items():
             signal.signal(number, handler)
         shutil.rmtree(launcher.directory, ignore_errors=True)
-
-
-def add_merge_arguments(add: argparse.ArgumentParser) -> None:
-    """The options of `meshmark merge`."""
-    add.add_argument(
-        "file", type=path, metavar="FILE", help="what --record named; FILE.rank0 ... lie beside it"
-    )
-
-
-def merge_files(arguments: argparse.Namespace) -> int:
-    """Merge, and say what came of it."""
-    size = merge.sizes(arguments.file)
-    lines = merge.merged(arguments.file, size)
-    merge.write(arguments.file, lines)
-    cases = len({line["case"] for line in lines if "case" in line})
-    print(f"{cases} cases of {size} ranks in {arguments.file}")
-    return 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from meshmark.commands.arguments import path, positive
-from meshmark.core.text import printable
+from meshmark.core.errors import unknown
+from meshmark.core.terminal import show, show_json
 from meshmark.levels import must_pass as levels
 from meshmark.levels.must_pass import LevelError
 from meshmark.records import reading
@@ -18,7 +18,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         "records", nargs="*", type=path, metavar="RECORDS", help="what --record wrote: print its statement"
     )
     add.add_argument(
-        "--cases", metavar="LEVEL", help="print the must-pass list of this level, a case id a line"
+        "--cases", metavar="LEVEL", help="print the must-pass list of this level, one case id per line"
     )
     add.add_argument("--num-devices", type=positive, default=8, metavar="N", help="for --cases (default 8)")
     add.add_argument(
@@ -50,14 +50,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.check:
         found = levels.find_drift(arguments.list_version)
         found += [f"{level}: in no list yet" for level in levels.find_missing_levels(arguments.list_version)]
-        for line in found:
-            print(line)
+        show(found)
         print("table and lists have parted: `meshmark levels --write`" if found else "table and lists agree")
         return int(bool(found))
     if arguments.cases:
         known = (*levels.names(), levels.SEVERAL)
         if arguments.cases not in known:
-            raise LevelError(f"unknown level {arguments.cases!a}: choose from {', '.join(known)}")
+            raise LevelError(unknown("level", arguments.cases, known))
         asked = (arguments.cases, arguments.num_devices, arguments.list_version)
         for name in levels.must_pass(*asked, processes=arguments.processes).cases:
             print(name)
@@ -67,12 +66,11 @@ def run(arguments: argparse.Namespace) -> int:
         for (level, devices, processes), frozen in sorted(levels.read(version).items()):
             how = "case by case" if frozen.cases else "by digest"
             where = f"{level} on {levels.place(devices, processes)}"
-            print(f"list {version}: {where}: {frozen.count} cases, {how}, {frozen.sha256[:16]}")
+            show([f"list {version}: {where}: {frozen.count} cases, {how}, {frozen.sha256[:16]}"])
         return 0
     said = levels.statement([reading.read(file) for file in arguments.records], arguments.list_version)
     if arguments.json:
-        print(json.dumps(said.to_json(), indent=2, allow_nan=False))
+        show_json(said.to_json())
     else:
-        for line in said.lines():
-            print(printable(line))
+        show(said.lines(), verdicts=True)
     return int(not said.met)

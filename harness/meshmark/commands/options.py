@@ -1,40 +1,20 @@
-"""The options that every command that times has: what to time, on which devices, and how it is contained."""
+"""The options of the commands that time: how, on which devices, how contained, over which processes.
+
+What they time is chosen by meshmark.operations.choosing.
+"""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from meshmark.commands.arguments import names, natural, path, positive, seconds
+from meshmark.commands.arguments import natural, path, positive, seconds
+from meshmark.core.errors import unknown
+from meshmark.core.text import names
 from meshmark.levels.expectations import Expectations
-from meshmark.operations.base import MODES
 from meshmark.operations.selection import SelectionError
-from meshmark.operations.weights import TIMED_PROFILES
 from meshmark.ranks.group import JOIN
 from meshmark.timing.timer import CADENCES
-
-NAMED = (
-    ("operations", "psum,matmul"),
-    ("modes", ",".join(MODES[:3])),
-    ("meshes", "2x4,8"),
-    ("dtypes", "float32,bfloat16"),
-    ("sizes", "64KiB,3MiB,n512"),
-)
-
-
-def add_selection(add: argparse.ArgumentParser) -> None:
-    """What of the timed table is chosen."""
-    add.add_argument(
-        "--profile", default="quick", help=f"how much: {', '.join(TIMED_PROFILES)} (default quick)"
-    )
-    for option, example in NAMED:
-        add.add_argument(
-            f"--{option}",
-            type=names,
-            default=(),
-            metavar="NAMES",
-            help=f"only these {option}, such as {example}",
-        )
 
 
 def add_timing(add: argparse.ArgumentParser, cadences: tuple[str, ...]) -> None:
@@ -116,14 +96,10 @@ def of_ranks(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in RANKS}
 
 
-def named(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The fields of a Selection that the options name."""
-    return {name: getattr(arguments, name) for name, _ in NAMED}
-
-
 def check_cadences(chosen: tuple[str, ...]) -> None:
     """SelectionError for a cadence that there is not, or none."""
-    if unknown := sorted(set(chosen) - set(CADENCES)):
-        raise SelectionError(f"unknown cadence {unknown[0]!r}: choose from {', '.join(CADENCES)}")
+    for name in chosen:
+        if name not in CADENCES:
+            raise SelectionError(unknown("cadence", name, CADENCES))
     if not chosen:
         raise SelectionError(f"--cadence names none: choose from {', '.join(CADENCES)}")

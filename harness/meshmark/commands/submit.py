@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from meshmark.commands import validate as validate_command
 from meshmark.commands.arguments import path
 from meshmark.commands.options import add_expectations, expectations
-from meshmark.core.text import printable
+from meshmark.core.terminal import note, show
 from meshmark.publish import submit
-from meshmark.publish.submit import SubmitRefused, Wanted
+from meshmark.publish.submit import Refused, SubmitError, Wanted
 from meshmark.records import results
 
 SHOWN = 100
@@ -43,7 +42,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         help="the level that is claimed, or none (default: the highest that is met)",
     )
     add.add_argument(
-        "--note", action="append", default=[], type=note, metavar="ABOUT=TEXT",
+        "--note", action="append", default=[], type=about, metavar="ABOUT=TEXT",
         help=f"a note about {', '.join(results.ABOUT)}; peak explains a rate above the published one",
     )  # fmt: skip
     add.add_argument(
@@ -62,14 +61,14 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument("--archive", action="store_true", help="a .tar.gz of it too")
 
 
-def note(text: str) -> dict[str, str]:
+def about(text: str) -> dict[str, str]:
     """about=text of a note."""
-    about, equals, said = text.partition("=")
-    if not equals or about not in results.ABOUT or not said.strip():
+    what, equals, said = text.partition("=")
+    if not equals or what not in results.ABOUT or not said.strip():
         raise argparse.ArgumentTypeError(
-            f"{text[:60]!a} is no note: write ABOUT=TEXT, about {', '.join(results.ABOUT)}"
+            f"{text[:60]!a} is not a note: write ABOUT=TEXT, about {', '.join(results.ABOUT)}"
         )
-    return {"about": about, "text": said}
+    return {"about": what, "text": said}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -84,18 +83,20 @@ def run(arguments: argparse.Namespace) -> int:
         made = submit.make(
             arguments.records, wanted, Path(arguments.output), arguments.archive, expectations(arguments)
         )
-    except SubmitRefused as error:
+    except Refused as error:
         for text in error.complaints[:SHOWN]:
-            print(f"meshmark: {printable(text[:500])}", file=sys.stderr)
+            note(text[:500])
         if len(error.complaints) > SHOWN:
-            print(f"meshmark: {len(error.complaints) - SHOWN} more", file=sys.stderr)
-        print("meshmark: no bundle was made", file=sys.stderr)
+            note(f"{len(error.complaints) - SHOWN} more")
+        if isinstance(error, SubmitError):
+            return 2
+        note("no bundle was made")
         return 1
     for name, size in made.files.items():
         print(f"{made.path / name}: {size} bytes")
     if made.archive:
         print(f"{made.archive}: {made.archive.stat().st_size} bytes")
     for text in made.report.notes[:20]:
-        print(printable(f"note: {text}"))
-    print(printable(validate_command.summary(made.report)))
+        show([f"note: {text}"])
+    show([validate_command.summary(made.report)], verdicts=True)
     return 0

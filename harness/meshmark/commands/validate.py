@@ -7,7 +7,7 @@ import json
 
 from meshmark.commands.arguments import path, positive
 from meshmark.commands.options import add_expectations, expectations
-from meshmark.core.text import printable
+from meshmark.core.terminal import show
 from meshmark.publish import bundles, validate
 from meshmark.publish.review import Review
 
@@ -47,16 +47,16 @@ def run(arguments: argparse.Namespace) -> int:
     left = arguments.most
     for report in reports:
         for text in report.complaints[: max(0, left)]:
-            print(_line(text))
+            show([_line(text)])
         left -= len(report.complaints)
     if left < 0:
         print(f"{-left} more complaints: --most shows them")
     for report in reports:
         for note in report.notes[:20]:
-            print(_line(f"{report.place}: note: {note}"))
+            show([_line(f"{report.place}: note: {note}")])
         if len(report.notes) > 20:
             print(f"{report.place}: note: {len(report.notes) - 20} more notes")
-        print(_line(summary(report)))
+        show([_line(summary(report))], verdicts=True)
     if len(reports) > 1:
         print(f"{len(reports)} products, {bad} refused")
     return int(bool(bad))
@@ -88,4 +88,4 @@ def _json(report: Review) -> dict[str, object]:
 
 
 def _line(text: str) -> str:
-    return printable(text[:LONGEST])
+    return text[:LONGEST]

@@ -7,23 +7,18 @@ noticed. A release or backend without a file is judged by the contract alone, an
 `--counters DIR` names a vendor's files, which replace the suite's. Flops and temporary memory are recorded with every
 run but not compared here: they depend on the processor's vector width.
 
-`python -m meshmark.levels.counters RECORDS [DIR]` makes the file from the records of a run; without DIR, in a checkout,
-that of the suite.
+`meshmark counters RECORDS` makes the file from the records of a run.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from meshmark.core.errors import BadInput
-from meshmark.core.installation import CHECKOUT
-from meshmark.operations.selection import Selection
 from meshmark.records.run_line import place_of
 
 DIRECTORY = Path(__file__).resolve().parent / "data" / "counters"
@@ -101,57 +96,3 @@ def load(jax: str, backend: str, num_devices: int | str, own: Path | None = None
     CountersError if a directory or file can't be used."""
     path = find_file(jax, backend, num_devices, own)
     return read(path) if path else {}
-
-
-def main() -> int:
-    """Write the counters of a records file."""
-    from meshmark.operations import cases
-    from meshmark.records import (
-        reading,  # imported here: the checks import this module
-        run_line,
-    )
-
-    if len(sys.argv) not in (2, 3) or (len(sys.argv) == 2 and CHECKOUT is None):
-        where = "[DIR]" if CHECKOUT else "DIR"
-        print(f"usage: python -m meshmark.levels.counters RECORDS {where}", file=sys.stderr)
-        return 2
-    directory = Path(sys.argv[2]) if len(sys.argv) == 3 else DIRECTORY
-    try:
-        read = reading.read(Path(sys.argv[1]))
-    except reading.RecordError as error:
-        print(error, file=sys.stderr)
-        return 2
-    if run_line.processes(read.runs[0]["facts"]) > 1:
-        print(
-            f"{sys.argv[1]} is a run over several processes: counters are made from a run of one process, and"
-            "runs over several processes are judged by them too",
-            file=sys.stderr,
-        )
-        return 2
-    for facts in (read.runs[0]["facts"], *read.runs[0]["facts"].get("others", [])):
-        named = identity(facts)
-        if not all(re.fullmatch(r"[\w+-]+(\.[\w+-]+)*", name) for name in named):
-            print(
-                f"{sys.argv[1]} does not say its JAX release, backend and devices: {named}", file=sys.stderr
-            )
-            return 2
-        path, place = path_for(*named, directory), place_of(facts)
-        current = {case.id for case in cases.cases(Selection(), int(facts["num_devices"]))}
-        lines = [
-            f"{own}\t{format_collectives(line['collectives'])}\n"
-            for judged in read.cases.values()
-            for own, _, where in [judged.case.partition("@")]
-            for line in judged.lines
-            if where == place
-            and own in current
-            and isinstance(line.get("collectives"), list)
-            and line["verdict"] != "fail"
-        ]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(sorted(lines)), encoding="utf-8")
-        print(f"{len(lines)} cases in {path}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,6 +16,7 @@ import numpy as np
 from meshmark.core.bounds import Arithmetic, Bounded, bounded
 from meshmark.core.calls import call
 from meshmark.core.dtypes import dtype as dtype_of
+from meshmark.core.errors import nearest
 from meshmark.core.meshes import MeshShape
 from meshmark.core.values import whole
 from meshmark.operations import OPERATIONS
@@ -213,7 +214,8 @@ def find(case_id: str, num_devices: int, processes: int = 1) -> Case:
     parts = case_id.split("/")
     if len(parts) != 6:
         raise SelectionError(
-            f"{case_id!r} is not a case id: an id is operation/variant/mode/mesh/dtype/size(see `meshmark list`)"
+            f"{case_id[:200]!a} is not a case id: write operation/variant/mode/mesh/dtype/size, as"
+            " `meshmark list --cases` prints it"
         )
     name, _, mode, mesh, dtype, size = parts
     selection = Selection(
@@ -228,13 +230,20 @@ def find(case_id: str, num_devices: int, processes: int = 1) -> Case:
         limit=99,
         processes=processes,
     ).checked(num_devices)
+    others: dict[str, None] = {}
     for timed in (False, True):
         for case in cases(replace(selection, timed=timed), num_devices):
             if case.id == case_id:
                 return case
+            others[case.id] = None
     if processes == 1 and OPERATIONS[name].processes:
         raise SelectionError(f"{name} takes several processes: see README.md, Many processes")
-    raise SelectionError(f"no case {case_id!r}: see `meshmark list --operations {name} --profile full`")
+    near = nearest(case_id, others)
+    raise SelectionError(
+        f"unknown case {case_id[:200]!a}:"
+        + (f" did you mean {' or '.join(near)}?" if near else "")
+        + f" (see `meshmark list --cases --operations {name} --profile full`)"
+    )
 
 
 def _allowed(capability: str | None, selection: Selection) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from meshmark.core import meshes
 from meshmark.core.dtypes import DTYPES
-from meshmark.core.errors import BadInput
+from meshmark.core.errors import BadInput, unknown
 from meshmark.operations import OPERATIONS
 from meshmark.operations.base import MODES, parse_size
 from meshmark.operations.weights import CONFORMANCE, TIMING, Weights
@@ -84,16 +84,17 @@ class Selection:
                 except ValueError as error:
                     raise SelectionError(str(error)) from None
                 if not found:
-                    raise SelectionError(f"unknown {what} {name!r}: choose from {', '.join(valid)}")
+                    raise SelectionError(unknown(what, name, valid, "meshmark list"))
         for label in self.meshes:
             try:
                 mesh = meshes.parse(label)
             except ValueError as error:
                 raise SelectionError(str(error)) from None
             if mesh.size > num_devices:
-                fits = ", ".join(m.label for m in meshes.weighted(num_devices, self.processes))
+                fits = [m.label for m in meshes.weighted(num_devices, self.processes)][:3]
                 raise SelectionError(
-                    f"mesh {label} needs {mesh.size} devices and there are {num_devices}: choose from {fits}"
+                    f"mesh {label} needs {mesh.size} devices and there are {num_devices}:"
+                    f" {' or '.join(fits)} would fit (see `meshmark list`)"
                 )
             if mesh.size <= num_devices - num_devices // self.processes:
                 raise SelectionError(

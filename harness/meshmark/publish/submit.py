@@ -15,10 +15,10 @@ import shlex
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from meshmark import __version__
 from meshmark.core.errors import BadInput
@@ -26,7 +26,8 @@ from meshmark.core.escaping import field as field_of
 from meshmark.devices.environment import CPU_DEVICES_A_PROCESS, DEFAULT_CPU_DEVICES
 from meshmark.levels import must_pass as levels
 from meshmark.levels.expectations import Expectations
-from meshmark.levels.must_pass import LevelError, Statement
+from meshmark.levels.must_pass import Statement
+from meshmark.operations.choosing import MANY
 from meshmark.publish import bundles, publishable, validate
 from meshmark.publish.bundles import Bundle, File, Room
 from meshmark.publish.lines import as_records, entries
@@ -36,17 +37,51 @@ from meshmark.records import results, run_line, writing
 from meshmark.records.definition import KINDS
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT
 
+Value = TypeVar("Value")
 
-class SubmitError(BadInput, ValueError):
-    """Records or options can't be used; the message is one line."""
+STANDS_FOR = "meshmark test"
+"""A command where the records give none: the other fields are checked all the same."""
 
 
-class SubmitRefused(Exception):
-    """A bundle is refused; each of `complaints` is one line that says how to mend it."""
+class Refused(Exception):
+    """A bundle that is not made; each of `complaints` is one line with the mend."""
 
     def __init__(self, complaints: Sequence[str]) -> None:
         super().__init__("; ".join(complaints))
         self.complaints = list(complaints)
+
+
+class SubmitError(Refused, BadInput, ValueError):
+    """Records or options that can't be used, and whatever else is wrong."""
+
+
+class SubmitRefused(Refused):
+    """What a reviewer would refuse; all of it could be read."""
+
+
+class Wrong:
+    """All that is wrong, so that it is said at once."""
+
+    def __init__(self) -> None:
+        self.input: list[str] = []
+        self.refused: list[str] = []
+
+    def attempt(self, made: Callable[..., Value], *arguments: Any) -> Value | None:
+        """made(*arguments); None where its input can't be used, which is kept."""
+        try:
+            return made(*arguments)
+        except SubmitError as error:
+            self.input += error.complaints
+        except BadInput as error:
+            self.input.append(str(error))
+        return None
+
+    def end(self) -> None:
+        """SubmitError or SubmitRefused where anything is wrong."""
+        if self.input:
+            raise SubmitError([*self.input, *self.refused])
+        if self.refused:
+            raise SubmitRefused(self.refused)
 
 
 @dataclass(frozen=True)
@@ -91,17 +126,21 @@ def make(
     `expected` holds a vendor's known issues and counters, in addition to the suite's. SubmitError for input that
     can't be used, SubmitRefused for content that a reviewer would refuse. Then no file is left.
     """
-    bundle = bundled(paths, wanted)
+    wrong = Wrong()
+    bundle = _bundled(paths, wanted, wrong)
+    if bundle is None:
+        wrong.end()
+        raise AssertionError("a bundle that can't be made has a reason")
     report = validate.check(bundle, expected)
-    if report.complaints:
-        raise SubmitRefused(report.complaints)
+    wrong.refused += report.complaints
     target = output / bundle.release / bundle.name
     packed = output / f"{bundle.name}-{bundle.release}.tar.gz" if archive else None
     for path in filter(None, (target, packed)):
         if path.exists() or path.is_symlink():
-            raise SubmitError(
+            wrong.input.append(
                 f"{path} exists: results are never overwritten, name another product or directory"
             )
+    wrong.end()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".submit-", dir=target.parent))
@@ -115,28 +154,40 @@ def make(
         if packed:
             packed.write_bytes(_tar(bundle))
     except OSError as error:
-        raise SubmitError(f"can't write {target}: {os.strerror(error.errno or 0)}") from None
+        raise SubmitError([f"can't write {target}: {os.strerror(error.errno or 0)}"]) from None
     return Made(target, report, packed, {n: len(f.data) for n, f in sorted(bundle.files.items())})
 
 
 def bundled(paths: Sequence[Path], wanted: Wanted) -> Bundle:
-    """The bundle in memory, before the check; raises as `make` does."""
-    read = {path: _read(path) for path in paths}
-    facts = _facts(read)
+    """The bundle in memory, not checked yet; raises as `make` does."""
+    wrong = Wrong()
+    bundle = _bundled(paths, wanted, wrong)
+    wrong.end()
+    assert bundle is not None
+    return bundle
+
+
+def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | None:
+    """The bundle, also where only a mark is missing; None where its input can't be used. `wrong` takes what is."""
+    read = {path: lines for path in paths if (lines := wrong.attempt(_read, path)) is not None}
+    facts = wrong.attempt(_facts, read) if read else None
+    if wrong.input or facts is None:
+        wrong.attempt(_said, wanted, wanted.command or STANDS_FOR, frozenset())
+        return None
     release = facts["versions"]["jax"]
-    if not results.RELEASE.fullmatch(release):
-        raise SubmitError(f"JAX {release[:40]!a} is not a release that results/ can hold")
     versions = publishable.versions_of(facts)
     files: dict[str, list[Entry]] = {}
     for path, lines in read.items():
         cleaned = [(number, publishable.clean_record(record, versions)) for number, record in lines]
         files[_name(path, lines, files)] = cleaned
     merged = as_records([entry for lines in files.values() for entry in lines])
-    try:
-        statement = levels.statement(merged)
-    except LevelError as error:
-        raise SubmitError(str(error)) from None
-    product = _product(wanted, files, statement, facts)
+    statement = wrong.attempt(levels.statement, merged)
+    if statement is None:
+        wrong.attempt(_said, wanted, wanted.command or STANDS_FOR, versions)
+        return None
+    product = wrong.attempt(_product, wanted, files, statement, facts, wrong.refused)
+    if product is None:
+        return None
     bundle = Bundle(release, product["name"])
     for name, lines in files.items():
         text = "".join(writing.dumps(record) + "\n" for _, record in lines)
@@ -160,35 +211,37 @@ def _read(path: Path) -> list[Entry]:
         with open(path, "rb") as file:
             data = file.read(4 * bundles.MOST_PACKED + 1)
     except OSError as error:
-        raise SubmitError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
+        raise SubmitError([f"can't read {path}: {os.strerror(error.errno or 0)}"]) from None
     if len(data) > 4 * bundles.MOST_PACKED:
         raise SubmitError(
-            f"{path} has more than {4 * bundles.MOST_PACKED >> 20} MiB: submit fewer runs at once"
+            [f"{path} has more than {4 * bundles.MOST_PACKED >> 20} MiB: submit fewer runs at once"]
         )
     bundle, report = Bundle("", "", {path.name: File(path.name, data)}), Review("")
     lines = entries(bundle, path.name, Room(), report)
     if report.complaints:
         more = f" ({len(report.complaints) - 1} more)" if len(report.complaints) > 1 else ""
         where = path.parent / report.complaints[0] if path.parent != Path() else report.complaints[0]
-        raise SubmitError(f"{where}{more}")
+        raise SubmitError([f"{where}{more}"])
     if not any(record["kind"] != "run" for _, record in lines):
-        raise SubmitError(f"{path} holds nothing but run lines: name what --record wrote")
+        raise SubmitError([f"{path} holds nothing but run lines: name what --record wrote"])
     last = {r["case"]: "seconds" in r for _, r in lines if r["kind"] == "conformance"}
     if cut := [case for case, closed in last.items() if not closed]:
         raise SubmitError(
-            f"{path}: {cut[0]} is not judged to the end: continue the run with --resume {path.name}"
+            [f"{path}: {cut[0]} is not judged to the end: go on with the run, --resume {path.name}"]
         )
     return lines
 
 
 def _facts(read: Mapping[Path, Sequence[Entry]]) -> Mapping[str, Any]:
     runs = [as_records([entry for entry in lines if entry[1]["kind"] == "run"]) for lines in read.values()]
-    try:
-        facts = levels.environment(runs)
-    except LevelError as error:
-        raise SubmitError(str(error)) from None
+    facts = levels.environment(runs)
     if facts.get("topology"):
-        raise SubmitError("these runs are compile-only: they belong in results/compile-only")
+        raise SubmitError(
+            ["these runs compiled for devices that are not there: they belong in results/compile-only"]
+        )
+    release = facts["versions"]["jax"]
+    if not results.RELEASE.fullmatch(release):
+        raise SubmitError([f"JAX {release[:40]!a} is not a release that results/ can hold"])
     return facts
 
 
@@ -204,10 +257,16 @@ def _name(path: Path, lines: Sequence[Entry], taken: Mapping[str, Any]) -> str:
 
 
 def _product(
-    wanted: Wanted, files: Mapping[str, Sequence[Entry]], statement: Statement, facts: Mapping[str, Any]
+    wanted: Wanted,
+    files: Mapping[str, Sequence[Entry]],
+    statement: Statement,
+    facts: Mapping[str, Any],
+    lacking: list[str],
 ) -> dict[str, Any]:
-    """The content of product.yaml; SubmitRefused if a required mark is missing."""
-    refused, marks = [], []
+    """What goes into product.yaml, with its marks; `lacking` takes what must be marked and was not."""
+    refused: list[str] = []
+    marks: list[str] = []
+    wrong: list[str] = []
     suites = [r["facts"]["suite"] for lines in files.values() for _, r in lines if r["kind"] == "run"]
     dirty = [s for s in suites if s["commit"] is None or s["clean"] is not True]
     if dirty:
@@ -219,7 +278,8 @@ def _product(
     names = levels.names(statement.processes)
     if level and level not in names:
         over = f" of {statement.processes} processes" if statement.processes > 1 else " of one process"
-        raise SubmitError(f"no level {level[:20]!a}{over}: choose from {', '.join(names)}, or none")
+        wrong.append(f"no level {level[:20]!a}{over}: choose from {', '.join(names)}, or none")
+        level = ""
     judged = any(r["kind"] == "conformance" for lines in files.values() for _, r in lines)
     if level and level > statement.met:
         told = [s.describe() for s in statement.standings if s.must.level <= level and not s.complete]
@@ -234,10 +294,26 @@ def _product(
         refused.append(
             f"no level is met ({told[0]}): run the missing cases, or submit without a level (--level none)"
         )
-    if refused and not wanted.mark:
-        raise SubmitRefused(refused)
+    if not wanted.mark:
+        lacking += refused
     versions = publishable.versions_of(facts)
     command = wanted.command or "; ".join(dict.fromkeys(commands(files)))
+    try:
+        return _said(wanted, command, versions, level, marks, wrong)
+    except results.ResultError as error:
+        raise SubmitError([*wrong, str(error)]) from None
+
+
+def _said(
+    wanted: Wanted,
+    command: str,
+    versions: frozenset[str],
+    level: str = "",
+    marks: Sequence[str] = (),
+    wrong: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The fields of product.yaml; SubmitError for those that hold what is not published, beside what is `wrong`
+    already, and ResultError for what is not a text of one line."""
     keep = {wanted.contact, *wanted.contact.replace("<", " ").replace(">", " ").split()}
     product = {
         "name": wanted.name,
@@ -248,13 +324,16 @@ def _product(
         "command": command,
         "level": level,
         "notes": [dict(note) for note in wanted.notes],
-        "marks": marks,
+        "marks": list(marks),
     }
+    wrong = list(wrong)
     shown = {k: v for k, v in product.items() if v not in ("", [])}
     for name in ("title", "by", "hardware", "command"):
         if found := publishable.find_private_text(str(shown.get(name, "")), versions, keep):
             what, hit = found[0]
-            raise SubmitError(f"{name} holds {what} ({hit!a}), which must not be published: leave it out")
+            wrong.append(f"{name} holds {what} ({hit!a}), which is not published: leave it out")
+    if wrong:
+        raise SubmitError(wrong)
     checked = results.checked_product(shown, PRODUCT)
     return {k: v for k, v in checked.items() if v != []}
 
@@ -269,10 +348,7 @@ def commands(files: Mapping[str, Sequence[Entry]]) -> list[str]:
     return list(filter(None, found))
 
 
-OPTIONS = {
-    "levels": "level", "capabilities": "with", "operations": "operations", "modes": "modes", "meshes": "meshes",
-    "dtypes": "dtypes", "sizes": "sizes",
-}  # fmt: skip
+OPTIONS = {field: option for option, field in MANY.items()}
 """Options of the command line by the field of a selection."""
 
 

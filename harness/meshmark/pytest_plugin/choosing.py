@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import pytest
 
 from meshmark.core import meshes
+from meshmark.core.errors import unknown
 from meshmark.devices import probe, topologies
 from meshmark.devices.facts import Facts
 from meshmark.judge import compile_only
@@ -44,7 +45,7 @@ def find_places(config: pytest.Config) -> list[Facts]:
         for one in name:
             if one not in valid:
                 option = "--layout" if name is layouts else "--export"
-                raise SelectionError(f"{option} {one}: choose from {', '.join(valid)}")
+                raise SelectionError(unknown(option, one, valid))
     if exports and find_spec("flatbuffers") is None:
         raise SelectionError(
             "--export needs the package flatbuffers, with which jax.export writes: pip install flatbuffers"

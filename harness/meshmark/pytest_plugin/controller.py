@@ -11,12 +11,14 @@ import shutil
 import signal
 import time
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from meshmark.core import interrupts, text
-from meshmark.core.verdicts import BAD, Line
+from meshmark.core.terminal import pieces
+from meshmark.core.verdicts import BAD, VERDICTS, Line
 from meshmark.devices import containment
 from meshmark.levels import known_issues
 from meshmark.operations import cases
@@ -105,7 +107,7 @@ class Controller:
         facts = next(facts for facts in self.config.stash[PLACES] if facts.place == place)
         trial = Trial(cases.find(own, facts.num_devices), facts)
         known_issues.apply(self.config.stash[EXPECTED].issues(facts.to_json()), own, [line])
-        report.longrepr = message(trial, [line], self.config.getoption("seed"))
+        report.longrepr = Told(message(trial, [line], self.config.getoption("seed")))
         if line.verdict == "known":
             report.outcome, report.wasxfail = "skipped", line.reason
         seconds = time.perf_counter() - self.started.get(crashitem, time.perf_counter())
@@ -148,7 +150,15 @@ class Controller:
         """The closing table."""
         if not self.cases:
             return
-        write = terminalreporter.write_line
+        width = self.config.get_terminal_writer().fullwidth
+
+        def write(line: str) -> None:
+            for part in text.wrap(line, width):
+                terminalreporter.ensure_newline()
+                for piece, colour in pieces(part):
+                    terminalreporter.write(piece, **({colour: True} if colour else {}))
+                terminalreporter.write("\n")
+
         terminalreporter.section("meshmark")
         for line in (*under_test(self.config), ""):
             write(line)
@@ -158,7 +168,7 @@ class Controller:
         for place, found in places.items():
             if len(places) > 1:
                 write(f"-- {place}")
-            for line in summary.closing(found):
+            for line in summary.closing(found, width):
                 write(line)
             if len(places) > 1:
                 write("")
@@ -199,8 +209,12 @@ def record_lines(trial: Trial, lines: list[Line], seed: int, seconds: float) -> 
 
 
 def message(trial: Trial, lines: list[Line], seed: int) -> str:
-    """What a failure says: the case, each reason, and the command that repeats it."""
+    """What a failure says: each reason, the worst first, the case, and the command that repeats it.
+
+    pytest's short summary shows the first line, which in CI is often the only one that is seen.
+    """
     bad = [line for line in lines if line.verdict not in ("pass", "not_run")]
+    bad.sort(key=lambda line: VERDICTS.index(line.verdict))
     reasons = [f"{line.check}: {line.verdict}: {line.reason}" for line in bad]
     case, request = trial.case, trial.case.cell.request
     again = f"a script that repeats it: meshmark repro '{case.id}'" + (f" --seed {seed}" if seed else "")
@@ -219,7 +233,33 @@ def message(trial: Trial, lines: list[Line], seed: int) -> str:
             f"on one machine: meshmark launch -n {facts.num_processes} --devices-per-process"
             f" {facts.num_devices // facts.num_processes} -- meshmark test {options} --seed {seed}"
         )
-    return "\n".join([trial.id, *reasons, again])
+    return "\n".join([*reasons, trial.id, again])
+
+
+class Told:
+    """The report of a case that ended its worker, as pytest reads it: the first line goes into the short summary."""
+
+    def __init__(self, said: str) -> None:
+        self.said = said
+        self.reprcrash = SimpleNamespace(message=said.splitlines()[0])
+
+    def __str__(self) -> str:
+        return self.said
+
+    def toterminal(self, writer: Any) -> None:
+        """Print it among the failures."""
+        writer.line(self.said)
+
+
+def matches_nothing(config: pytest.Config) -> str:
+    """Why no test is left, where -k or -m took all; "" otherwise."""
+    number = sum(map(len, config.stash.get(TRIALS, {}).values()))
+    given = [f"{o} {e!a}" for o, e in (("-k", config.option.keyword), ("-m", config.option.markexpr)) if e]
+    if not given or not number:
+        return ""
+    mend = "-k takes parts of case ids, as `meshmark list --cases` prints them"
+    matched = f"{' and '.join(given)} matches none of the {number} chosen cases"
+    return f"{matched}: {mend}" if config.option.keyword else matched
 
 
 def under_test(config: pytest.Config) -> list[str]:

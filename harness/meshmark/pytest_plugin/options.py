@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from meshmark.core.text import names
 from meshmark.devices import containment
 from meshmark.levels.expectations import Expectations
-from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection
-from meshmark.operations.weights import PROFILES
+from meshmark.operations import choosing
+from meshmark.operations.selection import Selection
 from meshmark.ranks import group as ranks
 from meshmark.ranks.group import Coordinates
 
@@ -29,27 +30,7 @@ def add_options(parser: pytest.Parser) -> None:
     """The options of the suite."""
     group = parser.getgroup("meshmark", "Meshmark, conformance of distributed JAX")
     add = group.addoption
-    add(
-        "--profile",
-        default="standard",
-        help="how much: " + ", ".join(PROFILES) + " (default standard)",
-    )
-    add("--level", default="", metavar="L0,L1,...", help="only these levels: " + ", ".join(LEVELS))
-    add(
-        "--with",
-        dest="with_",
-        default="",
-        metavar="NAMES",
-        help="optional capabilities: " + "; ".join(f"{k}: {v}" for k, v in CAPABILITIES.items()),
-    )
-    for name, example in (
-        ("operations", "psum,matmul"),
-        ("modes", "auto,manual"),
-        ("meshes", "2x4,8"),
-        ("dtypes", "float32,int8"),
-        ("sizes", "4KiB"),
-    ):
-        add(f"--{name}", default="", metavar="NAMES", help=f"only these {name}, such as {example}")
+    choosing.add_options(add)
     add("--seed", type=int, default=0, metavar="N", help="seed of the inputs (default 0)")
     add(
         "--num-devices",
@@ -150,7 +131,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 def names_of(config: pytest.Config, option: str) -> tuple[str, ...]:
     """The names of a comma-separated option."""
-    return tuple(filter(None, (n.strip() for n in config.getoption(option).split(","))))
+    return names(config.getoption(option))
 
 
 def check_numbers(config: pytest.Config) -> None:
@@ -179,14 +160,4 @@ def expectations_of(config: pytest.Config) -> Expectations:
 
 def selection_of(config: pytest.Config, num_devices: int, processes: int) -> Selection:
     """The selection that the options make on so many devices; SelectionError for names that there are not."""
-    return Selection(
-        profile=config.getoption("profile"),
-        levels=names_of(config, "level"),
-        capabilities=names_of(config, "with_"),
-        operations=names_of(config, "operations"),
-        modes=names_of(config, "modes"),
-        meshes=names_of(config, "meshes"),
-        dtypes=names_of(config, "dtypes"),
-        sizes=names_of(config, "sizes"),
-        processes=processes,
-    ).checked(num_devices)
+    return choosing.selected(vars(config.option), num_devices, processes=processes)

@@ -20,14 +20,13 @@ from meshmark.core.errors import BadInput
 from meshmark.devices import containment, environment
 from meshmark.devices.facts import Facts
 from meshmark.pytest_plugin.choosing import choose, find_places
-from meshmark.pytest_plugin.controller import Controller, case_of, under_test
+from meshmark.pytest_plugin.controller import Controller, case_of, matches_nothing, under_test
 from meshmark.pytest_plugin.judging import judge_case, verdict
 from meshmark.pytest_plugin.options import (
     add_options,
     check_numbers,
     coordinates_of,
     expectations_of,
-    names_of,
 )
 from meshmark.pytest_plugin.rank import RankPlugin
 from meshmark.pytest_plugin.recording import open_records
@@ -76,7 +75,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def _prepare_environment(config: pytest.Config, ranks: bool) -> None:
     """Set what JAX reads when it starts, here and in the workers."""
     default = environment.CPU_DEVICES_A_PROCESS if ranks else environment.DEFAULT_CPU_DEVICES
-    x64 = {environment.X64: "1"} if "x64" in names_of(config, "with_") else {}
+    x64 = {environment.X64: "1"} if "x64" in config.getoption("with_") else {}
     environment.set_here(environment.cpu_devices(config.getoption("num_devices"), default) | x64)
 
 
@@ -168,6 +167,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         report.meshmark = item.stash[CASE_RECORDS]
         del item.stash[CASE_RECORDS]
     return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
+    """Say why no test was left."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and (why := matches_nothing(config)):
+        terminalreporter.write_line(f"meshmark: {why}")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -14,21 +14,23 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import jax
 
-from meshmark.core import interrupts
+from meshmark.core import interrupts, terminal
+from meshmark.core.terminal import note, show
 from meshmark.core.verdicts import BAD
 from meshmark.devices import environment
 from meshmark.devices.containment import START
 from meshmark.devices.facts import Facts
 from meshmark.levels.expectations import Expectations
 from meshmark.operations.base import owners_of
-from meshmark.operations.selection import Selection, SelectionError
+from meshmark.operations.choosing import selected
+from meshmark.operations.selection import SelectionError
 from meshmark.operations.versions import TABLE_VERSION
 from meshmark.ranks import endings, merge
 from meshmark.ranks import group as ranks
@@ -42,7 +44,7 @@ from meshmark.records.reading import RecordError, Records
 from meshmark.records.writing import Writer
 from meshmark.timing import bench, timing_tables
 from meshmark.timing.bench import Progress, Todo
-from meshmark.timing.progress import note, shown
+from meshmark.timing.progress import shown
 from meshmark.timing.timer import CLEAR_EVERY, Job, spread
 from meshmark.timing.timing_tables import cell_of
 
@@ -61,15 +63,14 @@ class Rank:
     def __init__(
         self,
         arguments: argparse.Namespace,
-        names: Mapping[str, Any],
         found: Coordinates,
         seconds: float,
         expected: Expectations,
     ) -> None:
-        """Join the others; `names` are the fields of the Selection that options name. SelectionError for what makes no
-        sense beside ranks; ChannelError and RankError as meshmark.ranks.group.join."""
+        """Join the others. SelectionError for what makes no sense beside ranks; ChannelError and RankError as
+        meshmark.ranks.group.join."""
         _refuse(arguments)
-        self.arguments, self.names, self.expected = arguments, names, expected
+        self.arguments, self.expected = arguments, expected
         self.path: Path | None = arguments.record or arguments.resume
         self.writer: Writer | None = None
         self.timer: RankTimer | None = None
@@ -97,9 +98,7 @@ class Rank:
         arguments, size = self.arguments, self.group.size
         self.facts: Facts = ranks.read_facts(self.group)
         number = self.facts.num_devices
-        self.selection = Selection(
-            profile=arguments.profile, timed=True, processes=size, **self.names
-        ).checked(number)
+        self.selection = selected(vars(arguments), number, processes=size, timed=True)
         todo, self.left_out = bench.select_cells(self.selection, self.facts)
         for cell, _ in todo:
             if len(set(owners_of(cell.request.mesh, number, size))) < size:
@@ -234,14 +233,14 @@ class Rank:
     # Printing -----------------------------------------------------------------------------------------------
 
     def _head(self) -> None:
-        for line in (
-            *self.facts.describe(),
-            *self.expected.issue_lines(),
-            ranks.describe(self.facts),
-            *(f"left out: {why}" for why in self.left_out),
-            "left out: ceilings, which are measured in one process",
-        ):
-            print(line, flush=True)
+        show(
+            self.facts.describe(),
+            self.expected.issue_lines(),
+            [ranks.describe(self.facts)],
+            (f"left out: {why}" for why in self.left_out),
+            ["left out: ceilings, which are measured in one process"],
+        )
+        sys.stdout.flush()
         if self.arguments.num_devices and not self.facts.virtual:
             note(f"--num-devices is ignored on backend {self.facts.backend}")
         interrupts.warn()
@@ -249,8 +248,7 @@ class Rank:
             note(line)
 
     def _tail(self, progress: Progress, merged: bool) -> None:
-        for line in timing_tables.lines(self.kept):
-            print(line)
+        show(timing_tables.lines(self.kept, terminal.width()))
         for line in bench.noise(progress):
             note(line)
         if self.path:
@@ -294,8 +292,8 @@ class Rank:
         self.kept.timings += lines
         note(self._describe(ending))
         if self.group.rank == 0:
-            for line in timing_tables.lines(self.kept) if self.kept.timings else ():
-                print(line)
+            if self.kept.timings:
+                show(timing_tables.lines(self.kept, terminal.width()))
             if self.path:
                 print(f"records: {self.path}.rank*")
 
@@ -348,11 +346,9 @@ def _refuse(arguments: argparse.Namespace) -> None:
 
 def run(
     arguments: argparse.Namespace,
-    names: Mapping[str, Any],
     found: Coordinates,
     seconds: float,
     expected: Expectations,
 ) -> int:
-    """`meshmark bench` where this process is one rank of several: `names` are the fields of the Selection that options
-    name, `seconds` those of sampling for each program."""
-    return Rank(arguments, names, found, seconds, expected).run()
+    """`meshmark bench` where this process is one rank of several; `seconds` of sampling for each program."""
+    return Rank(arguments, found, seconds, expected).run()

@@ -75,14 +75,14 @@ def _over(records: Records) -> str:
     return f"{number} process{'es' * (number > 1)}"
 
 
-def report(found: VerdictDifference) -> Iterator[str]:
-    """The lines of the report, new failures first."""
+def report(found: VerdictDifference, width: int | None = None) -> Iterator[str]:
+    """The lines of the report, new failures first; lines of the table have at most `width` characters."""
     if found.changes:
         rows = [
             [printable(c.case), c.old or "(absent)", c.new, "new failure" if c.failure else ""]
             for c in found.changes
         ]
-        yield from text_table(["case", "old", "new", ""], rows)
+        yield from text_table(["case", "old", "new", ""], rows, width)
         yield ""
     for change in found.failures:
         yield f"{printable(change.case)}: {printable(change.reason)}"

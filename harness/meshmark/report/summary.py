@@ -66,6 +66,19 @@ def levels(cases: Mapping[str, Judged]) -> list[str]:
     return lines
 
 
+def standing(cases: Mapping[str, Judged]) -> list[str]:
+    """One line per level, as `levels`; where nothing could run, how many compiled."""
+    lines = []
+    for line in levels(cases):
+        own = [j.verdict for j in cases.values() if j["level"] == line.partition(":")[0]]
+        if "pass" not in own and (compiled := own.count("not_run")):
+            others = ", ".join(f"{n} {v}" for v in VERDICTS if v != "not_run" and (n := own.count(v)))
+            line = f"{line.partition(':')[0]}: {compiled} of {len(own)} compiled, nothing ran"
+            line += f" ({others})" if others else ""
+        lines.append(line)
+    return lines
+
+
 def agreement(cases: Mapping[str, Judged]) -> str:
     """In how many of the cells whose modes all pass they gave the same bits."""
     cells: dict[tuple[str, ...], list[str | None]] = {}
@@ -116,9 +129,9 @@ def checked(cases: Mapping[str, Judged]) -> list[str]:
     return ["compiled and not run; by check: " + ", ".join(found)]
 
 
-def closing(cases: Mapping[str, Judged]) -> list[str]:
-    """Everything that a run says at its end."""
-    lines = [*text_table(*by_mode(cases)), "", *levels(cases)]
+def closing(cases: Mapping[str, Judged], width: int | None = None) -> list[str]:
+    """Everything that a run says at its end; the table in lines of at most `width` characters."""
+    lines = [*text_table(*by_mode(cases), width), "", *standing(cases)]
     lines += filter(None, [agreement(cases)])
     lines += checked(cases)
     lines += communication(cases)

@@ -207,8 +207,13 @@ def _data(lines: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
     return data
 
 
-def report(found: Sequence[CounterDifference], compared: int, old: Records, new: Records) -> Iterator[str]:
-    """The lines of the comparison: the two releases, the counts, and each difference once with its cases."""
+def report(
+    found: Sequence[CounterDifference], compared: int, old: Records, new: Records, width: int | None = None
+) -> Iterator[str]:
+    """The lines of the comparison: the two releases, the counts, and each difference once with its cases.
+
+    width: the most characters of a line of the table, None for as many as it takes.
+    """
     yield f"old: {release(old)}"
     yield f"new: {release(new)}"
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -222,7 +227,8 @@ def report(found: Sequence[CounterDifference], compared: int, old: Records, new:
         rows.append([quantity, f"{operation}/{variant}", mode, place, was, now, str(len(cases))])
     if rows:
         yield ""
-        yield from text_table(["quantity", "operation", "mode", "topology", "old", "new", "cases"], rows)
+        header = ["quantity", "operation", "mode", "topology", "old", "new", "cases"]
+        yield from text_table(header, rows, width, left=True)
         if len(groups) > SHOWN:
             yield f"and {len(groups) - SHOWN} more"
         yield ""

@@ -7,13 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from meshmark.core.text import printable
 from meshmark.timing.bench import Progress
-
-
-def note(text: str) -> None:
-    """Print one line to stderr."""
-    print(f"meshmark: {printable(text)}", file=sys.stderr)
 
 
 @contextmanager

@@ -96,8 +96,8 @@ def rows(records: Records) -> list[dict[str, Any]]:
 # The terminal's tables --------------------------------------------------------------------------------------
 
 
-def lines(records: Records) -> Iterator[str]:
-    """The lines of all tables of a file."""
+def lines(records: Records, width: int | None = None) -> Iterator[str]:
+    """The lines of all tables of a file. Each line of a table has at most `width` characters (None: no limit)."""
     of = yardsticks(records)
     cells = by_cell(records.timings)
     processes = len({r["process"] for r in records.timings})
@@ -109,7 +109,7 @@ def lines(records: Records) -> Iterator[str]:
             others = [m for m in shown if m not in (BASE, "host") and BASE in shown]
             skewed = any(row["skew"] for _, row in table)
             header = ["case", *shown, *(f"{m}/{BASE}" for m in others), "rate", "share"]
-            yield from text_table(header + ["skew"] * skewed, _filled(table, shown, others, skewed))
+            yield from text_table(header + ["skew"] * skewed, _filled(table, shown, others, skewed), width)
     yield ""
     yield (
         "times are medians with the half width of their 95 % interval, "
@@ -129,11 +129,12 @@ def lines(records: Records) -> Iterator[str]:
         yield from text_table(
             ["case", "cadence", "mode", "points", "alpha", "beta", "residuals"],
             fits,
+            width,
         )
     scaled = list(_scaling(cells))
     if scaled:
         yield from ["", "scaling over one axis", ""]
-        yield from text_table(["case", "kind", "devices", "time", "efficiency"], scaled)
+        yield from text_table(["case", "kind", "devices", "time", "efficiency"], scaled, width)
     yield from _remarks(records, cells)
     bad = [r for r in records.timings if r["verdict"] != "pass"]
     for record in bad:

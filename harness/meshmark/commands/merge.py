@@ -1,0 +1,25 @@
+"""`meshmark merge`: the files of several ranks in one."""
+
+from __future__ import annotations
+
+import argparse
+
+from meshmark.commands.arguments import path
+from meshmark.ranks import merge
+
+
+def add_arguments(add: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    add.add_argument(
+        "file", type=path, metavar="FILE", help="what --record named; FILE.rank0 ... lie beside it"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Merge, and say what came of it."""
+    size = merge.sizes(arguments.file)
+    lines = merge.merged(arguments.file, size)
+    merge.write(arguments.file, lines)
+    cases = len({line["case"] for line in lines if "case" in line})
+    print(f"{cases} cases of {size} ranks in {arguments.file}")
+    return 0

@@ -1,0 +1,70 @@
+"""The terminal: how wide it is, whether it has colours, what is printed there and what is told beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+from meshmark.core.text import printable, wrap
+
+COLOURS = {
+    **dict.fromkeys(("pass", "faster", "accepted"), "green"),
+    **dict.fromkeys(("fail", "error", "crash", "hang", "slower", "refused"), "red"),
+    **dict.fromkeys(("known", "unsupported", "inconclusive"), "yellow"),
+    **dict.fromkeys(("not_run", "compiled"), "cyan"),
+}
+"""The colour of each verdict: of a case, of a comparison, of a bundle."""
+
+CODES = {"red": 31, "green": 32, "yellow": 33, "cyan": 36}
+"""ANSI's numbers of the colours."""
+
+LONGEST = 2000
+"""Characters of the longest line on standard error."""
+
+_VERDICT = re.compile(rf"(?<![\w/=-])({'|'.join(COLOURS)})(?![\w/=-])")
+
+
+def width() -> int:
+    """Characters of a line: COLUMNS where it is set, else the terminal's, and 80 where the output goes elsewhere."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Whether colours may be written to this stream: a terminal that knows them, and no NO_COLOR."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def pieces(line: str) -> Iterator[tuple[str, str]]:
+    """The line in pieces with the colour of each, "" for none: verdicts have one."""
+    for text in filter(None, _VERDICT.split(line)):
+        yield text, COLOURS.get(text, "")
+
+
+def painted(line: str) -> str:
+    """The line with its verdicts in colour, in ANSI's codes."""
+    return "".join(f"\x1b[{CODES[colour]}m{text}\x1b[0m" if colour else text for text, colour in pieces(line))
+
+
+def show(*parts: Iterable[str], verdicts: bool = False) -> None:
+    """Print lines, wrapped to the width of the terminal; verdicts in colour where it has any."""
+    colours = verdicts and has_colours(sys.stdout)
+    for part in parts:
+        for line in part:
+            for text in wrap(printable(line), width()):
+                print(painted(text) if colours else text)
+
+
+def show_json(value: Any) -> None:
+    """Print JSON for people and programs."""
+    print(json.dumps(value, indent=2, allow_nan=False))
+
+
+def note(text: str) -> None:
+    """Tell one line on standard error; where that is a terminal, wrapped to its width."""
+    line = f"meshmark: {printable(text[:LONGEST])}"
+    print("\n".join(wrap(line, width()) if sys.stderr.isatty() else [line]), file=sys.stderr)

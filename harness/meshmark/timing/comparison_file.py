@@ -1,0 +1,80 @@
+"""The record file of a comparison: both sides in one file, and what is there of it when it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from meshmark.core.statistics import ORDER
+from meshmark.core.terminal import note
+from meshmark.records import reading
+from meshmark.records.definition import TimingLine
+from meshmark.records.writing import Writer
+from meshmark.timing.compare import SIDES
+
+MOST_PROCESSES = 100_000
+"""The largest process number of a file that is gone on with."""
+
+SAME = ("named", "commit", "versions", "backend", "device_kind", "num_devices")
+"""What the sides of a comparison must have as before when it goes on."""
+
+
+class ComparisonFile:
+    """The file that a comparison writes; without a path nothing is written."""
+
+    def __init__(self, record: Path | None, resume: Path | None, runs: Mapping[str, dict[str, Any]]) -> None:
+        """Create `record`, or go on with `resume`. runs: the run line of each side.
+
+        RecordError where the file exists, or holds another comparison.
+        """
+        self.path = record or resume
+        self.before: dict[int, tuple[str, list[TimingLine]]] = {}
+        """Of each process that had ended: its side and its lines."""
+        self.writers: dict[str, Writer] = {}
+        if record:
+            self.writers["A"] = Writer.create(record, runs["A"])
+        elif resume:
+            self._resumed(resume, runs)
+        if self.path:
+            self.writers["B"] = self.writers["A"].beside(runs["B"])
+
+    def _resumed(self, file: Path, runs: Mapping[str, dict[str, Any]]) -> None:
+        before = reading.read(file)
+        was = {r.get("environment"): r for r in before.runs}
+        if set(was) != set(SIDES):
+            raise reading.RecordError(
+                f"can't resume {file}: it holds no comparison; name what --record wrote"
+            )
+        for side in SIDES:
+            for name in SAME:
+                old, new = (r.get(name, r["facts"].get(name)) for r in (was[side], runs[side]))
+                if old != new:
+                    raise reading.RecordError(
+                        f"can't resume {file}: {name} of {side}: {str(old)[:200]!a} there, {str(new)[:200]!a} here"
+                    )
+        ended = {c["process"]: c["environment"] for c in before.comparisons if c["what"] == "process"}
+        if wrong := [i for i, side in ended.items() if not 0 <= i < MOST_PROCESSES or ORDER[i % 4] != side]:
+            raise reading.RecordError(f"can't resume {file}: process {wrong[0]} was not of {ended[wrong[0]]}")
+        if any(line["what"] == "verdict" for line in before.comparisons):
+            note(f"{file} has its verdicts already; what is added now is a look that was not planned")
+        self.writers["A"], kept = Writer.going_on(file, runs["A"])
+        for process, side in ended.items():
+            self.before[process] = (side, [line for line in kept.timings if line["process"] == process])
+
+    def write(self, lines: list[dict[str, Any]]) -> None:
+        """Append lines of one side, or verdicts."""
+        if self.writers:
+            self.writers[str(lines[-1].get("environment", "B"))].write(lines)
+
+    def close(self, raw: Sequence[str]) -> None:
+        """Close the file; the raw standard error of children that died goes beside it."""
+        if self.writers:
+            self.writers["A"].close()
+        if raw and self.path:
+            with (
+                suppress(OSError),
+                open(f"{self.path}.stderr", "a", encoding="utf-8", errors="replace") as file,
+            ):
+                file.write("\n".join(raw) + "\n")

@@ -1,0 +1,99 @@
+"""What a comparison says while it goes on, and where it is cut short."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from meshmark.core.text import printable
+from meshmark.timing.compare import Comparison, Difference
+from meshmark.timing.comparison_report import counter_lines
+
+
+def cut_short(why: str, comparison: Comparison, file: Path | None) -> str:
+    """What is left of a comparison that did not come to its end; `file` holds its records."""
+    pairs = f"{comparison.pairs} pair{'s' * (comparison.pairs != 1)}"
+    done = f"{why} after {pairs}: no verdict, since none was planned there"
+    if file is None:
+        return f"{done}; with --record FILE it could go on"
+    return (
+        f"{done}; what was timed is in {file}: go on with --resume {shlex.quote(str(file))}"
+        " (and --budget 0 for what these pairs say)"
+    )
+
+
+def announced(comparison: Comparison, found: Sequence[Difference]) -> Iterator[str]:
+    """What is known before the timing: counters, what is left out, and how far the budget will go."""
+    counted = sum(bool(comparison.sides["B"].counters.get(case)) for case in comparison.sides["A"].counters)
+    yield from counter_lines(found, counted)
+    for key, why in comparison.left_out.items():
+        yield f"left out: {key}: {why}"
+    rule = comparison.rule
+    if rule is None:
+        return
+    pair = 2 * comparison.a_process
+    reach = comparison.pairs + int(comparison.remaining / pair)
+    if not comparison.budget:
+        yield f"judging the {comparison.pairs} pairs that are there"
+        return
+    text = (
+        f"{len(comparison.keys)} to compare, at {_or(rule.looks)} pairs; a pair takes about {pair:.0f} s, so that"
+        f" {comparison.remaining:.0f} s are enough for about {reach}"
+    )
+    if reach < rule.looks[0]:
+        enough = math.ceil((rule.looks[0] - comparison.pairs) * pair * 1.15 / 60)
+        text += f": few or no changes can be found; take --budget {60 * enough} or fewer cases"
+    yield text
+
+
+def _or(numbers: Sequence[int]) -> str:
+    return " or ".join(map(str, numbers))
+
+
+@contextmanager
+def shown(comparison: Comparison, plain: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+    """Shows progress on stderr: a line that changes where rich is installed and a person looks, else one now and
+    then. Gives what tells a line at once."""
+    try:
+        from rich.console import Console
+        from rich.status import Status
+    except ImportError:
+        Console = None  # type: ignore[assignment, misc]
+    if Console is None or not sys.stderr.isatty():
+        last = [time.monotonic()]
+
+        def tell(_: Comparison) -> None:
+            if time.monotonic() - last[0] > 10:
+                last[0] = time.monotonic()
+                plain(state(comparison))
+
+        comparison.tell = tell
+        yield plain
+        return
+    console = Console(stderr=True, highlight=False, markup=False)
+    with Status("compiling, verifying and counting on both sides", console=console) as status:
+        comparison.tell = lambda _: status.update(state(comparison))
+        yield lambda text: console.print(f"meshmark: {printable(text)}")
+
+
+def state(comparison: Comparison) -> str:
+    """The progress in one line. It shows no ratio: whoever looks before a planned look would stop there."""
+    if comparison.rule is None:
+        return f"compiling, verifying and counting: {comparison.remaining:.0f} s of the budget left"
+    looks, pairs = comparison.rule.looks, comparison.pairs
+    ahead = next((n for n in looks if n > pairs), looks[-1])
+    until = max(0, ahead - pairs) * 2 * comparison.a_process
+    end = f"the next look at {ahead} in about {until:.0f} s"
+    if until > comparison.remaining:
+        end = f"the budget ends before the next look at {ahead}"
+    found = f"; so far {comparison.tally()}" if comparison.outcomes else ""
+    out = f", {len(comparison.left_out)} left out" if comparison.left_out and not found else ""
+    return (
+        f"{pairs} pair{'s' * (pairs != 1)} done, {end}; {comparison.remaining:.0f} s of the budget left;"
+        f" {len(comparison.keys)} compared{out}{found}"
+    )

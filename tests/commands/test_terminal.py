@@ -1,0 +1,269 @@
+"""What a terminal gets: lines that fit, verdicts in colour, the nearest names, and one line where JAX is missing."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from meshmark.commands.main import COMMANDS, main
+from meshmark.core import terminal
+from meshmark.core.errors import unknown
+from meshmark.core.text import text_table, wrap
+from tests.checkout import ROOT
+
+NEW = "results/0.12.0.1/cpu-8-virtual"
+OLD = "results/0.11.2/cpu-8-virtual"
+COMPILED = "results/compile-only/{}/v5e.2x4.jsonl"
+
+
+@pytest.fixture
+def eighty(monkeypatch):
+    """A terminal of 80 columns, in the checkout."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(ROOT)
+
+
+def too_wide(text, width=80):
+    """The lines that are wider, though they could be broken: a word alone stays whole, such as a case id."""
+    return [line for line in text.splitlines() if len(line) > width and len(line.split()) > 1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["list"],
+        ["list", "--why"],
+        ["diff", f"{OLD}/conformance.jsonl.gz", f"{NEW}/conformance.jsonl.gz"],
+        ["diff", "--compiled", COMPILED.format("0.11.2"), COMPILED.format("0.12.0.1")],
+        ["levels"],
+        ["levels", f"{NEW}/conformance.jsonl.gz"],
+        ["validate", NEW],
+        ["compare", f"{NEW}/timing.jsonl.gz", f"{NEW}/timing.jsonl.gz"],
+        *([name, "--help"] for name in COMMANDS if name != "test"),
+    ],
+    ids=" ".join,
+)
+def test_output_fits_eighty_columns(arguments, eighty, capsys):
+    try:
+        main(arguments)
+    except SystemExit as ended:  # --help
+        assert ended.code == 0
+    out = capsys.readouterr().out
+    assert out and not too_wide(out)
+
+
+def test_devices_and_bench_fit_eighty_columns(eighty):
+    for arguments in (
+        ["devices"],
+        ["bench", "--operations", "psum", "--sizes", "4KiB", "--seconds", "0.01", "--no-ceilings"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "harness", *arguments], capture_output=True, text=True, cwd=ROOT
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout and not too_wide(done.stdout)
+
+
+def test_a_line_that_is_too_wide_is_found():
+    assert too_wide("x " * 41) and not too_wide("x" * 90)
+
+
+def test_ids_and_json_are_not_wrapped(monkeypatch, capsys):
+    """What other programs read is the same at every width."""
+    for arguments in (
+        ["list", "--cases", "--operations", "psum"],
+        ["list", "--json", "--operations", "psum"],
+    ):
+        outs = []
+        for columns in ("40", "200"):
+            monkeypatch.setenv("COLUMNS", columns)
+            assert main(arguments) == 0
+            outs.append(capsys.readouterr().out)
+        assert outs[0] == outs[1]
+
+
+def test_a_table_becomes_narrower_step_by_step():
+    header = ["case", "auto", "auto/manual", "rate"]
+    row = ["psum axes=x 8 float32", "1.23 ms ±12%", "1.02 (0.98-1.07)", "12.3 GB/s bus"]
+    whole = text_table(header, [row])
+    assert text_table(header, [row], max(map(len, whole))) == whole
+    for width in range(20, len(whole[-1])):
+        lines = text_table(header, [row], width)
+        assert not [line for line in lines if len(line) > max(width, len(row[0]))]
+        told = " ".join(" ".join(lines).split())
+        assert all(word in told for cell in row for word in cell.split())
+    assert any("1.23 ms" in line for line in text_table(header, [row], 50))  # a figure keeps its unit
+
+
+def test_wrapped_lines_hang_and_keep_words_whole():
+    assert wrap("  a bb ccc", 7) == ["  a bb", "    ccc"]
+    assert wrap("psum/axes=x+y/manual/2x4 fails", 10) == ["psum/axes=x+y/manual/2x4", "  fails"]
+
+
+# Colour
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_verdicts_have_colours_in_a_terminal_alone(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    line = "psum/fail/auto  pass  fail  no-fail"
+    for stream, colours in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stdout", stream)
+        terminal.show([line], verdicts=True)
+        painted = "psum/fail/auto  \x1b[32mpass\x1b[0m  \x1b[31mfail\x1b[0m  no-fail\n"
+        assert stream.getvalue() == (painted if colours else f"{line}\n")
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert not terminal.has_colours(Terminal())
+
+
+# Names
+
+
+def test_the_nearest_names_are_offered():
+    many = [f"operation{i}" for i in range(60)] + ["psum", "pmean"]
+    assert unknown("operation", "psumm", many, "meshmark list") == (
+        "unknown operation 'psumm': did you mean psum? (see `meshmark list`)"
+    )
+    assert unknown("operation", "PSUM", many).endswith("did you mean psum?")
+    assert len(unknown("operation", "q" * 500, many)) < 200
+    assert unknown("level", "gold", ["L0", "L1"]) == "unknown level 'gold': choose from L0, L1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "offer"),
+    [
+        (["lst"], "did you mean list?"),
+        (["list", "--operatons", "psum"], "did you mean --operations?"),
+        (["list", "--operations", "psumm"], "did you mean psum?"),
+        (["list", "--modes", "maual"], "did you mean manual"),
+        (["list", "--dtypes", "flot32"], "did you mean float32"),
+        (["list", "--sizes", "4kib"], "did you mean 4KiB"),
+        (["list", "--level", "l1"], "did you mean L1"),
+        (["list", "--with", "complx"], "did you mean complex?"),
+        (["list", "--profile", "standart"], "did you mean standard?"),
+        (["list", "--meshes", "2x5"], "would fit (see `meshmark list`)"),
+        (["repro", "psum/axes=z/manual/2x4/float32/4KiB"], "did you mean psum/axes="),
+        (["levels", "--cases", "L9"], "choose from L0"),
+        (["bench", "--cadence", "steam"], "did you mean stream?"),
+        (["growth", "v5p", "--modes", "aut"], "did you mean auto?"),
+        (["tables", "x", "--format", "mdd"], "did you mean md?"),
+        (["compare", "a", "b", "--fail-on", "slow"], "did you mean slower?"),
+    ],
+)
+def test_an_unknown_name_offers_the_nearest(arguments, offer, capsys):
+    try:
+        code = main(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    told = capsys.readouterr().err
+    assert code == 2 and told.count("\n") == 1 and offer in told and len(told) < 330, told
+
+
+# JAX is missing
+
+BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("jax", "jaxlib"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+COMMAND = "from meshmark.commands.main import main; sys.exit(main(sys.argv[1:]))"
+PYTEST = "import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+
+
+def without_jax(code, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", BLOCKED + code, *arguments], capture_output=True, text=True, cwd=ROOT
+    )
+
+
+@pytest.mark.parametrize(
+    "command", ["test", "list", "devices", "bench", "repro", "levels", "validate", "tables"]
+)
+def test_a_command_without_jax_says_so_in_one_line(command):
+    done = without_jax(COMMAND, command, "x")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and "JAX is not installed" in done.stderr
+    assert "pip install jax" in done.stderr
+
+
+def test_pytest_without_jax_says_so_in_one_line():
+    done = without_jax(PYTEST, "conformance", "--profile", "smoke")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert [line for line in (done.stdout + done.stderr).splitlines() if line] == [
+        f"ERROR: meshmark: JAX is not installed in {sys.executable}: pip install jax (or the JAX of your accelerator)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--help"], "COMMAND"),
+        (["diff", f"{NEW}/conformance.jsonl.gz", f"{NEW}/conformance.jsonl.gz"], "0 changed"),
+        (["asv-doctor", "benchmarks"], "no known pitfall"),
+        (["merge", "--help"], "FILE"),
+    ],
+)
+def test_what_needs_no_jax_works_without_it(arguments, says):
+    done = without_jax(COMMAND, *arguments)
+    assert done.returncode == 0 and says in done.stdout, done.stderr
+
+
+# pytest's own lines
+
+
+def conformance(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")} | environment,
+    )
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_k_that_matches_nothing_says_so(workers):
+    done = conformance(
+        "conformance", "--profile", "smoke", "--operations", "psum", "-k", "nonsense", "-n", workers
+    )
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert re.search(r"meshmark: -k 'nonsense' matches none of the [1-9]\d* chosen cases: ", done.stdout)
+
+
+PLANTED = """
+import numpy as np
+from meshmark.judge import checks
+
+pytest_plugins = ["meshmark.pytest_plugin.plugin"]
+from meshmark.operations.collectives import Psum
+
+Psum.reference = staticmethod(lambda x, **options: np.zeros_like(x))  # the planted fault
+"""
+
+
+def test_the_short_summary_carries_the_reason(tmp_path):
+    (tmp_path / "conftest.py").write_text(PLANTED)
+    (tmp_path / "test_collectives.py").write_text(
+        "from meshmark.conformance.test_collectives import test_collectives\n"
+    )
+    chosen = ["--operations", "psum", "--meshes", "8", "--modes", "manual", "--dtypes", "float32", "-n", "0"]
+    done = conformance(str(tmp_path), "-c", "/dev/null", "--rootdir", str(tmp_path), *chosen, CI="1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    assert lines and all("numbers: fail: " in line and "elements differ on" in line for line in lines), lines
