@@ -236,7 +236,7 @@ def test_a_prime_number_of_devices_is_told():
 
 
 def test_devices_as_text(monkeypatch, capsys):
-    monkeypatch.setattr(cli.probe, "probe", lambda: facts(8, 2, [[i, 0, 0] for i in range(8)]))
+    monkeypatch.setattr(cli.probe, "probe", lambda variables: facts(8, 2, [[i, 0, 0] for i in range(8)]))
     assert main(["devices", "--num-devices", "4"]) == 0
     seen = capsys.readouterr()
     assert "--num-devices is ignored on backend tpu" in seen.err
