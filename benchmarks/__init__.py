@@ -1,8 +1,8 @@
-"""What asv and pytest-benchmark time: thin modules that choose from the case table.
+"""Benchmarks for asv and pytest-benchmark: thin modules that choose from the case table.
 
-The modules of asv are timing, compiling and starting; their parameters are case ids (benchmarks.table). Importing
-this package asks no device and starts no backend: asv imports it to list the benchmarks too. It says how many
-virtual devices there are to be before JAX is imported; benchmarks.environment asserts it.
+The modules of asv are timing, compiling and starting; their parameters are case ids (benchmarks.table). Importing this
+package asks no device and starts no backend, because asv imports it to list the benchmarks too. It sets the number of
+virtual devices before JAX is imported; benchmarks.environment checks it.
 """
 
 import os
@@ -13,11 +13,11 @@ ROOT = Path(__file__).resolve().parent.parent
 """The checkout that holds this package."""
 
 NUM_DEVICES = 8
-"""The devices that the case ids are listed for. A constant: asv addresses parameters by their index, so they must
-be the same on every machine. Where there are fewer devices the benchmarks are skipped."""
+"""The number of devices for which the case ids are listed. It is constant, because asv addresses parameters by their
+index, so they must be the same on every machine. With fewer devices the benchmarks are skipped."""
 
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(NUM_DEVICES))
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # compile times are of compiling
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # a cached compile would not be measured
 
 SOURCE = ROOT / "harness"
 """The directory of the checkout that holds the package."""

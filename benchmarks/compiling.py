@@ -63,7 +63,7 @@ class Counters:
 
 
 def known(value: Any) -> Any:
-    """The counter; asv's skip where the backend does not give it."""
+    """The counter; raises asv's skip if the backend does not give it."""
     if value is None:
         from asv_runner.benchmarks.mark import SkipNotImplemented
 

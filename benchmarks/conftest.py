@@ -1,9 +1,8 @@
 """Options, cases and machine information of `pytest benchmarks`: the timed case table under pytest-benchmark.
 
-Everything runs in the pytest process, one case after the other: nothing contains a case that crashes or hangs, and the
-modes of a cell are not timed in turns. `meshmark bench` does both. Each benchmark calls a program that was
-compiled ahead of time and whose values were found right in this process; one that is wrong fails its test and is
-not timed.
+Everything runs in the pytest process, one case after another. Nothing contains a case that crashes or hangs, and the
+modes of a cell are not timed in turns. `meshmark bench` does both. Each benchmark calls a program that was compiled
+ahead of time and whose values were verified in this process. A wrong program fails its test and is not timed.
 """
 
 from __future__ import annotations
@@ -26,24 +25,26 @@ from meshmark.operations.cases import Case
 from meshmark.operations.choosing import add_options, selected
 from meshmark.operations.selection import SelectionError
 
-if TYPE_CHECKING:  # it imports JAX, which must not be before the number of devices is known
+if TYPE_CHECKING:  # it imports JAX, and the number of devices must be known before that
     from meshmark.timing.measure import Prepared
 
 FACTS = pytest.StashKey[Facts]()
 CASES = pytest.StashKey[dict[str, Case]]()
 LEFT_OUT = pytest.StashKey[list[str]]()
 UNTIMED = pytest.StashKey[dict[str, str]]()
-"""Case -> verdict of what was not timed."""
+"""The verdict of each case that was not timed."""
 
 COMPARABLE = ("backend", "device_kind", "num_devices", "num_processes")
-"""What must be the same for two runs to be compared."""
+"""The facts that must be equal in two compared runs."""
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """The options that choose from the timed table: those of the conformance suite, with its profiles replaced."""
     if pluginmanager.hasplugin("meshmark.pytest_plugin.plugin"):
         return  # refused in pytest_cmdline_main
-    pluginmanager.set_blocked("meshmark.pytest_plugin.plugin")  # the same for the other order of the two
+    pluginmanager.set_blocked(
+        "meshmark.pytest_plugin.plugin"
+    )  # the same if the two are loaded in the other order
     group = parser.getgroup("meshmark", "Meshmark, benchmarks of distributed JAX")
     add = group.addoption
     add_options(add, timed=True)
@@ -67,9 +68,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         for name, plugin in config.pluginmanager.list_name_plugin()
         if plugin and str(name).endswith("conftest.py")
     ):
-        raise pytest.UsageError(
-            "conformance and benchmarks have options of their own: run pytest once for each"
-        )
+        raise pytest.UsageError("conformance and benchmarks have different options: run pytest once for each")
     if not config.pluginmanager.hasplugin("benchmark"):
         raise pytest.UsageError(
             "pytest benchmarks needs pytest-benchmark 5.1 or later: pip install 'pytest-benchmark>=5.1'"
@@ -78,21 +77,21 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     spread = getattr(config.option, "numprocesses", None) or getattr(config.option, "tx", None)
     if spread or getattr(config.option, "dist", "no") != "no":
         raise pytest.UsageError(
-            "benchmarks are timed in one process, for workers would take the cores from each other: leave out -n"
-            " and --dist, or say -n 0 (`meshmark bench` times in children of its own)"
+            "benchmarks are timed in one process, because workers would compete for the cores: leave out -n"
+            " and --dist, or use -n 0 (`meshmark bench` times in child processes)"
         )
     wanted, seed = config.getoption("num_devices"), config.getoption("seed")
     if wanted is not None and not 1 <= wanted <= 4096:
         raise pytest.UsageError(f"--num-devices {wanted}: use a number from 1 to 4096")
     if not 0 <= seed <= 2**31:
         raise pytest.UsageError(f"--seed {seed}: use a number from 0 to {2**31}")
-    config.option.benchmark_disable_gc = True  # as the measuring core does
+    config.option.benchmark_disable_gc = True  # as timing.measure does
     try:
         facts = config.stash[FACTS] = _start(wanted, "x64" in config.getoption("with_"))
         selection = selected(vars(config.option), facts.num_devices, timed=True)
         from meshmark.timing import bench
 
-        todo, config.stash[LEFT_OUT] = bench.chosen(selection, facts)
+        todo, config.stash[LEFT_OUT] = bench.select_cells(selection, facts)
     except SelectionError as error:
         raise pytest.UsageError(str(error)) from None
     found = [cell.case(mode) for cell, modes in todo for mode in modes]
@@ -118,7 +117,7 @@ def _start(num_devices: int | None, x64: bool) -> Facts:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """What is under test, and what this way of timing lacks."""
+    """The environment under test, and the limits of this way of timing."""
     if FACTS not in config.stash:
         return []
     facts, chosen = config.stash[FACTS], config.stash[CASES]
@@ -137,7 +136,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test a case. The parameter is the case id: it goes into the JSON, and a Case would be an address there."""
+    """One test per case. The parameter is the case id, because it goes into the JSON."""
     if "case_id" in metafunc.fixturenames:
         chosen: dict[str, Case] = metafunc.config.stash[CASES]
         metafunc.parametrize("case_id", [*chosen])
@@ -145,7 +144,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @dataclass
 class Bench:
-    """Prepares cases over the devices of this process, and tells what of them was found."""
+    """Prepares cases on the devices of this process, and keeps their verdicts."""
 
     config: pytest.Config
 
@@ -161,7 +160,7 @@ class Bench:
         self.prepared = 0
 
     def prepare(self, case_id: str) -> Prepared:
-        """The case, compiled, verified and warmed up; ends the test with its verdict where it must not be timed."""
+        """The case, compiled, verified and warmed up; ends the test with its verdict if it must not be timed."""
         from meshmark.judge.checks import clear_sometimes
         from meshmark.timing.measure import Wrong, prepare
 
@@ -214,7 +213,7 @@ def timed(bench: Bench, benchmark: Any) -> Callable[[str], None]:
 
 
 def _extra(made: Prepared, benchmark: Any, config: pytest.Config) -> dict[str, Any]:
-    """What goes beside the times: the verdict, rates from the median, compile time and counters."""
+    """The extra fields of a benchmark: the verdict, rates from the median, compile time and counters."""
     from meshmark.timing import figures
 
     case, facts = made.case, config.stash[FACTS]
@@ -255,11 +254,11 @@ def _extra(made: Prepared, benchmark: Any, config: pytest.Config) -> dict[str, A
 
 
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
-    """Add devices, versions and flags, and take out what names this machine or changes from run to run."""
+    """Add devices, versions and flags, and remove what names this machine or changes from run to run."""
     machine_info["node"] = "<host>"
     cpu = machine_info.get("cpu") or {}
     for name in [n for n in cpu if n.startswith("hz_actual")]:
-        del cpu[name]  # the clock of this moment would make any two runs differ
+        del cpu[name]  # the current clock rate would make any two runs differ
     if FACTS in config.stash:
         facts = config.stash[FACTS].to_json()
         machine_info["meshmark"] = {
@@ -271,7 +270,7 @@ def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: di
 
 
 def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
-    """Tell which cases are missing because they were not timed, for pytest-benchmark drops them, and the commit."""
+    """Add the commit and the cases that were not timed, which pytest-benchmark drops."""
     if FACTS in config.stash:
         untimed: dict[str, str] = config.stash[UNTIMED]
         output_json["meshmark"] = {"suite": config.stash[FACTS].suite, "not_timed": {**untimed}}
@@ -280,7 +279,7 @@ def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, A
 def pytest_benchmark_compare_machine_info(
     machine_info: dict[str, Any], compared_benchmark: dict[str, Any]
 ) -> None:
-    """Refuse to rank other devices, or virtual against real ones."""
+    """Refuse a comparison with other devices, or of virtual with real ones."""
     here, there = machine_info.get("meshmark"), compared_benchmark["machine_info"].get("meshmark")
     if here and there and any(here[name] != there[name] for name in COMPARABLE):
         texts = [f"{m['num_devices']} {m['device_kind']} devices ({m['backend']}" for m in (there, here)]
@@ -296,7 +295,7 @@ def pytest_benchmark_compare_machine_info(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
-    """Behind pytest-benchmark's table: what was not timed and so is in neither table nor JSON."""
+    """After pytest-benchmark's table, list the cases that were not timed and so are in neither table nor JSON."""
     yield
     untimed = config.stash.get(UNTIMED, {})
     if untimed:

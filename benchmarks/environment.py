@@ -1,7 +1,7 @@
-"""What is under test is what asv's label says, and the devices are as many as were asked for.
+"""Checks that asv's label describes what is under test, and that the number of devices is the requested one.
 
-asv files a result under the name of its environment, which says the versions that were asked for. That name is
-compared with the versions read in the process that measures, and with where the packages lie.
+asv files a result under the name of its environment, which has the requested versions. This module compares that name
+with the versions in the measuring process, and with the places of the packages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from meshmark.timing.measure import Prepared
 
 MATRIX = "MESHMARK_ASV_MATRIX"
-"""Set by the matrix of the configuration, so that its use without an environment of asv's own is seen."""
+"""Set by the matrix of the configuration, so that its use without an environment of asv is noticed."""
 
 
 ROOMS = {
@@ -34,20 +34,20 @@ ROOMS = {
     "programs": "judge",
     "topologies": "devices",
 }
-"""The modules of the package that benchmarks use, and the rooms that they lie in. Commits from before the rooms have
+"""The modules of the package that benchmarks use, and their rooms. Commits from before the rooms have
 them flat in a package called harness."""
 
 TOPOLOGY = "MESHMARK_TOPOLOGY"
-"""The topology, such as v5e:2x4, for which counters are compiled instead of for the devices that are here."""
+"""The variable with the topology, such as v5e:2x4, for which counters are compiled instead of the devices here."""
 
 
 class Mislabelled(RuntimeError):
-    """What runs is not what the label of the result says."""
+    """The label of the result does not describe what runs."""
 
 
 @functools.cache
 def checked() -> None:
-    """Mislabelled where the label of this process's results lies about what it runs."""
+    """Raise Mislabelled if the label of this process's results does not describe what it runs."""
     label = os.environ.get("ASV_ENV_NAME")
     if label is None:
         if MATRIX in os.environ:
@@ -80,8 +80,8 @@ def checked() -> None:
 
 
 def mismatches(label: str, versions: dict[str, str]) -> list[str]:
-    """What of an environment's name, such as virtualenv-py3.12-jax0.12.0.1-numpy, is not so: "jax 0.11.2" for
-    a package whose version differs from the label's. A label without a version says nothing."""
+    """The parts of an environment's name, such as virtualenv-py3.12-jax0.12.0.1-numpy, that are wrong: "jax 0.11.2" for
+    a package whose version differs from the label's. A name without a version is not compared."""
     wrong = []
     for name, version in versions.items():
         said = re.search(rf"(?:^|-){name}(\d[^-]*)", label)
@@ -91,10 +91,10 @@ def mismatches(label: str, versions: dict[str, str]) -> list[str]:
 
 
 def compile_only_devices() -> tuple[Any, ...]:
-    """The devices of the topology that is asked for, on which programs compile, and the devices here where none is.
+    """The devices of the requested topology, for which programs compile; without one, the devices here.
 
-    NotImplementedError (asv: skip) where the commit has no topologies; Mislabelled where asv's label does not have
-    the topology, for then its counters would be filed as those of the devices here.
+    NotImplementedError (asv: skip) if the commit has no topologies. Mislabelled if asv's label lacks the topology,
+    because its counters would then be filed as those of the devices here.
     """
     name = os.environ.get(TOPOLOGY)
     if not name:
@@ -116,7 +116,7 @@ def compile_only_devices() -> tuple[Any, ...]:
 
 
 def filed(value: str) -> str:
-    """A value as it stands in asv's names of environments."""
+    """A value in the form of asv's names of environments."""
     return re.sub(r'[<>:"/\\^|?*\x00-\x1f]', "_", value)
 
 
@@ -127,7 +127,7 @@ def installed(name: str, file: str | None, directory: str) -> None:
 
 
 def built_from(version: str, commit: str) -> None:
-    """A JAX built from source has the commit in its version: 0.11.1.dev20260808+cec06d116c."""
+    """Mislabelled unless a JAX built from source has this commit in its version: 0.11.1.dev20260808+cec06d116c."""
     built = version.partition("+")[2]
     if commit and not (built and commit.startswith(built)):
         raise Mislabelled(f"asv labels the commit {commit[:12]}, and the JAX that runs is {version}")
@@ -135,7 +135,7 @@ def built_from(version: str, commit: str) -> None:
 
 @functools.cache
 def devices() -> tuple[Any, ...]:
-    """All devices, under a label that is true. NotImplementedError (asv: skip) where there are too few."""
+    """All devices, after checking the label. NotImplementedError (asv: skip) if there are too few."""
     checked()
     import jax
 
@@ -164,10 +164,10 @@ def module_name(name: str) -> str:
 
 
 def module(name: str, *used: str) -> Any:
-    """A module of ROOMS in the package of the commit under test, with the names that are used of it.
+    """A module of ROOMS in the package of the commit under test, with the names that are used from it.
 
-    NotImplementedError (asv: skip) where the commit has no such module or name. Any other import that fails is a
-    failure: a missing dependency must not look like an older commit.
+    NotImplementedError (asv: skip) if the commit has no such module or name. Any other failed import is a
+    failure, because a missing dependency must not look like an older commit.
     """
     try:
         found = importlib.import_module(module_name(name))
@@ -181,7 +181,7 @@ def module(name: str, *used: str) -> Any:
 
 
 def case(case_id: str) -> Case:
-    """The case in the table of the commit under test; NotImplementedError (asv: skip) where it has none."""
+    """The case in the table of the commit under test; NotImplementedError (asv: skip) if it has none."""
     table = module("cases", "find", "SelectionError")
     try:
         return table.find(case_id, NUM_DEVICES)
@@ -191,10 +191,10 @@ def case(case_id: str) -> Case:
 
 @functools.cache
 def prepared(case_id: str) -> Prepared:
-    """The case compiled and verified, once a process, whatever calls setup how often.
+    """The case, compiled and verified once per process, although asv calls setup many times.
 
-    NotImplementedError (asv: skip) where the commit can't, or the case is unsupported here; measure.Wrong where its
-    values are wrong: that is a failure and never a time.
+    NotImplementedError (asv: skip) if the commit does not support it, or the case is unsupported here. measure.Wrong
+    if its values are wrong: that is a failure and never a time.
     """
     measure, found = module("measure", "prepare", "Wrong"), case(case_id)
     try:

@@ -1,4 +1,4 @@
-"""What a fresh process costs: the time to its first result, and its memory."""
+"""The cost of a fresh process: the time to its first result, and its memory."""
 
 from __future__ import annotations
 

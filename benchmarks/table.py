@@ -1,9 +1,9 @@
 """The case ids that asv benchmarks, from the case table of this checkout.
 
-asv runs the benchmarks of this checkout against other commits' packages and addresses a parameter by its index, so
-the ids must not come from the package under test. They are listed once, by a child process in which `meshmark` is
-the checkout's, and kept in build/asv under a digest of its sources: the many small processes of asv then need no
-JAX to know their parameter.
+asv runs the benchmarks of this checkout against other commits' packages and addresses a parameter by its index, so the
+ids must not come from the package under test. They are listed once, by a child process that imports the checkout's
+`meshmark`, and kept in build/asv under a digest of its sources: the many small processes of asv then know their
+parameter without JAX.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ MESH = "2x4"
 
 
 def counted() -> list[str]:
-    """Programs whose compiled counters are tracked: every operation that has one, in its plain variants."""
+    """Programs whose compiled counters are tracked: every operation that has a program, in its plain variants."""
     return _ids()["counted"]
 
 
 def timed() -> list[str]:
-    """Calls that are timed: the first variant of each operation that declares sizes to be timed at."""
+    """Calls that are timed: the first variant of each operation that declares timed sizes."""
     return _ids()["timed"]
 
 
 def few() -> list[str]:
-    """One program of each family, for what takes a process or a compilation a sample."""
+    """One program of each family, for benchmarks that take a process or a compilation per sample."""
     return _ids()["few"]
 
 
 def listed() -> dict[str, list[str]]:
     """The ids by use, from the package of this process.
 
-    Of each variant of weight 0 the cell of least weight, the largest where several are as ordinary; all main modes.
+    For each variant of weight 0: the cell of least weight, the largest one of several, in all main modes.
     """
     from meshmark.operations.cases import Cell, cells
     from meshmark.operations.selection import Selection
@@ -83,7 +83,7 @@ def _ids() -> dict[str, list[str]]:
         with tempfile.NamedTemporaryFile("w", dir=kept.parent, delete=False) as file:
             file.write(text)
         Path(file.name).replace(kept)
-    except OSError:  # a checkout that can't be written to: each process asks
+    except OSError:  # the checkout is read-only: each process asks again
         pass
     return json.loads(text)
 
@@ -97,7 +97,7 @@ def _digest() -> str:
 
 
 def _ask() -> str:
-    """The ids as JSON, from a child in which `meshmark` is the checkout's."""
+    """The ids as JSON, from a child that imports the checkout's `meshmark`."""
     environment = {k: v for k, v in os.environ.items() if k != "ASV_PROJECT"}
     code = (
         f"import json, sys; sys.path[:0] = {[str(SOURCE), str(ROOT)]!r}\n"

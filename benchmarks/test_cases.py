@@ -1,4 +1,4 @@
-"""One benchmark a case of the timed table: `pytest benchmarks --benchmark-only`."""
+"""One benchmark per case of the timed table: `pytest benchmarks --benchmark-only`."""
 
 import pytest
 

@@ -26,7 +26,7 @@ import jax
 from asv.results import Results
 
 from benchmarks import environment, table
-from meshmark.asv.doctor import loaded
+from meshmark.asv.doctor import load_configuration
 
 PSUM = "psum/axes=x+y/manual/2x4/float32/1MiB"
 ADDED = "psum_again/axes=x+y/manual/2x4/float32/1MiB"
@@ -162,7 +162,7 @@ def repository(tmp_path_factory):
     assert few.count("collectives") == 2
     (operations / "__init__.py").write_text(few)
 
-    settings = loaded(ROOT / "asv.conf.json")
+    settings = load_configuration(ROOT / "asv.conf.json")
     settings["pythons"] = [f"{sys.version_info[0]}.{sys.version_info[1]}"]
     settings["matrix"]["req"] |= {"jax": [jax.__version__]}
     settings["install_command"].append("in-dir={conf_dir} python share.py")

@@ -282,14 +282,14 @@ def test_command(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        ("a.py", b"def f(:\n", "is no Python: invalid syntax (line 1)"),
-        ("a.py", b"\xff\xfe\x00", "is no UTF-8 text"),
-        ("a.py", b"x = '\0'\n", "is no Python"),
-        ("a.py", b"(" * 5000 + b")" * 5000, "is no Python"),
+        ("a.py", b"def f(:\n", "is not Python: invalid syntax (line 1)"),
+        ("a.py", b"\xff\xfe\x00", "is not UTF-8 text"),
+        ("a.py", b"x = '\0'\n", "is not Python"),
+        ("a.py", b"(" * 5000 + b")" * 5000, "is not Python"),
         ("a.py", b"x = 1" + b" + 1" * 3000, "a.py is n"),
-        ("asv.conf.json", b"{'a': 1}", "is no JSON with comments (line 1)"),
+        ("asv.conf.json", b"{'a': 1}", "is not JSON with comments (line 1)"),
         ("asv.conf.json", b"[1]", "must hold an object"),
-        ("asv.conf.json", b"[" * 100_000, "is no JSON with comments"),
+        ("asv.conf.json", b"[" * 100_000, "is not JSON with comments"),
     ],
 )
 def test_bad_files(tmp_path, capsys, file, content, says):
@@ -308,7 +308,7 @@ def test_bad_paths(tmp_path, capsys):
     assert main(["asv-doctor", str(tmp_path / "absent")]) == 2
     assert main(["asv-doctor", str(tmp_path)]) == 2
     absent, empty = capsys.readouterr().err.splitlines()
-    assert "is no file and no directory" in absent
+    assert "is neither a file nor a directory" in absent
     assert "holds no asv.conf.json" in empty
 
 
@@ -316,8 +316,8 @@ def test_keys_are_those_of_asv():
     config = pytest.importorskip("asv.config")
     assert set(vars(config.Config())) == asv_doctor.KEYS
     for path in (ROOT / "asv.conf.json", ROOT / "asv-jax.conf.json"):
-        assert set(asv_doctor.loaded(path)) <= set(vars(config.Config())) | {"version"}
+        assert set(asv_doctor.load_configuration(path)) <= set(vars(config.Config())) | {"version"}
         read = vars(config.Config.load(str(path)))
-        settings = asv_doctor.loaded(path)
+        settings = asv_doctor.load_configuration(path)
         assert settings.pop("version") == config.Config.api_version
         assert read == read | settings

@@ -28,7 +28,7 @@ def page_file(tmp_path_factory, browser):
 
     directory = tmp_path_factory.mktemp("page")
     write(directory / "records")
-    texts = report.made(report.find([directory / "records"]).sources)
+    texts = report.make_report(report.find([directory / "records"]).sources)
     report.write(texts, directory / "out")
     return directory / "out" / "index.html"
 

@@ -197,7 +197,7 @@ def test_runs_over_processes_are_told_apart_and_repeated_over_processes(browser,
     bad = {("shift_set", "explicit"): ("fail", "rank 1: 3 differ")}
     made_up.file(tmp_path / "in" / "one.jsonl", made_up.run("aaaa"), made_up.judged(bad))
     made_up.file(tmp_path / "in" / "two.jsonl", two, made_up.judged(bad))
-    report.write(report.made(report.find([tmp_path / "in"]).sources), tmp_path / "out")
+    report.write(report.make_report(report.find([tmp_path / "in"]).sources), tmp_path / "out")
     tab = browser.new_page()
     tab.goto((tmp_path / "out" / "index.html").as_uri() + "#q=shift_set&verdict=fail")
     tab.wait_for_selector("html[data-ready=yes]")

@@ -1,15 +1,14 @@
 """`meshmark test` hands everything to pytest, and finds the suite in the package."""
 
-from types import SimpleNamespace
+import subprocess
+import sys
 
 import pytest
 
 from meshmark.commands.main import main
 from meshmark.core.installation import PACKAGE
-from meshmark.pytest_plugin.installed import pytest_load_initial_conftests
 
-SUITE = str(PACKAGE / "conformance")
-NODE = "conformance/test_collectives.py::test_collectives[psum/axes=x/auto/8/float32/4KiB]"
+NODE = "conformance/test_collectives.py::test_collectives[psum/axes=x+y/auto/2x4/float32/4KiB]"
 
 
 @pytest.mark.parametrize(
@@ -36,23 +35,18 @@ def test_every_option_is_pytest_s(monkeypatch, tmp_path, options):
     assert (PACKAGE / "conformance" / "pytest.ini").samefile(own[own.index("-c") + 1])
 
 
-@pytest.mark.parametrize(
-    ("args", "named", "found"),
-    [
-        (["-q"], [], ["-q", SUITE]),
-        (["-k", "conformance", NODE], [NODE], ["-k", "conformance", f"{PACKAGE}/{NODE}"]),
-        (["conformance"], ["conformance"], [SUITE]),
-        (
-            ["conformance_of_mine/test_a.py"],
-            ["conformance_of_mine/test_a.py"],
-            ["conformance_of_mine/test_a.py"],
-        ),
-    ],
-)
-def test_names_of_tests_are_found_in_the_package(args, named, found):
-    config = SimpleNamespace(known_args_namespace=SimpleNamespace(file_or_dir=list(named)))
-    pytest_load_initial_conftests(config, args)
-    assert args == found
-    assert config.known_args_namespace.file_or_dir == [found[-1]], (
-        "no conftest.py of the working directory is read"
-    )
+def test_tests_have_their_names_from_any_directory(tmp_path):
+    """And the conftest.py of that directory is not of the suite."""
+    (tmp_path / "conftest.py").write_text("raise RuntimeError('read')")
+    for named in ([], ["conformance"], ["conformance/test_collectives.py"], [NODE]):
+        done = subprocess.run(
+            [sys.executable, "-m", "meshmark", "test", "--profile", "smoke", "--collect-only", "-q", *named],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        nodes = [line for line in done.stdout.splitlines() if "::" in line]
+        assert NODE in nodes and (nodes == [NODE]) is (named == [NODE])
+        assert all(node.startswith("conformance/test_") for node in nodes)
+    assert not (PACKAGE / ".pytest_cache").exists()

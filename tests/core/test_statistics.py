@@ -18,14 +18,14 @@ from scipy import stats
 from meshmark.core import statistics
 from meshmark.core.statistics import (
     Estimate,
-    Line,
+    LineFit,
     Outcome,
     Pairs,
     Rule,
+    all_decided,
     compare,
-    done,
+    fit_line,
     hodges_lehmann,
-    line,
     median,
     ratio,
     tail,
@@ -116,11 +116,11 @@ def test_tail():
         (lambda: tail([1.0], 1.0), "q must"),
         (lambda: tail([1.0, math.inf], 0.5), "finite"),
         (lambda: hodges_lehmann([]), "no samples"),
-        (lambda: ratio([1.0], [1.0, 2.0]), "equally many"),
+        (lambda: ratio([1.0], [1.0, 2.0]), "equal in number"),
         (lambda: ratio([1.0], [0.0]), "positive"),
-        (lambda: line([1, 2, 3], [1.0, 2.0]), "equally many"),
-        (lambda: line([1, 2, 3], [1.0, 2.0, 0.0]), "above 0"),
-        (lambda: line([-1, 2, 3], [1.0, 2.0, 3.0]), "at least 0"),
+        (lambda: fit_line([1, 2, 3], [1.0, 2.0]), "equal in number"),
+        (lambda: fit_line([1, 2, 3], [1.0, 2.0, 0.0]), "above 0"),
+        (lambda: fit_line([-1, 2, 3], [1.0, 2.0, 3.0]), "at least 0"),
         (lambda: Pairs([0.1, math.nan], []), "log_ratios"),
         (lambda: Pairs([0.1], [[0.1]]), "null"),
         (lambda: Pairs.of([1.0, 0.0]), "positive"),
@@ -246,7 +246,7 @@ def test_ratio_coverage(n, trials):
 
 def test_line():
     sizes = 2.0 ** np.arange(10, 31, 2)
-    fit = line(sizes, 20e-6 + sizes / 5e9)
+    fit = fit_line(sizes, 20e-6 + sizes / 5e9)
     assert (fit.alpha, fit.beta) == (pytest.approx(20e-6), pytest.approx(5e9))
     np.testing.assert_allclose(fit.residuals, 0, atol=1e-9)
 
@@ -256,7 +256,7 @@ def test_line_is_relative():
     sizes = 2.0 ** np.arange(10, 31, 2)
     noise = np.random.default_rng(2).normal(0, 0.02, sizes.size)
     t = (20e-6 + sizes / 5e9) * (1 + noise)
-    fit = line(sizes, t)
+    fit = fit_line(sizes, t)
     assert fit.alpha == pytest.approx(20e-6, rel=0.05)
     assert fit.beta == pytest.approx(5e9, rel=0.05)
     np.testing.assert_allclose(fit.residuals, noise, atol=0.03)
@@ -264,18 +264,18 @@ def test_line_is_relative():
     assert abs(np.linalg.lstsq(rows, t, rcond=None)[0][0] / 20e-6 - 1) > 1
     slow = t.copy()
     slow[-1] *= 1.5
-    assert line(sizes, slow).residuals[-1] > 0.2  # a point above the line is positive
+    assert fit_line(sizes, slow).residuals[-1] > 0.2  # a point above the line is positive
 
 
 def test_line_edges():
-    assert line([], []) is None
-    assert line([1, 2], [1.0, 2.0]) is None
-    assert line([1, 2, 2, 1], [1.0, 2.0, 2.0, 1.0]) is None
-    falling = line([1, 10, 100], [3.0, 2.0, 1.0])
+    assert fit_line([], []) is None
+    assert fit_line([1, 2], [1.0, 2.0]) is None
+    assert fit_line([1, 2, 2, 1], [1.0, 2.0, 2.0, 1.0]) is None
+    falling = fit_line([1, 10, 100], [3.0, 2.0, 1.0])
     assert falling.beta == math.inf and 1 < falling.alpha < 3
-    steep = line([10, 20, 30], [1.0, 3.0, 5.0])  # the unbounded line starts at -1
+    steep = fit_line([10, 20, 30], [1.0, 3.0, 5.0])  # the unbounded line starts at -1
     assert steep.alpha == 0 and steep.beta > 0
-    assert isinstance(steep, Line) and len(steep.residuals) == 3
+    assert isinstance(steep, LineFit) and len(steep.residuals) == 3
 
 
 # The comparison.
@@ -333,7 +333,7 @@ def test_compare_finds():
         assert found.verdict == verdict
         assert found.change.low < 1 + change < found.change.high
         assert found.change.low < found.change.value < found.change.high
-        assert found.pairs == 40 and done({"case": found})
+        assert found.pairs == 40 and all_decided({"case": found})
         assert 0 < found.noise < found.detectable < 0.08 and found.false_alarms < 0.01
 
 
@@ -356,7 +356,7 @@ def test_compare_repeats():
     assert found == compare(pairs, Rule(), 1, True)
     assert found == compare(dict(reversed(pairs.items())), Rule(), 1, True)
     assert found != compare(pairs, Rule(), 1, True, seed=1)
-    assert compare({}, Rule(), 0, False) == {} and done({})
+    assert compare({}, Rule(), 0, False) == {} and all_decided({})
 
 
 def test_margin():
@@ -406,7 +406,7 @@ def test_too_few_pairs():
     null = made(0.0).null
     found = judged(made(0.5, n=5, null=null))
     assert (found.verdict, found.change.low, found.change.high) == ("inconclusive", 0.0, math.inf)
-    assert found.detectable == math.inf and not done({"case": found})
+    assert found.detectable == math.inf and not all_decided({"case": found})
     nearly = judged(made(0.5, n=7, null=null), Rule(), 0, True)
     assert nearly.change.low > 1.1 and nearly.p == 2 / 2**7 > 0.01 and nearly.verdict == "inconclusive"
     assert judged(made(0.5, n=8, null=null), Rule(), 0, True).verdict == "slower"

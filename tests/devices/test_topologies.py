@@ -160,7 +160,7 @@ def test_committed_counters_of_a_topology_are_of_cases_that_exist(path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--topology", "nonsense"], "'nonsense' is no topology"),
+        (["--topology", "nonsense"], "'nonsense' is not a topology"),
         (["--topology", "v5e:2x4", "--layout", "round"], "--layout round: choose from plain, physical"),
         (["--layout", "physical"], "--layout takes a topology"),
     ],

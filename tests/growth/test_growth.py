@@ -310,7 +310,7 @@ def test_files_are_written(tmp_path, capsys):
     [
         ([], "name chips or topologies"),
         (["v9"], "unknown chip 'v9'"),
-        (["v5e:2by4"], "is no topology"),
+        (["v5e:2by4"], "is not a topology"),
         (["v5e:2x2", "--operations", "nothing"], "unknown operation 'nothing'"),
         (["v5e:2x2", "--operations", "mlp/x;psum"], "no variant 'x'"),
         (["v5e:2x4", "v5e:4x2"], "another one has 8 devices too"),

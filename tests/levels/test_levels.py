@@ -11,9 +11,9 @@ from meshmark.levels.must_pass import (
     LevelError,
     Statement,
     digest,
+    find_drift,
     must_pass,
     packed,
-    parted,
     statement,
     unpacked,
 )
@@ -26,8 +26,8 @@ from tests.submissions import DEVICES, facts, judged, level, merged_line, over, 
 def test_the_table_and_the_newest_list_are_one():
     """Where this fails, cases were added to or taken out of a level: `meshmark levels --write` freezes a new version,
     and the old one stays."""
-    assert parted() == []
-    assert levels.lacking() == () or levels.versions() == (1,), "version 1 is older than L4"
+    assert find_drift() == []
+    assert levels.find_missing_levels() == () or levels.versions() == (1,), "version 1 is older than L4"
 
 
 def test_the_lists_are_small_and_every_version_reads_back():
@@ -38,7 +38,7 @@ def test_the_lists_are_small_and_every_version_reads_back():
         assert {level for level, _, _ in found} >= {"L0", "L1", "L2", "L3"}
         for n in levels.LISTED:
             assert all(found[level, n, 1].cases for level in ("L0", "L1", "L2", "L3"))
-        if "L4" not in levels.lacking(version):
+        if "L4" not in levels.find_missing_levels(version):
             assert all(found["L4", n, processes].cases for n, processes in levels.LISTED_OVER)
 
 
@@ -62,8 +62,8 @@ def test_the_list_of_several_processes_is_all_of_the_standard_profile_over_them(
 @pytest.mark.parametrize(
     ("level", "devices", "processes", "message"),
     [
-        ("L4", 8, 1, "L4 is of several processes: say over how many"),
-        ("L1", 8, 2, "L1 is of one process: over several there is one list, that of L4"),
+        ("L4", 8, 1, "L4 is for several processes: give their number"),
+        ("L1", 8, 2, "L1 is for one process: use L4, the only list for several"),
         ("L4", 8, 3, "3 processes can't share 8 devices"),
         ("L4", 4, 8, "8 processes can't share 4 devices"),
     ],
@@ -101,10 +101,10 @@ def changed(monkeypatch, change):
 
 
 def test_a_case_that_comes_or_goes_parts_table_and_list(own, monkeypatch):
-    assert parted(directory=own) == []
+    assert find_drift(directory=own) == []
     new = "psum/axes=q/manual/2x2/float32/4KiB"
     changed(monkeypatch, lambda level, ids: [*ids, new] if level == "L1" else ids)
-    found = parted(directory=own)
+    found = find_drift(directory=own)
     assert len(found) == 2 and all(line.startswith("L1 on ") for line in found)
     assert f"+1 -0, such as {new}" in found[1]
 
@@ -112,14 +112,14 @@ def test_a_case_that_comes_or_goes_parts_table_and_list(own, monkeypatch):
 def test_a_case_of_several_processes_parts_their_lists_alone(own, monkeypatch):
     new = "process_identity/plain/host/2x2-shuffled/float32/8KiB"
     changed(monkeypatch, lambda level, ids: [*ids, new] if level == "L4" else ids)
-    found = parted(directory=own)
+    found = find_drift(directory=own)
     assert [line.partition(":")[0] for line in found] == [
         "L4 on 2 devices over 2 processes",
         "L4 on 4 devices over 2 processes",
     ]
     assert f"+1 -0, such as {new}" in found[1]
     assert new not in must_pass("L4", 4, directory=own, processes=2).cases
-    with pytest.raises(LevelError, match="has parted from version 1 of L4 on 2 devices over 2 processes"):
+    with pytest.raises(LevelError, match="has drifted from version 1 of L4 on 2 devices over 2 processes"):
         must_pass("L4", 2, directory=own, processes=2)
 
 
@@ -131,11 +131,11 @@ def test_a_version_that_is_older_than_a_level_goes_on_for_the_others(tmp_path, m
     assert not (tmp_path / "v1" / "L4.txt").exists()
     monkeypatch.setattr(levels, "DIGESTS_OVER", ((4, 2),))
     monkeypatch.setattr(levels, "LISTED_OVER", ((4, 2),))
-    assert (parted(directory=tmp_path), levels.lacking(directory=tmp_path)) == ([], ("L4",))
+    assert (find_drift(directory=tmp_path), levels.find_missing_levels(directory=tmp_path)) == ([], ("L4",))
     by_rule = must_pass("L4", 4, directory=tmp_path, processes=2)
     assert not by_rule.frozen and by_rule.cases
     levels.write(tmp_path)
-    assert (parted(directory=tmp_path), levels.lacking(directory=tmp_path)) == ([], ())
+    assert (find_drift(directory=tmp_path), levels.find_missing_levels(directory=tmp_path)) == ([], ())
     frozen = must_pass("L4", 4, directory=tmp_path, processes=2)
     assert frozen.frozen and frozen.cases == by_rule.cases and frozen.version == 2
     text = (tmp_path / "v2" / "L4.txt").read_text()
@@ -157,7 +157,7 @@ def test_a_new_version_leaves_the_old_one(own, monkeypatch):
     now = must_pass("L0", 4, directory=own)
     assert (now.version, len(now.cases)) == (2, len(was.cases) - 1)
     assert must_pass("L0", 4, 1, own).cases == was.cases
-    with pytest.raises(LevelError, match="has parted from version 1 of L0 on 2 devices"):
+    with pytest.raises(LevelError, match="has drifted from version 1 of L0 on 2 devices"):
         must_pass("L0", 2, 1, own)
     assert must_pass("L0", 2, 2, own).frozen
 
@@ -167,7 +167,7 @@ def test_a_list_that_was_edited_is_no_list(own):
     text = path.read_text()
     path.write_text(text.replace("float32:4KiB", "float32:8KiB", 1))
     levels.read.cache_clear()
-    with pytest.raises(LevelError, match=r"L0\.txt: .* is not what follows it: restore"):
+    with pytest.raises(LevelError, match=r"L0\.txt: .* does not match the lines below it: restore"):
         must_pass("L0", 4, directory=own)
     path.write_text("nonsense\n" + text)
     with pytest.raises(LevelError, match="a line before"):
@@ -390,8 +390,8 @@ def test_the_command_over_processes(tmp_path, both, capsys):
 
 
 def test_the_check_tells_of_a_level_without_lists(own, monkeypatch, capsys):
-    monkeypatch.setattr(levels, "lacking", lambda version=None: ("L4",))
-    monkeypatch.setattr(levels, "parted", lambda version=None: [])
+    monkeypatch.setattr(levels, "find_missing_levels", lambda version=None: ("L4",))
+    monkeypatch.setattr(levels, "find_drift", lambda version=None: [])
     assert cli.main(["levels", "--check"]) == 1
     assert capsys.readouterr().out.splitlines()[0] == "L4: in no list yet"
 

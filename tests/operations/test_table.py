@@ -220,7 +220,7 @@ def test_named_permutations(n):
 
 def test_sizes():
     assert [parse_size(s) for s in ("0B", "64B", "4KiB", "1MiB", "n64")] == [0, 64, 4096, 2**20, 64]
-    with pytest.raises(ValueError, match="is no size"):
+    with pytest.raises(ValueError, match="is not a size"):
         parse_size("big")
 
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from meshmark.commands.main import main
-from meshmark.core.skew import differing, slowest
+from meshmark.core.skew import measure_skew, slowest
 from meshmark.publish import plausible
 from meshmark.ranks import merge
 from meshmark.ranks.rank_bench import done, finished
@@ -203,11 +203,11 @@ def test_what_makes_no_sense_beside_ranks_is_told_at_once(options, told, capsys)
 def test_skew_is_the_median_of_slowest_less_fastest():
     by_rank = [[1.0, 2.0, 9.0], [1.5, 2.0, 3.0], [1.2, 1.0, 4.0]]
     assert slowest(by_rank) == [1.5, 2.0, 9.0]
-    assert differing(by_rank) == {"median_s": 1.0, "slowest": [2, 1, 0]}
+    assert measure_skew(by_rank) == {"median_s": 1.0, "slowest": [2, 1, 0]}
     with pytest.raises(ValueError, match="shorter"):
         slowest([[1.0], [1.0, 2.0]][::-1])
     with pytest.raises(ValueError, match="without samples"):
-        differing([[], []])
+        measure_skew([[], []])
 
 
 LINE = {

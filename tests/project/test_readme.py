@@ -8,10 +8,10 @@ import pytest
 
 from meshmark.devices import probe
 from meshmark.judge.checks import Judge
-from meshmark.judge.compile_only import Placed
 from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.pytest_plugin.controller import message
+from meshmark.pytest_plugin.trials import Trial
 from tests.checkout import ROOT
 from tests.studies.faults import CATALOGUE
 
@@ -70,7 +70,7 @@ def test_its_failure_is_one_that_the_suite_prints():
     case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
     with CATALOGUE["psum forgets the last device"].put_in():
         lines = Judge(tuple(jax.devices())).run(case)
-    printed = message(Placed(case, probe.probe()), lines, 0)
+    printed = message(Trial(case, probe.probe()), lines, 0)
     assert "".join(f"    {line}\n" for line in printed.splitlines()) in TEXT
     for page in ("verdicts.md", "tutorials/accelerator.md"):
         assert "\n".join(printed.splitlines()[:2]) in (ROOT / "docs" / page).read_text(), page

@@ -107,7 +107,7 @@ def test_the_suite_runs_with_its_provenance(environment, records):
     suite = lines[0]["facts"]["suite"]
     assert suite == environment.suite, "as in the checkout, the digest of the package's files too"
     cases = {line["case"] for line in lines[1:]}
-    assert len(cases) > 50 and all(line["verdict"] == "pass" for line in lines[1:])
+    assert len(cases) > 50 and {line["verdict"] for line in lines[1:]} <= {"pass", "known"}
     assert (environment.work / ".pytest_cache").is_dir(), "the cache lies where the user works"
 
 

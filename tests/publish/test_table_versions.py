@@ -115,7 +115,7 @@ def test_a_level_list_that_is_kept_as_a_digest_is_that_of_the_version_that_gives
     monkeypatch.setattr(must_pass, "by_rule", mended)
     assert must_pass.must_pass("L0", 5) == was
     monkeypatch.setattr(must_pass, "by_rule", lambda *_: ["new"])
-    with pytest.raises(LevelError, match="the case table has parted from version"):
+    with pytest.raises(LevelError, match="the case table has drifted from version"):
         must_pass.must_pass("L0", 5)
 
 

@@ -237,5 +237,5 @@ def test_a_script_that_could_end_its_element_is_refused(tmp_path):
     "text", ["", "<html></html>", '<script type="application/json" id="data">{</script>']
 )
 def test_what_is_no_page_is_refused(text):
-    with pytest.raises(page.PageError, match="no page of Meshmark"):
+    with pytest.raises(page.PageError, match="not a page of Meshmark"):
         page.data_of(text)

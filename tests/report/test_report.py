@@ -31,7 +31,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def texts(source):
-    return report.made(report.find([source]).sources)
+    return report.make_report(report.find([source]).sources)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_with_other_libraries_the_data_are_compared_and_it_says_so(texts, writte
     elsewhere(written)
     changed(written / "index.html", "<title>Meshmark", "<title>meshmark")  # bytes, but no data
     found = report.check(texts, written)
-    assert found.same and "the data, not the bytes" in found.how and "made with 0.0.1" in found.how
+    assert found.same and "the data and not the bytes" in found.how and "made with 0.0.1" in found.how
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_packed_records_give_the_same_tables(source, texts, tmp_path):
     for path in source.iterdir():
         with gzip.open(packed / f"{path.name}.gz", "wb") as file:
             file.write(path.read_bytes())
-    again = report.made(report.find([packed]).sources)
+    again = report.make_report(report.find([packed]).sources)
     one, other = (list(csv.DictReader(io.StringIO(t["timings.csv"]))) for t in (texts, again))
     strip = [{k: v for k, v in row.items() if k not in ("file", "sha256")} for row in one]
     assert strip == [{k: v for k, v in row.items() if k not in ("file", "sha256")} for row in other] and strip
@@ -255,7 +255,7 @@ def test_a_check_without_a_report_is_one_line(source, tmp_path, capsys):
     assert "holds no report" in capsys.readouterr().err
     (tmp_path / "report.json").write_text("[]")
     assert cli.main(["report", str(source), "--check", "--output", str(tmp_path)]) == 2
-    assert "is not what `meshmark report` writes" in capsys.readouterr().err
+    assert "is not a manifest of `meshmark report`" in capsys.readouterr().err
 
 
 def test_an_output_that_can_not_be_written_is_one_line(source, tmp_path, capsys):
@@ -294,7 +294,7 @@ def test_times_over_processes_say_so(tmp_path):
     made_up.file(tmp_path / "one.jsonl", made_up.run("aaaa"), made_up.timed())
     two = made_up.run("bbbb", num_processes=2, group={"devices": 4}) | {"ranks": 2}
     made_up.file(tmp_path / "two.jsonl", two, made_up.timed(3.0))
-    texts = report.made(report.find([tmp_path]).sources)
+    texts = report.make_report(report.find([tmp_path]).sources)
     rows = list(csv.DictReader(io.StringIO(texts["timings.csv"])))
     assert {(r["file"], r["num_processes"], r["virtual"]) for r in rows} == {
         ("one.jsonl", "1", "True"),

@@ -93,7 +93,7 @@ def test_csv_reads_back(file):
 
 
 def test_markdown_says_everything(file):
-    text = tables.made([read(file)], ["md"])["md"]
+    text = tables.make_tables([read(file)], ["md"])["md"]
     for part in (
         "JAX 0.12.0.1 on 8 cpu devices (virtual)",
         "4 cases: 2 pass, 1 known, 1 fail.",
@@ -109,7 +109,7 @@ def test_markdown_says_everything(file):
 
 
 def test_tables_of_a_file_are_markdown_tables(file):
-    text = tables.made([read(file)], ["md"])["md"]
+    text = tables.make_tables([read(file)], ["md"])["md"]
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert rows and all(row.endswith("|") for row in rows)
 
@@ -118,7 +118,7 @@ def test_a_run_over_processes_is_told_from_one_of_as_many_devices(tmp_path, file
     over = {"num_processes": 2, "group": {"devices": 4, "detected": False, "transport": "gloo"}}
     other = write(tmp_path / "other.jsonl", [RUN | {"facts": FACTS | over, "ranks": 2}, *PASS])
     alone = write(tmp_path / "alone.jsonl", [RUN | {"facts": FACTS | over, "rank": 1}, *PASS])
-    made = tables.made([read(file), read(other), read(alone)], tables.FORMATS)
+    made = tables.make_tables([read(file), read(other), read(alone)], tables.FORMATS)
     heads = [line for line in made["md"].splitlines() if line.startswith("## ")]
     assert heads == [
         "## JAX 0.12.0.1 on 8 cpu devices (virtual)",
@@ -132,7 +132,7 @@ def test_a_run_over_processes_is_told_from_one_of_as_many_devices(tmp_path, file
 def test_several_files_are_chapters(tmp_path, file):
     other = write(tmp_path / "other.jsonl", [RUN | {"run": "r1"}, *PASS])
     files = [read(file), read(other)]
-    made = tables.made(files, tables.FORMATS)
+    made = tables.make_tables(files, tables.FORMATS)
     assert made["md"].count("\n## ") == 2
     assert len(made["csv"].splitlines()) == 1 + 4 + 1
 
@@ -204,7 +204,7 @@ def test_any_record_gives_tables(tmp_path_factory, facts, strange):
     with path.open("w", errors="surrogatepass") as out:
         for line in [RUN | {"facts": facts}, *(COSTLY[0] | s for s in strange)]:
             out.write(dumps(line) + "\n")
-    made = tables.made([read(path)], tables.FORMATS)
+    made = tables.make_tables([read(path)], tables.FORMATS)
     for text in made.values():
         assert text.isascii() or text.encode()
         assert all(c.isprintable() or c == "\n" for c in text)
@@ -267,7 +267,7 @@ def test_without_pandas_the_command_says_what_to_install(file, capsys, monkeypat
 
 def test_a_file_without_cases(tmp_path):
     path = write(tmp_path / "empty.jsonl", [RUN])
-    assert "0 cases: none" in tables.made([read(path)], ["md", "csv"])["md"]
+    assert "0 cases: none" in tables.make_tables([read(path)], ["md", "csv"])["md"]
     assert isinstance(read(path), Records)
 
 

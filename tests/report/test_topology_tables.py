@@ -122,7 +122,7 @@ def test_what_only_compiled_is_no_failure(tmp_path):
     ]
     files = [read(tmp_path / "r.jsonl", lines)]
     files[0].runs[0]["facts"]["topology"] = "v5e:2x4"
-    text = tables.made(files, ["md"])["md"]
+    text = tables.make_tables(files, ["md"])["md"]
     assert "## JAX 0.12.0.1 compiled for v5e:2x4" in text
     listed = text.partition("### What is no pass")[2].partition("###")[0]
     assert "psum_scatter/axes=x+y/manual" in listed and "psum_scatter/axes=x+y/auto" not in listed
@@ -133,7 +133,7 @@ def test_no_topology_no_chapter(tmp_path):
     lines = [case("auto", 64.0)]
     del lines[0]["topology"]
     files = [read(tmp_path / "r.jsonl", lines)]
-    assert "Modes by topology" not in tables.made(files, ["md"])["md"]
+    assert "Modes by topology" not in tables.make_tables(files, ["md"])["md"]
 
 
 def test_markdown_is_escaped(tmp_path):

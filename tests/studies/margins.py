@@ -20,7 +20,7 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 import jax
 
 from meshmark.core.verdicts import BAD, Line, worst
-from meshmark.judge.checks import outputs_lines, prepared
+from meshmark.judge.checks import outputs_lines, prepare_cell
 from meshmark.judge.programs import Program, place
 from meshmark.levels import known_issues
 from meshmark.operations import cases
@@ -37,7 +37,7 @@ def judged(case: Case, seeds: range) -> list[list[Line]]:
     places = [devices[i] for i in case.mesh.ordinals.flat]
     found = []
     for seed in seeds:
-        arguments, expected, bounds = prepared(case.cell, seed)
+        arguments, expected, bounds = prepare_cell(case.cell, seed)
         inputs = [
             place(program.mesh, seen.spec, program.view(argument, array))
             for argument, seen, array in zip(case.plan.arguments, program.arguments, arguments, strict=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from meshmark.core.statistics import Outcome, Pairs, Rule, compare, done
+from meshmark.core.statistics import Outcome, Pairs, Rule, all_decided, compare
 
 RULE = Rule()
 PROCESSES = RULE.looks[-1]  # of each environment: as many as the last look needs
@@ -79,7 +79,7 @@ def paired(samples: np.ndarray, walk: np.ndarray, rule: Rule) -> tuple[dict[str,
         final = index == len(rule.looks) - 1
         seen = {str(i): Pairs.of(row[: 2 * look]) for i, row in enumerate(sequence)}
         outcomes = compare(seen, rule, index, final)
-        if done(outcomes):
+        if all_decided(outcomes):
             break
     return outcomes, look
 

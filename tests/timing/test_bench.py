@@ -214,7 +214,7 @@ def test_an_interruption_keeps_what_was_timed(tmp_path, started, number):
         (["--profile", "huge"], "unknown profile 'huge': choose from quick, standard, full"),
         (["--operations", "psumm"], "unknown operation 'psumm'"),
         (["--cadence", "walk"], "unknown cadence 'walk': choose from isolated, stream, device"),
-        (["--sizes", "5 apples"], "'5 apples' is no size"),
+        (["--sizes", "5 apples"], "'5 apples' is not a size"),
         (["--operations", "psum", "--sizes", "64GiB"], "GB are available: name a smaller size"),
         (["--operations", "axis_index", "--scaling"], "axis_index is not timed over sizes: choose from psum"),
         (["--seconds", "0"], "use one above 0"),
@@ -234,7 +234,7 @@ def test_bad_input_is_one_line(argv, message, tmp_path, capsys):
 def test_a_noisy_machine_is_told(capsys):
     with patch.object(os, "getloadavg", lambda: (8.0 * os.cpu_count(), 0, 0)):
         assert next(bench.load()) == (
-            "the machine is busy: load average 8.00 a core in the last minute, before this run"
+            "the machine is busy: load average 8.00 per core in the last minute, before this run"
         )
     with patch.object(os, "getloadavg", lambda: (0.0, 0, 0)):
         assert not list(bench.load())
@@ -391,14 +391,14 @@ def test_memory_is_estimated_first():
     with patch.object(footprint, "available_bytes", lambda: 1000):
         assert "needs about" in footprint.refusal(cell, FACTS)
         with pytest.raises(SelectionError, match="name a smaller size"):
-            bench.chosen(Selection("quick", timed=True, operations=("psum",)), FACTS)
+            bench.select_cells(Selection("quick", timed=True, operations=("psum",)), FACTS)
     assert footprint.refusal(cell, FACTS) == ""
     h200 = devices.Facts({}, "gpu", "NVIDIA H200", 8, 1, [], {}, {})
     (big,) = cases.cells(
         Selection("quick", timed=True, operations=("psum",), meshes=("8",), sizes=("32GiB",)), 8
     )
     with patch.object(footprint, "available_bytes", lambda: 2**60):
-        assert "a device, and h200 has 141 GB" in footprint.refusal(big[0], h200)
+        assert "per device, and h200 has 141 GB" in footprint.refusal(big[0], h200)
 
 
 @pytest.mark.parametrize(

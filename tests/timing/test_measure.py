@@ -92,7 +92,7 @@ def test_a_stream_that_communicates_otherwise_is_refused(judge):
     extra = lambda self: lambda x: asked(self)(x) + 0 * asked(self)(x + 1)  # noqa: E731
     with (
         patch.object(type(p.program), "function", extra),
-        pytest.raises(Wrong, match="communicates otherwise"),
+        pytest.raises(Wrong, match="communicates differently"),
     ):
         stream(p, judge)
 
@@ -159,7 +159,7 @@ def test_sampling_ends_when_the_time_is_spent():
 
 
 def test_ceilings_are_rates_of_what_was_done():
-    found = list(ceilings.measured(jax.devices()[:2], dtypes=("float32",)))
+    found = list(ceilings.measure_ceilings(jax.devices()[:2], dtypes=("float32",)))
     assert [(c["name"], c["unit"], c["devices"]) for c in found] == [
         ("copy bandwidth", "B/s", 2),
         ("largest matmul", "FLOP/s", 2),
@@ -182,7 +182,7 @@ def test_ceilings_are_rates_of_what_was_done():
 
 def test_device_time_is_an_error_where_the_backend_has_none(judge):
     with pytest.raises(device_time.NoDeviceTime, match="gives no device time"):
-        device_time.measured(prepared(judge, PSUM.format("auto")), Budget(least=1))
+        device_time.measure_device_time(prepared(judge, PSUM.format("auto")), Budget(least=1))
 
 
 class Named:

@@ -1,1 +1,1 @@
-"""Known pitfalls in anybody's asv benchmarks."""
+"""Finds known pitfalls in any project's asv benchmarks."""

@@ -1,7 +1,7 @@
-"""Known pitfalls of asv, found by reading benchmark files and configurations; nothing is imported or run.
+"""Finds known pitfalls of asv by reading benchmark files and configurations; nothing is imported or run.
 
-The pitfalls are in meshmark.asv.pitfalls, those of Python in meshmark.asv.sources. A line of Python or of a script with
-the comment `asv-doctor: ok` is left alone.
+The pitfalls are in meshmark.asv.pitfalls; meshmark.asv.sources finds those of Python. A line of Python or of a script
+with the comment `asv-doctor: ok` is accepted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEYS = frozenset({
 """The keys of asv 0.6.6: the attributes of `asv.config.Config()`. A test compares them."""
 
 OTHER_KEYS = frozenset({"version", "build_cache_size", "wheel_cache_size"})
-"""Keys that asv reads and that are no attributes."""
+"""Keys that asv reads and that are not attributes."""
 
 SCRIPTS = (
     "tox.ini",
@@ -39,7 +39,7 @@ SCRIPTS = (
     ".github/workflows/*.yml",
     ".github/workflows/*.yaml",
 )
-"""Where a directory may hold commands of asv."""
+"""The files of a directory that may hold commands of asv."""
 
 # Files ------------------------------------------------------------------------------------------------------
 
@@ -47,16 +47,16 @@ SCRIPTS = (
 def files_in(path: Path) -> list[Path]:
     """The files to examine: this file, or of a directory its configurations, their benchmarks and its scripts.
 
-    DoctorError where there is none.
+    DoctorError if there is none.
     """
     if path.is_file():
         return [path]
     if not path.is_dir():
         raise DoctorError(
-            f"{path} is no file and no directory: name a benchmark file, asv.conf.json or a directory"
+            f"{path} is neither a file nor a directory: name a benchmark file, asv.conf.json or a directory"
         )
     configurations = sorted({*path.glob("asv*.conf.json"), *path.glob("asv*.conf.jsonc")})
-    where = {path / str(loaded(c).get("benchmark_dir", "benchmarks")) for c in configurations}
+    where = {path / str(load_configuration(c).get("benchmark_dir", "benchmarks")) for c in configurations}
     if not configurations:
         where = {path / "benchmarks"} if (path / "benchmarks").is_dir() else {path}
     benchmarks = sorted(f for d in where for f in d.rglob("*.py") if not _tests(f))
@@ -67,12 +67,12 @@ def files_in(path: Path) -> list[Path]:
 
 
 def _tests(path: Path) -> bool:
-    """Whether it belongs to pytest."""
+    """Whether the file belongs to pytest."""
     return path.name.startswith("test_") or path.name == "conftest.py"
 
 
 def examine(path: Path) -> list[Finding]:
-    """The pitfalls of one file, in the order of its lines; DoctorError where it can't be read."""
+    """The pitfalls of one file, in the order of its lines; DoctorError if it can't be read."""
     if path.suffix in (".json", ".jsonc"):
         found = [*_configuration(path), *_commands(path)]
     elif path.suffix == ".py" and path.name != "noxfile.py":
@@ -103,7 +103,7 @@ def _commands(path: Path) -> Iterator[Finding]:
 
 
 def keys() -> frozenset[str]:
-    """The keys that the installed asv knows, or those of 0.6.6 where it is not installed."""
+    """The keys that the installed asv knows, or those of 0.6.6 if it is not installed."""
     try:
         from asv.config import Config
     except ImportError:
@@ -111,16 +111,16 @@ def keys() -> frozenset[str]:
     return frozenset(vars(Config())) | OTHER_KEYS
 
 
-def loaded(path: Path) -> dict[str, Any]:
-    """A configuration: JSON with // and /* */ comments and trailing commas. DoctorError says what is wrong."""
+def load_configuration(path: Path) -> dict[str, Any]:
+    """A configuration: JSON with // and /* */ comments and trailing commas. DoctorError if it is not valid."""
     text = _plain(read(path))
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise DoctorError(f"{path} is no JSON with comments{where}: see `asv quickstart`") from None
+        raise DoctorError(f"{path} is not JSON with comments{where}: see `asv quickstart`") from None
     if not isinstance(found, dict):
-        raise DoctorError(f"{path} is no configuration of asv: it must hold an object")
+        raise DoctorError(f"{path} is not a configuration of asv: it must hold an object")
     return found
 
 
@@ -138,7 +138,7 @@ def _plain(text: str) -> str:
 
 
 def _configuration(path: Path) -> Iterator[Finding]:
-    settings, lines = loaded(path), _plain(read(path)).splitlines()
+    settings, lines = load_configuration(path), _plain(read(path)).splitlines()
 
     def line(key: str) -> int:
         return next((n for n, text in enumerate(lines, 1) if f'"{key}"' in text), 1)

@@ -1,7 +1,7 @@
-"""Known pitfalls of asv: their names, why each is one, and the mend.
+"""Known pitfalls of asv: the name of each, the reason, and how to mend it.
 
-Each was measured or read in asv 0.6.6 and asv_runner 0.3.2. It lets asv say something false without an error: a
-time of dispatch, a label of another release, a parameter under another's name.
+Each was measured or read in asv 0.6.6 and asv_runner 0.3.2. Each makes asv report something false without an error: a
+time of dispatch, a label of another release, a parameter under another one's name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from meshmark.core.errors import BadInput
 
 PITFALLS = {
     "number-one": (
-        "a setup makes asv time one call a sample, 10 at most, with the setup run before each",
+        "a setup makes asv time one call per sample, 10 at most, with the setup run before each",
         "set number and repeat, and let setup only attach what a cached function made",
     ),
     "setup-compiles": (
@@ -34,18 +34,18 @@ PITFALLS = {
         "wrap the result in jax.block_until_ready, or name it time_..._dispatch",
     ),
     "late-variable": (
-        "JAX reads this variable while it is imported, which was before",
+        "JAX reads this variable when it is imported, and it was imported earlier",
         "set it before the first import of JAX, in __init__.py",
     ),
     "rate": (
-        "asv takes more for worse, so a faster program is reported as a regression",
+        "asv treats more as worse, so a faster program is reported as a regression",
         "track seconds, bytes or counts and publish rates elsewhere",
     ),
     "skip": (
-        "asv skips only where setup raises NotImplementedError; here it is a failure",
+        "asv skips only if setup raises NotImplementedError; raised here it is a failure",
         "raise it in setup",
     ),
-    "unknown-key": ("asv ignores this key in silence", "mend its name or remove it"),
+    "unknown-key": ("asv ignores this key silently", "mend its name or remove it"),
     "launch-method": (
         "a fork after JAX has started its threads deadlocks",
         'set "launch_method": "spawn"',
@@ -55,11 +55,11 @@ PITFALLS = {
         "set install_command with pip install --no-deps",
     ),
     "runner": (
-        "each new environment takes the newest asv_runner, so that results differ for no change of yours",
+        "each new environment takes the newest asv_runner, so that results differ without any change of yours",
         'pin "pip+asv_runner" in matrix.req',
     ),
     "quick": (
-        "one sample a benchmark is saved among the results as if it were a measurement",
+        "one sample per benchmark is saved among the results like a measurement",
         "add --dry-run",
     ),
     "same-python": (
@@ -67,17 +67,17 @@ PITFALLS = {
         "use -E existing:same",
     ),
 }
-"""Why and mend, by name."""
+"""Reason and mend, by name."""
 
 ACCEPTED = re.compile(r"#.*asv-doctor:\s*ok\b")
-"""A line of Python or of a script that is left alone."""
+"""A line of Python or of a script with this comment is accepted."""
 
 MOST = 1_000_000
-"""Bytes of the largest file that is read."""
+"""The most bytes of a file that is read."""
 
 
 class DoctorError(BadInput, ValueError):
-    """A path that can't be examined; the message is one line."""
+    """A path can't be examined; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ class Finding:
 
 
 def read(path: Path) -> str:
-    """The text of a file; DoctorError where it can't be read."""
+    """The text of a file; DoctorError if it can't be read."""
     try:
         if path.stat().st_size > MOST:
-            raise DoctorError(f"{path} is larger than {MOST} bytes: it is no benchmark file")
+            raise DoctorError(f"{path} is larger than {MOST} bytes: it is not a benchmark file")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise DoctorError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise DoctorError(f"{path} is no UTF-8 text: name a benchmark file or a configuration") from None
+        raise DoctorError(f"{path} is not UTF-8 text: name a benchmark file or a configuration") from None

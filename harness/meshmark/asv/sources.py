@@ -19,7 +19,7 @@ QUERIES = re.compile(
 """Calls that start a backend."""
 
 COUNTS = re.compile(r"jax\.(local_)?(devices|device_count)|(os|multiprocessing)\.(process_)?cpu_count")
-"""Calls whose answer depends on the machine."""
+"""Calls whose result depends on the machine."""
 
 BLOCKS = frozenset(
     {"block_until_ready", "device_get", "asarray", "array", "item", "tolist", "float", "int", "bool", "print"}
@@ -46,7 +46,7 @@ class Benchmarks:
             self.tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise DoctorError(
-                f"{path} is no Python: {getattr(error, 'msg', error)} (line {getattr(error, 'lineno', 0) or 0})"
+                f"{path} is not Python: {getattr(error, 'msg', error)} (line {getattr(error, 'lineno', 0) or 0})"
             ) from None
         self.names = dict(_imports(self.tree))
         self.functions = {n.name: n for n in self.tree.body if isinstance(n, _Function)}
@@ -55,7 +55,7 @@ class Benchmarks:
         self.uses_jax = any(name == "jax" or name.startswith("jax.") for name in self.names.values())
 
     def findings(self) -> list[Finding]:
-        """What is found, but for lines that are accepted."""
+        """The findings, without accepted lines."""
         found = [*self._at_import(), *self._parameters(), *self._late()]
         for name, function, owner in self._benchmarks():
             found += self._benchmark(name, function, owner)
@@ -70,7 +70,7 @@ class Benchmarks:
     # Names
 
     def called(self, call: ast.Call) -> str:
-        """The full dotted name of what is called: jax.numpy.ones for jnp.ones; "" where it has none."""
+        """The full dotted name of the called function: jax.numpy.ones for jnp.ones; "" if it has none."""
         parts: list[str] = []
         node: ast.expr = call.func
         while isinstance(node, ast.Attribute):
@@ -166,7 +166,7 @@ class Benchmarks:
         return found
 
     def _attributes(self, name: str, owner: ast.ClassDef | None) -> dict[str, ast.expr]:
-        """Attributes of a benchmark: of the function, its class and the module, the nearest first."""
+        """Attributes of a benchmark: of the function, its class and the module, nearest first."""
         found: dict[str, ast.expr] = {}
         bodies = [c.body for c in self._family(owner)] if owner else []
         for body in (*bodies, self.tree.body):
@@ -214,7 +214,7 @@ class Benchmarks:
                     yield self._finding(node, "skip", function.name)
 
     def _unblocked(self, function: _Function, owner: ast.ClassDef | None) -> bool:
-        """Whether it calls something and nothing that it reaches in this file waits."""
+        """Whether it makes a call, and no code that it reaches in this file waits for a result."""
         methods = self._methods(owner) if owner else {}
         seen: set[str] = set()
         waiting, calls = [function], False
@@ -235,7 +235,7 @@ class Benchmarks:
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Local name and full name of what is imported anywhere below."""
+    """Local name and full name of everything imported anywhere below."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -246,7 +246,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _assignments(body: Iterable[ast.stmt], of: str = "") -> Iterator[tuple[str, ast.expr]]:
-    """What is assigned to plain names in these statements, or to attributes of the object `of`."""
+    """The assignments to plain names in these statements, or to attributes of the object `of`."""
     for node in body:
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
@@ -257,7 +257,7 @@ def _assignments(body: Iterable[ast.stmt], of: str = "") -> Iterator[tuple[str, 
 
 
 def _import_time(body: Iterable[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
-    """What runs while the file is imported: no bodies of functions, nothing below `if __name__ == ...`."""
+    """The code that runs when the file is imported: no bodies of functions, nothing below `if __name__ == ...`."""
     for node in body:
         if isinstance(node, _Function):
             yield from node.decorator_list
@@ -283,7 +283,7 @@ def _import_time(body: Iterable[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
 
 
 def _executed(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and what is below it, without bodies of functions that are only defined."""
+    """The node and the nodes below it, without bodies of functions that are only defined."""
     yield node
     if isinstance(node, (*_Function.__args__, ast.Lambda)):
         return
@@ -292,7 +292,7 @@ def _executed(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _body(function: _Function) -> Iterator[ast.AST]:
-    """What is below the statements of a function, without those of functions inside."""
+    """The nodes below the statements of a function, without those of inner functions."""
     for statement in function.body:
         yield from _executed(statement)
 

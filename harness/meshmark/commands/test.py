@@ -22,8 +22,8 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run pytest on the suite; gives pytest's exit code.
 
-    The root directory is the package, so that tests have the names that they have in a checkout. Paths that options
-    name, and pytest's cache, belong to the working directory.
+    Tests have the names that they have in a checkout (see meshmark.pytest_plugin.installed). Files that options name,
+    and pytest's cache, belong to the working directory.
     """
     import jax  # noqa: F401  (without it, one line says so; pytest would print the traceback of its plugin)
     import pytest

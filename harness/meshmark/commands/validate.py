@@ -33,7 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print every complaint, then a summary; 1 where there is any."""
     expected = expectations(arguments)
     reports = [
-        validate.check(bundle, expected) for named in arguments.bundle for bundle in bundles.opened(named)
+        validate.check(bundle, expected)
+        for named in arguments.bundle
+        for bundle in bundles.open_bundles(named)
     ]
     if arguments.strict:
         for report in reports:

@@ -1,8 +1,8 @@
-"""No tolerance is set by hand: the reference's own operations, run once more on error bounds, give them all.
+"""Derives every tolerance: the reference's operations, run once more on error bounds, give it.
 
-A reference is a plain NumPy function. Called with float64 arrays it gives the reference. Called with
-`Bounded` arrays the same function gives the same reference and, element by element, how far from it a correct
-implementation in a narrower `Arithmetic` can be, in whatever order it sums:
+A reference is a plain NumPy function. Called with float64 arrays it gives the reference values. Called with
+`Bounded` arrays the same function gives the same values and, element by element, how far a correct
+implementation in a narrower `Arithmetic` can be from them, in any order of summation:
 
     y = layer(bounded(x, FLOAT32), bounded(w, FLOAT32))
     assert (abs(got - y.value) <= y.error).all()
@@ -11,12 +11,13 @@ This is running error analysis: N. J. Higham, Accuracy and Stability of Numerica
 2002, section 3.3. Each result obeys the standard model fl(a op b) = (a op b)(1 + d), |d| <= u (section 2.2),
 with an absolute term for underflow (section 2.8). A sum of n terms, in any order, obeys gamma_n =
 n u / (1 - n u) against the sum of magnitudes (sections 3.1 and 4.2). Fused multiply-add, and intermediates
-kept wider than the dtype, only remove roundings; a wider intermediate that is then rounded again is within u
-all the same, as rounding to nearest is within u / (1 + u) (Theorem 2.3).
+kept wider than the dtype, only remove roundings. A wider intermediate that is rounded again is also within u,
+because rounding to nearest is within u / (1 + u) (Theorem 2.3).
 
-The bound holds for an implementation that does the reference's operations, on the very inputs given, each
-rounded as said above. It does not cover an equal formula made of other operations. Where nothing can be
-promised (a divisor that may be zero, a result that may overflow) it is infinite: a faulty case, and no pass.
+The bound holds for an implementation that does the reference's operations, on exactly the given inputs, with
+each operation rounded as above. It does not cover an equal formula made of other operations. The bound is
+infinite if nothing can be promised (a divisor that may be zero, a result that may overflow): such a case is
+faulty, and does not pass.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ Bools = npt.NDArray[np.bool_]
 Pair = tuple[Any, Any]
 Rule = Callable[..., Any]
 
-# The reference and the bound are themselves rounded, to float64: counted at eight roundings an operation.
+# The reference and the bound are rounded too, to float64: they count as eight roundings per operation.
 _HOST = 2.0**-50
 
-# A division in units of u. IEEE's is 1; a product with a rounded reciprocal, which XLA makes of a constant
-# divisor, is 2; PTX's div.full.f32, which XLA asks for on NVIDIA GPUs (nvptx-prec-divf32=1), is 2 ulp = 4.
+# A division in units of u. IEEE's division is 1. XLA multiplies by the rounded reciprocal of a constant divisor:
+# 2. PTX's div.full.f32, which XLA asks for on NVIDIA GPUs (nvptx-prec-divf32=1), is 2 ulp = 4.
 _DIVISION = 4.0
 
 
@@ -51,36 +52,37 @@ class Arithmetic:
     """How an implementation rounds.
 
     `elementary`, the error of exp, log, tanh, sqrt and rsqrt in units of u, is 8, which is 4 ulp. Measured
-    against float64 on XLA's CPU backend, 2.4 to 33 million float32 values a function, jax 0.10.2 and
+    against float64 on XLA's CPU backend, 2.4 to 33 million float32 values per function, jax 0.10.2 and
     0.12.0.1: tanh 4.8, exp 5.2 (1.5 in 0.12), rsqrt 2.7, log 2.1, sqrt 1, logistic 2.5; without a rule here,
-    expm1 6.7 (1.2) and log1p 3.6. All float16 and bfloat16 values: below 1, but logistic 2.2. Other devices
+    expm1 6.7 (1.2) and log1p 3.6. All float16 and bfloat16 values: below 1, except logistic 2.2. Other devices
+    were not measured. If a probe finds more than 8, change it here.
     were not measured: a probe that finds more than 8 puts it here.
     """
 
     u: float
     """Unit roundoff of each stored result: 2**-24 for float32, 2**-8 for bfloat16, 2**-11 for float16."""
     u_sum: float
-    """Unit roundoff in which products and partial sums are accumulated: 2**-24 where that is float32."""
+    """Unit roundoff of the accumulator of products and partial sums: 2**-24 if it is float32."""
     tiny: float
     """Absolute error of each stored result, which may be flushed to zero: the smallest normal number."""
     elementary: float = 8.0
     """Error of an elementary function in units of u."""
     stores: int = 0
-    """How often a partial sum is rounded to u on its way, if u_sum is finer: the devices that it crosses."""
+    """How often a partial sum is rounded to u before the end, if u_sum is finer: the devices that it crosses."""
     u_factor: float = 0.0
     """Unit roundoff to which a contraction first rounds its factors: 2**-8 if dots run in bfloat16."""
     largest: float = sys.float_info.max
-    """Largest finite number: a result that may exceed it has no bound."""
+    """Largest finite number: the bound of a result that may exceed it is infinite."""
 
     @property
     def tiny_sum(self) -> float:
-        """Give `tiny` of the accumulator: one wider than the dtype has float32's range at least."""
+        """`tiny` of the accumulator: an accumulator wider than the dtype has at least float32's range."""
         return min(self.tiny, 2.0**-126) if self.u_sum < self.u else self.tiny
 
     def held(self, constant: Array) -> Array:
-        """Bound how far off the implementation holds a constant of the reference: 0 if representable."""
+        """Bound the error with which the implementation represents a constant: 0 if it is exact."""
         size = np.abs(constant)
-        # Veltkamp's splitting leaves the nearest number of -log2(u) bits.
+        # Veltkamp's splitting gives the nearest number with -log2(u) bits.
         scaled = constant * (2.0 ** (53 + round(math.log2(self.u))) + 1.0)
         with np.errstate(invalid="ignore"):
             off = np.where(scaled - (scaled - constant) == constant, 0.0, self.u * size)
@@ -96,7 +98,7 @@ ARITHMETICS = {"float64": FLOAT64, "float32": FLOAT32, "bfloat16": BFLOAT16, "fl
 
 
 class _Carried(NDArrayOperatorsMixin):
-    """A reference array and, in the same shape, the doubt about it. NumPy's operations carry both."""
+    """A reference array and its doubt, an array of the same shape. NumPy's operations carry both."""
 
     __slots__ = ("arithmetic", "doubt", "value")
 
@@ -111,8 +113,8 @@ class _Carried(NDArrayOperatorsMixin):
         return type(self)(move(self.value), move(self.doubt), self.arithmetic)
 
     def __array__(self, *_: Any, **__: Any) -> npt.NDArray[Any]:
-        """Refuse to become a plain array, which would drop the doubt in silence."""
-        raise TypeError(f"a {type(self).__name__} is no plain array; value(x) drops its bound openly")
+        """Refuse to become a plain array, because the doubt would be lost silently."""
+        raise TypeError(f"a {type(self).__name__} is not a plain array; use value(x) to drop its bound")
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any
@@ -134,7 +136,7 @@ class _Carried(NDArrayOperatorsMixin):
     def __array_function__(
         self, func: Rule, types: Sequence[type], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
-        """Apply the rule of any other function (NEP 18)."""
+        """Apply the rule of a function that is not a ufunc (NEP 18)."""
         rule = _RULES.get((func, "__call__"))
         if rule is None:
             raise _no_rule(func.__name__)
@@ -170,7 +172,7 @@ class _Carried(NDArrayOperatorsMixin):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the reference, not of the implementation."""
+        """The dtype of the reference, not of the implementation."""
         return self.value.dtype
 
     @property
@@ -192,13 +194,13 @@ class _Carried(NDArrayOperatorsMixin):
 
 
 class Bounded(_Carried):
-    """A reference `value`, and the absolute `error` that an implementation of it may have."""
+    """A reference `value` and the absolute `error` that an implementation may have."""
 
     __slots__ = ()
 
     @property
     def error(self) -> Array:
-        """Bound of |implementation - value|, element by element."""
+        """The bound of |implementation - value|, element by element."""
         return self.doubt
 
     def __setitem__(self, index: Any, item: Any) -> None:
@@ -206,7 +208,7 @@ class Bounded(_Carried):
         self.value[index], self.doubt[index] = _pair(item, self.arithmetic)
 
     def __bool__(self) -> bool:
-        """Refuse, like a Decision, where the implementation may branch otherwise."""
+        """The truth value; ValueError if the implementation may branch differently (see Decision)."""
         return bool(self != 0.0)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Bounded:
@@ -227,43 +229,43 @@ class Bounded(_Carried):
 
 
 class Decision(_Carried):
-    """A comparison of bounded numbers: the reference's answer, and where an implementation may differ.
+    """A comparison of bounded numbers: the reference's answer, and the elements where an implementation may differ.
 
-    np.where, arithmetic (as 0 and 1) and logical operators take it, and cover both answers where undecided.
+    np.where, arithmetic (as 0 and 1) and logical operators take it. They cover both answers if it is undecided.
     """
 
     __slots__ = ()
 
     @property
     def undecided(self) -> Bools:
-        """Where the errors of both sides reach across their distance."""
+        """True where the errors of both sides together reach the distance between them."""
         return self.doubt
 
     def __bool__(self) -> bool:
-        """Give the answer if it is decided."""
+        """The answer; ValueError if it is undecided."""
         if self.doubt.any():
-            raise ValueError("undecided within the bounds: np.where covers both answers, a branch can't")
+            raise ValueError("undecided within the bounds: use np.where, which covers both answers")
         return bool(self.value)
 
 
 def bounded(x: npt.ArrayLike, arithmetic: Arithmetic, error: npt.ArrayLike = 0.0) -> Bounded:
-    """Make a copy of `x` that carries bounds; `error` is how far off the implementation's own `x` may be."""
+    """Copy `x` with bounds; `error` bounds the difference of the implementation's `x` from this one."""
     if np.iscomplexobj(x):
         raise TypeError("Bounded has no rules for complex numbers")
     return Bounded(np.array(x, np.float64), np.array(error, np.float64), arithmetic)
 
 
 def value(x: npt.ArrayLike | Bounded) -> Array:
-    """Give the reference, of a Bounded or as the plain array that it is."""
+    """The reference values of a Bounded; a plain array as it is."""
     return x.value if isinstance(x, Bounded) else np.asarray(x, np.float64)
 
 
 def error(x: npt.ArrayLike | Bounded) -> Array:
-    """Give the bound, which is zero for a plain array."""
+    """The bound; zero for a plain array."""
     return x.error if isinstance(x, Bounded) else np.zeros(np.shape(x))
 
 
-# What the rules share. A pair is (value, error); a rule takes what the NumPy function takes.
+# Shared by the rules. A pair is (value, error); a rule takes the arguments of its NumPy function.
 
 
 def _no_rule(name: str) -> TypeError:
@@ -301,18 +303,18 @@ def _gamma(n: float, u: float) -> float:
 
 
 def _stored(arithmetic: Arithmetic, value: Array, error: Array, roundings: float = 1.0) -> Bounded:
-    """Add an operation's own `roundings` to the `error` that it carries from its operands."""
+    """Add an operation's own `roundings` to the `error` from its operands."""
     step = roundings * arithmetic.u + _HOST
     size = np.abs(value)
     total = error * (1.0 + step) + (size * step + arithmetic.tiny)
     if not size.max(initial=0.0) + total.max(initial=0.0) <= arithmetic.largest:
         total = np.where(size + total > arithmetic.largest, np.inf, total)
-        total = np.where(np.isinf(size), error, total)  # the -inf of a mask is exact, no overflow
+        total = np.where(np.isinf(size), error, total)  # the -inf of a mask is exact and not an overflow
     return Bounded(value, total, arithmetic)
 
 
 def _accumulated(arithmetic: Arithmetic, value: Array, error: Array, size: Array, n: int) -> Bounded:
-    """Add the roundings of a sum in which a term meets at most `n`; `size` is the sum of the magnitudes."""
+    """Add the roundings of a sum, at most `n` per term; `size` is the sum of the magnitudes."""
     narrows = arithmetic.u_sum < arithmetic.u
     growth, underflow = _gamma(n, arithmetic.u_sum), n * arithmetic.tiny_sum
     if narrows:
@@ -341,7 +343,7 @@ def _multiply(a: Any, b: Any) -> Bounded:
 def _divide(a: Any, b: Any) -> Bounded:
     arithmetic, ((a, ea), (b, eb)) = _pairs(a, b)
     ratio, least = a / b, np.abs(b) - eb
-    # a'/b' - a/b = ((a' - a) - (a/b)(b' - b)) / b'; and a reciprocal on the way may be flushed to zero.
+    # a'/b' - a/b = ((a' - a) - (a/b)(b' - b)) / b'. An intermediate reciprocal may be flushed to zero.
     carried = (ea + np.abs(ratio) * eb) / least + (np.abs(a) + ea) * arithmetic.tiny
     return _stored(arithmetic, ratio, np.where(least > 0.0, carried, np.inf), _DIVISION)
 
@@ -356,7 +358,7 @@ def _absolute(a: Bounded) -> Bounded:
 
 def _power(a: Any, exponent: Any) -> Bounded:
     if not isinstance(a, Bounded) or np.ndim(exponent) or exponent != int(exponent):
-        raise _no_rule("power but with one integer exponent")
+        raise _no_rule("power unless the exponent is one integer")
     k = abs(int(exponent))
     if exponent < 0:
         return _divide(1.0, _power(a, k))
@@ -369,7 +371,7 @@ def _power(a: Any, exponent: Any) -> Bounded:
     return _stored(a.arithmetic, a.value**k, carried, max(k - 1, a.arithmetic.elementary))
 
 
-# Elementary functions: the difference at the interval's worse end, or its steepest slope.
+# Elementary functions: the difference at the worse end of the interval, or the steepest slope in it.
 
 
 def _exp(x: Any) -> Bounded:
@@ -391,7 +393,7 @@ def _sqrt(x: Any) -> Bounded:
     arithmetic, ((x, ex),) = _pairs(x)
     result = np.sqrt(x)
     carried = np.where(ex > 0.0, ex / (result + np.sqrt(x - ex)), 0.0)
-    carried = np.where(ex <= x, carried, np.inf)  # where it may be the root of a negative number
+    carried = np.where(ex <= x, carried, np.inf)  # it may be the root of a negative number
     return _stored(arithmetic, result, carried, arithmetic.elementary)
 
 
@@ -402,7 +404,7 @@ def _tanh(x: Any) -> Bounded:
     return _stored(arithmetic, np.tanh(x), carried, arithmetic.elementary)
 
 
-# Choices round nothing; maximum and minimum are 1-Lipschitz in the sup norm.
+# Choices do not round. Maximum and minimum are 1-Lipschitz in the sup norm.
 
 
 def _pick(choose: np.ufunc) -> Rule:
@@ -471,9 +473,11 @@ def _mean(a: Any, axis: Any = None, keepdims: bool = False) -> Bounded:
 
 
 def _add_at(target: Any, index: Any, rows: Any) -> None:
-    """Scatter-add, of which XLA rounds each addition to the stored type."""
+    """Scatter-add; XLA rounds each of its additions to the stored type."""
     if not isinstance(target, Bounded):
-        raise TypeError("numpy.add.at can't add a Bounded to a plain array; numpy.zeros_like makes a Bounded")
+        raise TypeError(
+            "numpy.add.at can't add a Bounded to a plain array; make a Bounded with numpy.zeros_like"
+        )
     arithmetic = replace(_arithmetic(target, rows), u_sum=target.arithmetic.u)
     rows, errors = _pair(rows, target.arithmetic)
     size, count = np.abs(target.value) + target.error, np.zeros(target.shape)
@@ -507,7 +511,7 @@ def _dot(a: Any, b: Any) -> Bounded:
 
 def _einsum(subscripts: Any, *operands: Any, optimize: Any = False) -> Bounded:
     if not isinstance(subscripts, str) or len(operands) != 2:
-        raise _no_rule("einsum but with a string and two operands")
+        raise _no_rule("einsum unless it has a string and two operands")
     inputs, arrow, output = subscripts.replace(" ", "").partition("->")
     lengths: dict[str, int] = {}
     for labels, operand in zip(inputs.split(","), operands, strict=True):
@@ -524,7 +528,7 @@ def _einsum(subscripts: Any, *operands: Any, optimize: Any = False) -> Bounded:
     return _contract(product, *operands, n, faster)
 
 
-# Movement: the errors go where the values go.
+# Movement: errors move together with their values.
 
 
 def _move(function: Rule) -> Rule:

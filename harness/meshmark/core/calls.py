@@ -1,4 +1,4 @@
-"""Calling a spelling with those options of the plan that its signature names."""
+"""Calls a mode's function with the options of the plan that its signature names."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 @cache
 def option_names(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The keyword-only parameters of a spelling."""
+    """The names of the function's keyword-only parameters."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
 
 
-def chosen(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that the function names; KeyError for one that the plan does not have."""
+def select_options(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that the function's signature names; KeyError if the plan lacks one of them."""
     return {name: options[name] for name in option_names(function)}
 
 
 def call(function: Callable[..., Any], arrays: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """function(*arrays, **those options that it names)."""
-    return function(*arrays, **chosen(function, options))
+    """Call function(*arrays) with the options that its signature names."""
+    return function(*arrays, **select_options(function, options))

@@ -1,4 +1,4 @@
-"""What the case table must know of a dtype: its NumPy type, its significand, its unit roundoff."""
+"""The dtypes of the case table: NumPy type, significand and unit roundoff of each."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 class DType:
     """A dtype by its JAX name.
 
-    `digits` is the number of significand bits, the hidden one included (for integers: the bits of the
-    largest magnitude), and `capability` the optional capability that it needs, if any.
+    `digits` is the number of significand bits, with the hidden bit (for integers: the bits of the largest
+    magnitude). `capability` is the optional capability that the dtype needs, if any.
     """
 
     name: str
@@ -23,7 +23,7 @@ class DType:
 
     @cached_property
     def numpy(self) -> np.dtype:
-        """The NumPy dtype (from ml_dtypes where NumPy has none)."""
+        """The NumPy dtype (from ml_dtypes if NumPy does not have it)."""
         return np.dtype(getattr(ml_dtypes, self.name, None) or self.name)
 
     @property
@@ -45,7 +45,7 @@ class DType:
 
     @cached_property
     def tiny(self) -> float:
-        """The smallest normal magnitude: results below it may be flushed to zero; 0 for exact types."""
+        """The smallest normal magnitude (smaller results may be flushed to zero); 0 for exact types."""
         return float(self._info.tiny) if self.unit_roundoff else 0.0
 
     @cached_property
@@ -76,14 +76,14 @@ DTYPES: dict[str, DType] = {
 
 
 def dtype(name: str) -> DType:
-    """The DType of that name; KeyError for one that the table does not know."""
+    """The DType with this name; KeyError if the table has none."""
     return DTYPES[name]
 
 
 def as_bits(array: np.ndarray) -> np.ndarray:
-    """The same memory as unsigned integers, so that NaN payloads and the sign of zero compare too."""
+    """View an array as unsigned integers: then NaN payloads and the sign of zero are compared too."""
     array = np.ascontiguousarray(array)
     size = array.dtype.itemsize
-    if array.dtype.kind == "c":  # two words an element
+    if array.dtype.kind == "c":  # two words per element
         return array.view(f"u{size // 2}")
     return array.view(f"u{size}")

@@ -1,11 +1,11 @@
-"""Which collectives the compiler really inserted: how many, over which groups, with how many bytes.
+"""Reads the collectives that the compiler inserted: how many, over which groups, with how many bytes.
 
-Reads optimized HLO text (`compiled.as_text()`), the only public account of compiled communication, as JAX
+The input is optimized HLO text (`compiled.as_text()`), the only public account of compiled communication, as JAX
 0.10 to 0.12 print it for CPU, TPU and GPU. The syntax is that of openxla/xla, xla/hlo/ir (replica_group.cc,
-mesh_and_axis.cc, tile_assignment.cc). Numbers in groups and pairs are positions in the flattened array of
-the mesh's devices, not device ids.
+mesh_and_axis.cc, tile_assignment.cc). Numbers in groups and pairs are positions in the flattened array of the mesh's
+devices, not device ids.
 
-Not read: `send` and `recv`, and custom calls that communicate. A branch of a conditional counts as if it ran.
+`send`, `recv` and custom calls that communicate are not read. A branch of a conditional counts as if it ran.
 """
 
 import functools
@@ -26,20 +26,20 @@ class Collective:
     """One collective of a compiled program, as one device sees it."""
 
     kind: str  # HLO opcode, without "-start"
-    nbytes: int  # S of one device: bytes reduced, gathered (output), scattered (input), exchanged or sent
-    dtype: str  # HLO element type of S; the first where a tuple mixes them
+    nbytes: int  # payload S of one device: reduced, gathered (output), scattered (input), exchanged or sent
+    dtype: str  # HLO element type of S; the first one if a tuple mixes types
     groups: Groups  # replica groups, in order; () for collective-permute
     pairs: tuple[tuple[int, int], ...]  # source and target, for collective-permute
-    trips: int | None = 1  # times it runs in one execution; None when an enclosing loop's count is unknown
+    trips: int | None = 1  # how often it runs in one execution; None if an enclosing loop's count is unknown
     dimensions: tuple[int, ...] = ()  # as printed: the gathered, scattered or exchanged dimension
-    reduction: str = ""  # opcode of the root of what reduces: "add", "maximum", ...
+    reduction: str = ""  # root opcode of the reducing computation: "add", "maximum", ...
     asynchronous: bool = False  # split into a start and a done
 
 
 def wire_bytes(c: Collective) -> float:
-    """Bytes that one device sends: f * S * trips, f as in NVIDIA's nccl-tests, doc/PERFORMANCE.md.
+    """Bytes that one device sends: f * S * trips, with f from NVIDIA's nccl-tests, doc/PERFORMANCE.md.
 
-    An unknown trip count is taken as 1; where groups differ in size, the largest counts; ragged-all-to-all
+    An unknown trip count is taken as 1. If groups differ in size, the largest counts. ragged-all-to-all
     counts as if it filled its output.
     """
     n = max(map(len, c.groups), default=1)
@@ -53,10 +53,10 @@ def wire_bytes(c: Collective) -> float:
 
 
 def collectives(text: str, num_partitions: int | None = None) -> tuple[Collective, ...]:
-    """The collectives in HLO text, in the text's order, each asynchronous one once.
+    """The collectives in HLO text, in the order of the text; each asynchronous one appears once.
 
-    `num_partitions` is what an empty `replica_groups={}` spans; by default the module's header tells.
-    An unknown element type or spelling of groups raises ValueError: better no count than a wrong one.
+    `num_partitions` is what an empty `replica_groups={}` spans; by default the module's header gives it.
+    Raises ValueError for an unknown element type or an unknown form of groups: a wrong count would be worse than none.
     """
     if not ("all-" in text or "reduce-scatter" in text or "collective-" in text):
         return ()
@@ -78,9 +78,9 @@ def collectives(text: str, num_partitions: int | None = None) -> tuple[Collectiv
         groups = () if permute else _groups(rest, num_partitions or module.num_devices)
         dtype, nbytes = payload(_result_of_start(shape, kind) if start else shape)
         if kind == "reduce-scatter":
-            nbytes *= len(groups[0])  # its output is printed, S is its input
+            nbytes *= len(groups[0])  # the text gives its output; S is its input
         elif kind == "all-reduce" and computation.startswith("all-reduce-scatter"):
-            kind = "reduce-scatter"  # a TPU fusion that is one, spelled as all-reduce and dynamic-slice
+            kind = "reduce-scatter"  # a TPU fusion that does this with all-reduce and dynamic-slice
         trips, in_async = module.runs(computation)
         dimensions = _DIMENSIONS.search(rest)
         applied = _TO_APPLY.search(rest)
@@ -106,7 +106,7 @@ _REDUCING = ("all-reduce", "reduce-scatter")
 _MOVING = ("all-gather", "all-to-all", "ragged-all-to-all", "collective-permute", "collective-broadcast")
 _OPCODES = frozenset(kind + suffix for kind in _REDUCING + _MOVING for suffix in ("", "-start"))
 
-# name = type opcode(rest. Within a type no ")" is followed by a space, a word and a "(".
+# name = type opcode(rest. Within a type, ")" is never followed by a space, a word and "(".
 _INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w-]+)\((.*)")
 _COMPUTATION = re.compile(r"(?:ENTRY )?%?([^\s(]+)")
 _DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(\d+)")
@@ -124,7 +124,7 @@ _CHAIN = re.compile(r'chain_id="([^"]*)"')
 
 
 class _Module:
-    """The text cut into computations, and who calls them."""
+    """The HLO text by computation, with the callers of each."""
 
     def __init__(self, text: str) -> None:
         self.lines: dict[str, list[str]] = {}  # of each computation
@@ -151,12 +151,12 @@ class _Module:
         return math.prod(map(int, _DEVICES.findall(self.header)))
 
     def root(self, name: str) -> str:
-        """The opcode of a computation's root, or nothing."""
+        """The opcode of a computation's root; "" if it has none."""
         root = self._instructions(name).get("ROOT")
         return root[3] if root else ""
 
     def runs(self, name: str) -> tuple[int | None, bool]:
-        """How often a computation runs in one execution (None: unknown), and if by an async-start."""
+        """How often a computation runs in one execution (None: unknown), and whether an async-start calls it."""
         if name == self.entry or name not in self._callers:
             return 1, False
         trips: int | None = 0
@@ -167,7 +167,7 @@ class _Module:
 
     @functools.cached_property
     def _callers(self) -> dict[str, list[tuple[str, int | None, bool]]]:
-        """Of each called computation: who calls it, how often in a run of the caller, if by async-start."""
+        """Callers by computation: caller, calls per run of the caller, whether by async-start."""
         callers: dict[str, list[tuple[str, int | None, bool]]] = {}
         for caller, lines in self.lines.items():
             for line in lines:
@@ -179,16 +179,16 @@ class _Module:
                     continue
                 count = self._loop_count(caller, instruction) if opcode == "while" else 1
                 for attribute, called in _CALL.findall(instruction[4]):
-                    # A loop tests its condition once more than it runs its body.
+                    # A loop tests its condition one more time than it runs its body.
                     times = count + 1 if attribute == "condition" and count is not None else count
                     for name in _NAME.findall(called):
                         callers.setdefault(name, []).append((caller, times, opcode == "async-start"))
         return callers
 
     def _loop_count(self, caller: str, loop: _Instruction) -> int | None:
-        """The times a while loop runs its body: as the compiler noted, else as its constants tell.
+        """How often a while loop runs its body: from the compiler's note, otherwise from its constants.
 
-        TPU compilers note nothing, but leave a counted loop as i = start; while i < stop: i += step.
+        TPU compilers leave no note, but keep a counted loop as i = start; while i < stop: i += step.
         """
         if noted := _TRIP_COUNT.search(loop[4]):
             return int(noted[1])
@@ -210,10 +210,10 @@ class _Module:
             distance, stride = _constant(condition, stop) - _constant(before, start), _constant(body, step)
             return max(0, math.ceil(distance / stride)) if stride > 0 else None
         except (LookupError, ValueError):
-            return None  # some other loop
+            return None  # another form of loop
 
     def _instructions(self, name: str) -> dict[str, _Instruction]:
-        """The instructions of a computation by name, its root also as "ROOT"."""
+        """The instructions of a computation by name; the root is also under "ROOT"."""
         instructions: dict[str, _Instruction] = {}
         for line in self.lines.get(name, ()):
             if match := _INSTRUCTION.match(line):
@@ -228,7 +228,7 @@ def _operands(instruction: _Instruction) -> list[str]:
 
 
 def _source(instructions: Mapping[str, _Instruction], name: str, opcode: str) -> _Instruction:
-    """The instruction that `name` is, or is a copy of; it must be an `opcode`."""
+    """The instruction `name`, or the one that it copies; its opcode must be `opcode`."""
     instruction = instructions[name]
     while instruction[3] in ("copy", "copy-start", "copy-done"):
         instruction = instructions[_operands(instruction)[0]]
@@ -277,8 +277,8 @@ def payload(shape: str) -> tuple[str, int]:
 def _result_of_start(shape: str, kind: str) -> str:
     """The part of an asynchronous start's type that is the collective's result.
 
-    It is (operands, result, contexts...), except that all-reduce-start may have the type of its result alone.
-    Operands are a tuple of their own where XLA wraps the collective generically, or where they are several.
+    The type is (operands, result, contexts...), except that all-reduce-start may have the type of its result alone.
+    Operands are a nested tuple if XLA wraps the collective generically, or if there are several.
     """
     if kind == "all-reduce" and not shape.startswith("(("):
         return shape
@@ -321,7 +321,7 @@ def _pairs(rest: str) -> tuple[tuple[int, int], ...]:
 
 def _groups(rest: str, devices: int) -> Groups:
     if not (match := _GROUPS.search(rest)):
-        raise ValueError(f"no known spelling of replica_groups in {rest[:200]!r}")
+        raise ValueError(f"unknown form of replica_groups in {rest[:200]!r}")
     return _expand(match[1], devices)
 
 
@@ -341,7 +341,7 @@ def _expand(spelling: str, devices: int) -> Groups:
     sizes = {name: int(size) for name, size in _SIZE.findall(axes)}
     ids = np.array(_integers(listed)) if listed else _iota(shape or str(math.prod(sizes.values())), order)
     # With 'y'=12, 'y':(2)3 is the middle when y is cut into 2, 3 and 2, major to minor; 'y' is 'y':(1)12.
-    # So cut every axis where a part of it begins or ends, and bring the pieces of the parts to the end.
+    # So cut every axis at the start and end of each part, and move the pieces of the parts to the end.
     parts = [
         (name, int(left or 1), int(size or sizes[name]))
         for name, left, size in _REFERENCE.findall(references)

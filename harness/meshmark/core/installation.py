@@ -1,4 +1,4 @@
-"""Where this package lies, and which state of the suite it is: version, commit, and a digest of its files."""
+"""Where this package is installed, and its state: version, commit, and a digest of its files."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def _is_checkout(directory: Path) -> bool:
 
 
 CHECKOUT = SOURCE.parent if _is_checkout(SOURCE.parent) else None
-"""The checkout that holds this package; None where the package is installed without one."""
+"""The checkout that holds this package; None if the package is installed without a checkout."""
 
 
 def suite() -> dict[str, Any]:
     """The state of the suite, for the first line of a run.
 
     `version`; `commit` and `clean` (whether the files are as committed), from git in a checkout and from the build
-    in an installed wheel or an unpacked source distribution, None where neither says; `digest`, of the package's
+    in an installed wheel or an unpacked source distribution, None if neither gives them; `digest`, of the package's
     files.
     """
     state = (_git_state(CHECKOUT) if CHECKOUT else {}) or _built_state()
@@ -65,7 +65,7 @@ def _git_state(checkout: Path) -> dict[str, Any]:
 def digest() -> str:
     """SHA-256 (the first 16 hexadecimal digits) of the names and contents of the package's files.
 
-    It tells an edited installation from the release, and one rank's package from another's.
+    The digest differs for an edited installation, and shows whether all ranks use the same package.
     """
     found = hashlib.sha256()
     for path in sorted(p for p in PACKAGE.rglob("*") if p.is_file() and "__pycache__" not in p.parts):

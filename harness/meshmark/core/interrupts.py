@@ -1,8 +1,8 @@
-"""How a person ends a run before its time: Ctrl-C (SIGINT) and `kill` (SIGTERM) do the same.
+"""Ends a run early: Ctrl-C (SIGINT) and `kill` (SIGTERM) do the same.
 
 A process that is started in the background of a shell without job control, under nohup or in some CI systems
-inherits an ignored SIGINT. It stays ignored here, as that is what whoever started the process asked for, and so
-SIGTERM is the signal that always ends a run and keeps what it has finished.
+inherits an ignored SIGINT. It stays ignored here, because whoever started the process asked for that. SIGTERM always
+ends a run and keeps the finished part.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def terminate(number: int, frame: object) -> None:
 
 
 def code(error: KeyboardInterrupt) -> int:
-    """The exit code of a command that was interrupted: 128 and the number of the signal, as shells count."""
+    """The exit code of an interrupted command: 128 plus the number of the signal, as in shells."""
     return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
 
 @contextmanager
 def terminated() -> Iterator[None]:
-    """Inside, SIGTERM raises Terminated. Only the main thread can be interrupted; in another one nothing changes."""
+    """Make SIGTERM raise Terminated inside this context. In a thread other than the main one it does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -46,7 +46,7 @@ def terminated() -> Iterator[None]:
 
 
 def ignored() -> str:
-    """What a run says at its start where SIGINT is ignored, in one line; "" where Ctrl-C ends it."""
+    """The line that a run prints at its start if SIGINT is ignored; "" if Ctrl-C ends the run."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         return ""
     return (
@@ -56,15 +56,17 @@ def ignored() -> str:
 
 
 def warn() -> None:
-    """Say on standard error that SIGINT is ignored, where it is."""
+    """Print to standard error that SIGINT is ignored, if it is."""
     if text := ignored():
         print(f"meshmark: {text}", file=sys.stderr, flush=True)
 
 
 def listen(told: Callable[[signal.Signals], object]) -> None:
-    """Call `told` in a thread of its own as soon as SIGINT or SIGTERM comes, also while the main thread, whose handler
-    has to wait, is inside a collective. Call it in the main thread, once JAX's cluster is there: joining it puts a
-    handler of JAX's own in the place of the one of SIGTERM, which would end nothing."""
+    """Call `told` in a separate thread as soon as SIGINT or SIGTERM arrives.
+
+    This works while the main thread is inside a collective, where its own handler has to wait. Call it in the main
+    thread, after joining JAX's cluster: joining replaces the handler of SIGTERM with one of JAX's, which does not end
+    a run."""
     signal.signal(signal.SIGTERM, terminate)
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

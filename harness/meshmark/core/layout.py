@@ -1,6 +1,6 @@
 """Which part of a global array each mesh position holds: PartitionSpec arithmetic in plain NumPy.
 
-Independent of JAX on purpose: the suite judges JAX's placement by it.
+This module does not use JAX on purpose: the suite judges JAX's placement by it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 Entry = str | tuple[str, ...] | None
 Spec = tuple[Entry, ...]
-"""A PartitionSpec as a plain tuple: one entry a dimension, trailing ones may be missing."""
+"""A PartitionSpec as a plain tuple: one entry per dimension; trailing ones may be missing."""
 
 
 def axes_of(entry: Entry) -> tuple[str, ...]:
@@ -23,14 +23,14 @@ def axes_of(entry: Entry) -> tuple[str, ...]:
 
 
 def normal(spec: Sequence[Entry], sizes: Mapping[str, int], ndim: int) -> Spec:
-    """One form for specs that mean the same: axes of size 1 dropped, one entry a dimension."""
+    """The normal form of a spec: without axes of size 1, one entry per dimension."""
     entries = [tuple(a for a in axes_of(e) if sizes[a] > 1) for e in spec]
     entries += [()] * (ndim - len(entries))
     return tuple(e[0] if len(e) == 1 else (e or None) for e in entries)
 
 
 def local_shape(shape: Sequence[int], spec: Sequence[Entry], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Shape of one block; ValueError where a dimension does not divide by its axes."""
+    """Shape of one block; ValueError if a dimension is not divisible by its axes."""
     result = list(shape)
     for d, entry in enumerate(spec):
         parts = math.prod(sizes[a] for a in axes_of(entry))
@@ -57,12 +57,12 @@ def indices(shape: Sequence[int], spec: Sequence[Entry], sizes: Mapping[str, int
 
 
 def split(array: np.ndarray, spec: Sequence[Entry], sizes: Mapping[str, int]) -> list[np.ndarray]:
-    """The blocks of a global array, one a mesh position, by flat position."""
+    """The blocks of a global array, one per mesh position, by flat position."""
     return [array[index] for index in indices(array.shape, spec, sizes)]
 
 
 def assemble(blocks: Sequence[np.ndarray], spec: Sequence[Entry], sizes: Mapping[str, int]) -> np.ndarray:
-    """The global array whose blocks these are; of replicas, the one at the last position is taken."""
+    """The global array of these blocks; of several replicas, the one at the last position counts."""
     shape = [
         size * math.prod(sizes[a] for a in axes_of(spec[d] if d < len(spec) else None))
         for d, size in enumerate(blocks[0].shape)

@@ -1,4 +1,4 @@
-"""Mesh shapes without devices: factorizations, labels and device order, in plain integers."""
+"""Mesh shapes as plain integers, without devices: factorizations, labels and device order."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ AXIS_NAMES = ("x", "y", "z")
 class MeshShape:
     """The shape of a mesh over the first `size` devices, and the order in which it takes them.
 
-    `order` is "" for the devices as they come, "shuffled" for a fixed permutation of them (device i*k + 1 mod n
-    with k the smallest integer from 3 on that is coprime to n), or "interleaved" for one device of the second half
-    and one of the first in turn: neighbours then belong to different processes wherever there are several.
+    `order` is "" for the devices in their given order, "shuffled" for a fixed permutation of them (device i*k + 1
+    mod n with k the smallest integer from 3 on that is coprime to n), or "interleaved" for alternating devices of the
+    second and of the first half. With several processes, interleaved neighbours belong to different processes.
     """
 
     shape: tuple[int, ...]
@@ -28,7 +28,7 @@ class MeshShape:
 
     @property
     def label(self) -> str:
-        """How people and case ids spell it: 8, 2x4, 2x2x2, 2x4-shuffled."""
+        """The label in case ids and options: 8, 2x4, 2x2x2, 2x4-shuffled."""
         return "x".join(map(str, self.shape)) + (f"-{self.order}" if self.order else "")
 
     def __str__(self) -> str:
@@ -54,12 +54,12 @@ class MeshShape:
         return math.prod(self.sizes[a] for a in axes)
 
     def rest(self, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """The axes of the mesh that are not among these, in mesh order."""
+        """The other axes of the mesh, in mesh order."""
         return tuple(a for a in self.names if a not in axes)
 
     @cached_property
     def ordinals(self) -> np.ndarray:
-        """Array of shape `shape`: which device (by position in the list of devices) stands where."""
+        """Array of shape `shape`: the device at each position, as its index in the list of devices."""
         flat: np.ndarray = np.arange(self.size)
         if self.order == "shuffled":
             step = next(k for k in range(3, self.size + 4) if math.gcd(k, self.size) == 1)
@@ -69,8 +69,9 @@ class MeshShape:
         return flat.reshape(self.shape)
 
     def groups(self, axes: tuple[str, ...]) -> np.ndarray:
-        """Flat mesh positions of shape [number of groups, n]: the groups that a collective over `axes`
-        forms, each ordered with the last of `axes` running fastest, as in JAX."""
+        """Flat mesh positions, int [number of groups, n]: the groups of a collective over `axes`.
+
+        Within each group the last of `axes` runs fastest, as in JAX."""
         positions = np.arange(self.size).reshape(self.shape)
         order = [self.names.index(a) for a in (*self.rest(axes), *axes)]
         return positions.transpose(order).reshape(-1, self.product(axes))
@@ -80,13 +81,13 @@ _LABEL = re.compile(r"(\d+(?:x\d+){0,2})(?:-(shuffled|interleaved))?")
 
 
 def parse(label: str) -> MeshShape:
-    """The MeshShape of a label such as 2x4; ValueError says what a label looks like."""
+    """The MeshShape of a label such as 2x4; ValueError, with the expected form, for any other text."""
     match = _LABEL.fullmatch(label)
     if not match or "0" in match[1].split("x"):
-        raise ValueError(f"{label!r} is no mesh shape: use one to three sizes such as 8, 2x4 or 2x2x2")
+        raise ValueError(f"{label!r} is not a mesh shape: use one to three sizes such as 8, 2x4 or 2x2x2")
     shape = MeshShape(tuple(map(int, match[1].split("x"))), match[2] or "")
     if shape.order == "interleaved" and shape.size % 2:
-        raise ValueError(f"{label!r} is no mesh shape: an odd number of devices has no halves to interleave")
+        raise ValueError(f"{label!r} is not a mesh shape: interleaved needs an even number of devices")
     return shape
 
 
@@ -107,14 +108,14 @@ def preferred(n: int) -> MeshShape:
 
 
 EVERY_SHAPE = 16
-"""Devices up to which every ordered factorization is a mesh; 1,024 devices would have 78."""
+"""The most devices for which every ordered factorization is a mesh; 1,024 devices would have 78."""
 
 
 def shapes(n: int, axes: int) -> Iterator[tuple[int, ...]]:
-    """The shapes of so many axes that are used for n devices: all, or of many devices those at the ends.
+    """The shapes with this many axes that are used for n devices: all of them, or only the extremes if n is large.
 
-    At the ends are the shapes that come closest to a square or cube, those with an axis of 2 (the smallest that
-    communicates), of 8 (what one host holds, as a rule) or of 1 beside one large axis, and their reverses.
+    The extremes are the shapes that are closest to a square or cube, the shapes with an axis of 2 (the smallest that
+    communicates), 8 (the devices of a typical host) or 1 beside one large axis, and their reverses.
     """
     if n <= EVERY_SHAPE or axes == 1:
         yield from factorizations(n, axes)
@@ -127,17 +128,17 @@ def shapes(n: int, axes: int) -> Iterator[tuple[int, ...]]:
 
 
 def weighted(n: int, processes: int = 1) -> dict[MeshShape, int]:
-    """The meshes of n devices with their weight: how far each stands from the preferred one (0).
+    """The meshes of n devices with their weight: how far each is from the preferred one (0).
 
-    The weight decides from which profile on a mesh is used (see `meshmark.operations.cases`). Sub-meshes of the
-    first 3 and 6 devices are included where there are as many, and where each of the processes has one of them: a
-    process without a device has no part in a program. Several processes have an interleaved mesh too.
+    The weight decides in which profiles a mesh is used (see `meshmark.operations.cases`). Sub-meshes of the first 3
+    and 6 devices are included if n is larger and each process has one of those devices: a process without a device
+    has no part in a program. With several processes there is an interleaved mesh too.
     """
     first = preferred(n)
     weights = {first: 0}
     for axes in (1, 2, 3):
         for shape in shapes(n, axes):
-            # Axes of size 1 change little: shapes of three axes with them come last.
+            # Axes of size 1 change little: three-axis shapes that have them come last.
             weights.setdefault(MeshShape(shape), 1 if 1 not in shape or axes == 1 else axes)
     if n > 2:
         weights[MeshShape(first.shape, "shuffled")] = 2

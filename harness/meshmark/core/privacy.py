@@ -1,4 +1,4 @@
-"""Text that may be published: without absolute paths, user names and host names."""
+"""Removes absolute paths, user names and host names from text that is published."""
 
 from __future__ import annotations
 

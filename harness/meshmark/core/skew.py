@@ -1,6 +1,6 @@
-"""How the samples of several ranks become one figure: the slowest rank of each position, and by how much they differ.
+"""Combines the samples of several ranks: the slowest rank of each position, and how much the ranks differ.
 
-Plain arithmetic. A position is one aligned call of all ranks; times are in seconds.
+A position is one aligned call of all ranks. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from typing import Any
 
 
 def slowest(by_rank: Sequence[Sequence[float]]) -> list[float]:
-    """The slowest rank's sample at each position; `by_rank` holds one list a rank, all of one length (else
-    ValueError)."""
+    """The slowest rank's sample at each position.
+
+    `by_rank` holds one list per rank; ValueError if their lengths differ."""
     return [max(position) for position in zip(*by_rank, strict=True)]
 
 
-def differing(by_rank: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """How much the ranks differ: `median_s`, the median over positions of slowest less fastest rank in seconds (7
-    digits), and `slowest`, at how many positions each rank was the slowest (the lowest of those that are equal).
-    ValueError for ranks whose samples differ in number, or that have none."""
+def measure_skew(by_rank: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """How much the ranks differ, as the record field `skew`.
+
+    `median_s` is the median over positions of slowest minus fastest rank, in seconds (7 digits). `slowest` counts per
+    rank the positions at which it was the slowest; the lowest rank counts in a tie. ValueError for ranks whose samples
+    differ in number, or that have none."""
     positions = list(zip(*by_rank, strict=True))
     if not positions:
         raise ValueError("ranks without samples do not differ")

@@ -1,12 +1,13 @@
 """Figures of samples, and the comparison of two environments by pairs of processes.
 
-Plain arithmetic: numpy and scipy, no JAX, nothing else of this project. Times are in seconds, sizes in bytes,
-changes are relative (0.03 is 3 percent) unless a name says log. No sample is ever removed. scipy is imported where it
-is used: it takes longer to import than JAX, and most commands and each process that is timed need none of it.
+This module is plain arithmetic: numpy and scipy, no JAX, and no other module of this project. Times are in seconds,
+sizes in bytes, changes are relative (0.03 is 3 percent) unless a name says log. No sample is ever removed. scipy is
+imported where it is used: it takes longer to import than JAX, and most commands and all timed processes do not need
+it.
 
-The comparison is that of the design: the process is the replicate, processes run in the order A B B A A B B A ...,
-and each gives one figure. Neighbours of two environments are a pair; neighbours of the same environment are the A/A
-pairs of that very comparison, and cost nothing. docs/comparing.md shows what the rule does on simulated machines.
+In a comparison the process is the replicate. Processes run in the order A B B A A B B A ..., and each gives one
+figure. Neighbours from two environments are a pair. Neighbours from the same environment are the A/A pairs of that
+comparison, and need no extra runs. docs/comparing.md shows how the rule behaves on simulated machines.
 
 Sources: J. L. Hodges and E. L. Lehmann, Estimates of location based on rank tests, Ann. Math. Statist. 34 (1963) 598;
 F. Wilcoxon, Individual comparisons by ranking methods, Biometrics Bulletin 1 (1945) 80; Y. Benjamini and
@@ -33,18 +34,18 @@ Verdict = Literal["slower", "faster", "no change", "inconclusive"]
 ORDER = "ABBA"
 """The environment of process i is ORDER[i % 4]: a drift that is linear in time cancels within each four."""
 
-_THINNED = 400  # a sample larger than this stands for by as many of its quantiles: 80,200 Walsh averages
-_EXACT = 200  # number of pairs up to which the signed-rank distribution is summed exactly
-_BLOCK = 2_000_000  # Walsh averages that are held at once: 16 MB
-_ENOUGH = 10  # A/A pairs from which their spread is known to 1 / sqrt(2 * 10) = 22 percent
-_INTERVAL = 0.05  # a whole comparison's intervals miss with at most this probability, shared among its looks
+_THINNED = 400  # a larger sample is replaced by this number of its quantiles: 80,200 Walsh averages
+_EXACT = 200  # the most pairs for which the signed-rank distribution is summed exactly
+_BLOCK = 2_000_000  # Walsh averages in memory at a time: 16 MB
+_ENOUGH = 10  # the fewest A/A pairs: their spread is then known to 1 / sqrt(2 * 10) = 22 percent
+_INTERVAL = 0.05  # all looks together: the probability that an interval misses is at most this
 _NOISE = 0.99  # the noise of a comparison is this quantile of its A/A estimates
-_POWER = 0.95  # a detectable change is one that is found with this probability
+_POWER = 0.95  # a detectable change is found with this probability
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its confidence interval; an end that the sample cannot know is infinite."""
+    """A figure with its confidence interval; an end that the sample cannot determine is infinite."""
 
     value: float
     low: float
@@ -52,7 +53,7 @@ class Estimate:
 
     @property
     def relative(self) -> float:
-        """Give half the interval's width over the magnitude of the value; inf where that is undefined."""
+        """Give half the interval's width over the magnitude of the value; inf if that is undefined."""
         width = self.high - self.low
         return width / 2 / abs(self.value) if self.value and math.isfinite(width / self.value) else math.inf
 
@@ -78,8 +79,8 @@ def median(samples: Floats, confidence: float = 0.95) -> Estimate:
     """Give the median of independent samples, of any shape of distribution.
 
     The interval runs from the r-th smallest to the r-th largest sample, r being the largest for which
-    2 P(Binomial(n, 1/2) < r) <= 1 - confidence (Hollander, Wolfe and Chicken, section 3.6). Where even the smallest
-    and largest sample promise less than that (fewer than 6 samples at 0.95), the sample cannot say: -inf and inf.
+    2 P(Binomial(n, 1/2) < r) <= 1 - confidence (Hollander, Wolfe and Chicken, section 3.6). If even the smallest and
+    largest sample do not reach that confidence (fewer than 6 samples at 0.95), the interval is -inf to inf.
     Raises ValueError for an empty sample, one that is not finite, or a confidence outside (0, 1).
     """
     x = np.sort(_sample(samples))
@@ -90,9 +91,9 @@ def median(samples: Floats, confidence: float = 0.95) -> Estimate:
 
 @functools.cache
 def _end_rank(n: int, confidence: float) -> int:
-    """Give the largest r with 2 P(Binomial(n, 1/2) < r) <= 1 - confidence, 0 where there is none."""
+    """Give the largest r with 2 P(Binomial(n, 1/2) < r) <= 1 - confidence; 0 if there is none."""
     numerator, denominator = ((1 - confidence) / 2).as_integer_ratio()
-    most = (numerator << n) // denominator  # so many of the 2**n outcomes each end may leave out
+    most = (numerator << n) // denominator  # each end may leave out this many of the 2**n outcomes
     rank, outcomes, below = 0, 1, 1
     while below <= most:
         rank += 1
@@ -102,19 +103,19 @@ def _end_rank(n: int, confidence: float) -> int:
 
 
 def tail(samples: Floats, q: float) -> float | None:
-    """Give the quantile q, or None where fewer than 1 / min(q, 1 - q) samples cannot know it.
+    """Give the quantile q, or None if there are fewer than 1 / min(q, 1 - q) samples, too few to determine it.
 
-    So p99 needs 100 samples, p1 as many, and p90 ten. Linear between order statistics (Hyndman and Fan, type 7).
+    So p99 and p1 need 100 samples, and p90 needs ten. Linear between order statistics (Hyndman and Fan, type 7).
     Raises ValueError for samples that are not finite and for q outside (0, 1); an empty sample gives None.
     """
     _inside(q, "q")
-    if len(samples) * min(q, 1 - q) < 1 - 1e-9:  # 100 * (1 - 0.99) is a rounding below 1
+    if len(samples) * min(q, 1 - q) < 1 - 1e-9:  # rounding makes 100 * (1 - 0.99) a little less than 1
         return None
     return float(np.quantile(_sample(samples), q))
 
 
 def _thinned(x: Array) -> Array:
-    """Give [..., n] as it is, or where n is large the [..., 400] quantiles (i + 1/2) / 400 that stand for it."""
+    """Give [..., n] unchanged, or, if n is large, its [..., 400] quantiles (i + 1/2) / 400."""
     if x.shape[-1] <= _THINNED:
         return x
     levels = (np.arange(_THINNED) + 0.5) / _THINNED
@@ -128,9 +129,9 @@ def _triangle(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 
 def _walsh_order(x: Array, places: Sequence[int]) -> Array:
-    """Give [rows, len(places)]: of each row of [rows, n] the Walsh averages (x_i + x_j) / 2, i <= j, of these ranks.
+    """Give [rows, len(places)]: for each row of [rows, n], its Walsh averages (x_i + x_j) / 2, i <= j, of these ranks.
 
-    Ranks count from 0 for the smallest.
+    Ranks start at 0 for the smallest.
     """
     rows, n = x.shape
     i, j = _triangle(n)
@@ -139,7 +140,7 @@ def _walsh_order(x: Array, places: Sequence[int]) -> Array:
     for start in range(0, rows, step):
         part = x[start : start + step]
         sums = np.take(part, i, axis=1) + np.take(part, j, axis=1)
-        sums.sort(axis=-1)  # vectorized in NumPy 2, and so several times faster than its partition
+        sums.sort(axis=-1)  # a sort is vectorized in NumPy 2, and several times faster than its partition
         found[start : start + step] = sums[:, list(places)] / 2
     return found
 
@@ -153,9 +154,9 @@ def _middle(n: int) -> tuple[int, int]:
 def hodges_lehmann(x: npt.ArrayLike, axis: int = -1) -> Array:
     """Give the median of the Walsh averages (x_i + x_j) / 2, i <= j, along an axis (Hodges and Lehmann 1963).
 
-    Takes [..., n, ...] and gives that shape without the axis; 0-d for one sample. It costs n (n + 1) / 2 averages, so a
-    sample of more than 400 is first replaced by 400 of its evenly spaced quantiles: nothing random, and the order
-    of the samples does not matter. Raises ValueError where n is 0.
+    Takes [..., n, ...] and gives that shape without the axis; 0-d for one sample. The cost is n (n + 1) / 2
+    averages, so a sample of more than 400 is first replaced by 400 of its evenly spaced quantiles: this uses no
+    random numbers, and the order of the samples does not matter. Raises ValueError if n is 0.
     """
     moved = np.moveaxis(np.asarray(x, dtype=np.float64), axis, -1)
     if not moved.shape[-1]:
@@ -167,10 +168,11 @@ def hodges_lehmann(x: npt.ArrayLike, axis: int = -1) -> Array:
 
 @functools.lru_cache(maxsize=64)
 def _signed_rank_tail(n: int) -> Array:
-    """Give P(T <= t) for t = 0 ... n (n + 1) / 2 under the hypothesis, T the sum of the positive ranks (Wilcoxon).
+    """Give P(T <= t) for t = 0 ... n (n + 1) / 2 under the null hypothesis; T is the sum of the positive ranks
+    (Wilcoxon).
 
-    Exact to n = 200: each rank is in the sum with probability 1/2. Beyond, the normal distribution of the same mean and
-    variance with continuity correction (Hollander, Wolfe and Chicken, section 3.1).
+    Exact to n = 200: each rank is in the sum with probability 1/2. Beyond, the normal distribution of the same mean
+    and variance with continuity correction (Hollander, Wolfe and Chicken, section 3.1).
     """
     count = n * (n + 1) // 2
     if n > _EXACT:
@@ -187,7 +189,7 @@ def _signed_rank_tail(n: int) -> Array:
 
 
 def _critical(n: int, level: float) -> int | None:
-    """Give the largest t with 2 P(T <= t) < level, or None where n pairs cannot be as rare as that."""
+    """Give the largest t with 2 P(T <= t) < level, or None if no outcome of n pairs is that rare."""
     below = int(np.searchsorted(2 * _signed_rank_tail(n), level, side="left")) - 1
     return below if below >= 0 else None
 
@@ -196,15 +198,15 @@ def ratio(a: Floats, b: Floats, confidence: float = 0.95) -> Estimate:
     """Give the ratio a / b of paired positive samples.
 
     The value is exp of the Hodges-Lehmann estimate of log(a_i / b_i); the interval runs between the Walsh averages
-    that the signed-rank test does not reject (Hollander, Wolfe and Chicken, sections 3.2 and 3.3; the distribution is
-    exact to 200 pairs and normal beyond). It supposes that the log ratios are symmetric about their centre. Where
-    the pairs are too few (below 6 at 0.95) it is 0 to inf. Beyond 400 pairs the ranks are taken as
+    that the signed-rank test does not reject (Hollander, Wolfe and Chicken, sections 3.2 and 3.3; the distribution
+    is exact to 200 pairs and normal beyond). The method assumes that the log ratios are symmetric about their
+    centre. With too few pairs (below 6 at 0.95) the interval is 0 to inf. Beyond 400 pairs the ranks are taken as
     shares of the Walsh averages of 400 quantiles. Raises ValueError for samples of unequal length, or that are not
     finite and positive.
     """
     first, second = _sample(a, "a"), _sample(b, "b")
     if first.shape != second.shape:
-        raise ValueError(f"paired samples must be equally many, not {first.size} and {second.size}")
+        raise ValueError(f"paired samples must be equal in number, not {first.size} and {second.size}")
     if min(first.min(), second.min()) <= 0:
         raise ValueError("a ratio needs positive samples")
     logs = np.log(first) - np.log(second)
@@ -214,29 +216,29 @@ def ratio(a: Floats, b: Floats, confidence: float = 0.95) -> Estimate:
     if critical is None:
         return Estimate(math.exp(_walsh_order(thin[None], (below, above)).mean()), 0.0, math.inf)
     averages, all_averages = (n * (n + 1) // 2 for n in (thin.size, logs.size))
-    # Rank critical (from 0) is the smallest Walsh average that is not rejected: exactly critical are below it + 1.
+    # Rank `critical` (from 0) is the smallest Walsh average that is not rejected: `critical` averages lie below it.
     rank = critical if averages == all_averages else int(critical / all_averages * averages)
     found = _walsh_order(thin[None], (below, above, rank, averages - 1 - rank))[0]
     return Estimate(*(math.exp(v) for v in (found[:2].mean(), found[2], found[3])))
 
 
 @dataclass(frozen=True)
-class Line:
-    """The model t = alpha + S / beta of the time of a message of S bytes."""
+class LineFit:
+    """The model t = alpha + S / beta of the time t of a message of S bytes."""
 
     alpha: float
     """Seconds, never negative."""
     beta: float
-    """Bytes per second; inf where the time does not grow with the size."""
+    """Bytes per second; inf if the time does not grow with the size."""
     residuals: tuple[float, ...]
-    """(t - model) / t of each point in the order given: 0.1 is a point that took 10 percent of it longer."""
+    """(t - model) / t of each point in the given order: at 0.1 the model is 10 percent of t too short."""
 
 
-def line(sizes: Floats, seconds: Floats) -> Line | None:
+def fit_line(sizes: Floats, seconds: Floats) -> LineFit | None:
     """Fit t = alpha + S / beta to messages of `sizes` bytes that took `seconds`; None below three distinct sizes.
 
-    Least squares of the RELATIVE residuals (weights 1 / t^2), since times span decades and each is known to a share
-    of itself, under alpha >= 0 and 1 / beta >= 0 (C. L. Lawson and R. J. Hanson, Solving least squares problems, SIAM
+    Least squares of the RELATIVE residuals (weights 1 / t^2), because times span decades and the error of each is
+    relative, under alpha >= 0 and 1 / beta >= 0 (C. L. Lawson and R. J. Hanson, Solving least squares problems, SIAM
     1995, chapter 23: scipy.optimize.nnls). Raises ValueError for lists of unequal length, negative sizes, or times
     that are not positive.
     """
@@ -246,7 +248,7 @@ def line(sizes: Floats, seconds: Floats) -> Line | None:
         return None
     s, t = _sample(sizes, "sizes"), _sample(seconds, "seconds")
     if s.shape != t.shape:
-        raise ValueError(f"sizes and seconds must be equally many, not {s.size} and {t.size}")
+        raise ValueError(f"sizes and seconds must be equal in number, not {s.size} and {t.size}")
     if s.min() < 0 or t.min() <= 0:
         raise ValueError("a line needs sizes of at least 0 and times above 0")
     if len(np.unique(s)) < 3:
@@ -256,12 +258,14 @@ def line(sizes: Floats, seconds: Floats) -> Line | None:
     scaled, _ = optimize.nnls(columns / scale, np.ones(len(t)))
     alpha, inverse = scaled / scale
     residuals = 1 - columns @ np.array([alpha, inverse])
-    return Line(float(alpha), float(1 / inverse) if inverse > 0 else math.inf, tuple(map(float, residuals)))
+    return LineFit(
+        float(alpha), float(1 / inverse) if inverse > 0 else math.inf, tuple(map(float, residuals))
+    )
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """What the processes of one case say of two environments, as natural logarithms of ratios of times."""
+    """The comparison of two environments by the processes of one case, as natural logarithms of ratios of times."""
 
     log_ratios: Array
     """[n] log(B / A) of neighbouring processes of the two environments."""
@@ -272,21 +276,19 @@ class Pairs:
         for name in ("log_ratios", "null"):
             values = np.asarray(getattr(self, name), dtype=np.float64)
             if values.ndim != 1 or not np.isfinite(values).all():
-                raise ValueError(
-                    f"{name} must be a list of finite numbers: leave out the processes that were lost"
-                )
+                raise ValueError(f"{name} must be a list of finite numbers: leave out lost processes")
             object.__setattr__(self, name, values)
 
     @classmethod
     def of(cls, seconds: Floats) -> Self:
         """Make pairs of one figure per process, in the order in which they ran: A B B A A B B A ...
 
-        A lost process is nan, and takes with it the two pairs in which it stands; an odd last one waits for its
+        A lost process is nan, and removes the two pairs that it belongs to; an odd last one waits for its
         partner. Raises ValueError for a figure that is not positive.
         """
         t = np.asarray(seconds, dtype=np.float64)
         if t.ndim != 1 or (t <= 0).any() or np.isinf(t).any():
-            raise ValueError("seconds must be a list of positive numbers, nan where a process was lost")
+            raise ValueError("seconds must be a list of positive numbers, nan for a lost process")
         steps = np.diff(np.log(t))
         towards_b = np.where(np.arange(len(steps)) % 4 == 0, 1.0, -1.0)  # A B at 0, 4, 8 ...; B A at 2, 6 ...
         between, same = (steps * towards_b)[::2], steps[1::2]
@@ -295,16 +297,16 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Rule:
-    """When a change is reported, settled before the first sample."""
+    """The rule by which a change is reported. It is fixed before the first sample."""
 
     alpha: float = 0.01
-    """The share of false discoveries of the whole comparison, all its looks together; at most 0.05."""
+    """The share of false discoveries of the whole comparison, over all its looks; at most 0.05."""
     least: float = 0.03
     """A change smaller than this is not reported: 0.03 is a ratio above 1.03 or below 1 / 1.03."""
     looks: tuple[int, ...] = (20, 40)
-    """The numbers of pairs at which one may look, and stop. Each look has alpha / len(looks)."""
+    """The numbers of pairs at which a look may end the comparison. Each look has alpha / len(looks)."""
     cases: int = 1
-    """The number of cases that are compared, so that looks which can find nothing are refused at once."""
+    """The number of cases that are compared. It serves to refuse looks that can find nothing."""
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha <= _INTERVAL:
@@ -320,26 +322,27 @@ class Rule:
         self.check(self.cases)
 
     def needed(self, cases: int) -> int:
-        """Give the least number of pairs with which one case of so many can be found at one look.
+        """Give the least number of pairs with which one look can find a change of one of `cases` cases.
 
-        The smallest p of n pairs is 2 / 2^n, and Benjamini and Hochberg ask of a lone change p < alpha / (looks cases):
-        the ceiling of log2(2 cases looks / alpha). Raises ValueError for fewer than one case.
+        The smallest p of n pairs is 2 / 2^n. For a single change Benjamini and Hochberg require p < alpha / (looks
+        cases). So the number is the ceiling of log2(2 cases looks / alpha). Raises ValueError for fewer than one
+        case.
         """
         if cases < 1:
             raise ValueError(f"a comparison needs at least one case, not {cases}")
         return math.floor(math.log2(2 * cases * len(self.looks) / self.alpha)) + 1
 
     def check(self, cases: int) -> None:
-        """Raise ValueError where the first look has too few pairs to find anything among so many cases."""
+        """Raise ValueError if the first look has too few pairs to find a change among `cases` cases."""
         if self.looks[0] < (least := self.needed(cases)):
             raise ValueError(
                 f"a look at {self.looks[0]} pairs can find nothing among {cases} cases: the first look needs {least}"
             )
 
     def share(self, look_index: int, final: bool) -> float:
-        """Give the part of the error that this look may spend, 1 / len(looks); a final look takes what is left.
+        """Give the part of the error that this look may spend: 1 / len(looks), and for a final look all that is left.
 
-        Raises ValueError for an index that is no look of this rule.
+        Raises ValueError if this rule has no look of that index.
         """
         if not 0 <= look_index < len(self.looks):
             raise ValueError(f"look_index must be 0 to {len(self.looks) - 1}, not {look_index}")
@@ -348,29 +351,30 @@ class Rule:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the comparison says of one case."""
+    """The result of the comparison for one case."""
 
     verdict: Verdict
     change: Estimate
     """The ratio B / A of times: 1.05 is 5 percent slower."""
     p: float
-    """Of the Wilcoxon signed-rank test, two-sided."""
+    """The two-sided p of the Wilcoxon signed-rank test."""
     adjusted: float
-    """The same across the cases, by Benjamini and Hochberg."""
+    """p adjusted across the cases, by Benjamini and Hochberg."""
     noise: float
-    """The change that one in a hundred A/A comparisons of as many pairs exceeds; nan with fewer than ten A/A pairs."""
+    """The change that one of 100 A/A comparisons of this number of pairs exceeds; nan with fewer than ten A/A
+    pairs."""
     detectable: float
-    """The smallest slowdown that this comparison finds with probability 0.95, were it alone; nan as above, and
-    inf where no slowdown would be."""
+    """The smallest slowdown that this comparison would find with probability 0.95 if it were the only change; nan as
+    above, and inf if it would find no slowdown."""
     false_alarms: float
-    """The share of A/A comparisons, resampled from this one's A/A pairs, that the rule flags at this look; nan as
-    above."""
+    """The share of A/A comparisons, resampled from this one's A/A pairs, that the rule flags as a change at this
+    look; nan as above."""
     pairs: int
     """The number of pairs."""
 
 
 def _wilcoxon(d: Array) -> float:
-    """Give the two-sided p of the signed-rank test; 1 where no pair differs."""
+    """Give the two-sided p of the signed-rank test; 1 if no pair differs."""
     from scipy import stats
 
     return float(stats.wilcoxon(d).pvalue) if d.any() else 1.0
@@ -379,8 +383,8 @@ def _wilcoxon(d: Array) -> float:
 def _interval(d: Array, places: Array, confidence: float) -> tuple[float, float]:
     """Give the percentile interval of the Hodges-Lehmann estimate over resampled pairs (Efron 1979).
 
-    `places`, [resamples, n or more] in [0, 1), picks the pairs. Where the signed-rank test of as many pairs could not
-    reject at this confidence, resampling could not either, for all that it gives a width: -inf and inf.
+    `places`, [resamples, n or more] in [0, 1), picks the pairs. If the signed-rank test cannot reject at this
+    confidence with this number of pairs, a resampled width would be misleading: the interval is then -inf to inf.
     """
     if _critical(d.size, 1 - confidence) is None:
         return -math.inf, math.inf
@@ -391,23 +395,24 @@ def _interval(d: Array, places: Array, confidence: float) -> tuple[float, float]
 
 @dataclass(frozen=True)
 class _Null:
-    """Comparisons that found nothing but noise: pairs drawn anew from the A/A pairs, each way round at random."""
+    """Comparisons of pure noise: pairs resampled from the A/A pairs, each with a random sign."""
 
     centres: Array
     """[resamples] Hodges-Lehmann estimates, logarithms."""
     p: Array
     """[resamples] signed-rank p values."""
     needed: Array
-    """[resamples] the shift, a logarithm, from which the signed-rank test alone would see each at alpha / cases."""
+    """[resamples] the smallest shift, a logarithm, at which the signed-rank test alone detects each at alpha /
+    cases."""
 
     @classmethod
     def drawn(cls, null: Array, n: int, places: Array, signs: Array, level: float) -> Self:
         """Draw comparisons of n pairs; `places` in [0, 1) and `signs` are [resamples, n or more].
 
-        Given the magnitudes the signs are fair coins, so that the exact signed-rank distribution holds however ties
-        between pairs drawn twice are broken. A shift d is seen as soon as enough Walsh averages exceed -d, since the
-        sum of the positive ranks is the number of positive Walsh averages (J. W. Tukey; Hollander, Wolfe and Chicken,
-        section 3.1): no search is needed.
+        Given the magnitudes, the signs are fair coins, so that the exact signed-rank distribution holds, whatever
+        the order of ties between pairs that were drawn twice. A shift d is detected if enough Walsh averages exceed
+        -d: the sum of the positive ranks is the number of positive Walsh averages (J. W. Tukey; Hollander, Wolfe
+        and Chicken, section 3.1). So no search is needed.
         """
         magnitudes = np.abs(null)[(places[:, :n] * null.size).astype(np.intp)]
         ranks = np.argsort(np.argsort(magnitudes, axis=-1, kind="stable"), axis=-1) + 1
@@ -428,17 +433,17 @@ def _adjusted(p: Array) -> Array:
     return np.asarray(stats.false_discovery_control(p, axis=0, method="bh"))
 
 
-def stated(
+def decide_outcome(
     log_ratio: Estimate,
     p: tuple[float, float],
     rule: tuple[float, float],
     noise: tuple[float, float, float],
     pairs: int,
 ) -> Outcome:
-    """Give the outcome of one case from what was computed of it, all in logarithms.
+    """Give the outcome of one case from its computed figures, all in logarithms.
 
-    p is (as it is, adjusted), rule (alpha, least change), noise (of A/A comparisons, detectable, false alarms), nan
-    where too few A/A pairs can tell; then no change is reported.
+    p is (raw, adjusted), rule (alpha, least change), noise (of A/A comparisons, detectable, false alarms). With too
+    few A/A pairs, noise is nan and no change is reported.
     """
     alpha, least = rule
     margin = math.nan if math.isnan(noise[0]) else max(least, noise[0])
@@ -469,30 +474,31 @@ def compare(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Outcome]:
-    """Judge every case at one look. `final` says that no look follows, whatever this one finds.
+    """Judge every case at one look. `final` means that no look follows, whatever this one finds.
 
     With share = rule.share(look_index, final), alpha = rule.alpha * share, and all effects as logarithms:
 
-    - change: the Hodges-Lehmann estimate of log(B / A), with the percentile bootstrap interval over pairs of confidence
-      1 - 0.05 share, so that all looks together miss with at most 0.05.
+    - change: the Hodges-Lehmann estimate of log(B / A), with the percentile bootstrap interval over pairs of
+      confidence 1 - 0.05 share: all looks together miss with a probability of at most 0.05.
     - p, adjusted: Wilcoxon signed-rank, then Benjamini-Hochberg across the cases.
-    - noise: of comparisons of as many pairs drawn from the case's A/A pairs, each turned round at random, the 0.99
+    - noise: of comparisons of the same number of pairs, resampled from the A/A pairs with random signs, the 0.99
       quantile of |estimate|.
     - slower, faster: adjusted < alpha, the interval excludes 1, and |estimate| exceeds the larger of rule.least and
-      noise. Where the noise is not known, never.
-    - no change: the interval lies inside 1 / (1 + least) to 1 + least, a statement of equivalence (two one-sided tests,
-      D. J. Schuirmann, J. Pharmacokin. Biopharm. 15 (1987) 657). The margin does not grow with the noise: a noisy
-      case is inconclusive, not unchanged.
-    - false_alarms: the share of those same drawn comparisons that satisfy the conditions of a change, adjusted across
-      the cases of one draw. The interval's condition follows there from p < alpha, by the signed-rank interval of
-      confidence 1 - alpha in place of the bootstrap.
-    - detectable: a drawn comparison shifted by d is flagged from d = max(margin - estimate, the shift that the
+      noise. Never if the noise is unknown.
+    - no change: the interval lies inside 1 / (1 + least) to 1 + least, a statement of equivalence (two one-sided
+      tests, D. J. Schuirmann, J. Pharmacokin. Biopharm. 15 (1987) 657). The margin does not grow with the noise: a
+      noisy case is inconclusive, not unchanged.
+    - false_alarms: the share of the same resampled comparisons that satisfy the conditions of a change, adjusted
+      across the cases of one draw. There the interval's condition follows from p < alpha, by the signed-rank interval
+      of confidence 1 - alpha instead of the bootstrap.
+    - detectable: a resampled comparison shifted by d is flagged from d = max(margin - estimate, the shift that the
       signed-rank test needs at alpha / cases); the 0.95 quantile of that.
 
-    A final look spends the error that later looks would have had. That is right where the end does not depend on what
-    was seen: the last look, or a time that ran out; it may then have fewer pairs than planned. Seeded: the same pairs
-    give the same outcome, whatever the order of the cases, and cases are drawn alike so that what the processes have in
-    common stays. Raises ValueError where the rule's looks are too few for so many cases, or for no such look.
+    A final look spends the error of the later looks. That is valid if the end does not depend on what was seen: the
+    last look, or the end of the given time. It may then have fewer pairs than planned. Seeded: the same pairs give
+    the same outcome in any order of the cases. All cases use the same draws, so that effects common to the
+    processes stay. Raises ValueError if a look has too few pairs for this number of cases, or if the rule has no
+    such look.
     """
     share = rule.share(look_index, final)
     if not pairs:
@@ -511,7 +517,7 @@ def compare(
         for name, case in pairs.items()
         if case.null.size >= _ENOUGH and case.log_ratios.size
     }
-    certain = np.ones(resamples)  # a case without A/A pairs counts among the cases, and is never flagged
+    certain = np.ones(resamples)  # a case without A/A pairs counts as a case, and is never flagged
     null_adjusted = _adjusted(np.array([nulls[name].p if name in nulls else certain for name in pairs]))
 
     outcomes = {}
@@ -526,7 +532,7 @@ def compare(
             detectable = float(np.quantile(shifts, _POWER, method="higher"))
         centre = float(hodges_lehmann(d)) if d.size else math.nan
         low, high = _interval(d, places, confidence) if d.size else (-math.inf, math.inf)
-        outcomes[name] = stated(
+        outcomes[name] = decide_outcome(
             Estimate(centre, low, high),
             (float(p[row]), float(adjusted[row])),
             (alpha, least),
@@ -536,6 +542,6 @@ def compare(
     return outcomes
 
 
-def done(outcomes: Mapping[str, Outcome]) -> bool:
-    """Say whether every case has a clear answer, so that a planned look may end the run."""
+def all_decided(outcomes: Mapping[str, Outcome]) -> bool:
+    """Whether every case has a clear verdict, so that a planned look may end the run."""
     return all(outcome.verdict != "inconclusive" for outcome in outcomes.values())

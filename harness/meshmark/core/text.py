@@ -13,14 +13,14 @@ GAP = 2
 
 
 def printable(text: str) -> str:
-    """The text in one line without control characters, which a terminal would obey."""
+    """The text in one line, with control characters escaped so that a terminal does not obey them."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def number(value: Any) -> float:
-    """A number of a record ("inf" and "nan" are strings there); NaN for what is none."""
+    """A number of a record ("inf" and "nan" are strings there); NaN for a value that is not a number."""
     if isinstance(value, str) and value in ("inf", "-inf", "nan"):
         return float(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):

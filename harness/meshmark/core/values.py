@@ -1,8 +1,8 @@
 """Input values as a pure function of seed and global index.
 
-Any process can make just its own shards, and what is not executed needs none. Every function takes the
-flat global index of each wanted element and gives that element's value, so a block equals the same
-block of the whole. The source of randomness is the finalizer of splitmix64 (Steele, Lea, Flood, "Fast
+A process can therefore make only its own shards, and a program that is not executed needs no values. Every
+function takes the flat global index of each wanted element and gives that element's value: a block equals the
+same block of the whole array. The source of randomness is the finalizer of splitmix64 (Steele, Lea, Flood, "Fast
 splittable pseudorandom number generators", OOPSLA 2014) applied to a counter.
 """
 
@@ -24,7 +24,7 @@ def random_bits(seed: int, index: np.ndarray) -> np.ndarray:
 
 
 def digits_of(dtype: np.dtype) -> int:
-    """Significand bits of a float dtype, the hidden one included; magnitude bits of an integer dtype."""
+    """Significand bits of a float dtype, with the hidden bit; magnitude bits of an integer dtype."""
     if dtype.kind in "iu":
         return dtype.itemsize * 8 - (dtype.kind == "i")
     if dtype.kind == "c":
@@ -33,7 +33,7 @@ def digits_of(dtype: np.dtype) -> int:
 
 
 def distinct(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """Values for data that only moves: whole random significands, both signs, magnitudes 2**-7 to 2**8."""
+    """Values for data that only moves: full random significands, both signs, magnitudes 2**-7 to 2**8."""
     if dtype.kind == "b":
         return (bits >> np.uint64(40)) & np.uint64(1) == 1
     if dtype.kind in "iu":
@@ -52,7 +52,7 @@ def distinct(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: n
 
 def special(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """Special values of a float dtype (NaN, infinities, both zeros, the smallest and largest) mixed with
-    ordinary ones; data that only moves must keep each of them to the bit."""
+    ordinary ones. A program that only moves data must keep each of them to the bit."""
     info = ml_dtypes.finfo(dtype)
     values = np.array(
         [
@@ -77,10 +77,10 @@ def special(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np
 def summands(
     bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype, *, terms: int
 ) -> np.ndarray:
-    """Odd integers of which any `terms` sum exactly in `dtype`, in every order.
+    """Odd integers; the sum of any `terms` of them is exact in `dtype`, in every order.
 
-    |v| <= 2**digits / terms, so that no partial sum leaves the integers that the dtype holds; odd, and
-    half of them of the largest magnitude allowed, so that a narrower type on the way changes them.
+    |v| <= 2**digits / terms, so that the dtype represents every partial sum. The values are odd, and
+    half of them have the largest allowed magnitude, so that rounding to a narrower type changes them.
     """
     if dtype.kind == "c":
         real = np.dtype(f"f{dtype.itemsize // 2}")
@@ -89,7 +89,7 @@ def summands(
         )
     room = digits_of(dtype) - max(terms - 1, 0).bit_length()
     if room < 1:
-        raise ValueError(f"{terms} terms leave no bit of {dtype} for an exact sum")
+        raise ValueError(f"{terms} terms are too many for an exact sum in {dtype}")
     magnitude = (bits >> np.uint64(64 - room)) | np.uint64(1)
     if room > 1:
         magnitude |= ((bits >> np.uint64(8)) & np.uint64(1)) << np.uint64(room - 1)
@@ -100,8 +100,8 @@ def summands(
 
 
 def odd_rows(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """Odd integers that use the whole significand, 2**(digits-1) <= |v| < 2**digits, one sign a row (all
-    but the last dimension), so that the difference of two of a row is exact (see `plus_minus`)."""
+    """Odd integers that use the whole significand, 2**(digits-1) <= |v| < 2**digits, one sign per row (all
+    but the last dimension): the difference of two values of a row is exact (see `plus_minus`)."""
     digits = digits_of(dtype)
     magnitude = (bits >> np.uint64(64 - digits)) | np.uint64(1) | np.uint64(1 << (digits - 1))
     signed = magnitude.astype(np.int64)
@@ -112,12 +112,12 @@ def odd_rows(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: n
 
 
 def plus_minus(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """A factor in {-1, 0, 1} of shape [..., k, n]: each column has one +1 and one -1 (only +1 where k is 1).
+    """A factor in {-1, 0, 1} of shape [..., k, n]: each column has one +1 and one -1 (only +1 if k is 1).
 
-    With `odd_rows` on the left, every product and every partial sum in any order is an integer that the
-    dtype holds: the result is exact at any k, and rounding on the way changes nearly every output.
-    The +1 of column j stands in row (j + r) mod k with r random a matrix, so that k columns name every
-    row; the -1 stands half the rows further, hence in another shard of a split contraction.
+    With `odd_rows` on the left, every product and every partial sum, in any order, is an integer that the
+    dtype represents. The result is exact for any k, and an intermediate rounding changes nearly every output.
+    The +1 of column j is in row (j + r) mod k, with one random r per matrix, so that k columns use every
+    row. The -1 is half the rows further on, and so in another shard if the contraction is split.
     """
     rows, columns = np.uint64(shape[-2]), np.uint64(shape[-1])
     row, column = index // columns % rows, index % columns

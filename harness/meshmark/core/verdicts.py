@@ -1,4 +1,4 @@
-"""Verdicts, check lines, and how lines add up to the verdict of a case."""
+"""Verdicts, check lines, and the verdict of a case from its lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 VERDICTS = ("crash", "hang", "error", "fail", "known", "unsupported", "not_run", "pass")
-"""From the worst to the best; the verdict of a case is that of its worst line."""
+"""From worst to best; a case has the verdict of its worst line."""
 
 BAD = ("crash", "hang", "error", "fail")
 """The verdicts that make a run fail."""
@@ -29,5 +29,5 @@ class Line:
 
 
 def worst(verdicts: Iterable[str]) -> str:
-    """The worst of these verdicts; "pass" of none."""
+    """The worst of these verdicts; "pass" if there are none."""
     return min(verdicts, key=VERDICTS.index, default="pass")

@@ -1,9 +1,9 @@
-"""Which mesh shape for which parallelism, for the devices at hand: rules of thumb, each with its reason.
+"""Which mesh shape for which parallelism, for the given devices: rules of thumb, each with its reason.
 
 Every rule follows from two facts. A collective on the critical path of every layer (tensor, sequence, expert
-parallelism) wants the fastest links, those within a process or along a ring of the torus. A collective once a
-step (data parallelism), or one that only hands an activation on (pipeline parallelism), stands slow links, so
-its axis is the outermost, the one that crosses processes. The suite measures whether they hold.
+parallelism) needs the fastest links, those within a process or along a ring of the torus. A collective once per step
+(data parallelism), or one that only passes an activation on (pipeline parallelism), tolerates slow links. So its
+axis is the outermost, the one that crosses processes. The suite measures whether the rules hold.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from meshmark.devices.facts import Facts
 
 WIDEST = 8
-"""The widest tensor axis that is advised: beyond it a layer's blocks are small and its collectives long."""
+"""The widest advised tensor axis: on a wider one a layer's blocks are small and its collectives slow."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def local_devices(facts: Facts) -> int:
 
 
 def torus(facts: Facts) -> tuple[int, ...]:
-    """The extent of the devices' coordinates, without dimensions of one; () where devices have none."""
+    """The extent of the devices' coordinates, without dimensions of one; () if the devices have none."""
     coords = [d["coords"] for d in facts.devices]
     if not coords or not all(coords):
         return ()
@@ -49,7 +49,7 @@ def torus(facts: Facts) -> tuple[int, ...]:
 
 def inner_size(facts: Facts) -> int:
     """The size of the fast axis: within a process, along one side of the torus if there is one, at most
-    WIDEST, and leaving another axis where there are four devices or more."""
+    WIDEST, with room for another axis if there are four devices or more."""
     total, local, sides = facts.num_devices, local_devices(facts), torus(facts)
     most = min([WIDEST, local, *([max(sides)] if sides else []), max(total // 2, 1) if total >= 4 else total])
     return max(d for d in range(1, most + 1) if total % d == 0 and (local % d == 0 or local >= total))
@@ -69,16 +69,16 @@ def _several(n: int, processes: int, local: int, inner: int) -> Iterator[Advice]
         "data",
         (n,),
         ("data",),
-        f"the batch divides by {n}; one all-reduce of the gradients a step, which overlaps with the backward"
-        " pass: this axis stands slow links, so in any larger mesh it is the outermost, across processes",
+        f"the batch divides by {n}; one all-reduce of the gradients per step, which overlaps with the backward"
+        " pass: this axis tolerates slow links, so in a larger mesh make it the outermost, across processes",
     )
     hybrid = processes > 1 and local > 1 and processes * local == n
-    where = "keep it within a process, and replicate across processes" if hybrid else "it wants fast links"
+    where = "keep it within a process, and replicate across processes" if hybrid else "it needs fast links"
     yield Advice(
         "fully sharded data",
         (processes, local) if hybrid else (n,),
         ("replica", "data") if hybrid else ("data",),
-        "parameters and optimizer state are divided too; each layer is all-gathered and its gradient"
+        "parameters and optimizer state are sharded too; each layer is all-gathered and its gradient"
         f" reduce-scattered, 1.5 times the bytes of data parallelism and in every layer: {where}",
     )
     if inner == 1:
@@ -88,7 +88,7 @@ def _several(n: int, processes: int, local: int, inner: int) -> Iterator[Advice]
         "tensor",
         (outer, inner),
         ("data", "model"),
-        "two all-reduces a layer stand on the critical path: the smallest, fastest axis, within a process or"
+        "two all-reduces per layer are on the critical path: use the smallest, fastest axis, within a process or"
         f" along a ring of the ICI; heads, hidden width and vocabulary divide by {inner}",
     )
     yield Advice(
@@ -102,7 +102,7 @@ def _several(n: int, processes: int, local: int, inner: int) -> Iterator[Advice]
         "expert",
         (outer, inner),
         ("data", "expert"),
-        "two all_to_alls a layer, which load every link at once: within a process; the number of experts"
+        "two all_to_alls per layer load all links at once: keep them within a process; the number of experts"
         f" divides by {inner}",
     )
     stages = processes if hybrid else outer
@@ -110,7 +110,7 @@ def _several(n: int, processes: int, local: int, inner: int) -> Iterator[Advice]
         "pipeline",
         (stages, n // stages),
         ("stage", "data"),
-        "stages hand activations to the next one only (ppermute), the least traffic of all: the outermost"
+        "each stage sends activations only to the next one (ppermute), the least traffic of all: use the outermost"
         f" axis, across processes; the layers divide by {stages}, and {4 * stages} microbatches or more keep"
         " the idle part below a fifth",
     )
@@ -119,12 +119,12 @@ def _several(n: int, processes: int, local: int, inner: int) -> Iterator[Advice]
             "data, fully sharded data and tensor",
             three,
             ("replica", "data", "model"),
-            "three axes by how often they communicate: once a step, once a layer, several times a layer",
+            "three axes by how often they communicate: once per step, once per layer, several times per layer",
         )
 
 
 def _three(outer: int, inner: int) -> tuple[int, int, int] | None:
-    """Three factors of outer * inner, the outer or else the inner one divided; None where neither can be."""
+    """Three factors of outer * inner: the outer one divided, otherwise the inner one; None if neither divides."""
     for d in range(2, outer):
         if outer % d == 0:
             return d, outer // d, inner
@@ -136,30 +136,32 @@ def _three(outer: int, inner: int) -> tuple[int, int, int] | None:
 
 def _awkward(n: int, processes: int) -> str:
     if processes == n:
-        return "each process has one device: every axis crosses processes, and tensor parallelism pays for it"
+        return (
+            "each process has one device: every axis crosses processes, which makes tensor parallelism slow"
+        )
     return f"{n} devices have no smaller factor: heads and widths must divide by {n}, or use fewer devices"
 
 
 def notes(facts: Facts) -> list[str]:
-    """What else to know of the placement of these devices."""
+    """Further notes on the placement of these devices."""
     found = []
     if facts.virtual:
         found.append("virtual devices share the cores of one machine: shapes can be tried here, speeds can't")
     if sides := torus(facts):
         found.append(
-            f"the devices form a torus of {'x'.join(map(str, sides))}: an axis that is a whole side, or a"
-            " product of sides, is a ring of neighbours; jax.make_mesh orders the devices so"
+            f"the devices form a torus of {'x'.join(map(str, sides))}: an axis that is a full side, or a"
+            " product of sides, is a ring of neighbours; jax.make_mesh orders the devices this way"
         )
     if facts.num_processes > 1:
         local = local_devices(facts)
         found.append(
             f"{facts.num_processes} processes of {local} devices: innermost axes whose product divides"
             f" {local} stay within a process; jax.experimental.mesh_utils.create_hybrid_device_mesh orders"
-            " devices so"
+            " devices this way"
         )
     if math.log2(facts.num_devices) % 1:
         found.append(
-            f"{facts.num_devices} is no power of two: most heads and widths are multiples of powers of two"
+            f"{facts.num_devices} is not a power of two: most heads and widths are multiples of powers of two"
         )
     found.append(
         "in Python: jax.make_mesh((2, 4), ('data', 'model'), axis_types=(AxisType.Auto,) * 2); without"

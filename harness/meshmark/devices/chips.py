@@ -1,17 +1,17 @@
-"""Published specifications of accelerators: what a share of peak and a projection of time are measured against.
+"""Published specifications of accelerators, for shares of peak and projections of time.
 
-Every figure is of one chip, dense (NVIDIA's datasheets print figures with sparsity, twice as large), in bytes,
-bytes/s and FLOP/s, and stands beside its source. What is not published is absent, and what is derived from it is
-then None: a share of peak is N/A rather than guessed.
+Every figure is per chip, dense (NVIDIA's datasheets print figures with sparsity, twice as large), in bytes, bytes/s
+and FLOP/s, with its source beside it. A figure that is not published is absent, and figures derived from it are None:
+a share of peak is then N/A and never guessed.
 
 Sources, by the key that `Chip.sources` uses:
 
 - v4, v5e, v5p, v6e, tpu7x: https://docs.cloud.google.com/tpu/docs/v4 (and /v5e, /v5p, /v6e, /tpu7x). They
-  print the bidirectional bandwidth of the inter-chip interconnect (ICI) per chip; a link has half of that over the
-  number of links, one way. The pages' bisection bandwidth agrees: 1.6 TB/s for the 32 links that cut a v5e pod of
-  16x16 is 50 GB/s a link.
+  print the bidirectional bandwidth of the inter-chip interconnect (ICI) per chip; a link has half of that divided
+  by the number of links, one way. The pages' bisection bandwidth agrees: 1.6 TB/s for the 32 links that cut a v5e
+  pod of 16x16 is 50 GB/s per link.
 - scaling-book: "How to Think About TPUs", https://jax-ml.github.io/scaling-book/tpus: capacities in GiB where the
-  pages say GB, int8 of v5p, which slices have wraparound links, and ICI figures a link (45 GB/s for v4).
+  pages say GB, int8 of v5p, which slices have wraparound links, and ICI figures per link (45 GB/s for v4).
 - isca-2023: N. Jouppi et al., "TPU v4: An Optically Reconfigurable Supercomputer for Machine Learning with Hardware
   Support for Embeddings", https://arxiv.org/abs/2304.01433: six ICI links of 50 GB/s.
 - a100: NVIDIA A100 Tensor Core GPU datasheet, and "NVIDIA A100 Tensor Core GPU Architecture" (white paper).
@@ -19,9 +19,9 @@ Sources, by the key that `Chip.sources` uses:
 - h200: NVIDIA H200 datasheet (the same compute as H100 SXM).
 - b200: NVIDIA Blackwell datasheet, column HGX B200; NVIDIA DGX B200 datasheet (1,440 GB and 64 TB/s of 8 GPUs; the
   Blackwell datasheet says 7.7 TB/s).
-- dgx: NVIDIA DGX A100, H100, H200 and B200 datasheets: eight GPUs on NVSwitch, one network adapter a GPU, of
+- dgx: NVIDIA DGX A100, H100, H200 and B200 datasheets: eight GPUs on NVSwitch, one network adapter per GPU, of
   200 Gbit/s (A100) or 400 Gbit/s.
-- lax.Precision: the docstring of `jax.lax.Precision`, on which arithmetic a float32 product gets.
+- lax.Precision: the docstring of `jax.lax.Precision`, for the arithmetic of a float32 product.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ TERA = 1e12
 
 @dataclass(frozen=True)
 class Chip:
-    """One kind of accelerator, as its maker publishes it."""
+    """One kind of accelerator, with the figures that its maker publishes."""
 
     name: str
-    """As topologies are named: v5e, h100."""
+    """The name in topologies: v5e, h100."""
     device_kinds: tuple[str, ...]
-    """What `jax.Device.device_kind` says for it."""
+    """The values of `jax.Device.device_kind` for this chip."""
     memory_bytes: float
     """Capacity of the chip's memory (HBM)."""
     memory_bandwidth: float
@@ -54,19 +54,19 @@ class Chip:
     link_bandwidth: float
     """Bytes/s of one link, one way."""
     devices_per_chip: int
-    """How many JAX devices a chip is. Megacore chips (v4, v5p) are one."""
+    """The number of JAX devices per chip. A Megacore chip (v4, v5p) is one device."""
     sources: Mapping[str, str]
-    """Where each figure comes from: the keys of the list above."""
+    """The source of each figure: keys of the list above."""
     network: str = "torus"
     """torus: links to the neighbours. switch: all links go to a switch that reaches the chips of its domain."""
     dimensions: int = 0
-    """Of the torus."""
+    """The number of dimensions of the torus."""
     domain: int = 0
-    """Chips on one switch (a host); between them goes `host_bandwidth`."""
+    """Chips on one switch (a host); `host_bandwidth` holds between hosts."""
     host_bandwidth: float | None = None
     """Bytes/s of one chip to other hosts, one way."""
     switch_reduces: bool = False
-    """Whether the switch adds up and multicasts (NVLink SHARP), so that an all-reduce sends its buffer once."""
+    """Whether the switch reduces and multicasts (NVLink SHARP): an all-reduce then sends its buffer once."""
 
 
 def _chip(flops: dict[str, float], sources: dict[str, str], **fields: object) -> Chip:
@@ -266,12 +266,12 @@ def chip_of(device_kind: str) -> Chip | None:
 
 
 def peak_flops(chip: Chip, dtype: str, precision: str = "default") -> float | None:
-    """The most FLOP/s that one JAX device does in products of this dtype at this matmul precision, or None
-    where that is not published.
+    """The peak FLOP/s of one JAX device for products of this dtype at this matmul precision; None if it is not
+    published.
 
-    float32 is what `jax.lax.Precision` documents: on TPU one, three or six bfloat16 passes (default, high,
-    highest), hence that part of the bfloat16 peak; on GPU TF32 at default and high, float32 at highest. An
-    empty precision is the default. float16 and float64 on TPU, int32 and complex numbers are None.
+    For float32 `jax.lax.Precision` documents the arithmetic. On TPU it is one, three or six bfloat16 passes (default,
+    high, highest), and so 1, 1/3 or 1/6 of the bfloat16 peak. On GPU it is TF32 at default and high, float32 at
+    highest. An empty precision means default. float16 and float64 on TPU, int32 and complex numbers give None.
     """
     precision = precision or "default"
     if dtype == "float32":

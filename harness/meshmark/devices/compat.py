@@ -1,4 +1,4 @@
-"""What differs between the supported JAX releases (0.10 to 0.12), or has no public name in them, in one place."""
+"""The differences between the supported JAX releases (0.10 to 0.12), and what has no public name in them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import warnings
 
 with warnings.catch_warnings():
-    # pjit is deprecated and still importable in all supported releases; it is tested as a legacy spelling.
+    # pjit is deprecated and still importable in all supported releases; it is tested as a legacy mode.
     warnings.simplefilter("ignore", DeprecationWarning)
     from jax.experimental.pjit import pjit
 
@@ -14,9 +14,9 @@ __all__ = ["coordinator_address", "pjit"]
 
 
 def coordinator_address() -> str:
-    """HOST:PORT of the coordinator that `jax.distributed.initialize` found by itself; "" where it can't be known.
+    """HOST:PORT of the coordinator that `jax.distributed.initialize` found by itself; "" if it is unknown.
 
-    No supported release has a public name for it; where a later one moves it, `--control` is asked for instead.
+    No supported release has a public name for it. If a later release moves it, `--control` is required instead.
     """
     if given := os.environ.get("JAX_COORDINATOR_ADDRESS"):
         return given

@@ -1,11 +1,10 @@
-"""A case may kill or hang its process: this makes a verdict of it.
+"""Contains cases that kill or hang their process, and turns each into a verdict.
 
-In a worker, file descriptor 2 is a file of its own, and `faulthandler.dump_traceback_later` ends the process
-when a case is past its deadline: its watchdog is a native thread that needs no GIL, so code that holds the
-GIL or never returns is ended all the same. In the controller, `post_mortem` reads what is left of a dead
-worker: the signal, whether the watchdog ended it, and the end of its standard error. A worker ends with its
-controller: on Linux at once, elsewhere when it finds its pipe closed, or at its deadline at the latest. Posix
-only; on Windows the signal is not known.
+In a worker, file descriptor 2 is a separate file, and `faulthandler.dump_traceback_later` ends the process when a
+case is past its deadline. Its watchdog is a native thread that needs no GIL, so it also ends code that holds the GIL
+or never returns. In the controller, `post_mortem` reads what a dead worker left: the signal, whether the watchdog
+ended it, and the end of its standard error. A worker ends with its controller: on Linux at once, on other systems
+when its pipe is closed, or at its deadline at the latest. Posix only; on Windows the signal is unknown.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from meshmark.core.privacy import redact
 from meshmark.core.verdicts import Line
 
 DEADLINE = 20.0
-"""Seconds a case may take on a backend whose first compile is fast; far below XLA's own 60."""
+"""Seconds that a case may take on a backend with a fast first compile; far below XLA's own 60."""
 
 LONGEST = 50.0
-"""Seconds up to which the deadline is stretched: XLA's CPU backend aborts a stuck collective after 60."""
+"""The longest stretched deadline in seconds: XLA's CPU backend aborts a stuck collective after 60."""
 
 BRISK = 1.0
-"""Seconds of a first compile up to which the deadline is not stretched."""
+"""The longest first compile, in seconds, that does not stretch the deadline."""
 
 START = 300.0
-"""Seconds a worker may take to start its backend; as long as the child process that probes the devices."""
+"""Seconds that a worker may take to start its backend; the same as for the child process that probes the devices."""
 
 _TAIL = 1 << 18
 """Bytes of standard error that are kept of a dead worker; enough for the stacks of many threads."""
@@ -50,15 +49,15 @@ _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<funct
 
 @dataclass
 class Watchdog:
-    """Ends this process when a case is past its deadline, stacks of all threads first."""
+    """Ends this process when a case is past its deadline, after writing the stacks of all threads."""
 
     seconds: float
     stream: IO[str]
 
     @contextmanager
     def over(self, seconds: float = 0.0) -> Iterator[None]:
-        """Watch over one case, or over what may take so many seconds; empties standard error, so that its end
-        is of this case."""
+        """Watch one case, or work that may take `seconds`; empties standard error first, so that its end
+        belongs to this case."""
         os.ftruncate(self.stream.fileno(), 0)
         faulthandler.dump_traceback_later(seconds or self.seconds, exit=True, file=self.stream)
         try:
@@ -68,7 +67,7 @@ class Watchdog:
 
 
 def stretched(deadline: float, first_compile: float) -> float:
-    """The deadline of a backend whose first compile took so many seconds; no more than LONGEST unless asked for."""
+    """The deadline for a first compile of this many seconds; at most LONGEST, unless `deadline` itself is longer."""
     return max(deadline, min(deadline * max(1.0, first_compile / BRISK), LONGEST))
 
 
@@ -82,7 +81,7 @@ def first_compile() -> float:
 
 
 def own_stderr(directory: Path, worker: str) -> IO[str]:
-    """Make a file of this worker's file descriptor 2, and note the worker's process id beside it."""
+    """Redirect this worker's file descriptor 2 to a file, and write the worker's process id beside it."""
     (directory / f"{worker}.pid").write_text(str(os.getpid()))
     stream = open(directory / f"{worker}.stderr", "a", encoding="utf-8", errors="replace")  # noqa: SIM115
     os.dup2(stream.fileno(), 2)
@@ -90,22 +89,27 @@ def own_stderr(directory: Path, worker: str) -> IO[str]:
 
 
 def belong_to(controller: int) -> None:
-    """In a worker: leave Ctrl-C, which a terminal sends to all, to the controller, and end with it."""
+    """In a worker: ignore Ctrl-C, which a terminal sends to all processes (the controller handles it), and end with
+    the controller."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != controller:  # it ended before it was asked
+        if os.getppid() != controller:  # the controller ended before the request
             os._exit(1)
 
 
 def end_workers(directory: Path) -> None:
-    """End the workers that are still there, without waiting for their cases."""
+    """End the workers that still run, without waiting for their cases."""
     for file in directory.glob("*.pid"):
         try:
             pid = int(file.read_text())
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
                 os.kill(pid, signal.SIGKILL)
-        except (OSError, ValueError, AttributeError):  # it has ended, and its number may be another's
+        except (
+            OSError,
+            ValueError,
+            AttributeError,
+        ):  # it has ended, and its id may belong to another process
             continue
 
 
@@ -152,7 +156,7 @@ def _end_of(path: Path) -> str:
 
 
 def threads(dump: str) -> list[list[str]]:
-    """The stacks of faulthandler's dump, a list a thread, innermost frame first, as module:function:line."""
+    """The stacks of faulthandler's dump, one list per thread, innermost frame first, as module:function:line."""
     return [
         [f"{PurePath(f['file']).stem}:{f['function']}:{f['line']}" for f in _FRAME.finditer(part)][:24]
         for part in _THREAD.split(dump)[1:]

@@ -22,16 +22,16 @@ class Facts:
     host: dict[str, Any]
     suite: dict[str, Any] = field(default_factory=dict)
     topology: str = ""
-    """The compile-only topology; "" for devices that are there."""
+    """The compile-only topology; "" for real devices."""
     layout: str = "plain"
-    """In which order a mesh takes the devices of a topology."""
+    """The order in which a mesh takes the devices of a topology."""
     compiler: dict[str, str] = field(default_factory=dict)
-    """The distributions that compile for a topology, and their versions."""
+    """The versions of the distributions that compile for a topology, by name."""
     group: dict[str, Any] = field(default_factory=dict)
-    """Of several processes: devices of each (`devices`), who found the coordinates (`detected`: JAX did), what carries
-    CPU collectives (`transport`)."""
+    """For several processes: the devices of each (`devices`), where the coordinates come from (`detected`: from JAX),
+    what carries CPU collectives (`transport`)."""
     no_layout: dict[str, str] = field(default_factory=dict)
-    """Why a mesh (by label) can't be had in this layout of the topology."""
+    """Why a mesh (by label) is impossible in this layout of the topology."""
 
     @property
     def place(self) -> str:
@@ -40,7 +40,7 @@ class Facts:
 
     @property
     def virtual(self) -> bool:
-        """Whether the devices are CPU devices that share the cores of this machine."""
+        """Whether the devices are CPU devices, which share the cores of this machine."""
         return self.backend == "cpu"
 
     @property
@@ -49,7 +49,7 @@ class Facts:
         return self.versions["jax"]
 
     def describe(self) -> list[str]:
-        """Lines that say what is under test."""
+        """The lines that describe what is under test."""
         if self.topology:
             compiled = ", ".join(f"{k} {v}" for k, v in self.compiler.items())
             order = "" if self.layout == "plain" else f", {self.layout} layout"

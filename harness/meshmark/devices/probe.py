@@ -1,7 +1,7 @@
-"""What JAX sees, asked once in a short child process.
+"""Lists the devices that JAX sees, once, in a short child process.
 
-The pytest controller and the command line never start a JAX backend themselves: a process that holds a TPU,
-or most of a GPU's memory, takes it from its own workers.
+The pytest controller and the command line never start a JAX backend themselves: a process that holds a TPU, or most of
+a GPU's memory, would take it from its own workers.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FLAGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "CUDA_VISIBLE", "NCCL_", "ROCR_", "H
 
 
 MOST_LISTED = 1024
-"""Devices of a topology that are listed one by one: the line of a run has a limit."""
+"""The most devices of a topology that are listed one by one: a run line has a size limit."""
 
 MARK = "meshmark-facts "
-"""Begins the child's line: a plugin may print lines of its own."""
+"""The start of the child's line: a plugin may print other lines."""
 
 
 class NoBackend(BadInput, RuntimeError):
@@ -49,8 +49,8 @@ def probe(variables: Mapping[str, str] | None = None, timeout: float = 300.0) ->
 
 
 def probe_topology(topology: Topology, layout: str, shapes: Iterable[MeshShape]) -> Facts:
-    """The facts of a compile-only topology, found in a child process: its devices, and which of these meshes
-    have no such layout. TopologyError where the compiler is missing or does not know the topology."""
+    """The facts of a compile-only topology, from a child process: its devices, and which of these meshes
+    have no such layout. TopologyError if the compiler is missing or does not know the topology."""
     topologies.compiler(topology)
     arguments = [topology.name, layout, *(shape.label for shape in shapes)]
     code, marked, last = _child(arguments, topologies.ENVIRONMENT, 300.0)
@@ -64,7 +64,7 @@ def probe_topology(topology: Topology, layout: str, shapes: Iterable[MeshShape])
 def _child(
     arguments: Sequence[str], variables: Mapping[str, str], timeout: float
 ) -> tuple[int, list[dict[str, Any]], str]:
-    """Run this module in a child: (exit code, what it printed behind MARK, its last words)."""
+    """Run this module in a child: (exit code, its messages after MARK, its last line of output)."""
     command = [sys.executable, "-m", "meshmark.devices.probe", *arguments]
     env = environment.of_child(variables)
     try:

@@ -1,19 +1,19 @@
-"""A projection of time: the least that one execution of a compiled program can take, by published peaks.
+"""Projections of time: the least that one execution of a compiled program can take, by published peaks.
 
-A projection is arithmetic, not a measurement, and is called a projection wherever it is shown. Its parts are
+A projection is arithmetic, not a measurement, and is always called a projection. Its parts are
 
     compute = flops / peak FLOP/s
     memory  = bytes accessed / bandwidth of the chip's memory
     network = sum over the collectives of network_seconds
 
-all of one device, and the projection is the largest of them: a roofline (S. Williams, A. Waterman, D. Patterson,
-"Roofline", CACM 52(4), 2009), in which computing, memory and network overlap perfectly. The sum of the parts is what
-a program takes that overlaps nothing; programs lie between or above. Parts whose peak is not published are None and
-left out. flops and bytes are those of XLA's cost analysis, which counts the operands and results of each fused
-operation: where they stay in a cache or in VMEM, memory is projected too long.
+for one device. The projection is the largest of them: a roofline (S. Williams, A. Waterman, D. Patterson, "Roofline",
+CACM 52(4), 2009), in which computing, memory and network overlap perfectly. A program without any overlap takes the
+sum of the parts; programs lie between the two or above. A part whose peak is not published is None and left out.
+flops and bytes are those of XLA's cost analysis, which counts the operands and results of each fused operation: if
+these stay in a cache or in VMEM, the memory part is too long.
 
-Network. For any set R of chips, a collective must bring a certain number of bytes into R and out of it, whatever
-its algorithm, and these pass the links that cross R's boundary; so
+Network. For any set R of chips, a collective must bring a certain number of bytes into R and out of R, with any
+algorithm, and these bytes cross the links at R's boundary. So
 
     network_seconds = max over R of  max(bytes in, bytes out) / (links across * bandwidth of a link, one way).
 
@@ -24,16 +24,16 @@ For a group of n members with a of them inside R, b = n - a outside, and payload
     reduce-scatter      S a / n    S b / n      contributions are added up before they cross
     all-to-all          S a b / n  S a b / n
     all-reduce          a reduce-scatter, then an all-gather; on a switch that adds up: S and S
-    collective-permute  S a pair that crosses, and at least S / (one route's bandwidth)
+    collective-permute  S per pair that crosses, and at least S / (one route's bandwidth)
     broadcast           S
 
 On a torus R runs over the corner chip, the rows and planes through it, and all slabs; this gives the textbook
 figures: a ring of k with wraparound links all-gathers S (k-1)/k in S (k-1)/k / 2W, w axes together in 1/w of that, an
 all-reduce takes twice as long, and an all-to-all is bound by the bisection, k S / 8W ("How to Scale Your Model",
 https://jax-ml.github.io/scaling-book/sharding; P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms",
-2009). Slices have wraparound links along an axis of 16 (v5e, v6e), or, where all axes are multiples of 4, along
-all (v4, v5p, tpu7x); twisted tori are not known here. Behind a switch R is one chip, and one host with its network
-adapters. Latency, and what two devices of one chip (tpu7x) say to each other, are left out: both only add time.
+2009). Slices have wraparound links along an axis of 16 (v5e, v6e), or, if all axes are multiples of 4, along all axes
+(v4, v5p, tpu7x). Twisted tori are not supported. Behind a switch R is one chip, and one host with its network adapters.
+Latency, and traffic between the two devices of one chip (tpu7x), are left out: both only add time.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class Region:
 
     name: str
     members: np.ndarray
-    """bool [devices of the mesh]: which stand inside."""
+    """bool [devices of the mesh]: which devices are inside."""
     bandwidth: float
-    """Bytes/s into it, and as much out of it."""
+    """Bytes/s into the set, and the same out of it."""
     one_chip: bool = False
-    """Whether it is a single chip behind a switch."""
+    """Whether the set is a single chip behind a switch."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Fabric:
     chips: np.ndarray
     """int [devices of the mesh]: which devices share a chip."""
     route: float
-    """Bytes/s that the data of one source and target can have."""
+    """The most bytes/s between one source and one target."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Projection:
 
     @property
     def seconds(self) -> float | None:
-        """The largest part that is known: what a program takes at least that overlaps all three."""
+        """The largest known part: the least time of a program that overlaps all three."""
         return max((part for part in self.parts.values() if part is not None), default=None)
 
     @property
@@ -95,13 +95,13 @@ class Projection:
 
     @property
     def limit(self) -> str:
-        """The name of the largest part; "" where none is known or all are zero."""
+        """The name of the largest part; "" if none is known or all are zero."""
         known = {name: part for name, part in self.parts.items() if part}
         return max(known, key=known.__getitem__, default="")
 
 
 def wraparound(chip: Chip, shape: Sequence[int]) -> tuple[bool, ...]:
-    """Along which axes a slice of this physical shape has wraparound links."""
+    """For each axis, whether a slice of this physical shape has wraparound links along it."""
     if chip.dimensions == 2:
         return tuple(k == 16 for k in shape)
     cubes = all(k % 4 == 0 for k in shape)
@@ -110,7 +110,7 @@ def wraparound(chip: Chip, shape: Sequence[int]) -> tuple[bool, ...]:
 
 def torus(chip: Chip, coordinates: np.ndarray, shape: Sequence[int]) -> Fabric:
     """The fabric of a slice of this physical shape; coordinates is int [devices of the mesh, axes], in the
-    order of the flattened mesh. ValueError where they do not lie in the slice."""
+    order of the flattened mesh. ValueError if they do not lie in the slice."""
     where = np.asarray(coordinates)
     if where.ndim != 2 or where.shape[1] != len(shape) or (where >= shape).any() or (where < 0).any():
         raise ValueError(f"coordinates {where.shape} do not lie in a slice of shape {tuple(shape)}")
@@ -150,8 +150,8 @@ def switched(chip: Chip, hosts: Sequence[int]) -> Fabric:
 
 def fabric_of(chip: Chip, shape: Sequence[int], devices: Sequence[Any], slices: int = 1) -> Fabric | None:
     """The fabric between JAX devices in the order of the flattened mesh: a slice of this physical shape of a
-    torus, by their `coords`, or hosts with a switch, by their `process_index`. None over several slices, whose
-    network between each other is not described."""
+    torus, by their `coords`, or hosts with a switch, by their `process_index`. None for several slices, because the
+    network between slices is not described."""
     if slices > 1:
         return None
     if chip.network == "torus":
@@ -175,7 +175,7 @@ def project(
     dtype: str,
     precision: str = "default",
 ) -> Projection:
-    """The projection of a compiled program of which one device does `flops` and accesses `bytes_accessed`
+    """The projection of a compiled program. One device does `flops` and accesses `bytes_accessed`
     (None: unknown), in products of this dtype and precision."""
     chip = fabric.chip
     peak = peak_flops(chip, dtype, precision)
@@ -194,7 +194,7 @@ def _moved(collective: Collective, fabric: Fabric) -> np.ndarray:
 
 
 def _seconds(c: Collective, fabric: Fabric, region: Region) -> float:
-    """What crosses the region's boundary, over the bandwidth there."""
+    """The bytes that cross the region's boundary, divided by the bandwidth there."""
     if c.kind == "collective-permute":
         source, target = region.members[_moved(c, fabric)].T
         into, out = int((target & ~source).sum()), int((source & ~target).sum())

@@ -1,8 +1,8 @@
 """Descriptions of GPUs for XLA's compiler, written from published specifications.
 
-XLA compiles for a GPU that is not there from a `GpuTargetConfigProto` in text form (openxla/xla,
-xla/stream_executor/device_description.proto). What decides about generated code is the compute capability and the
-limits that belong to it; sizes and rates steer the cost model alone.
+XLA compiles for a GPU without the hardware from a `GpuTargetConfigProto` in text form (openxla/xla,
+xla/stream_executor/device_description.proto). The compute capability and its limits determine the generated code;
+sizes and rates only steer the cost model.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from meshmark.devices.chips import CHIPS
 
 @dataclass(frozen=True)
 class Gpu:
-    """What XLA asks of a GPU beside memory and peaks, which are in `meshmark.devices.chips`."""
+    """What XLA needs to know of a GPU, except memory and peaks, which are in `meshmark.devices.chips`."""
 
     title: str
-    """Its name as CUDA gives it, which JAX shows as the device kind."""
+    """The name that CUDA gives, which JAX shows as the device kind."""
     capability: tuple[int, int]
     """Compute capability, major and minor."""
     cores: int
-    """Streaming multiprocessors that are enabled."""
+    """The number of enabled streaming multiprocessors."""
     l2_bytes: int
 
 
@@ -39,7 +39,7 @@ FPUS = 128
 """Single-precision units of one SM (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
 
 # CUDA C++ Programming Guide, "Compute Capabilities", table of technical specifications per compute capability;
-# the same for 9.0 and 10.0. Shared memory: 228 KiB a multiprocessor, 227 KiB a block that asks, 48 KiB else.
+# equal for 9.0 and 10.0. Shared memory: 228 KiB per multiprocessor, 227 KiB per block on request, otherwise 48 KiB.
 LIMITS = {
     "threads_per_block_limit": 1024,
     "threads_per_warp": 32,
@@ -58,7 +58,7 @@ LIMITS = {
     "fpus_per_core": FPUS,
 }
 
-# The libraries of the first CUDA 13; the compiler asks them what it may generate.
+# The library versions of the first CUDA 13; the compiler decides by them what it may generate.
 LIBRARIES = {
     "driver_version": "13.0.0",
     "runtime_version": "13.0.0",
@@ -72,7 +72,7 @@ def text(name: str) -> str:
     gpu, chip = GPUS[name], CHIPS[name]
     numbers = LIMITS | {
         "core_count": gpu.cores,
-        # The boost clock at which the cores reach the published peak, two operations a unit and clock.
+        # The boost clock at which the cores reach the published peak, two operations per unit and clock.
         "clock_rate_ghz": round(chip.flops["float32"] / (gpu.cores * FPUS * 2) / 1e9, 3),
         "memory_bandwidth": round(chip.memory_bandwidth),
         "l2_cache_size": gpu.l2_bytes,

@@ -1,12 +1,12 @@
-"""Devices that are not there: TPU slices and GPU clusters for which the real compilers compile.
+"""Devices without the hardware: TPU slices and GPU clusters for which the real compilers compile.
 
 A topology's name is `CHIP:SHAPE`: v5e:2x4, v5p:4x4x4, v6e:16x16, tpu7x:2x2x1, h100:8, h100:1024. For TPUs the shape
-counts chips along each dimension of the slice, for GPUs it is their number. `2xv5p:4x4x4` is two slices, joined
-by the data centre's network. Devices come from `jax.experimental.topologies`: for TPU out of the `libtpu` wheel,
-for GPU out of JAX's CUDA plugin and a device description (`meshmark.devices.targets`). None of them can execute.
+counts chips along each dimension of the slice; for GPUs it is their number. `2xv5p:4x4x4` is two slices, joined by the
+data centre's network. Devices come from `jax.experimental.topologies`: for TPU from the `libtpu` wheel, for GPU from
+JAX's CUDA plugin and a device description (`meshmark.devices.targets`). None of them can execute.
 
-`prepare_environment` must run before JAX starts a backend, best before it is imported; `devices` loads the
-compiler's library into the calling process.
+`prepare_environment` must run before JAX starts a backend, best before JAX is imported. `devices` loads the compiler's
+library into the calling process.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from meshmark.devices import environment, targets
 from meshmark.devices.chips import CHIPS
 
 TPUS = ("v5e", "v5p", "v6e", "tpu7x")
-"""TPU chips. v4 is left out: its compile-only devices are half chips, as no JAX program on a v4 sees them."""
+"""TPU chips. v4 is left out: its compile-only devices are half chips, which no JAX program on a v4 sees."""
 
 GPUS_PER_HOST = 8
-"""GPUs of one host: those of a DGX or HGX board, which NVLink joins."""
+"""GPUs per host: those of a DGX or HGX board, joined by NVLink."""
 
 MOST_DEVICES = 16384
 
 LAYOUTS = ("plain", "physical")
-"""plain: the devices in the order in which the topology lists them. physical: as `jax.make_mesh` lays them out on
+"""plain: the devices in the topology's order. physical: as `jax.make_mesh` lays them out on
 the chip grid; over several slices as `mesh_utils.create_hybrid_device_mesh` does."""
 
 ENVIRONMENT = {
-    "JAX_PLATFORMS": "cpu",  # no backend of JAX's own looks for a TPU or GPU
-    "TPU_SKIP_MDS_QUERY": "1",  # no look-up of a metadata server, which waits for seconds
+    "JAX_PLATFORMS": "cpu",  # JAX does not start a TPU or GPU backend
+    "TPU_SKIP_MDS_QUERY": "1",  # no query to a metadata server, which would wait for seconds
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",  # several workers, each with its own libtpu
-    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # the plugin otherwise wants a driver
+    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # otherwise the plugin needs a driver
     "CUDA_VISIBLE_DEVICES": "-1",
 }
-"""What compiling without hardware needs in the environment."""
+"""The environment variables for compiling without the hardware."""
 
 WHEELS = {
     "tpu": ("libtpu",),
     "cuda": ("jax-cuda13-pjrt", "nvidia-cuda-nvcc", "nvidia-cudnn-cu13", "nvidia-nccl-cu13"),
 }
-"""Distributions that make up each platform's compiler; the first one names it."""
+"""The distributions of each platform's compiler; the first one is its name."""
 
 
 class TopologyError(BadInput, ValueError):
-    """A topology that can't be had; the message is one line that names it and the mend."""
+    """A topology is unavailable; the message is one line that names it and how to mend it."""
 
 
 class NoLayout(ValueError):
@@ -66,16 +66,16 @@ class NoLayout(ValueError):
 
 @dataclass(frozen=True)
 class Topology:
-    """A topology by its name; nothing here needs the compiler to be installed."""
+    """A topology by its name; this class does not need the compiler."""
 
     name: str
-    """How people and records spell it: v5e:2x4, 2xv5p:4x4x4, h100:1024."""
+    """The name in options and records: v5e:2x4, 2xv5p:4x4x4, h100:1024."""
     chip: str
     """v5e, v5p, v6e, tpu7x, h100, h200 or b200."""
     platform: str
     """tpu or cuda."""
     shape: tuple[int, ...]
-    """Chips of one slice along each dimension; for GPUs their number."""
+    """Chips of one slice along each dimension; for GPUs the number of GPUs."""
     slices: int = 1
 
     @property
@@ -106,11 +106,11 @@ _NAME = re.compile(r"(?:(\d+)x)?([a-z]\w*):(\d+(?:x\d+)*)")
 
 
 def parse(name: str) -> Topology:
-    """The topology of this name; TopologyError says what a name looks like, or which chips there are."""
+    """The topology of this name; TopologyError, with the expected form or the known chips, for another name."""
     match = _NAME.fullmatch(name.strip().lower())
     if not match:
         raise TopologyError(
-            f"{name!r} is no topology: use CHIP:SHAPE such as v5e:2x4, v5p:4x4x4 or h100:8, for two slices 2xv5e:2x4"
+            f"{name!r} is not a topology: use CHIP:SHAPE such as v5e:2x4, v5p:4x4x4 or h100:8, for two slices 2xv5e:2x4"
         )
     slices, chip, shape = int(match[1] or 1), match[2], tuple(map(int, match[3].split("x")))
     known = (*TPUS, *targets.GPUS)
@@ -139,21 +139,21 @@ def parse(name: str) -> Topology:
 
 
 def parse_all(names: Iterable[str]) -> list[Topology]:
-    """The topologies of comma-separated names, each once, in order."""
+    """The topologies of comma-separated names, without duplicates, in order."""
     found = {parse(part): None for text in names for part in text.split(",") if part.strip()}
     return list(found)
 
 
 def prepare_environment(*names: str) -> None:
-    """Set what compiling for these topologies needs in this process and those that it starts.
+    """Set the environment variables for compiling for these topologies, for this process and its children.
 
-    Call it before JAX starts a backend. It overrides JAX_PLATFORMS: with a TPU or GPU attached, JAX would else
-    hold it for nothing. TopologyError for an unknown name or a compiler that is not installed.
+    Call it before JAX starts a backend. It overrides JAX_PLATFORMS: otherwise JAX would occupy an attached TPU or GPU
+    without using it. TopologyError for an unknown name or a compiler that is not installed.
     """
     for topology in parse_all(names):
         compiler(topology)
     environment.set_here(ENVIRONMENT)
-    if "jax" in sys.modules:  # which has read the environment already, when it was imported
+    if "jax" in sys.modules:  # JAX reads the environment when it is imported
         import jax
 
         jax.config.update("jax_platforms", ENVIRONMENT["JAX_PLATFORMS"])
@@ -161,9 +161,9 @@ def prepare_environment(*names: str) -> None:
 
 @lru_cache
 def compiler(topology: Topology) -> dict[str, str]:
-    """The versions of the distributions that compile for it; TopologyError where they are not installed.
+    """The versions of the distributions that compile for it; TopologyError if they are not installed.
 
-    What a program compiles to depends on them: they are part of the identity of counters and records.
+    The compiled program depends on them, so they are part of the identity of counters and records.
     """
     found = {}
     for wheel in WHEELS[topology.platform]:
@@ -185,9 +185,9 @@ def compiler(topology: Topology) -> dict[str, str]:
 def devices(topology: Topology | str, layout: str = "plain", shape: Sequence[int] = ()) -> tuple[Any, ...]:
     """The compile-only devices of a topology, all of them.
 
-    `layout` "plain": in the order in which the topology lists them. "physical": in the order in which JAX would
-    lay a mesh of `shape` (all devices; by default one axis) out, flattened; NoLayout where it can't.
-    TopologyError where the compiler is missing or does not know the topology.
+    `layout` "plain": in the topology's order. "physical": flattened, in the order in which JAX lays out a mesh of
+    `shape` (all devices; by default one axis); NoLayout if it can't. TopologyError if the compiler is missing or does
+    not know the topology.
     """
     made = parse(topology) if isinstance(topology, str) else topology
     if layout not in LAYOUTS:
@@ -211,11 +211,11 @@ def _listed(topology: Topology) -> tuple[Any, ...]:
         name = f"1x{max(1, number // GPUS_PER_HOST)}x{min(number, GPUS_PER_HOST)}"
         options = {"target_config": targets.text(topology.chip), "topology": name}
     try:
-        with silenced():
+        with silence_stderr():
             found = topologies.get_topology_desc(
                 name if topology.platform == "tpu" else "", topology.platform, **options
             ).devices
-    except Exception as error:  # whatever the library raises, of which JaxRuntimeError is only one
+    except Exception as error:  # the library raises many types, JaxRuntimeError is one of them
         said = next(iter(str(error).splitlines()), type(error).__name__)
         versions = " ".join(f"{k} {v}" for k, v in list(compiler(topology).items())[:1])
         raise TopologyError(f"topology {topology}: {versions} does not know it ({said[:200]})") from None
@@ -249,7 +249,7 @@ def _laid_out(topology: Topology, shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 
 def _across(shape: Sequence[int], slices: int) -> tuple[int, ...]:
-    """How the slices are spread over the axes of a mesh: over the first axis that they divide."""
+    """The factor of each mesh axis that crosses slices: all on the first axis that their number divides."""
     for i, size in enumerate(shape):
         if size % slices == 0:
             return tuple(slices if j == i else 1 for j in range(len(shape)))
@@ -257,7 +257,7 @@ def _across(shape: Sequence[int], slices: int) -> tuple[int, ...]:
 
 
 def has_layout(topology: Topology, mesh: MeshShape, layout: str) -> str:
-    """Why this mesh can't be had in this layout, or ""."""
+    """Why this mesh is impossible in this layout; "" if it is possible."""
     if layout == "plain":
         return ""
     if mesh.order or mesh.size != topology.num_devices:
@@ -270,11 +270,11 @@ def has_layout(topology: Topology, mesh: MeshShape, layout: str) -> str:
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
-    """Standard error of the whole process, native code's too, into nothing: libtpu warns of the missing TPU.
+def silence_stderr() -> Iterator[None]:
+    """Discard standard error of the whole process, also from native code: libtpu warns of the missing TPU.
 
-    What it would say of a failure is in the exception. Where it dies, nothing is lost but that text: a worker
-    whose standard error is a file keeps it in every other call.
+    An exception carries the text of a failure. If the process dies, only the text of this call is lost: a worker whose
+    standard error is a file keeps all other text.
     """
     try:
         sys.stderr.flush()

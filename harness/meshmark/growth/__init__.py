@@ -1,1 +1,1 @@
-"""What a program costs from 4 to 8,192 devices, compiled only."""
+"""The cost of compiled programs from 4 to 8,192 devices; nothing runs."""

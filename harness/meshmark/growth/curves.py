@@ -1,23 +1,23 @@
-"""How what a program costs grows with the number of devices, beside what theory says.
+"""The growth of a program's cost with the number of devices, compared with theory.
 
-A series is one operation, variant, mode and scaling over topologies of one chip, from few devices to many, each
-on a mesh of two axes that are dimensions of the topology (`mesh_of`). Strong scaling keeps the whole of the
-arguments, weak scaling each device's part of them, as nearly as the operation's sizes allow (powers of two); the
-size that was taken is recorded.
+A series is one operation, variant, mode and scaling over topologies of one chip, from few devices to many, each on a
+mesh of two axes that are dimensions of the topology (`mesh_of`). Strong scaling keeps the size of all arguments. Weak
+scaling keeps the size of each device's part. Sizes are powers of two, as near as the operation allows; the chosen size
+is recorded.
 
 Theory, for each quantity of one device:
 
-    bytes on the wire   the manual mode's contract: f S of each collective that is spelled (core.hlo.wire_bytes)
-    flops               the operation's flops over the number of devices
-    memory              of what moves data: arguments, results, and the payload of the largest collective that is
-                        spelled; of contractions, layers and training, whose temporaries are the compiler's choice:
-                        what manual mode needs
-    collectives run     as many as in manual mode; there, as many as on the fewest devices
-    compile seconds     no faster than the number of devices
+    bytes on the wire   the contract of manual mode: f S of each specified collective (core.hlo.wire_bytes)
+    flops               the operation's flops divided by the number of devices
+    memory              for operations that move data: arguments, results, and the payload of the largest specified
+                        collective; for contractions, layers and training, whose temporaries the compiler chooses:
+                        the memory of manual mode
+    collectives run     the number in manual mode; for manual mode, the number on the fewest devices
+    compile seconds     growth no faster than the number of devices
 
-What grows faster is a finding: the ratio of what was seen to theory, over the number of devices, has a slope of
-more than SLOPE on logarithmic scales, and is at the end FACTOR times its first value and FACTOR or more. A constant
-factor (padding, a mode that always sends twice the bytes) is no growth; the tables show it.
+A quantity that grows faster is a finding: the ratio of the seen value to theory, over the number of devices, has a
+slope of more than SLOPE on logarithmic scales, and its last value is at least FACTOR and FACTOR times its first. A
+constant factor (padding, a mode that always sends twice the bytes) is not growth; the tables show it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from meshmark.operations.base import Argument, Operation, Plan, Request, Result,
 from meshmark.operations.cases import Case, Cell
 
 MARK = "meshmark-growth "
-"""Begins a line of the child that compiles: compilers print lines of their own."""
+"""The start of a line of the compiling child: compilers print other lines."""
 
 MODES = ("auto", "explicit", "manual")
 SCALINGS = ("strong", "weak")
@@ -57,7 +57,7 @@ FAMILIES = {
     "h200": "4 8 16 32 64 128 256 512 1024 2048 4096 8192",
     "b200": "4 8 16 32 64 128 256 512 1024 2048 4096 8192",
 }
-"""The shapes that a chip's name stands for: 4 to 256 chips of v5e and v6e, else up to 8,192 devices."""
+"""The shapes for each chip's name: 4 to 256 chips of v5e and v6e, else up to 8,192 devices."""
 
 OPERATIONS_BY_DEFAULT = (
     *("psum", "all_gather", "psum_scatter", "all_to_all", "ppermute"),
@@ -71,14 +71,14 @@ PART = {"bytes": 2**20, "dimension": 1024}
 
 
 class GrowthError(BadInput, ValueError):
-    """A series that can't be made; the message is one line that names the mend."""
+    """A series can't be made; the message is one line that says how to mend it."""
 
 
 # Which programs ---------------------------------------------------------------------------------------------
 
 
 def family(name: str) -> list[str]:
-    """The topologies that a name stands for: v5p is 2x2x1 to 16x16x32, v5p:4x4x4 is itself."""
+    """The topologies of a name: v5p gives 2x2x1 to 16x16x32, v5p:4x4x4 gives itself."""
     if ":" in name:
         return [name]
     if name not in FAMILIES:
@@ -86,7 +86,7 @@ def family(name: str) -> list[str]:
     return [f"{name}:{shape}" for shape in FAMILIES[name].split()]
 
 
-def chosen(name: str, mesh: meshes.MeshShape) -> tuple[Operation, Variant]:
+def find_variant(name: str, mesh: meshes.MeshShape) -> tuple[Operation, Variant]:
     """The operation and variant of `mlp` (its most ordinary variant) or `mlp/batch=x,model=y`."""
     operation_name, _, label = name.partition("/")
     operation = OPERATIONS.get(operation_name)
@@ -102,7 +102,7 @@ def chosen(name: str, mesh: meshes.MeshShape) -> tuple[Operation, Variant]:
         spelled = [v for v in variants if any(operation.absent(m, v, mesh) is None for m in MODES)]
         found = sorted((v for v in spelled if v.capability is None), key=lambda v: v.weight)
     if not found and not label:
-        raise GrowthError(f"{operation_name} compiles in none of {', '.join(MODES)}: it is no program")
+        raise GrowthError(f"{operation_name} compiles in none of {', '.join(MODES)}: it has no program")
     if not found:
         known = "; ".join(v.label for v in variants[:6])
         raise GrowthError(
@@ -112,9 +112,9 @@ def chosen(name: str, mesh: meshes.MeshShape) -> tuple[Operation, Variant]:
 
 
 def mesh_of(topology: Topology) -> meshes.MeshShape:
-    """The mesh of two axes that a series has on a topology: for TPUs whole dimensions of the slice, as near to a
-    square as that allows, the smaller axis first (JAX lays no other mesh out on the chips); for GPUs hosts by
-    GPUs of a host; the most square mesh where that is one axis alone."""
+    """The mesh of two axes for a topology. For TPUs: whole dimensions of the slice, as near to a square as possible,
+    the smaller axis first (JAX has no other layout on the chips). For GPUs: hosts by GPUs per host, or the most square
+    mesh if one of these is 1."""
     if topology.platform == "cuda":
         inner = min(topologies.GPUS_PER_HOST, topology.num_devices)
         sides = [inner] if topology.num_devices > inner else []
@@ -129,7 +129,7 @@ def mesh_of(topology: Topology) -> meshes.MeshShape:
 
 
 def unit(operation: Operation) -> str:
-    """What the operation's sizes count: "bytes" of a block, or a "dimension"."""
+    """The unit of the operation's sizes: "bytes" of a block, or a "dimension"."""
     return "dimension" if next(iter(operation.sizes)).startswith("n") else "bytes"
 
 
@@ -154,9 +154,9 @@ def part_bytes(items: Iterable[Argument | Result], mesh: meshes.MeshShape) -> in
 
 
 def sized(operation: Operation, request: Request, scaling: str, target: int) -> Request:
-    """The request with the power of two as its size that comes nearest to the target, in bytes: of all
-    arguments (strong) or of one device's part of them (weak). Of sizes as near, the one with fewer bytes; of
-    those that make the same arrays, the largest."""
+    """The request with the power of two as size that is nearest to the target, in bytes: of all arguments (strong) or
+    of one device's part of them (weak). Of two equally near sizes, the one with fewer bytes. Of sizes with the same
+    arrays, the largest."""
 
     def distance(exponent: int) -> tuple[float, int, int]:
         tried = replace(request, size=label_of(2**exponent, unit(operation)))
@@ -175,7 +175,7 @@ def series(
     """The cells of one operation over these meshes, from the fewest devices to the most."""
     target = 0
     for mesh in sorted(shapes, key=lambda m: m.size):
-        operation, variant = chosen(name, mesh)
+        operation, variant = find_variant(name, mesh)
         if dtype not in operation.dtypes:
             raise GrowthError(
                 f"{operation.name} has no dtype {dtype}: choose from {', '.join(operation.dtypes)}"
@@ -196,7 +196,7 @@ def cell(operation: str, variant: str, mesh: str, dtype: str, size: str) -> Cell
     """The cell of these labels."""
     shape = meshes.parse(mesh)
     parse_size(size)
-    made, chosen_variant = chosen(f"{operation}/{variant}", shape)
+    made, chosen_variant = find_variant(f"{operation}/{variant}", shape)
     return Cell(made, Request(chosen_variant, shape, dtype, size), 0)
 
 
@@ -213,7 +213,7 @@ def spelled_bytes(plan: Plan) -> float | None:
 
 
 def theory(case: Case) -> dict[str, float | None]:
-    """What theory says of one device: wire_bytes, flops and memory_bytes; None where it says nothing."""
+    """The theory for one device: wire_bytes, flops and memory_bytes; None if there is none."""
     plan, mesh = case.plan, case.mesh
     payload = max((t.nbytes for t in plan.traffic or ()), default=0) / plan.repeats
     return {
@@ -238,11 +238,11 @@ class Series:
     lines: tuple[Mapping[str, Any], ...]
 
     def seen(self, quantity: str) -> list[tuple[int, float]]:
-        """(devices, value) where the quantity is known."""
+        """(devices, value) for each number of devices with a known value."""
         return _known((line["devices"], line.get(quantity)) for line in self.lines)
 
     def expected(self, quantity: str, manual: Series | None = None) -> list[tuple[int, float]]:
-        """(devices, theory) where theory says something; `manual` is the series of manual mode, if there is one."""
+        """(devices, theory) for each number of devices with a theory; `manual` is the series of manual mode, if any."""
         layered = OPERATIONS[self.operation].family not in MOVING
         if quantity == "collective_runs" and manual:
             return manual.seen(quantity)
@@ -268,7 +268,7 @@ QUANTITIES = {
     "flops": "flops of a device",
     "compile_s": "compile seconds",
 }
-"""What is followed, and how it is called."""
+"""The quantities that are followed, with their names."""
 
 
 def grouped(lines: Iterable[Mapping[str, Any]]) -> list[Series]:
@@ -301,7 +301,7 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """What it says without the mode."""
+        """The text of the finding without the mode."""
         few, many = self.devices
         s = self.series
         return (
@@ -314,7 +314,7 @@ class Finding:
 
 
 def findings(every: Iterable[Series]) -> Iterator[Finding]:
-    """What grows faster than its theory says."""
+    """The quantities that grow faster than their theory."""
     every = list(every)
     for one in every:
         manual = manual_of(one, every)
@@ -333,7 +333,7 @@ def findings(every: Iterable[Series]) -> Iterator[Finding]:
 
 
 def manual_of(one: Series, every: Iterable[Series]) -> Series | None:
-    """The series of manual mode beside this one."""
+    """The series of manual mode that corresponds to this one; None if there is none."""
     key = replace(one, mode="manual", lines=())
     return next((other for other in every if replace(other, lines=()) == key), None)
 

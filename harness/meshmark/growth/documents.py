@@ -30,7 +30,7 @@ STYLES = {
     "explicit": {"color": "#d55e00", "marker": "x", "linestyle": "--", "markersize": 6},
     "manual": {"color": "#009e73", "marker": ".", "linestyle": "-", "markersize": 5},
 }
-"""Of each mode; where lines coincide, ring, cross and dot are all seen."""
+"""The marker of each mode: if lines coincide, ring, cross and dot all stay visible."""
 
 
 # Markdown ---------------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def seconds(value: Any) -> str:
 def markdown(
     every: Sequence[Series], lines: Iterable[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]
 ) -> str:
-    """All of the Markdown: findings, then a table for each operation and scaling."""
+    """The whole Markdown text: findings, then a table for each operation and scaling."""
     return "\n".join(_markdown(every, list(lines), runs)) + "\n"
 
 
@@ -133,7 +133,7 @@ def _markdown(
 
 
 def _excess(every: Sequence[Series]) -> Iterator[str]:
-    """A row a series whose bytes on the wire are not those of the contract, by how many times at either end."""
+    """One row per series whose wire bytes differ from the contract, with the factor at both ends."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for one in every:
         expected = dict(one.expected("wire_bytes"))
@@ -202,7 +202,7 @@ def _projected(projection: Any) -> str:
 
 
 def pyplot() -> Any:
-    """matplotlib's pyplot without a display; GrowthError where it is not installed."""
+    """matplotlib's pyplot without a display; GrowthError if it is not installed."""
     try:
         import matplotlib
     except ImportError:
@@ -217,7 +217,7 @@ def pyplot() -> Any:
 
 
 def figure(every: Sequence[Series], title: str) -> Any:
-    """A row an operation, a column a quantity, both axes logarithmic, the theory dotted."""
+    """One row per operation, one column per quantity; both axes are logarithmic, the theory is dotted."""
     plt = pyplot()
     names = list({(o.operation, o.variant): None for o in every})
     shape = (len(names), len(PLOTTED))
@@ -271,7 +271,7 @@ def _panel(ax: Any, of: Sequence[Series], quantity: str) -> None:
 
 
 def _decades(ax: Any, low: float, high: float) -> None:
-    """At least two labelled ticks, at powers of ten or, in a small range, at 1, 2 and 5 times them."""
+    """Set at least two labelled ticks, at powers of ten or, in a small range, at 1, 2 and 5 times them."""
     powers = [10.0**e for e in range(-12, 19) if low <= 10.0**e <= high]
     if len(powers) < 2:
         powers = [m * 10.0**e for e in range(-12, 19) for m in (1, 2, 5) if low <= m * 10.0**e <= high]
@@ -280,7 +280,7 @@ def _decades(ax: Any, low: float, high: float) -> None:
 
 
 def _svg(drawn: Any) -> str:
-    """The figure as SVG, the same bytes each time, its coordinates to two digits."""
+    """The figure as SVG with the same bytes each time; coordinates have two digits."""
     file = io.StringIO()
     drawn.savefig(file, format="svg", metadata={"Date": None})
     return re.sub(r"(\d\.\d\d)\d+", r"\1", file.getvalue())
@@ -292,7 +292,7 @@ def write(
     runs: Sequence[Mapping[str, Any]],
     directory: Path,
 ) -> list[Path]:
-    """growth-CHIP.md and growth-CHIP-SCALING-GROUP.svg in the directory, which is made if missing."""
+    """Write growth-CHIP.md and growth-CHIP-SCALING-GROUP.svg into the directory, which is made if missing."""
     texts: dict[str, Any] = {}
     for chip in {one.chip: None for one in every}:
         of = [one for one in every if one.chip == chip]

@@ -1,7 +1,7 @@
-"""The child of `meshmark growth`: compiles programs for one topology and prints what they cost, a line each.
+"""The child of `meshmark growth`: compiles programs for one topology and prints their cost, one line per program.
 
-A process of its own, since compilers for hardware that is not there can take it down, and keep what they use.
-Reads a job (JSON) from standard input; its lines begin with meshmark.growth.curves.MARK.
+It is a separate process, because compilers without the hardware can crash it and keep their memory. It reads a job
+(JSON) from standard input; its lines begin with meshmark.growth.curves.MARK.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from meshmark.records.writing import dumps
 
 
 def say(message: dict[str, Any]) -> None:
-    """One line to the parent."""
+    """Print one line for the parent."""
     print(growth.MARK + dumps(message), flush=True)
 
 
 def laid_out(topology: Topology, shape: tuple[int, ...], layout: str) -> tuple[tuple[Any, ...], str]:
-    """(devices in mesh order, layout): as JAX lays the mesh out on the chips where it can, else plain."""
+    """(devices in mesh order, layout): JAX's physical layout on the chips if there is one, otherwise plain."""
     if layout == "physical":
         try:
             return topologies.devices(topology, "physical", shape), "physical"
@@ -39,8 +39,8 @@ def laid_out(topology: Topology, shape: tuple[int, ...], layout: str) -> tuple[t
     return topologies.devices(topology), "plain"
 
 
-def measured(case: growth.Case, topology: Topology, devices: tuple[Any, ...]) -> dict[str, Any]:
-    """What one program compiles to, in one device's bytes, flops and seconds; raises what JAX raises."""
+def measure_program(case: growth.Case, topology: Topology, devices: tuple[Any, ...]) -> dict[str, Any]:
+    """The compiled cost of one program: bytes and flops of one device, and seconds; raises what JAX raises."""
     program = Program(case, devices)
     start, worked = time.perf_counter(), time.process_time()
     compiled = program.compile()
@@ -71,7 +71,7 @@ def measured(case: growth.Case, topology: Topology, devices: tuple[Any, ...]) ->
 
 
 def main() -> int:
-    """Do the job on standard input."""
+    """Run the job from standard input."""
     job = json.load(sys.stdin)
     topologies.prepare_environment(job["topology"])
     topology = topologies.parse(job["topology"])
@@ -95,7 +95,9 @@ def main() -> int:
             if not warm:  # the first program of a process pays for what the compiler sets up
                 Program(case, ordered).compile()
                 warm = True
-            found = {"verdict": "pass", "reason": "", "layout": layout} | measured(case, topology, ordered)
+            found = {"verdict": "pass", "reason": "", "layout": layout} | measure_program(
+                case, topology, ordered
+            )
         except Exception as error:
             found = {"verdict": "error", "reason": f"{type(error).__name__}: {str(error)[:500]}"}
         faulthandler.cancel_dump_traceback_later()

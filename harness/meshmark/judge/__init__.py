@@ -1,1 +1,1 @@
-"""One case, judged: its program, its inputs, its checks, and a script that repeats it."""
+"""Judging one case: its program, its inputs, its checks, and a script that repeats it."""

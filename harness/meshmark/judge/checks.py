@@ -1,4 +1,4 @@
-"""Judging one case: compile it once, and check sharding, communication, numbers and replicas of that program."""
+"""Judges one case: compiles it once, and checks sharding, communication, numbers and replicas of that program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from meshmark.core import layout
-from meshmark.core.calls import chosen
+from meshmark.core.calls import select_options
 from meshmark.core.dtypes import as_bits
 from meshmark.core.verdicts import Line, worst
 from meshmark.judge import precision
@@ -26,19 +26,19 @@ from meshmark.operations.base import Argument, Missing, Result
 from meshmark.operations.cases import Case, Cell
 
 CLEAR_EVERY = 200
-"""Cases after which JAX's caches are dropped: what it keeps of each program never serves a second one here."""
+"""Number of cases after which JAX's caches are dropped: no program here is used a second time."""
 
 
 def clear_sometimes(judged: int) -> None:
-    """Drop JAX's caches after every so many judged cases."""
+    """Drop JAX's caches if `judged`, the number of judged cases, is a multiple of CLEAR_EVERY."""
     if judged % CLEAR_EVERY == 0:
         jax.clear_caches()
         gc.collect()
 
 
 @lru_cache(maxsize=4)
-def prepared(cell: Cell, seed: int) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray | None]]:
-    """(arguments, expected results, bounds) of a cell; made once for all of its modes."""
+def prepare_cell(cell: Cell, seed: int) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray | None]]:
+    """Make (arguments, expected results, bounds) of a cell, once for all of its modes."""
     arguments = cell.arguments(seed)
     expected, bounds = cell.expected(arguments, precision.factor_roundoff(cell.plan, cell.request.dtype))
     return arguments, expected, bounds
@@ -46,7 +46,7 @@ def prepared(cell: Cell, seed: int) -> tuple[list[np.ndarray], list[np.ndarray],
 
 @dataclass
 class Judge:
-    """Runs cases over given devices. One is made a worker; it keeps the placed inputs of the current cell."""
+    """Runs cases on given devices. Each worker makes one; it keeps the placed inputs of the current cell."""
 
     devices: tuple[Any, ...]
     seed: int = 0
@@ -54,19 +54,19 @@ class Judge:
     counters: Mapping[str, str] = field(default_factory=dict)
     """The committed counters of this release and backend by case id (see meshmark.levels.counters)."""
     meeting: Callable[[Case, Sequence[Mapping[str, Any]]], str] | None = None
-    """Over several processes: given the collectives that a program compiled to, says why it must not be run, or ""."""
+    """For several processes: takes the compiled collectives of a program, and returns why it must not run, or ""."""
     _placed: tuple[Cell | None, dict[Any, list[jax.Array]]] = field(default=(None, {}))
     _judged_cases: int = 0
 
     def run(self, case: Case) -> list[Line]:
-        """All check lines of a case. What it raises is a line too, never an exception."""
+        """All check lines of a case. An exception of the case becomes a line and is not raised."""
         lines: list[Line] = []
         self._judged_cases += 1
         clear_sometimes(self._judged_cases)
         try:
             lines += self._host(case) if case.mode == "host" else self._program(case)
         except Exception as error:
-            lines.append(raised(case, error))
+            lines.append(line_of_exception(case, error))
         return lines
 
     def _program(self, case: Case) -> Iterator[Line]:
@@ -87,14 +87,14 @@ class Judge:
 
     def executed(self, program: Program, execute: Callable[[], list[jax.Array]]) -> Iterator[Line]:
         """The lines of a compiled program that `execute` runs on the inputs."""
-        _, expected, bounds = prepared(program.case.cell, self.seed)
+        _, expected, bounds = prepare_cell(program.case.cell, self.seed)
         results = program.case.plan.results
         wanted = [program.view(r, e) for r, e in zip(results, expected, strict=True)]
         limits = [None if b is None else program.view(r, b) for r, b in zip(results, bounds, strict=True)]
         yield from self._judged(program.case, execute, program.results, wanted, limits, program.traced_types)
 
     def _host(self, case: Case) -> Iterator[Line]:
-        _, expected, bounds = prepared(case.cell, self.seed)
+        _, expected, bounds = prepare_cell(case.cell, self.seed)
         called = self.host_call(case)
 
         def execute() -> list[jax.Array]:
@@ -103,11 +103,11 @@ class Judge:
         yield from self._judged(case, execute, case.plan.results, expected, bounds, ())
 
     def host_call(self, case: Case) -> Callable[[], Any]:
-        """What calls a host operation on the inputs."""
-        arguments, _, _ = prepared(case.cell, self.seed)
+        """A function that calls the host operation on the inputs."""
+        arguments, _, _ = prepare_cell(case.cell, self.seed)
         mesh = mesh_over(self.devices, case.mesh)
         host = type(case.operation).host
-        return partial(host, mesh, *arguments, **chosen(host, case.plan.options))
+        return partial(host, mesh, *arguments, **select_options(host, case.plan.options))
 
     def _judged(
         self,
@@ -118,7 +118,7 @@ class Judge:
         limits: Sequence[np.ndarray | None],
         traced: Sequence[Any],
     ) -> Iterator[Line]:
-        """Execute, and again as often as asked; the first run that is not a pass is the one that is told."""
+        """Execute once, and again as often as requested. The first run that does not pass gives the lines."""
         places = [self.devices[i] for i in case.mesh.ordinals.flat]
         first = execute()
         lines = outputs_lines(case, places, results, first, wanted, limits, traced)
@@ -139,7 +139,7 @@ class Judge:
         yield from lines
 
     def inputs(self, program: Program) -> list[jax.Array]:
-        """The inputs on the devices, shared by the modes of a cell that place them alike."""
+        """The inputs on the devices; modes of a cell with the same placement share them."""
         cell, placed = self._placed
         if cell is not program.case.cell:
             placed = {}
@@ -151,8 +151,8 @@ class Judge:
 
 
 def placed_inputs(program: Program, seed: int) -> list[jax.Array]:
-    """A program's inputs, made and put on its devices."""
-    arguments, _, _ = prepared(program.case.cell, seed)
+    """Make a program's inputs and put them on its devices."""
+    arguments, _, _ = prepare_cell(program.case.cell, seed)
     return [
         place(program.mesh, seen.spec, program.view(argument, array))
         for argument, seen, array in zip(
@@ -182,7 +182,7 @@ def outputs_lines(
     largest = max(numbers, key=lambda n: n.badness)
     data = {"error": largest.error, "bound": largest.bound, "bits": _digest([n.assembled for n in numbers])}
     if case.plan.precision:
-        data["precision"] = precision.named(case.plan, case.cell.request.dtype)
+        data["precision"] = precision.format_precision(case.plan, case.cell.request.dtype)
     replica = next((n.replica for n in numbers if n.replica), "")
     misplaced = [placement(case, places, r, o) for r, o in zip(results, outputs, strict=True)]
     types = [typed(case, r, t) for r, t in zip(results, traced, strict=False)]
@@ -195,7 +195,7 @@ def outputs_lines(
 
 
 def same_bits(some: Sequence[jax.Array], others: Sequence[jax.Array]) -> bool:
-    """Whether two executions gave the same bits on every device."""
+    """Whether two executions have the same bits on every device."""
     return all(
         np.array_equal(as_bits(np.asarray(a.data)), as_bits(np.asarray(b.data)))
         for one, other in zip(some, others, strict=True)
@@ -205,7 +205,7 @@ def same_bits(some: Sequence[jax.Array], others: Sequence[jax.Array]) -> bool:
 
 @dataclass
 class Numbers:
-    """How one result compares: `badness` is the largest error as a multiple of its bound (inf where the bound
+    """The comparison of one result: `badness` is the largest error as a multiple of its bound (inf if the bound
     is zero and the numbers differ)."""
 
     badness: float = 0.0
@@ -226,8 +226,8 @@ def compare(
 ) -> Numbers:
     """Compare every device's shard with its part of the reference, and replicas with each other to the bit.
 
-    A device's part follows from the mesh and the expected spec by this project's own arithmetic; the index
-    that JAX gives for the shard must be the same.
+    A device's part follows from the mesh and the expected spec, by this project's own arithmetic. JAX must give the
+    same index for the shard.
     """
     verdict = Numbers()
     if output.shape != result.shape or output.dtype.name != result.dtype:
@@ -244,7 +244,7 @@ def compare(
         index = parts.get(shard.device)
         seen = np.asarray(shard.data)
         if index is None or seen.shape != want[index].shape:
-            # The placement check says what is wrong with the sharding; compare what is there.
+            # The placement check reports the wrong sharding; here the existing data are compared.
             index = tuple(slice(*i.indices(n)[:2]) for i, n in zip(shard.index, result.shape, strict=True))
         if seen.shape != want[index].shape:
             return Numbers(
@@ -293,7 +293,7 @@ def hidden(places: Sequence[Any], output: jax.Array) -> str:
 def difference(
     judge: str, seen: np.ndarray, want: np.ndarray, bound: np.ndarray | None
 ) -> tuple[float, float, float, tuple, int] | None:
-    """(badness, error, bound, where, how many) of the worst element, or None where nothing differs."""
+    """(badness, error, bound, where, how many) of the worst element; None if no element differs."""
     if bound is None:
         if np.array_equal(as_bits(seen), as_bits(want)):
             return None
@@ -308,7 +308,7 @@ def difference(
     if not seen.size:
         return None
     if not np.isfinite(bound).all():
-        raise ValueError("the reference has no finite bound for this case, so nothing could fail it")
+        raise ValueError("the reference has no finite bound for this case, so no result could fail")
     error = np.abs(_wide(seen) - want)
     with np.errstate(all="ignore"):
         ratio = np.where(error == 0, 0.0, error / bound)
@@ -318,7 +318,7 @@ def difference(
 
 
 def placement(case: Case, places: Sequence[Any], result: Argument | Result, output: jax.Array) -> str:
-    """Why the output is not where the spec says, or ""."""
+    """The difference between the output's placement and the spec; "" if there is none."""
     want = dict(zip(places, layout.indices(result.shape, result.spec, case.mesh.sizes), strict=True))
     for shard in output.addressable_shards:
         index = tuple(slice(*i.indices(n)[:2]) for i, n in zip(shard.index, result.shape, strict=True))
@@ -330,16 +330,16 @@ def placement(case: Case, places: Sequence[Any], result: Argument | Result, outp
 
 
 def typed(case: Case, result: Argument | Result, seen: Any) -> str:
-    """Why the type at trace time (explicit mode) does not say the expected spec, or ""."""
+    """The difference between the type at trace time (explicit mode) and the expected spec; "" if there is none."""
     sizes, ndim = case.mesh.sizes, len(result.shape)
     got = layout.normal(tuple(seen.sharding.spec), sizes, ndim)
     want = layout.normal(result.spec, sizes, ndim)
     return "" if got == want else f"typed {seen} while tracing: spec {got} instead of {want}"
 
 
-def raised(case: Case, error: Exception) -> Line:
-    """An exception as a line: unsupported where a stated precondition is missing, or inside an optional
-    capability that is not implemented; else error."""
+def line_of_exception(case: Case, error: Exception) -> Line:
+    """The line of an exception: unsupported if a stated precondition is missing, or if an optional capability is not
+    implemented; otherwise error."""
     message = next(iter(str(error).splitlines()), "")
     missing = isinstance(error, NotImplementedError) or "UNIMPLEMENTED" in message
     unsupported = isinstance(error, Missing) or (missing and case.cell.capabilities)

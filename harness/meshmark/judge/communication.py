@@ -1,9 +1,8 @@
-"""The communication check: what the compiler inserted, held against the contract of the mode.
+"""The communication check: compares the compiled collectives with the contract of the mode.
 
-Manual modes must hold the collectives that were spelled, with their groups and bytes, or a listed
-equivalent. Global modes (auto, explicit, pjit) must connect the devices that the operation connects, and
-send no more than gathering everything everywhere would; what they send beyond manual mode is recorded as
-`excess_bytes`.
+Manual modes must have the collectives of the program, with their groups and bytes, or a listed equivalent. Global
+modes (auto, explicit, pjit) must connect the devices that the operation connects, and send no more than gathering
+everything everywhere would. What they send beyond manual mode is recorded as `excess_bytes`.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from meshmark.operations.cases import Case
 SPELLED = ("manual", "manual-novma", "pmap")
 
 EQUIVALENTS = {"reduce-scatter": ("all-reduce",)}
-"""A kind that may stand in for another: psum_scatter as all-reduce and dynamic-slice, say."""
+"""Kinds that may replace a kind, for example all-reduce (and dynamic-slice) for psum_scatter."""
 
 EQUIVALENTS_BY_PLATFORM = {"tpu": {"all-gather": ("all-reduce",)}}
-"""The same on one platform. libtpu's compiler gathers small blocks by adding up what each device has written into
-its place among zeros (512 B over eight v5e chips: dynamic-update-slice and all-reduce). The payload is the gathered
-array, so that a sum of the blocks themselves, 1/n of it, can't pass for it."""
+"""The same on one platform. libtpu's compiler gathers small blocks with an all-reduce: each device writes its block
+into its place among zeros (512 B over eight v5e chips: dynamic-update-slice and all-reduce). The payload is the
+gathered array, so a sum of the blocks themselves, 1/n of it, does not match."""
 
 WIDENED = (2, 4)
-"""XLA may reduce a narrow type in a wider one (its AllReducePromotion pass): the payload grows so much."""
+"""The growth of the payload if XLA reduces a narrow type in a wider one (its AllReducePromotion pass)."""
 
 Key = tuple[str, frozenset[tuple[int, ...]]]
 
@@ -60,14 +59,14 @@ def communication(case: Case, compiled: Any, committed: str | None = None) -> Li
     }
     if spelled is not None:
         data["excess_bytes"] = sent - spelled
-    now = counters.spelled(data["collectives"])
+    now = counters.format_collectives(data["collectives"])
     if not reason and committed not in (None, now):
         reason = f"compiled to {now}, and the committed counters are {committed}"
     return Line("communication", "fail" if reason else "pass", reason, data)
 
 
 def platform(compiled: Any) -> str:
-    """The platform that a program is compiled for: cpu, gpu, tpu; "" where it has no output to tell by."""
+    """The platform that a program is compiled for: cpu, gpu, tpu; "" if it has no output that shows it."""
     shardings = jax.tree.leaves(compiled.output_shardings)
     return next((device.platform for s in shardings for device in s.device_set), "")
 
@@ -75,7 +74,7 @@ def platform(compiled: Any) -> str:
 def unspelled(
     found: Sequence[Collective], traffic: Sequence[Traffic], equivalents: Mapping[str, tuple[str, ...]]
 ) -> str:
-    """Why these are not the collectives that were spelled, or ""."""
+    """The difference from the collectives that manual mode specifies; "" if there is none."""
     want: dict[Key, int] = defaultdict(int)
     for t in traffic:
         want[t.kind, _unordered(t.kind, t.groups)] += t.nbytes
@@ -95,7 +94,7 @@ def unspelled(
             return f"expected {kind} of {payload} B over {_few(groups)}, found {_describe(found)}"
     if have:
         kind, groups = next(iter(have))
-        return f"{kind} over {_few(groups)} was not spelled; found {_describe(found)}"
+        return f"{kind} over {_few(groups)} is not in the contract; found {_describe(found)}"
     return ""
 
 
@@ -107,7 +106,7 @@ def unconnected(
     found: Sequence[Collective], sent: float, connect: Sequence[Sequence[int]], size: int, limit: float
 ) -> str:
     """Why a global program over `size` devices communicates too little (`connect`: groups of mesh positions that must
-    exchange data) or too much (`sent` bytes per device over the `limit`), or ""."""
+    exchange data) or too much (`sent` bytes per device over the `limit`); "" if it does not."""
     parent = list(range(size))
 
     def root(i: int) -> int:
@@ -123,13 +122,13 @@ def unconnected(
         if len({root(member) for member in wanted}) > 1:
             return f"devices {list(wanted)} are not connected by {_describe(found)}"
     if sent > limit:
-        return f"sends {sent:.0f} B a device, over the ceiling of {limit:.0f} B: {_describe(found)}"
+        return f"sends {sent:.0f} B per device, over the ceiling of {limit:.0f} B: {_describe(found)}"
     return ""
 
 
 def ceiling(case: Case) -> float:
-    """Bytes a device that gathering every argument and reducing every result everywhere would send: nothing
-    that a partitioner does sensibly costs more."""
+    """Bytes per device of gathering every argument and reducing every result everywhere: no sensible partitioning
+    costs more."""
     n = case.mesh.size
     arguments = sum(nbytes(a, case.mesh) * n for a in case.plan.arguments)
     results = sum(nbytes(r, case.mesh) * n for r in case.plan.results)
@@ -148,7 +147,7 @@ def _spelled_bytes(case: Case) -> float | None:
 
 
 def _unordered(kind: str, groups: Iterable[Sequence[int]]) -> frozenset[tuple[int, ...]]:
-    """Groups as sets (pairs keep their direction), without those that exchange nothing."""
+    """Groups as sets (pairs keep their direction), without groups that exchange nothing."""
     if kind == "collective-permute":
         return frozenset((a, b) for a, b in groups if a != b)
     return frozenset(tuple(sorted(g)) for g in groups if len(g) > 1)

@@ -1,16 +1,16 @@
-"""Judging cases on devices that are not there: what can be checked of a compiled program without running it.
+"""Judges cases without the hardware: the checks of a compiled program that need no execution.
 
 A case is lowered and compiled for a topology (`devices.topologies`) by the real TPU or GPU compiler. Its lines:
 
-    compile        it compiled, and how long that took
-    sharding       shape, dtype and place of the outputs that the compiler promises; types while tracing
-    communication  the same contract as where programs run (`meshmark.judge.communication`)
-    memory         what one device needs beside what it has
+    compile        it compiled, and the compile time
+    sharding       shape, dtype and place of the outputs of the compiled program; types while tracing
+    communication  the same contract as for programs that run (`meshmark.judge.communication`)
+    memory         the memory that one device needs, and the memory that it has
     host           no transfer between host and device inside the program
     export         exported on this machine's CPU for another platform, read back, the same program
     execute, numbers (or gradient), replicas    not_run
 
-What raises is a line `execute` with verdict error, as where programs run.
+An exception gives a line `execute` with verdict error, as for programs that run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from meshmark.devices import topologies
 from meshmark.devices.chips import CHIPS
 from meshmark.devices.facts import Facts
 from meshmark.devices.topologies import Topology
-from meshmark.judge.checks import clear_sometimes, raised, typed
+from meshmark.judge.checks import clear_sometimes, line_of_exception, typed
 from meshmark.judge.communication import SPELLED, communication
 from meshmark.judge.programs import Program, sharding
 from meshmark.operations.base import Argument, Result
@@ -37,14 +37,14 @@ from meshmark.operations.cases import Case
 from meshmark.operations.selection import Selection
 
 EXPORTS = ("tpu", "cuda")
-"""Platforms that `jax.export` knows beside the CPU, and that topologies are made of."""
+"""The platforms of topologies that `jax.export` supports."""
 
 
 def counters(case: Case, devices: Sequence[Any]) -> dict[str, Any]:
-    """What a case compiles to on these devices (compile-only or not), without any verdict.
+    """The compiled figures of a case on these devices (compile-only or real), without any verdict.
 
     The keys of the communication line (collectives, wire_bytes, flops, bytes_accessed, temp_bytes, excess_bytes
-    where manual mode spells its collectives), of the memory line (argument_bytes, output_bytes, alias_bytes,
+    if manual mode specifies its collectives), of the memory line (argument_bytes, output_bytes, alias_bytes,
     memory_bytes, all of one device) and compile_s, the seconds that lowering and compiling took. Raises what
     JAX raises.
     """
@@ -55,19 +55,21 @@ def counters(case: Case, devices: Sequence[Any]) -> dict[str, Any]:
 
 
 def left_out(case: Case, selection: Selection, facts: Facts) -> str:
-    """Why a case is not compiled for a topology; "" where it is.
+    """Why a case is not compiled for a topology; "" if it is compiled.
 
-    Compiled are the programs over all devices of the topology. Host operations have none, and part of a TPU slice is
-    compiled only for a mesh that was asked for by name.
+    Programs over all devices of the topology are compiled. Host operations have no program. A mesh over a part of a TPU
+    slice is compiled only if it is named.
     """
     if case.mode == "host":
         return "have no program to compile (mode host)"
     if case.mesh.order and topologies.parse(facts.topology).slices > 1:
         return "take the devices of several slices in a permuted order"
     if case.mesh.size != facts.num_devices and case.mesh.label not in selection.meshes:
-        return "are on sub-meshes, which libtpu aborts on where they don't divide the slice (name them by --meshes)"
+        return (
+            "are on sub-meshes, on which libtpu aborts if they don't divide the slice (name them by --meshes)"
+        )
     if case.mesh.label in facts.no_layout:
-        return "are on meshes of which JAX has no physical layout there"
+        return "are on meshes without a physical layout in JAX"
     return ""
 
 
@@ -91,7 +93,7 @@ class CompileOnly:
         try:
             lines.extend(self._lines(case))
         except Exception as error:
-            lines.append(raised(case, error))
+            lines.append(line_of_exception(case, error))
         return lines
 
     def _lines(self, case: Case) -> Iterator[Line]:
@@ -113,7 +115,7 @@ class CompileOnly:
         yield memory(self.topology, compiled)
         yield host(compiled.as_text())
         not_run = f"compiled for {self.topology}, where nothing can run"
-        for name in self.exports if case.mode != "pmap" else ():  # jax.export takes what jit gives
+        for name in self.exports if case.mode != "pmap" else ():  # jax.export takes only jitted functions
             yield exported(program, name)
         for check in ("execute", "gradient" if case.plan.wrt else "numbers", "replicas"):
             yield Line(check, "not_run", not_run)
@@ -144,7 +146,7 @@ def promised(
 def _misplaced(
     case: Case, places: Sequence[Any], result: Argument | Result, shape: Any, sharding: Any
 ) -> str:
-    """Why this output is not what and where the plan says, or ""."""
+    """The difference between this output and the plan, in type and placement; "" if there is none."""
     if tuple(shape.shape) != tuple(result.shape) or shape.dtype.name != result.dtype:
         return f"result is {shape.dtype}{list(shape.shape)} instead of {result.dtype}{list(result.shape)}"
     seen = sharding.devices_indices_map(tuple(result.shape))
@@ -157,7 +159,7 @@ def _misplaced(
         if index is not None:
             plain = tuple(slice(*i.indices(n)[:2]) for i, n in zip(index, result.shape, strict=True))
         if plain != want:
-            return f"{place} is to hold {_shown(plain)} instead of {_shown(want)} ({sharding})"
+            return f"{place} would hold {_shown(plain)} instead of {_shown(want)} ({sharding})"
     return ""
 
 
@@ -166,7 +168,7 @@ def _shown(index: Sequence[slice] | None) -> str:
 
 
 def needs(compiled: Any) -> dict[str, int]:
-    """Bytes that one device needs for a compiled program: arguments, outputs and temporaries, less what outputs
+    """Bytes that one device needs for a compiled program: arguments, outputs and temporaries, minus what outputs
     share with arguments."""
     found = compiled.memory_analysis()
     named = {
@@ -179,12 +181,13 @@ def needs(compiled: Any) -> dict[str, int]:
 
 
 def memory(topology: Topology, compiled: Any) -> Line:
-    """The memory line: what one device needs against its share of the chip's memory (`meshmark.devices.chips`)."""
+    """The memory line: compares what one device needs with its share of the chip's memory
+    (`meshmark.devices.chips`)."""
     data: dict[str, Any] = dict(needs(compiled))
     has = CHIPS[topology.chip].memory_bytes / topology.devices_per_chip
     data["capacity_bytes"] = has
     need = data["memory_bytes"]
-    reason = "" if need <= has else f"needs {need} B a device, and a device of {topology} has {has:.0f} B"
+    reason = "" if need <= has else f"needs {need} B per device, and a device of {topology} has {has:.0f} B"
     return Line("memory", "fail" if reason else "pass", reason, data)
 
 
@@ -195,8 +198,8 @@ def exported(program: Program, platform: str) -> Line:
     """The export line: traced and lowered for another platform on this machine, serialized, read back, and
     lowered again as a call inside jit over the same mesh; the line holds the bytes of the artifact.
 
-    What was read back must describe the same arrays on as many devices. The call is lowered and not compiled: the
-    program inside is the same, which `compile` has judged. What raises is an error of this line.
+    The result must describe the same arrays on the same number of devices. The call is lowered and not compiled,
+    because it holds the same program, which the check `compile` judges. An exception gives this line verdict error.
     """
     from jax import export
 
@@ -210,7 +213,7 @@ def exported(program: Program, platform: str) -> Line:
             again = jax.jit(back.call, out_shardings=places[0] if len(places) == 1 else tuple(places))
             lowered = again.trace(*structs).lower(lowering_platforms=(platform,))
     except Exception as error:
-        line = raised(case, error)
+        line = line_of_exception(case, error)
         return Line("export", line.verdict, line.reason, line.data | {"platform": platform})
     wrong = ""
     if back.platforms != (platform,):
@@ -233,11 +236,11 @@ def exported(program: Program, platform: str) -> Line:
 # Several slices ----------------------------------------------------------------------------------------------
 
 _MEGASCALE = 'handler_name="xla_megascale_runtime"'
-"""Marks the sends and receives by which libtpu's compiler goes from slice to slice."""
+"""The mark of the sends and receives with which libtpu's compiler connects slices."""
 
 
 def transfers(text: str) -> tuple[int, int]:
-    """(how many, bytes with the padding of their layout unknown) of one device's sends to other slices, in
+    """(number, bytes; layout padding is unknown) of one device's sends to other slices, in
     optimized HLO text."""
     sends = [line for line in text.splitlines() if _SEND.search(line) and _MEGASCALE in line]
     payloads = [hlo.payload(_SEND.search(line)[1])[1] for line in sends]  # type: ignore[index]
@@ -247,10 +250,10 @@ def transfers(text: str) -> tuple[int, int]:
 def across_slices(case: Case, topology: Topology, line: Line, text: str) -> Line:
     """The communication line over several slices, from that of the program of one slice.
 
-    libtpu compiles one program a slice; what leaves it goes through the host to a runtime of libtpu's own, of which the
-    program shows only sends and receives. So kinds and bytes between slices are not judged (verdict not_run),
-    but two things are: a program that must connect slices sends to another one, and one that spells nothing across
-    slices does not.
+    libtpu compiles one program per slice. Data that leaves the slice goes through the host to libtpu's own runtime; the
+    program shows only sends and receives. So kinds and bytes between slices are not judged (verdict not_run). Two
+    things are judged: a program that must connect slices sends to another one, and a program without communication
+    across slices does not.
     """
     number, nbytes = transfers(text)
     each = case.mesh.size // topology.slices
@@ -260,11 +263,14 @@ def across_slices(case: Case, topology: Topology, line: Line, text: str) -> Line
 
     must = crosses(case.plan.connect)
     spelled = case.plan.traffic is None or crosses(group for t in case.plan.traffic for group in t.groups)
-    reason, verdict = "between slices kinds and bytes are libtpu's own runtime's, and not read", "not_run"
+    reason, verdict = (
+        "kinds and bytes between slices are inside libtpu's runtime, and can't be read",
+        "not_run",
+    )
     if must and not number:
         reason, verdict = "the slices are not connected: nothing is sent from one to another", "fail"
     elif number and case.mode in SPELLED and not spelled:
-        reason, verdict = f"{number} sends between slices were not spelled", "fail"
+        reason, verdict = f"{number} sends between slices are not in the contract", "fail"
     data = {k: v for k, v in line.data.items() if k != "excess_bytes"}
     return Line("communication", verdict, reason, data | {"slice_sends": number, "slice_bytes": nbytes})
 
@@ -283,19 +289,19 @@ _FREE_TEXT = re.compile(r", (?:metadata|frontend_attributes)=\{.*")
 
 
 def round_trips(text: str) -> list[str]:
-    """What in optimized HLO text goes between host and device, a few words each; empty where nothing does.
+    """The host transfers in optimized HLO text, a few words each; empty if there are none.
 
-    Infeed and outfeed, send and recv of a host, custom calls that call the host, computations on the host's
+    These are infeed and outfeed, host send and recv, custom calls to the host, computations on the host's
     thread, and buffers in host memory (memory space 5 of XLA's layouts).
     """
     found: dict[str, None] = {}
     for line in text.splitlines():
         if line.startswith("HloModule"):
-            # Its entry layout has the memory space of arguments and results.
+            # The entry layout has the memory space of arguments and results.
             if _HOST_SPACE.search(line.partition("entry_computation_layout=")[2]):
                 found["argument or result in host memory"] = None
             continue
-        if " = " not in line or _MEGASCALE in line:  # what goes to another slice leaves over the host anyway
+        if " = " not in line or _MEGASCALE in line:  # data for another slice always leaves through the host
             continue
         plain = _FREE_TEXT.sub("", line)
         for pattern in (_HOST_OP, _HOST_TRANSFER, _HOST_CALL):

@@ -1,8 +1,8 @@
-"""What a matmul at default precision does to its factors, found by trying it on one device.
+"""Finds by a test on one device to what precision a default matmul rounds its factors.
 
-JAX's default lets a backend multiply float32 in a narrower type (bfloat16 on TPU, TF32 on recent GPUs), and
-which one it takes is in no API. A product with the identity rounds nothing else, so its error is the rounding
-of the factors. A default narrower than the dtype is no fault: cases at default precision are judged with it.
+JAX's default lets a backend multiply float32 in a narrower type (bfloat16 on TPU, TF32 on recent GPUs), and no API
+gives that type. A product with the identity rounds nothing else, so its error is the rounding of the factors. A
+default narrower than the dtype is not a fault: cases at default precision are judged with it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from meshmark.operations.base import Plan
 
 @lru_cache
 def default_roundoff(dtype: str) -> float:
-    """The unit roundoff to which a device rounds the factors of a product of this dtype at default precision:
-    a power of two, or 0.0 where it keeps them whole.
+    """The unit roundoff to which a device rounds the factors of a default product of this dtype:
+    a power of two, or 0.0 if it does not round them.
 
-    The largest relative error over 4,096 values of whole significands that are rounded as the left factor and
-    as the right one, to the next power of two: 2**-8 for bfloat16, 2**-11 for TF32, 2**-10 if that truncates.
+    The largest relative error over 4,096 values with full significands, rounded as the left factor and as the right
+    one, to the next power of two: 2**-8 for bfloat16, 2**-11 for TF32, 2**-10 if TF32 truncates.
     """
     kind = dtype_of(dtype).numpy
     shape = (64, 64)
@@ -40,13 +40,13 @@ def default_roundoff(dtype: str) -> float:
 
 
 def factor_roundoff(plan: Plan, dtype: str) -> float:
-    """The `u_factor` with which a plan is judged: the probe's at default precision, else 0.0."""
+    """The `u_factor` for judging a plan: the probe's result at default precision, otherwise 0.0."""
     asked = plan.precision == "default" and plan.judge == "bound"
     return default_roundoff(dtype) if asked else 0.0
 
 
-def named(plan: Plan, dtype: str) -> str:
-    """The precision as the record names it: highest, or default (8 bits)."""
+def format_precision(plan: Plan, dtype: str) -> str:
+    """The precision in the form of records: highest, or default (8 bits)."""
     if plan.precision != "default":
         return plan.precision
     found = default_roundoff(dtype)

@@ -1,7 +1,7 @@
-"""From a case to a JAX program: the five program modes, traced, lowered and compiled once.
+"""Makes a JAX program of a case: the five program modes, traced, lowered and compiled once.
 
-Nothing here assumes that a device can execute or is addressable: arguments are ShapeDtypeStructs with
-shardings, and inputs are placed only by `place`.
+This module does not assume that a device can execute or is addressable. Arguments are ShapeDtypeStructs with
+shardings, and only `place` puts inputs on devices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from meshmark.core.calls import chosen
+from meshmark.core.calls import select_options
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.layout import Spec, split
 from meshmark.core.meshes import MeshShape
@@ -51,8 +51,8 @@ def place(mesh: Mesh, spec: Spec, array: np.ndarray) -> jax.Array:
 class Program:
     """One case's program over given devices.
 
-    `arguments` and `results` are the abstract arrays as the program sees them; for pmap these are the blocks
-    stacked along a leading axis, and `view` turns a host array into what the program sees.
+    `arguments` and `results` are the abstract arrays that the program takes and gives. For pmap these are the blocks
+    stacked along a leading axis, and `view` makes such a stack of a host array.
     """
 
     case: Case
@@ -67,17 +67,17 @@ class Program:
 
     @property
     def stacked(self) -> bool:
-        """Whether the program sees stacks of blocks."""
+        """Whether the program takes stacks of blocks."""
         return self.case.mode == "pmap"
 
     @cached_property
     def arguments(self) -> tuple[Argument | Result, ...]:
-        """Abstract inputs as the program sees them."""
+        """The abstract inputs of the program."""
         return tuple(self._seen(a) for a in self.case.plan.arguments)
 
     @cached_property
     def results(self) -> tuple[Argument | Result, ...]:
-        """Abstract outputs as the program gives them."""
+        """The abstract outputs of the program."""
         return tuple(self._seen(r) for r in self.case.plan.results)
 
     def _seen(self, item: Argument | Result) -> Argument | Result:
@@ -89,7 +89,7 @@ class Program:
         return Result((self.case.mesh.size, *local), item.dtype, ("x",))
 
     def view(self, item: Argument | Result, array: np.ndarray) -> np.ndarray:
-        """A global host array of the plan as the program sees it."""
+        """A global host array of the plan in the form that the program takes."""
         return np.stack(split(array, item.spec, self.case.mesh.sizes)) if self.stacked else array
 
     def context(self) -> AbstractContextManager[Any]:
@@ -97,15 +97,15 @@ class Program:
         return jax.set_mesh(self.mesh) if self.case.mode == "explicit" else nullcontext()
 
     def compile(self) -> Any:
-        """The compiled program; whatever JAX raises on the way is raised."""
+        """Compile the program; raises what JAX raises."""
         with self.context():
             return self.lower().compile()
 
     def lower(self) -> Any:
-        """The lowered program."""
+        """Lower the program; raises what JAX raises."""
         structs: list[Any] = self.structs()
         if self.stacked and jax.process_count() > 1:
-            # Over several processes pmap lowers no ShapeDtypeStruct (IndexError in tile_aval_nd): it gets arrays.
+            # Over several processes pmap can't lower a ShapeDtypeStruct (IndexError in tile_aval_nd): it gets arrays.
             structs = [place(self.mesh, s.sharding.spec, np.zeros(s.shape, s.dtype)) for s in structs]
         with self.context():
             wrapped = self.jitted()
@@ -119,11 +119,11 @@ class Program:
         ]
 
     def function(self) -> Callable[..., Any]:
-        """The global function of this mode, not yet jitted (for pmap the local one)."""
+        """The global function of this mode without jit (for pmap the local function)."""
         case, plan = self.case, self.case.plan
         mode = {"manual-novma": "manual", "pmap": "manual", "pjit": "auto"}.get(case.mode, case.mode)
         spelling = getattr(type(case.operation), mode)
-        options = chosen(spelling, plan.options)
+        options = select_options(spelling, plan.options)
 
         def spelled(*arrays: Any) -> Any:
             return spelling(*arrays, **options)
@@ -140,7 +140,7 @@ class Program:
                 out_specs=_one_or_all([P(*r.spec) for r in outputs]),
                 check_vma=case.mode == "manual",
             )
-        return pulled_back(function, plan.wrt, len(plan.forward)) if plan.wrt else function
+        return make_gradient(function, plan.wrt, len(plan.forward)) if plan.wrt else function
 
     def jitted(self) -> Any:
         """The function of this mode under jit (pmap, pjit); trace it in `context`."""
@@ -164,8 +164,8 @@ class Program:
         return jax.jit(function, out_shardings=shardings) if self.case.plan.placed else jax.jit(function)
 
 
-def pulled_back(function: Callable[..., Any], wrt: Sequence[int], cotangents: int) -> Callable[..., Any]:
-    """function's vector-Jacobian product: takes its arguments and the cotangents, gives the gradients."""
+def make_gradient(function: Callable[..., Any], wrt: Sequence[int], cotangents: int) -> Callable[..., Any]:
+    """The vector-Jacobian product of `function`: takes its arguments and the cotangents, gives the gradients."""
 
     def gradient(*arrays: Any) -> Any:
         primals, seeds = arrays[: len(arrays) - cotangents], arrays[len(arrays) - cotangents :]

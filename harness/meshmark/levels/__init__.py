@@ -1,1 +1,1 @@
-"""What needs records and the case table: must-pass lists, committed counters, known issues, and their data."""
+"""Must-pass lists, committed counters and known issues, with their data: they need records and the case table."""

@@ -1,12 +1,11 @@
 """Committed counters: the collectives that each case compiled to, per JAX release, backend and device count.
 
-`harness/meshmark/levels/data/counters/<jax>-<backend>-<devices>.tsv` (of a topology
-`<jax>-<compiler>-<topology>.tsv`) holds a line
-a case of the standard profile: the case id, a tab, and its collectives. A difference fails the communication
-check, since whoever changes what a program communicates should know; a release or backend without a file is
-judged by the contract alone, and the run's header says so. `--counters DIR` names a vendor's own files, which go before
-the suite's. Flops and temporary memory are recorded with every run but not compared here: they
-follow the processor's vector width.
+`harness/meshmark/levels/data/counters/<jax>-<backend>-<devices>.tsv` (for a topology
+`<jax>-<compiler>-<topology>.tsv`) holds one line per case of the standard profile: the case id, a tab, and its
+collectives. A difference fails the communication check, so that a change of what a program communicates is always
+noticed. A release or backend without a file is judged by the contract alone, and the run's header says so.
+`--counters DIR` names a vendor's files, which replace the suite's. Flops and temporary memory are recorded with every
+run but not compared here: they depend on the processor's vector width.
 
 `meshmark counters RECORDS` makes the file from the records of a run.
 """
@@ -30,12 +29,12 @@ class CountersError(BadInput, ValueError):
 
 
 def path_for(jax: str, backend: str, num_devices: int | str, directory: Path = DIRECTORY) -> Path:
-    """Where the counters of this release, backend and number of devices are (see `identity`)."""
+    """The path of the counters of this release, backend and number of devices (see `identity`)."""
     return directory / f"{jax}-{backend}-{num_devices}.tsv"
 
 
 def files(directory: Path = DIRECTORY) -> list[Path]:
-    """The files of counters in a directory; CountersError where there is none."""
+    """The files of counters in a directory; CountersError if there is none."""
     try:
         found = sorted(path for path in directory.iterdir() if path.suffix == ".tsv")
     except OSError as error:
@@ -48,9 +47,9 @@ def files(directory: Path = DIRECTORY) -> list[Path]:
     return found
 
 
-def found(jax: str, backend: str, num_devices: int | str, own: Path | None = None) -> Path | None:
-    """The file of this release, backend and number of devices, in `own` before the suite's; None where there is none.
-    CountersError where a directory holds no counters at all."""
+def find_file(jax: str, backend: str, num_devices: int | str, own: Path | None = None) -> Path | None:
+    """The file of this release, backend and number of devices, first in `own`, then in the suite's; None if there
+    is none. CountersError if a directory holds no counters at all."""
     for directory in (own, DIRECTORY) if own else (DIRECTORY,):
         path = path_for(jax, backend, num_devices, directory)
         if path in files(directory):
@@ -59,7 +58,7 @@ def found(jax: str, backend: str, num_devices: int | str, own: Path | None = Non
 
 
 def read(path: Path) -> dict[str, str]:
-    """The counters of a file by case id; CountersError where a line is not one."""
+    """The counters of a file by case id; CountersError if a line is not valid."""
     try:
         lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError) as error:
@@ -73,8 +72,9 @@ def read(path: Path) -> dict[str, str]:
 
 
 def identity(facts: Mapping[str, Any]) -> tuple[str, str, str]:
-    """What the counters of a run belong to, as `path_for` takes it: JAX's release, and backend and number of
-    devices, or compiler (libtpu0.0.52) and topology (v5e.2x4): another libtpu compiles other programs."""
+    """What the counters of a run belong to, as `path_for` takes it: the release of JAX, the backend and the number of
+    devices. For a topology: compiler (libtpu0.0.52) and topology (v5e.2x4), because another libtpu compiles other
+    programs."""
     versions, topology = facts.get("versions", {}), str(facts.get("topology") or "")
     if not topology:
         return str(versions.get("jax")), str(facts.get("backend")), str(facts.get("num_devices"))
@@ -82,8 +82,8 @@ def identity(facts: Mapping[str, Any]) -> tuple[str, str, str]:
     return str(versions.get("jax")), f"{wheel}{version}", place_of(facts).replace(":", ".")
 
 
-def spelled(collectives: Sequence[Mapping[str, Any]]) -> str:
-    """One text for the collectives of a program, in no particular order: 2 all-reduce 4096B 1x8."""
+def format_collectives(collectives: Sequence[Mapping[str, Any]]) -> str:
+    """The collectives of a program as one text that does not depend on their order: 2 all-reduce 4096B 1x8."""
     number = Counter(
         f"{c['kind']} {c['bytes']}B {c['groups']}" + (f" x{c['trips']}" if c["trips"] != 1 else "")
         for c in collectives
@@ -92,7 +92,7 @@ def spelled(collectives: Sequence[Mapping[str, Any]]) -> str:
 
 
 def load(jax: str, backend: str, num_devices: int | str, own: Path | None = None) -> dict[str, str]:
-    """The committed counters by case id, those in `own` before the suite's; empty where there is no file for them.
-    CountersError where a directory or file can't be used."""
-    path = found(jax, backend, num_devices, own)
+    """The committed counters by case id, from `own` if it has them, otherwise the suite's; empty if there is no file.
+    CountersError if a directory or file can't be used."""
+    path = find_file(jax, backend, num_devices, own)
     return read(path) if path else {}

@@ -64,7 +64,7 @@ class Expectations:
     def lines(self, facts: Mapping[str, Any]) -> Iterator[str]:
         """What the header of a run says of them."""
         identity = counters.identity(facts)
-        path = counters.found(*identity, own=self.directory)
+        path = counters.find_file(*identity, own=self.directory)
         if path is None:
             where = f" in {self.directory} or the suite" if self.directory else ""
             yield f"counters: none committed for {'-'.join(identity)}{where}: the contract alone judges"

@@ -1,7 +1,7 @@
-"""Known issues: wrong answers of released software that are listed with their link, and expire.
+"""Known issues: wrong answers of released software, listed with a link and an expiry release.
 
-The suite's file is `harness/meshmark/levels/data/known_issues.toml`; `--known-issues FILE` names a vendor's own beside
-it. Either holds a table [[issue]] each:
+The suite's file is `harness/meshmark/levels/data/known_issues.toml`; `--known-issues FILE` adds a vendor's
+file. Each holds one table [[issue]] per issue:
 
     cases      patterns of case ids (fnmatch: * stands for anything)
     checks     the checks that may fail: numbers, execute ...
@@ -9,11 +9,11 @@ it. Either holds a table [[issue]] each:
     symptom    a regular expression that the reason of the failure must contain
     jax        affected releases, as a version specifier (">=0.10,<0.12")
     backends   affected backends, or ["*"]
-    topologies only these compile-only topologies (fnmatch: 2x* is any two slices); left out: everywhere
-    processes  true: only in runs over several processes, and never in those of one; left out: in both
-    link       where it is reported or documented; README.md#... where nobody has reported it yet
-    why        what is known of it, one line
-    expires    the JAX release from which on it counts as a failure again
+    topologies only these compile-only topologies (fnmatch: 2x* is any two slices); if missing: everywhere
+    processes  true: only in runs over several processes; if missing: with one process and with several
+    link       where it is reported or documented; README.md#... if it is not reported yet
+    why        what is known about it, one line
+    expires    the first JAX release in which it counts as a failure again
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Issue:
         self._symptom = re.compile(self.symptom)
 
     def concerns(self, jax: str, backend: str) -> bool:
-        """Whether it can occur with this release and backend, and has not expired."""
+        """Whether the issue can occur with this release and backend, and has not expired."""
         version = Version(jax)
         return (
             SpecifierSet(self.jax, prereleases=True).contains(version)
@@ -71,11 +71,11 @@ class Issue:
         )
 
     def at(self, topology: str) -> bool:
-        """Whether it is listed for this topology by name."""
+        """Whether the issue lists this topology, by name or pattern."""
         return any(re.match(translate(pattern), topology) for pattern in self.topologies)
 
     def covers(self, case_id: str) -> bool:
-        """Whether the case fits its pattern."""
+        """Whether one of the issue's patterns matches the case."""
         return self._pattern.match(case_id) is not None
 
     def explains(self, check: object, verdict: object, reason: object) -> bool:
@@ -152,7 +152,7 @@ def load(jax: str, backend: str, path: Path = FILE, topology: str = "", processe
 
 
 def apply(issues: Sequence[Issue], case_id: str, lines: Sequence[Line]) -> None:
-    """Turn the failures that are listed into `known`, and mark a listed case that passes as fixed."""
+    """Turn listed failures into `known`, and mark a listed case that passes as fixed."""
     for issue in issues:
         if not issue.covers(case_id):
             continue

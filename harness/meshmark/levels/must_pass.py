@@ -1,21 +1,21 @@
-"""Levels: frozen, versioned must-pass lists, and the statement that a run's records amount to.
+"""Levels: frozen, versioned must-pass lists, and the statement that a run's records support.
 
-The list of a level on n devices is what the standard profile chooses of that level, without optional capabilities
-(`by_rule`). The table grows, so each list is frozen: `data/must_pass/v<version>/<level>.txt` holds every case for 4, 8
-and 16 devices, and the number of cases and a digest for the other counts of DIGESTS. Meshes follow from the number of
-devices, so each count has its own list, and one list in full takes up to 35 kB. The counts that most machines have are
-in full: their old versions stay available however the table changes. For the other counts the rule must give what the
-digest says. Once it does not, the table has parted from that version, and only the suite's commit of that time can say
-what the level was. Any other count follows the rule, and a statement says so. Old versions stay; `write` makes a new
+The list of a level on n devices holds the cases that the standard profile selects for that level, without optional
+capabilities (`by_rule`). The table grows, so each list is frozen: `data/must_pass/v<version>/<level>.txt` holds every
+case for 4, 8 and 16 devices, and the number of cases and a digest for the other counts of DIGESTS. Meshes depend on
+the number of devices, so each count has its own list, and one full list takes up to 35 kB. The most common counts
+have full lists: their old versions stay available when the table changes. For the other counts the rule must give
+the list of the digest. If it does not, the table has drifted from that version, and only the suite's commit of that
+time gives the list. Any other count follows the rule, and a statement says so. Old versions stay; `write` makes a new
 one.
 
-L4 is the level of several processes, and its list depends on their number too: all that the standard profile without
-optional capabilities chooses where so many processes share so many devices, which is L0 to L3 over processes and what
-takes several. A run over several processes makes a statement of L4 alone, and a run of one process none of it.
+L4 is the level of several processes. Its list depends on their number too. It holds all that the standard profile
+without optional capabilities selects for these devices and processes: L0 to L3 over processes, and the operations
+that need several. A run over several processes makes a statement of L4 alone, and a run of one process makes none.
 
-A case is met where its verdict is pass or known (the known ones are told in number). `unsupported` is not: the lists
-hold nothing optional. A level is met where every case of its list is, and every lower level is too. A run that only
-compiled meets no level, and virtual devices are called virtual.
+A case is met if its verdict is pass or known (known issues are counted). `unsupported` does not meet a case: the
+lists hold nothing optional. A level is met if every case of its list is met, and every lower level is met too. A
+compile-only run meets no level, and virtual devices are called virtual.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from meshmark.records.reading import Judged, Records
 
 DIRECTORY = Path(__file__).resolve().parent / "data" / "must_pass"
 LISTED = (4, 8, 16)
-"""Numbers of devices whose lists are frozen case by case."""
+"""Numbers of devices with a full frozen list."""
 
 DIGESTS = (*range(1, 17), 24, 32, 36, 48, 64, 72, 128, 256, 512, 1024)
-"""Numbers of devices whose lists are frozen at least by their digest."""
+"""Numbers of devices with a frozen digest."""
 
 SEVERAL = "L4"
-"""The level of runs over several processes, whose lists are those of a number of devices and of processes."""
+"""The level of runs over several processes. Its lists depend on the numbers of devices and processes."""
 
 LISTED_OVER = ((8, 2), (8, 4))
-"""(devices, processes) whose lists are frozen case by case."""
+"""(devices, processes) with a full frozen list."""
 
 DIGESTS_OVER = tuple(
     sorted(
@@ -66,27 +66,26 @@ DIGESTS_OVER = tuple(
         for processes in over
     )
 )
-"""(devices, processes) whose lists are frozen at least by their digest: 1, 2, 4 or 8 devices of each process as a rule,
-as hosts have them."""
+"""(devices, processes) with a frozen digest: in general 1, 2, 4 or 8 devices per process, as hosts have them."""
 
 MET = ("pass", "known")
-"""Verdicts that meet a case."""
+"""The verdicts with which a case is met."""
 
 MOST_DEVICES = 16384
-"""Above this, no list is made."""
+"""The most devices for which a list is made."""
 
 _HEAD = re.compile(r"devices (\d+)(?: over (\d+) processes)?: (\d+) cases, sha256 ([0-9a-f]{64})")
 
 
 class LevelError(BadInput, ValueError):
-    """A list that can't be had, or records that make no statement; the message is one line."""
+    """A list is unavailable, or records support no statement; the message is one line."""
 
 
 # Lists ------------------------------------------------------------------------------------------------------
 
 
 def names(processes: int = 1) -> tuple[str, ...]:
-    """The levels that a run over so many processes makes a statement of, the lowest first."""
+    """The levels in the statement of a run over this number of processes, lowest first."""
     if processes > 1:
         return (SEVERAL,)
     used = {case.level for case in cases.cases(Selection(), LISTED[0])}
@@ -94,8 +93,8 @@ def names(processes: int = 1) -> tuple[str, ...]:
 
 
 def by_rule(level: str, devices: int, processes: int = 1, table: int | None = None) -> list[str]:
-    """The case ids that the table gives for a level on so many devices, which so many processes share, sorted; as of
-    the newest version of the table or the one named."""
+    """The case ids that the table gives for a level on these numbers of devices and processes, sorted. `table` is the
+    version of the table (by default the newest)."""
     chosen = Selection(levels=(level,)) if processes == 1 else Selection(processes=processes)
     return sorted(case.id for case in table_versions.as_of(table).cases(chosen, devices))
 
@@ -106,18 +105,18 @@ def place(devices: int, processes: int = 1) -> str:
 
 
 def digest(ids: Iterable[str]) -> str:
-    """SHA-256 of the sorted case ids, a line each."""
+    """SHA-256 of the sorted case ids, one per line."""
     return hashlib.sha256("".join(f"{name}\n" for name in sorted(ids)).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """What a version says of one level on one number of devices and processes."""
+    """The entry of one level on one number of devices and processes in a version."""
 
     count: int
     sha256: str
     cases: tuple[str, ...] = ()
-    """Sorted; empty where only the digest is kept."""
+    """Sorted; empty if only the digest is kept."""
 
 
 @dataclass(frozen=True)
@@ -130,12 +129,12 @@ class MustPass:
     cases: tuple[str, ...]
     sha256: str
     frozen: bool
-    """Whether the version fixes it; False: by the rule of the table alone."""
+    """Whether the version fixes the list; False: the table's rule alone gives it."""
     processes: int = 1
 
 
 def versions(directory: Path = DIRECTORY) -> tuple[int, ...]:
-    """The versions that are there, the oldest first; LevelError where there is none."""
+    """The available versions, oldest first; LevelError if there is none."""
     found = sorted(int(p.name[1:]) for p in directory.glob("v*") if re.fullmatch(r"v[1-9]\d{0,5}", p.name))
     if not found:
         raise LevelError(f"no must-pass list in {directory}: use a checkout of the suite")
@@ -144,7 +143,7 @@ def versions(directory: Path = DIRECTORY) -> tuple[int, ...]:
 
 @cache
 def read(version: int, directory: Path = DIRECTORY) -> dict[tuple[str, int, int], Frozen]:
-    """The lists of a version by (level, devices, processes); LevelError where a file is not what `write` wrote."""
+    """The lists of a version by (level, devices, processes); LevelError if a file was changed after `write`."""
     if version not in versions(directory):
         known = ", ".join(map(str, versions(directory)))
         raise LevelError(f"no version {version} of the must-pass lists: choose from {known}")
@@ -162,7 +161,7 @@ def read(version: int, directory: Path = DIRECTORY) -> dict[tuple[str, int, int]
             match = _HEAD.fullmatch(head)
             listed = tuple(sorted(unpacked(lines)))
             if not match or (listed and (len(listed), digest(listed)) != (int(match[3]), match[4])):
-                raise LevelError(f"{path}: {head[:60]!r} is not what follows it: restore the file")
+                raise LevelError(f"{path}: {head[:60]!r} does not match the lines below it: restore the file")
             found[path.stem, int(match[1]), int(match[2] or 1)] = Frozen(int(match[3]), match[4], listed)
     return found
 
@@ -175,24 +174,22 @@ def must_pass(
     processes: int = 1,
     table: int | None = None,
 ) -> MustPass:
-    """The list of a level on so many devices, which so many processes share, of the newest version or the one named.
+    """The list of a level on these numbers of devices and processes, of the newest version or the named one.
 
-    Where a version keeps only a digest, the list is that of the version of the case table that gives this digest. A
-    list that is not frozen follows the rule as of version `table` of the case table (the newest).
+    If a version keeps only a digest, the list comes from the version of the case table that gives this digest. A list
+    that is not frozen follows the rule of version `table` of the case table (by default the newest).
 
-    LevelError for a level that such a run has none of, devices that the processes can't share equally, and where no
+    LevelError for a level that such a run does not have, for devices that the processes can't share equally, and if no
     known version of the case table gives the digest.
     """
     if not 1 <= devices <= MOST_DEVICES:
-        raise LevelError(f"no must-pass list for {devices} devices: they are from 1 to {MOST_DEVICES}")
+        raise LevelError(f"no must-pass list for {devices} devices: use 1 to {MOST_DEVICES}")
     if level == SEVERAL and processes < 2:
-        raise LevelError(
-            f"{SEVERAL} is of several processes: say over how many the devices are (--processes)"
-        )
+        raise LevelError(f"{SEVERAL} is for several processes: give their number (--processes)")
     if level != SEVERAL and processes > 1:
-        raise LevelError(f"{level} is of one process: over several there is one list, that of {SEVERAL}")
+        raise LevelError(f"{level} is for one process: use {SEVERAL}, the only list for several")
     if devices % processes:
-        raise LevelError(f"{processes} processes can't share {devices} devices: each has as many")
+        raise LevelError(f"{processes} processes can't share {devices} devices equally")
     version = versions(directory)[-1] if version is None else version
     frozen = read(version, directory).get((level, devices, processes))
     if frozen is not None and (frozen.cases or not frozen.count):
@@ -204,7 +201,7 @@ def must_pass(
         if frozen is None or frozen.sha256 == sha256:
             return MustPass(level, devices, version, listed, sha256, frozen is not None, processes)
     raise LevelError(
-        f"the case table has parted from version {version} of {level} on {place(devices, processes)}, of which only"
+        f"the case table has drifted from version {version} of {level} on {place(devices, processes)}, of which only"
         " a digest is kept: use the suite's commit of that version, or name a newer version"
     )
 
@@ -217,19 +214,20 @@ def kept() -> tuple[tuple[str, int, int], ...]:
     )
 
 
-def lacking(version: int | None = None, directory: Path = DIRECTORY) -> tuple[str, ...]:
-    """The levels of which a version (the newest) has no list at all: it is older than they are."""
+def find_missing_levels(version: int | None = None, directory: Path = DIRECTORY) -> tuple[str, ...]:
+    """The levels without any list in a version (by default the newest), because they are newer than it."""
     version = versions(directory)[-1] if version is None else version
     held = {level for level, _, _ in read(version, directory)}
     return tuple(dict.fromkeys(level for level, _, _ in kept() if level not in held))
 
 
-def parted(version: int | None = None, directory: Path = DIRECTORY) -> list[str]:
-    """How the table has parted from a version (the newest), a line each; [] where it has not. What it is `lacking`
-    as a whole is not told here."""
+def find_drift(version: int | None = None, directory: Path = DIRECTORY) -> list[str]:
+    """How the table has drifted from a version (by default the newest), one line per list; [] if it has not.
+
+    Levels that the version lacks (`lacking`) are not included."""
     version = versions(directory)[-1] if version is None else version
     frozen, found = read(version, directory), []
-    late = lacking(version, directory)
+    late = find_missing_levels(version, directory)
     for level, devices, processes in sorted({*kept(), *frozen}):
         if level in late:
             continue
@@ -245,13 +243,13 @@ def parted(version: int | None = None, directory: Path = DIRECTORY) -> list[str]
 
 
 def write(directory: Path = DIRECTORY) -> Path:
-    """Write what the table gives as a new version; gives its directory. LevelError where nothing has changed."""
+    """Write the table's lists as a new version and return its directory. LevelError if nothing has changed."""
     try:
         newest = versions(directory)[-1]
     except LevelError:
         newest = 0
-    if newest and not lacking(newest, directory) and not parted(newest, directory):
-        raise LevelError(f"version {newest} of the must-pass lists is what the table gives: nothing to write")
+    if newest and not find_missing_levels(newest, directory) and not find_drift(newest, directory):
+        raise LevelError(f"version {newest} of the must-pass lists is up to date: nothing to write")
     files: dict[str, list[str]] = {}
     for level, devices, processes in kept():
         ids = by_rule(level, devices, processes)
@@ -278,7 +276,7 @@ def _comment(level: str, version: int) -> list[str]:
 
 
 def packed(ids: Sequence[str]) -> list[str]:
-    """Case ids as lines of factors (see `unpacked`): those that differ in one part alone are put together, first
+    """Case ids as lines of factors (see `unpacked`). Ids that differ in only one part are put together, first
     by mode, then by dtype and size, by mesh and by variant."""
     rows = []
     for name in ids:
@@ -293,11 +291,11 @@ def packed(ids: Sequence[str]) -> list[str]:
 
 
 def unpacked(lines: Iterable[str]) -> Iterator[str]:
-    """The case ids of such lines; LevelError for a line of another shape."""
+    """The case ids of the lines of `packed`; LevelError for a line of another form."""
     for line in lines:
         columns = line.split(" ")
         if len(columns) != 5:
-            raise LevelError(f"{line[:60]!r} is no line of a must-pass list: restore the file")
+            raise LevelError(f"{line[:60]!r} is not a line of a must-pass list: restore the file")
         operation, variants, modes, meshes, kinds = columns
         for variant in variants.split(";"):
             for mode in modes.split(";"):
@@ -311,24 +309,24 @@ def unpacked(lines: Iterable[str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Standing:
-    """How one level stands: its list against what was judged."""
+    """The result of one level: its list against the judged cases."""
 
     must: MustPass
     passed: int
     known: int
     issues: frozenset[tuple[str, str]]
-    """(link, what is known) of the known issues that were met."""
+    """(link, what is known) of the known issues that occurred."""
     missing: tuple[str, ...]
-    """Case ids of the list that were not judged to the end."""
+    """Case ids of the list whose judging did not finish."""
     unmet: Mapping[str, str]
-    """Verdicts by case id of what was judged and is neither pass nor known."""
+    """Verdicts by case id of the judged cases that are neither pass nor known."""
 
     @property
     def complete(self) -> bool:
-        """Whether every case of the list is met; whether the level is also asks the lower ones."""
+        """Whether every case of the list is met. The level is met only if the lower ones are met too."""
         return not self.missing and not self.unmet
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """L1: 1308 of 1310 cases met, 12 of them known; 1 missing, 1 unsupported."""
         line = f"{self.must.level}: {self.passed + self.known} of {len(self.must.cases)} cases met"
         line += f", {self.known} of them known issues" if self.known else ""
@@ -341,25 +339,25 @@ class Standing:
 
 @dataclass(frozen=True)
 class Statement:
-    """What a run may say of itself."""
+    """The statement that a run may make."""
 
     devices: int
     device_kind: str
     jax: str
     virtual: bool
     topology: str
-    """Of a compile-only run, which meets no level; "" for devices that are there."""
+    """The topology of a compile-only run, which meets no level; "" for real devices."""
     version: int
     standings: tuple[Standing, ...] = field(repr=False)
-    """A level each, the lowest first; none of a compile-only run."""
+    """One per level, lowest first; none for a compile-only run."""
     processes: int = 1
-    """Over how many the devices are; of several, each has as many."""
+    """The number of processes; each has the same number of devices."""
     own: tuple[str, ...] = ()
-    """Known issues beside the suite's that a vendor named for these runs: file and digest."""
+    """The vendor's known issues of these runs, in addition to the suite's: file and digest."""
 
     @property
     def met(self) -> str:
-        """The highest level that is met with all below it; "" for none."""
+        """The highest level that is met together with all lower ones; "" if none is."""
         highest = ""
         for standing in self.standings:
             if not standing.complete:
@@ -369,7 +367,7 @@ class Statement:
 
     @property
     def counted(self) -> tuple[Standing, ...]:
-        """The levels up to the one that is met."""
+        """The levels up to the highest one that is met."""
         return tuple(s for s in self.standings if s.must.level <= self.met)
 
     @property
@@ -400,12 +398,12 @@ class Statement:
         return text + (f", {number} of {number} cases" if self.met else "")
 
     def lines(self) -> list[str]:
-        """The text, and how each level stands."""
-        return [self.text, *(f"  {standing.told()}" for standing in self.standings)]
+        """The text of the statement, and one line per level."""
+        return [self.text, *(f"  {standing.describe()}" for standing in self.standings)]
 
     def to_json(self) -> dict[str, Any]:
-        """The statement in JSON types; of what is missing or unmet the numbers. The number of processes is in it where
-        there are several, and the known issues that a vendor named where there are any."""
+        """The statement in JSON types, with the numbers of missing and unmet cases. It has the number of processes if
+        there are several, and a vendor's known issues if there are any."""
         return {
             "text": self.text,
             "met": self.met,
@@ -435,11 +433,11 @@ class Statement:
 def statement(
     records: Records | Sequence[Records], version: int | None = None, directory: Path = DIRECTORY
 ) -> Statement:
-    """What the conformance lines of one run, or of several of the same environment, amount to.
+    """The statement of the conformance lines of one run, or of several runs in the same environment.
 
-    The lines alone decide: the `level` that a line names is not asked, and a case that was judged more than once counts
-    with its worst verdict. LevelError where the runs are of different releases, devices or numbers of processes, name
-    none, or are what one rank of several wrote.
+    Only the lines count: the `level` that a line names is ignored, and a case that was judged more than once has its
+    worst verdict. LevelError if the runs differ in release, devices or number of processes, lack one of these, or are
+    the record of one rank of several.
     """
     files = [records] if isinstance(records, Records) else list(records)
     facts = environment(files)
@@ -496,13 +494,13 @@ def _own(run: Mapping[str, Any]) -> str:
 
 
 def _merged(files: Sequence[Records], processes: int) -> None:
-    """LevelError where the runs that judged cases do not hold what all ranks found of them."""
+    """LevelError if a run that judged cases lacks the results of some ranks."""
     for file in files:
         judged = {line["run"] for one in file.cases.values() for line in one.lines}
         for run in file.runs:
             if run["run"] in judged and run.get("ranks") != processes:
                 raise LevelError(
-                    f"a run over {processes} processes that does not hold what all of them found: use the merged file"
+                    f"a run over {processes} processes without the results of all of them: use the merged file"
                     " (`meshmark merge FILE`)"
                 )
 
@@ -531,22 +529,24 @@ def _standing(must: MustPass, judged: Mapping[str, Sequence[Judged]]) -> Standin
 
 
 IDENTITY = ("backend", "device_kind", "num_devices", "topology", "layout")
-"""The facts in which the runs of one statement agree, beside the version of JAX and the number of processes (as
-meshmark.records.run_line has it)."""
+"""The facts that must be equal in the runs of one statement, in addition to the version of JAX and the number of
+processes (as meshmark.records.run_line has it)."""
 
 
 def environment(files: Sequence[Records]) -> Mapping[str, Any]:
-    """The facts that these records share; LevelError where they have none, or differ in what makes a level."""
+    """The facts that these records share; LevelError if they have none, or differ in one that a level depends on."""
     runs = [run for file in files for run in file.runs]
     if not runs:
-        raise LevelError("no run to make a statement of: name what `meshmark test --record` wrote")
+        raise LevelError("no run for a statement: name a file that `meshmark test --record` wrote")
     identities = []
     for run in runs:
         facts = run.get("facts")
         facts = facts if isinstance(facts, dict) else {}
         jax = facts["versions"].get("jax") if isinstance(facts.get("versions"), dict) else None
         if not isinstance(jax, str) or type(facts.get("num_devices")) is not int:
-            raise LevelError("a run without its JAX release and number of devices: use what --record wrote")
+            raise LevelError(
+                "a run without its JAX release and number of devices: use a file that --record wrote"
+            )
         if alone := run_line.single_rank(run):
             raise LevelError(
                 f"records of {alone}: use the merged file, FILE and not FILE.rank0 (`meshmark merge FILE`)"
@@ -554,13 +554,13 @@ def environment(files: Sequence[Records]) -> Mapping[str, Any]:
         over = {"num_processes": run_line.processes(facts)}
         identities.append({"jax": jax} | {name: facts.get(name) for name in IDENTITY} | over)
         if facts.get("others"):
-            raise LevelError("a run over several topologies makes no statement: it compiled only")
+            raise LevelError("a run over several topologies makes no statement: it is compile-only")
     for one in identities[1:]:
         for name, value in one.items():
             if value != identities[0][name]:
                 raise LevelError(
-                    f"the runs differ in {name} ({str(identities[0][name])[:60]!a} and {str(value)[:60]!a}): one"
-                    " statement is of one environment"
+                    f"the runs differ in {name} ({str(identities[0][name])[:60]!a} and {str(value)[:60]!a}): make"
+                    " one statement per environment"
                 )
     found: Mapping[str, Any] = runs[0]["facts"]
     return found

@@ -1,4 +1,4 @@
-"""The case table, one module a family; importing this package registers every operation."""
+"""The case table, one module per family. Importing this package registers every operation."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Array functions across shard boundaries: slices, scatters, concatenations, scans and sorts along a sharded
-dimension. Each kind has been wrong in some release (the issues are named with the operations).
+dimension. Each kind was wrong in some release (the operations name the issues).
 
-Shardings are spelled as in family placement (`xy.-` is P(("x", "y"), None)). Where Explicit axes have no rule
-for a sharded dimension, the explicit spelling is the global function inside `jax.sharding.auto_axes`.
+Shardings are written as in family placement (`xy.-` is P(("x", "y"), None)). If Explicit axes have no rule for a
+sharded dimension, explicit mode uses the global function inside `jax.sharding.auto_axes`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from meshmark.operations.placement import home, matrix, moved, spec_labels, spec
 
 
 class ArrayOperation(Operation):
-    """What these share: a matrix in a sharding (`of`), worked on along dimension `dim`."""
+    """The base of the array operations: a matrix in a sharding (`of`), and a function along dimension `dim`."""
 
     family = "arrays"
     level = "L2"
@@ -36,7 +36,7 @@ class ArrayOperation(Operation):
     distance: ClassVar[int] = 0
     """Added to the weight of every variant."""
     every_spec: ClassVar[bool] = False
-    """Whether the standard profile takes each sharding, and not just those that matter most."""
+    """Whether the standard profile takes every sharding, or only the most important ones."""
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         forward = "".join(mesh.names)
@@ -57,7 +57,7 @@ class ArrayOperation(Operation):
                     yield Variant.of(self.distance + more + weight, of=label, dim=dim, **options)
 
     def choices(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(weight, options) beside the sharding and the dimension."""
+        """(weight, options) in addition to the sharding and the dimension."""
         yield 0, {}
 
     def axes(self, variant: Variant) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ class ArrayOperation(Operation):
     def traffic(
         self, request: Request, x: Argument, options: Mapping[str, Any]
     ) -> tuple[Traffic, ...] | None:
-        """What manual mode sends, where that is spelled."""
+        """What manual mode sends, if it has a program."""
         return None
 
     def connect(
@@ -115,7 +115,7 @@ class ArrayOperation(Operation):
 
 
 class Moves(ArrayOperation):
-    """Array functions that only move elements: what must be connected follows from the reference."""
+    """Array functions that only move elements: the groups to connect follow from the reference."""
 
     def connect(
         self,

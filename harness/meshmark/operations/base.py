@@ -1,11 +1,10 @@
-"""What an operation is: the vocabulary in which the case table is written.
+"""Operations: the vocabulary of the case table.
 
-An operation gives, for one cell of the table (a variant on a mesh, with a dtype and a size), a `Plan`:
-abstract arguments and results, how the result is judged, what it costs and what it must communicate.
-Its spellings are plain static functions named after the mode, `auto`, `explicit`, `manual` or `host`, and
-`reference` is the same computation in NumPy. A function takes the arrays by position and, by keyword, those
-options of the plan that its signature names; options are literals, so that `meshmark repro` can print the
-call.
+An operation gives a `Plan` for one cell of the table (a variant on a mesh, with a dtype and a size): the abstract
+arguments and results, how the result is judged, what it costs, and what it must communicate. Its programs are
+plain static functions named after the mode: `auto`, `explicit`, `manual` or `host`. `reference` is the same
+computation in NumPy. A function takes the arrays by position and the options of the plan by keyword, only those
+that its signature names. Options are literals, so that `meshmark repro` can print the call.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from meshmark.core.meshes import MeshShape
 
 MODES = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit", "host")
 """auto: jit over Auto axes. explicit: jit over Explicit axes. manual: shard_map. manual-novma: shard_map
-with check_vma=False. pmap and pjit: the legacy spellings of manual and auto. host: no program."""
+with check_vma=False. pmap and pjit: the legacy forms of manual and auto. host: calls from the host, no program."""
 
 Judge = Literal["bits", "exact", "bound"]
-"""How numbers are judged. bits: data that moved, equal to the bit. exact: equal as numbers, every
-intermediate result being exact. bound: within the forward error bound that the reference derives."""
+"""How numbers are judged. bits: moved data, equal to the bit. exact: equal as numbers, because every
+intermediate result is exact. bound: within the forward error bound that the reference derives."""
 
 
 class Missing(RuntimeError):
-    """A stated precondition is missing here: the verdict is `unsupported`, with this text as the reason."""
+    """A stated precondition is missing here. The verdict is `unsupported`, and this text is the reason."""
 
 
 @dataclass(frozen=True)
 class Argument:
-    """An abstract input: what it looks like, and the pure function that gives its values."""
+    """An abstract input, and the pure function that gives its values."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -46,7 +45,7 @@ class Argument:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def block(self, seed: int, index: Sequence[slice]) -> np.ndarray:
-        """The values of one block of the global array, of the argument's dtype."""
+        """The values of one block of the global array, in the argument's dtype."""
         flat = values.flat_index(self.shape, index)
         kind = dtype_of(self.dtype).numpy
         return self.fill(values.random_bits(seed, flat), flat, self.shape, kind, **self.options)
@@ -63,10 +62,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one execution costs, for the figures of the benchmarks.
+    """The cost of one execution, for the figures of the benchmarks.
 
-    flops: of all devices together. nbytes: S, the bytes of one device in the sense of the bandwidth table of
-    nccl-tests (doc/PERFORMANCE.md), and factor: f, so that busbw = nbytes / time * factor.
+    flops: of all devices together. nbytes: S, the bytes of one device as in the bandwidth table of nccl-tests
+    (doc/PERFORMANCE.md). factor: f, so that busbw = nbytes / time * factor.
     """
 
     flops: int = 0
@@ -76,7 +75,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Traffic:
-    """One collective that a program is expected to hold: HLO kind, payload S of one device in bytes, and the
+    """One expected collective of a program: HLO kind, payload S of one device in bytes, and the
     groups of flat mesh positions (for a collective-permute the source-target pairs)."""
 
     kind: str
@@ -94,29 +93,29 @@ class Plan:
     judge: Judge
     cost: Cost = Cost()
     traffic: tuple[Traffic, ...] | None = None
-    """Manual mode's collectives; None where the spelling leaves them to a transformation."""
+    """The collectives of manual mode; None if a transformation (such as grad) makes them."""
     connect: tuple[tuple[int, ...], ...] = ()
-    """Groups of mesh positions that must exchange data in every mode, directly or over others."""
+    """Groups of mesh positions that must exchange data in every mode, directly or through other positions."""
     wrt: tuple[int, ...] = ()
-    """Gradient plans: the arguments that are differentiated. The last arguments are then the cotangents of
+    """In gradient plans, the arguments of the differentiation. The last arguments are then the cotangents of
     `forward`, the results of the undifferentiated operation."""
     forward: tuple[Result, ...] = ()
     placed: bool = True
-    """Whether jit is told where the results go; else the program itself must bring it about."""
+    """Whether jit gets out_shardings; otherwise the program itself must place the results."""
     repeats: int = 1
-    """How often a loop in the program repeats its collectives."""
+    """The number of times that a loop in the program runs its collectives."""
     arithmetic: Mapping[str, Any] = field(default_factory=dict)
-    """For judge "bound": what departs from the dtype's own arithmetic (see meshmark.core.bounds.Arithmetic)."""
+    """For judge "bound": the fields that differ from the dtype's own Arithmetic (see meshmark.core.bounds)."""
 
     @property
     def precision(self) -> str:
-        """The matmul precision that is asked for; "" where the operation has none."""
+        """The requested matmul precision; "" if the operation has none."""
         return self.options.get("precision", "")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A choice of options. `options` name it in the case id; `weight` says how far it is from the ordinary."""
+    """A choice of options. `options` name it in the case id; `weight` is its distance from the ordinary variant."""
 
     options: tuple[tuple[str, Any], ...] = ()
     weight: int = 0
@@ -148,23 +147,23 @@ class Variant:
 
 @dataclass(frozen=True)
 class Request:
-    """What an operation plans for: one cell of the table, without the operation."""
+    """The input of `Operation.plan`: one cell of the table, without the operation."""
 
     variant: Variant
     mesh: MeshShape
     dtype: str
     size: str
     processes: int = 1
-    """Number of processes that share the devices, each as many of them, in order."""
+    """The number of processes. They share the devices equally and in order."""
 
     @property
     def elements(self) -> int:
-        """Elements of one device's block for a size in bytes, such as 4KiB."""
+        """The number of elements of one device's block, for a size in bytes such as 4KiB."""
         return parse_size(self.size) // dtype_of(self.dtype).itemsize
 
 
 class Operation:
-    """One row of the case table. Subclasses are found by their `name`; an instance is made of each.
+    """One row of the case table. Subclasses that have a `name` are registered, with one instance each.
 
     The docstring of a subclass is its description in the table.
     """
@@ -174,14 +173,14 @@ class Operation:
     level: ClassVar[str]
     dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0}
-    """Sizes by label, with their weight: bytes of one device's block (4KiB), or a dimension (n64)."""
+    """The weight of each size, by label: bytes of one device's block (4KiB), or a dimension (n64)."""
     timed: ClassVar[Mapping[str, int]] = {}
-    """Sizes that the benchmarks time, with their weight; where empty, `sizes` in the full profile alone."""
+    """The weight of each size that the benchmarks time; if empty, they time `sizes`, in the full profile only."""
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit")
     processes: ClassVar[bool] = False
-    """Whether it takes several processes."""
+    """Whether the operation needs several processes."""
     everywhere: ClassVar[bool] = False
-    """Whether the standard profile has it on every mesh shape, those with axes of size 1 among them."""
+    """Whether the standard profile has it on every mesh shape, also those with axes of size 1."""
 
     auto: ClassVar[Callable[..., Any]]
     explicit: ClassVar[Callable[..., Any]]
@@ -189,7 +188,7 @@ class Operation:
     host: ClassVar[Callable[..., Any]]
     reference: ClassVar[Callable[..., Any]]
     gradient: ClassVar[Callable[..., Any]]
-    """The NumPy reference of a gradient plan: arguments and cotangents in, gradients in the order of wrt out."""
+    """The NumPy reference of a gradient plan: takes arguments and cotangents, gives gradients in the order of wrt."""
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         """The options that make sense on this mesh."""
@@ -204,38 +203,42 @@ class Operation:
         raise NotImplementedError
 
     def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
-        """Why this mode has no spelling here, or None where it has one."""
+        """Why this mode has no program here; None if it has one."""
         if mode not in self.modes:
-            return f"{self.name} is not spelled in mode {mode}"
+            return f"{self.name} has no program in mode {mode}"
         if mode == "pmap" and mesh.label != str(mesh.size):
             return "pmap has one axis over the devices in order"
         return None
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Sequence[int]) -> str | None:
-        """Why it has no case where several processes share the devices (`owners`: the process of each flat
-        position of the mesh), or None where it has one."""
+        """Why there is no case if several processes share the devices; None if there is one.
+
+        `owners`: the process of each flat position of the mesh."""
         return None
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        """Bounds for judge "bound" where the operation knows sharper ones than forward error analysis gives;
-        None otherwise."""
+        """Bounds for judge "bound" that are sharper than forward error analysis;
+        None if the operation has none."""
         return None
 
 
 def owners_of(mesh: MeshShape, num_devices: int, processes: int) -> tuple[int, ...]:
-    """The process of each flat position of a mesh over the first of the devices, which the processes share
+    """The process of each flat position of a mesh over the first devices. The processes share the devices
     equally and in order."""
     return tuple((mesh.ordinals.ravel() // max(1, num_devices // processes)).tolist())
 
 
 def parse_size(label: str) -> int:
-    """The number in a size label: 4KiB -> 4096, 64B -> 64, n64 -> 64; ValueError says what a label looks like."""
+    """The number in a size label: 4KiB -> 4096, 64B -> 64, n64 -> 64; ValueError, with the expected form, for other
+    text."""
     if label.startswith("n") and label[1:].isdecimal():
         return int(label[1:])
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1)):
         if label.endswith(unit) and label.removesuffix(unit).isdecimal():
             return int(label.removesuffix(unit)) * factor
-    raise ValueError(f"{label!r} is no size: use a number of bytes such as 4KiB or a dimension such as n64")
+    raise ValueError(
+        f"{label!r} is not a size: use a number of bytes such as 4KiB or a dimension such as n64"
+    )
 
 
 def nbytes(result: Argument | Result, mesh: MeshShape) -> int:

@@ -1,4 +1,4 @@
-"""The cases: operations x variants x meshes x dtypes x sizes x modes, and those that a selection chooses.
+"""The cases: operations x variants x meshes x dtypes x sizes x modes, and the choice of a selection among them.
 
 One rule selects the cases: the weights of their coordinates (meshmark.operations.weights) add up to no more than the
 limit of the profile.
@@ -26,7 +26,7 @@ from meshmark.operations.selection import CAPABILITIES, Selection, SelectionErro
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One operation, variant, mesh, dtype and size: what all modes of it share."""
+    """One operation, variant, mesh, dtype and size, which all modes share."""
 
     operation: Operation
     request: Request
@@ -48,7 +48,7 @@ class Cell:
 
     @cached_property
     def capabilities(self) -> frozenset[str]:
-        """The optional capabilities that it needs."""
+        """The optional capabilities that the cell needs."""
         needs = (self.request.variant.capability, dtype_of(self.request.dtype).capability)
         return frozenset(filter(None, needs))
 
@@ -59,12 +59,12 @@ class Cell:
     def expected(
         self, arguments: Sequence[np.ndarray], u_factor: float = 0.0
     ) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
-        """What the NumPy reference gives for these arguments, and the bound of each result (None: none).
+        """The results of the NumPy reference for these arguments, and the bound of each (None: none).
 
         u_factor: the unit roundoff to which contractions round their factors (see meshmark.judge.precision).
 
-        Results of judge "bits" and "exact" have the result's dtype; of judge "bound" float64 (complex128),
-        as have the bounds.
+        Results of judge "bits" and "exact" have the result's dtype. Results of judge "bound" and their bounds are
+        float64 (complex128).
         """
         plan = self.plan
         reference = self.operation.gradient if plan.wrt else self.operation.reference
@@ -96,12 +96,12 @@ class Cell:
 
 
 def whole_argument(argument: Argument, seed: int, position: int) -> np.ndarray:
-    """The whole array of one argument; arguments of one cell differ in their random stream."""
+    """The whole array of one argument. Each argument of a cell has its own random stream."""
     return argument.block(seed * 16 + position, whole(argument.shape))
 
 
 def exactly(array: np.ndarray, judge: str) -> np.ndarray:
-    """The array in a type in which the reference computes: its own for moved data, else the widest."""
+    """The array in the dtype in which the reference computes: its own for moved data, otherwise the widest."""
     if judge == "bits" or array.dtype.kind == "b":
         return array
     return array.astype({"i": np.int64, "u": np.int64, "c": np.complex128}.get(array.dtype.kind, np.float64))
@@ -140,12 +140,12 @@ class Case:
 
     @property
     def level(self) -> str:
-        """The level that it belongs to."""
+        """The level that the case belongs to."""
         return self.cell.request.variant.get("level") or self.operation.level
 
 
 def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[str]]]:
-    """Each chosen cell with its chosen modes, in the order of the table."""
+    """Each selected cell with its selected modes, in the order of the table."""
     weights = selection.weights
     limit = weights.profiles[selection.profile] if selection.limit is None else selection.limit
     shapes = weights.meshes(selection, num_devices)
@@ -188,14 +188,14 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
 
 
 def cases(selection: Selection, num_devices: int) -> Iterator[Case]:
-    """The chosen cases, those of one cell next to each other."""
+    """The selected cases; those of one cell are adjacent."""
     for cell, modes in cells(selection, num_devices):
         for mode in modes:
             yield cell.case(mode)
 
 
 def not_empty(selection: Selection, num_devices: int) -> None:
-    """SelectionError where nothing is chosen, with what may be missing."""
+    """Raise SelectionError, with a way to mend it, if nothing is selected."""
     if next(cases(selection, num_devices), None) is not None:
         return
     named = [OPERATIONS[name] for name in selection.operations]
@@ -205,12 +205,12 @@ def not_empty(selection: Selection, num_devices: int) -> None:
         )
     every = replace(selection, capabilities=tuple(CAPABILITIES))
     needed = {c for cell, _ in cells(every, num_devices) for c in cell.capabilities}
-    mend = f"add --with {','.join(sorted(needed))}" if needed else "take a larger profile, or narrow less"
+    mend = f"add --with {','.join(sorted(needed))}" if needed else "take a larger profile, or select more"
     raise SelectionError(f"no case is chosen: {mend} (see `meshmark list`)")
 
 
 def find(case_id: str, num_devices: int, processes: int = 1) -> Case:
-    """The case with this id, whatever its weight; SelectionError where the table has none."""
+    """The case with this id, of any weight; SelectionError if the table has none."""
     parts = case_id.split("/")
     if len(parts) != 6:
         raise SelectionError(

@@ -1,7 +1,7 @@
-"""The public collectives of jax.lax, over every choice of mesh axes, beside what a global program would write.
+"""The public collectives of jax.lax over every choice of mesh axes, and what a global program would write.
 
-References follow the textbook definition: a list of blocks, one a member of the group, in; the list of what
-each member holds afterwards, out.
+References follow the textbook definition: they take a list of blocks, one per member of the group, and give the list
+of what each member holds afterwards.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def interleaved(n: int) -> tuple[tuple[int, ...], ...]:
     return tuple(range(0, n, 2)), tuple(range(1, n, 2))
 
 
-class Collective(Operation):
-    """What the collectives share: blocks of rank three (or one), axes, groups and the cost model."""
+class CollectiveOperation(Operation):
+    """The base of the collectives: blocks of rank three (or one), axes, groups and the cost model."""
 
     family = "collectives"
     level = "L1"
@@ -100,7 +100,7 @@ class Collective(Operation):
         "4KiB": 0, "64KiB": 0, "1MiB": 0, "1KiB": 1, "16KiB": 1, "256KiB": 1, "4MiB": 2, "16MiB": 4, "64MiB": 4,
     }  # fmt: skip
     kind: ClassVar[str]
-    """The HLO collective that manual mode spells."""
+    """The HLO collective of manual mode."""
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         for weight, axes in axis_choices(mesh):
@@ -108,7 +108,7 @@ class Collective(Operation):
                 yield Variant.of(weight + more, options.pop("capability", None), axes=axes, **options)
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """The ordinary options over all axes, and over each axis alone, whose links may differ."""
+        """The ordinary options over all axes, and over each axis alone, because the links of axes may differ."""
         every = list(self.variants(mesh))
         ordinary = [v.options[1:] for v in every if not v.weight]  # the axes come first
         for variant in every:
@@ -120,7 +120,7 @@ class Collective(Operation):
         yield 0, {}
 
     def with_groups(self, n: int, **options: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The same options with axis_index_groups, where the group can be split."""
+        """The same options with axis_index_groups, if the group can be split."""
         if n >= 4 and n % 2 == 0:
             yield 1, {**options, "groups": "interleaved", "capability": "groups"}
 
@@ -133,7 +133,7 @@ class Collective(Operation):
         return super().absent(mode, variant, mesh)
 
     def block(self, request: Request, dim: int) -> list[int]:
-        """Local shape [A, B, C] of about the size asked for, dimension `dim` a multiple of n."""
+        """Local shape [A, B, C] of about the requested size, with dimension `dim` a multiple of n."""
         n = request.mesh.product(request.variant["axes"])
         elements = request.elements
         side = 4 if elements >= 16 * n else 1
@@ -142,7 +142,7 @@ class Collective(Operation):
         return shape
 
     def options(self, request: Request, in_spec: Spec, out_spec: Spec, **more: Any) -> dict[str, Any]:
-        """The options that every spelling may name."""
+        """The options that the function of any mode may name."""
         variant, mesh = request.variant, request.mesh
         axes = variant["axes"]
         n = mesh.product(axes)
@@ -157,14 +157,14 @@ class Collective(Operation):
         }
 
     def traffic(self, request: Request, payload: int, options: Mapping[str, Any]) -> tuple[Traffic, ...]:
-        """One collective of this kind over the groups, none where there is nothing to exchange."""
+        """One collective of this kind over the groups; none if there is nothing to exchange."""
         groups = groups_of(request.mesh.sizes, options["axes"], options["groups"])
         if len(groups[0]) == 1 or not payload:
             return ()
         return (Traffic(self.kind, payload, tuple(groups)),)
 
     def connect(self, request: Request, options: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
-        """The same groups, as what must be connected in every mode."""
+        """The same groups: every mode must connect them."""
         if not request.elements:
             return ()
         return tuple(
@@ -172,8 +172,8 @@ class Collective(Operation):
         )
 
 
-class Reduction(Collective):
-    """Reductions: a stack [n, A, B, C] with a block a member in, the reduced block in every member out."""
+class Reduction(CollectiveOperation):
+    """Reductions: from a stack [n, A, B, C], one block per member, to the reduced block in every member."""
 
     kind = "all-reduce"
     divided: ClassVar[bool] = False
@@ -211,7 +211,7 @@ class Reduction(Collective):
         )
 
     def fill(self, members: int) -> tuple[Callable[..., np.ndarray], dict[str, Any]]:
-        """Values of which any order of reduction is exact."""
+        """Values whose reduction is exact in any order."""
         return values.distinct, {}
 
 
@@ -320,7 +320,7 @@ class Pmin(Reduction):
         return over_groups(smallest, x, sizes, axes, in_spec, out_spec, groups)
 
 
-class AllGather(Collective):
+class AllGather(CollectiveOperation):
     """Every member gets all blocks, along an existing dimension (tiled) or stacked along a new one."""
 
     name = "all_gather"
@@ -351,7 +351,7 @@ class AllGather(Collective):
             out_shape[0] //= n
             out_shape.insert(dim, n)
             out_spec.insert(dim, None)
-        if variant.get("groups"):  # each group has gathered other blocks: the copies stand side by side
+        if variant.get("groups"):  # each group gathers different blocks: the copies are adjacent
             where = 0 if tiled or dim else 1
             members = len(interleaved(n)[0])
             out_shape[sharded if tiled else dim] //= n // members
@@ -399,7 +399,7 @@ class AllGather(Collective):
         return over_groups(gather, x, sizes, axes, in_spec, out_spec, groups)
 
 
-class PsumScatter(Collective):
+class PsumScatter(CollectiveOperation):
     """Sum over mesh axes of which each member keeps its part."""
 
     name = "psum_scatter"
@@ -477,7 +477,7 @@ class PsumScatter(Collective):
         return over_groups(scatter, x, sizes, axes, in_spec, out_spec, groups)
 
 
-class AllToAll(Collective):
+class AllToAll(CollectiveOperation):
     """Each member sends its i-th part to member i."""
 
     name = "all_to_all"
@@ -500,7 +500,7 @@ class AllToAll(Collective):
         cut, concat, tiled = variant["split"], variant["concat"], variant["tiled"]
         n = mesh.product(axes)
         local = self.block(request, cut)
-        if not tiled:  # the split dimension has one element a member
+        if not tiled:  # the split dimension has one element per member
             local[1 - cut] *= local[cut] // n
             local[cut] = n
         source = concat if tiled else 0
@@ -601,7 +601,7 @@ class Pswapaxes(AllToAll):
 
 
 def permutation(kind: str, n: int) -> tuple[tuple[int, int], ...] | None:
-    """(source, destination) pairs of a named permutation of n, or None where n is too small for it."""
+    """(source, destination) pairs of a named permutation of n, or None if n is too small for it."""
     if kind == "ring":
         return tuple((i, (i + 1) % n) for i in range(n)) if n > 1 else None
     if kind == "reverse":
@@ -613,7 +613,7 @@ def permutation(kind: str, n: int) -> tuple[tuple[int, int], ...] | None:
     return tuple((i, i) for i in range(n))
 
 
-class Ppermute(Collective):
+class Ppermute(CollectiveOperation):
     """Blocks move from member to member along (source, destination) pairs; who gets none holds zeros."""
 
     name = "ppermute"
@@ -731,7 +731,7 @@ class Pshuffle(Ppermute):
         return lax.pshuffle(x, axes, perm)
 
 
-class AxisIndex(Collective):
+class AxisIndex(CollectiveOperation):
     """The position of a member along mesh axes, the last one fastest."""
 
     name = "axis_index"
@@ -778,7 +778,7 @@ class AxisSize(AxisIndex):
         return np.full(math.prod(sizes.values()), math.prod(sizes[a] for a in axes), np.int32)
 
 
-class Pbroadcast(Collective):
+class Pbroadcast(CollectiveOperation):
     """Every member gets the block of one member (collective-broadcast in HLO)."""
 
     name = "pbroadcast"
@@ -841,7 +841,7 @@ def ragged_table(
     return table.ravel()[index.astype(np.int64)].astype(dtype)
 
 
-class RaggedAllToAll(Collective):
+class RaggedAllToAll(CollectiveOperation):
     """Each member sends parts of different sizes, which land at given offsets of the receivers' outputs."""
 
     name = "ragged_all_to_all"
@@ -860,7 +860,7 @@ class RaggedAllToAll(Collective):
         mesh, axes = request.mesh, request.variant["axes"]
         n, width = mesh.product(axes), max(1, request.elements // (2 * mesh.product(axes)))
         spec: Spec = (axes, None)
-        rows = 2 * n * n  # no member sends or receives more than two rows a partner
+        rows = 2 * n * n  # no member sends or receives more than two rows per partner
         tables = [
             Argument((n, n), "int32", spec, ragged_table, {"part": part})
             for part in ("from", "send", "to", "receive")
@@ -900,7 +900,7 @@ REASONS: dict[str, str] = {
 
 
 def public_collectives() -> list[str]:
-    """The public names of jax.lax that take `axis_name`, or that start with the name of one that does, less
+    """The public names of jax.lax that take `axis_name`, or that start with the name of one that does, without
     the primitives (names in _p)."""
     import inspect
 

@@ -1,8 +1,8 @@
 """Contractions with every dimension sharded in turn: matmul, its batched form, and einsum.
 
-Two checks. Exact: one factor holds odd integers of the dtype's whole significand, the other -1, 0 and 1, so
-that every partial sum in any order is exact and any rounding on the way is seen. Rounded: random factors,
-judged with the forward error bound of `meshmark.core.bounds`, over at most 64 terms.
+There are two checks. Exact: one factor holds odd integers that use the dtype's whole significand, the other -1, 0
+and 1. Every partial sum is exact in any order, and any intermediate rounding changes the result. Rounded: random
+factors over at most 64 terms, judged with the forward error bound of `meshmark.core.bounds`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FLOAT32 = {"u": 2.0**-24, "u_sum": 2.0**-24, "tiny": 2.0**-126}
 """The arithmetic of products of narrower factors that are accumulated and stored in float32."""
 
 TERMS = 64
-"""The most terms of a rounded contraction: with more, its bound no longer tells a narrower type."""
+"""The most terms of a rounded contraction: with more, the bound would not detect a narrower type."""
 
 
 def odd(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -87,7 +87,7 @@ def fitted(length: int, parts: int) -> int:
 
 
 def summed(mesh: MeshShape, axes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    """The groups of positions over which partial sums along these axes are added; none if of one member."""
+    """The groups of positions over which partial sums along these axes are added; none for groups of one member."""
     return tuple(g for g in groups_of(mesh.sizes, axes) if len(g) > 1)
 
 
@@ -97,8 +97,8 @@ def narrow(dtype: str) -> bool:
 
 
 class Contraction(Operation):
-    """What the contractions share. A factor's dimensions are the letters of its einsum subscripts, and an
-    option that is a tuple of mesh axes says over what a letter is sharded."""
+    """The base of the contractions. A factor's dimensions are the letters of its einsum subscripts. An option that is
+    a tuple of mesh axes shards a letter over these axes."""
 
     family = "contraction"
     level = "L2"
@@ -110,14 +110,14 @@ class Contraction(Operation):
     short: ClassVar[str] = ""
     """Letters of short dimensions: batch and heads."""
     wide: ClassVar[bool] = True
-    """Whether rounded products of a narrow dtype are given in float32."""
+    """Whether the rounded products of a narrow dtype are returned in float32."""
 
     def subscripts(self, variant: Variant) -> str:
         """The einsum subscripts of two factors."""
         raise NotImplementedError
 
     def shardings(self, mesh: MeshShape) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(weight, options) that say what is sharded over what."""
+        """(weight, options): which letters are sharded over which axes."""
         raise NotImplementedError
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:

@@ -1,7 +1,7 @@
 """Whole layers as people shard them: dense, tensor-parallel MLP, attention, embedding; and their gradients.
 
 Contractions have at most 64 terms, so that the derived bounds stay tight. Narrow dtypes multiply in their own
-type and accumulate in float32; what is stored in between is rounded in the reference too (`rounded`).
+type and accumulate in float32. The reference rounds stored intermediates too (`rounded`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ and bias f32[4] one after the other: jax.random.normal with the last three of
 jax.random.split(jax.random.key(1701), 4), the same bits in JAX 0.10.2, 0.11.2 and 0.12.0.1."""
 
 PUBLISHED = (0.01422223, 0.9701333, 0.00124826, 0.08572862)
-"""What the tutorial prints for them, in each mode."""
+"""The tutorial's printed results, the same in each mode."""
 
 
 def published(
@@ -82,8 +82,8 @@ def softmax(s: Any) -> Any:
 
 
 class Layer(Operation):
-    """What the layers share. A subclass plans the forward pass; one with `wrt` is its gradient: the
-    cotangents come as further arguments, and the gradients with respect to `wrt` are the results."""
+    """The base of the layers. A subclass plans the forward pass. A subclass with `wrt` is its gradient: its last
+    arguments are the cotangents, and its results are the gradients with respect to `wrt`."""
 
     family = "layers"
     level = "L2"
@@ -102,7 +102,7 @@ class Layer(Operation):
             yield replace(variant, weight=variant.weight + self.rare + rare)
 
     def shardings(self, mesh: MeshShape) -> Iterator[Variant]:
-        """The options that say what is sharded over what."""
+        """The options: what is sharded over which axes."""
         raise NotImplementedError
 
     def forward(self, request: Request) -> Plan:
@@ -116,7 +116,7 @@ class Layer(Operation):
         seeds = tuple(Argument(r.shape, r.dtype, r.spec, *self.seeds(r)) for r in forward.results)
         inputs = [forward.arguments[i] for i in self.wrt]
         arithmetic = forward.arithmetic
-        if narrow(request.dtype):  # gradients are summed over devices in the type of what they belong to
+        if narrow(request.dtype):  # gradients are summed over devices in the dtype of their argument
             parts = [request.mesh.product(request.variant.get(name) or ()) for name in self.gathers]
             arithmetic = {"u_sum": 2.0**-24, "stores": max(parts)}
         return replace(
@@ -143,13 +143,13 @@ class Layer(Operation):
         if self.wrt and mode == "pmap":
             return "pmap takes blocks, and the pull-back of a pmap is not that of the global function"
         if self.wrt and mode == "manual-novma" and mesh.size & (mesh.size - 1):
-            # A division that rounds, beyond what the function spells: neither exact nor in the bound.
+            # This division rounds and is not in the function: the result is neither exact nor within the bound.
             return "check_vma=False divides a cotangent by the number of its replicas and adds them up again"
         return super().absent(mode, variant, mesh)
 
 
 def layer_options(request: Request, **options: Any) -> dict[str, Any]:
-    """The options that every layer has: precision, the accumulator's dtype, what is stored's roundoff."""
+    """The options of every layer: precision, the accumulator's dtype, the roundoff of stored values."""
     small = narrow(request.dtype)
     return {
         "precision": request.variant.get("precision", "highest"),
@@ -406,7 +406,7 @@ class Attention(Layer):
 
     @staticmethod
     def explicit(q, k, v, *, sequence, precision, accumulate, whole_spec):
-        if sequence:  # no two dimensions of the scores can be sharded over the same axes
+        if sequence:  # two dimensions of the scores can't be sharded over the same axes
             k, v = reshard(k, P(*whole_spec)), reshard(v, P(*whole_spec))
         s = jnp.einsum("bhqd,bhkd->bhqk", q, k, precision=precision, preferred_element_type=accumulate)
         p = jax.nn.softmax(s * q.shape[-1] ** -0.5, axis=-1).astype(v.dtype)
@@ -486,7 +486,7 @@ class RingAttention(Attention):
         return out / total
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        """The bounds of the rescaled softmax, for each block of queries in the order in which its device sees
+        """The bounds of the rescaled softmax, for each block of queries in the order in which its device receives
         the blocks of keys: its own, then the one before, and so on."""
         n, u = plan.options["n"], plan.options["u"]
         arithmetic = ARITHMETICS[plan.options["accumulate"]]

@@ -1,9 +1,9 @@
-"""What outlives or precedes a group of processes: checkpoints that another number of processes reads, and the
-start and shutdown of `jax.distributed`.
+"""Before and after a group of processes: checkpoints that another number of processes reads, and the start and
+shutdown of `jax.distributed`.
 
-Other numbers of processes are children on loopback with CPU devices, started by process 0 alone, in an
-environment that knows nothing of the launcher, and ended by their id when their time is over. The group itself
-is never shut down.
+Other numbers of processes are children on loopback with CPU devices. Process 0 starts them, in an environment
+without the launcher's variables, and ends them by their id when their time is over. The group itself never shuts
+down.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ LAUNCHERS = (
 """Prefixes of the variables by which a process finds its group, which a child must not join."""
 
 PATIENCE = 60.0
-"""Seconds that children have before they are killed: importing JAX on a busy machine takes most of it."""
+"""Seconds after which children are killed: importing JAX on a busy machine takes most of them."""
 
 LEASH = """
 import os, threading
 threading.Thread(target=lambda: (os.read(0, 1), os._exit(9)), daemon=True).start()
 """
-"""Begins a child's program: it ends when the process that started it does, however that ends."""
+"""The start of a child's program: the child ends with the process that started it, however that process ends."""
 
 SHARED = "MESHMARK_SHARED_DIR"
-"""The variable that names a directory of all processes, where the one for temporary files is not."""
+"""The variable that names a directory shared by all processes, if the one for temporary files is not shared."""
 
 
 def free_port():
-    """A port on loopback that was free a moment ago."""
+    """A port on loopback that was free just now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -96,7 +96,7 @@ def children(programs, seconds=PATIENCE):
 # Checkpoints -------------------------------------------------------------------------------------------------
 
 KEPT: list[tempfile.TemporaryDirectory] = []
-"""Directories of checkpoints; they go when process 0 ends, so that nobody deletes what another still reads."""
+"""Directories of checkpoints; process 0 deletes them when it ends, after the other processes have read them."""
 
 SAVE = """
 import jax, numpy as np, orbax.checkpoint as ocp
@@ -118,7 +118,7 @@ np.save(place + "/bits.npy", x.view("u" + str(x.dtype.itemsize)))
 
 
 def shared_directory():
-    """A new directory that every process sees; raises Missing where they have none in common."""
+    """A new directory that every process sees; raises Missing if they share none."""
     if jax.process_index() == 0:
         KEPT.append(tempfile.TemporaryDirectory(prefix="meshmark-", dir=os.environ.get(SHARED)))
         name = KEPT[-1].name.encode()
@@ -145,7 +145,7 @@ def by_one_process(directory, program, name):
     deadline = time.monotonic() + PATIENCE + 10.0
     while not done.exists():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"process 0 never said that a child was done to {name}")
+            raise TimeoutError(f"process 0 never reported that a child had finished to {name}")
         time.sleep(0.02)
     if done.read_text():
         raise RuntimeError(done.read_text())
@@ -244,13 +244,13 @@ WRONG = {
     "taken_port": ('"127.0.0.1:{taken}", 1, 0, initialization_timeout=2', ""),
     "after_computing": ('"127.0.0.1:{port}", 1, 0', "jax.numpy.zeros(3) + 1"),
 }
-"""Wrong ways to start: the arguments, and what comes before."""
+"""Wrong ways to start: the arguments, and the statements before the start."""
 
 TRIED = {"taken_port": 3}
-"""How many children start in a way that goes wrong in more than one manner; the worst of them is told."""
+"""How many children start in a way that goes wrong in more than one manner; the worst outcome counts."""
 
 NOT_ASKED = -1
-"""What the processes tell that start no children."""
+"""The result of the processes that start no children."""
 
 
 def outcome(code, output):

@@ -19,22 +19,22 @@ from meshmark.operations.placement import from_host
 from meshmark.operations.processes import OverProcesses, ordinary, owners, telling
 
 REPEATS = 20
-"""How often a large message is sent, each time with other values."""
+"""How often a large message is sent, each time with different values."""
 
 PERIOD = 4093
-"""Elements of the argument that a large message repeats: a prime, so that no shift by a power of two hides."""
+"""Elements of the argument that a large message repeats: a prime, so that a shift by a power of two is detected."""
 
 
 def weights_of(count):
-    """uint32: odd, unlike weights, so that a weighted sum modulo 2**32 tells any one wrong element."""
+    """uint32: odd, distinct weights, so that a weighted sum modulo 2**32 detects any single wrong element."""
     return (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) * np.uint64(2) + np.uint64(1)).astype(
         np.uint32
     )
 
 
 class LargeMessage(OverProcesses):
-    """What the large messages share: integers in float32 over an axis that spans processes, twenty times, each
-    time with other values; every device tells a weighted sum of all that it received, each time."""
+    """The base of the large messages: integers in float32 over an axis that spans processes, twenty times, each time
+    with different values. Every device reports a weighted sum of all that it received, each time."""
 
     sizes: ClassVar[dict[str, int]] = {"4MiB": 1, "64KiB": 3, "16MiB": 3}
 

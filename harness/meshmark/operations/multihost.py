@@ -141,7 +141,7 @@ class AssertEqual(OverProcesses):
 
 
 LATE = 0.5
-"""Seconds by which the last process comes late to a barrier."""
+"""Seconds by which the last process is late at a barrier."""
 
 
 class SyncGlobalDevices(OverProcesses):
@@ -174,7 +174,7 @@ class SyncGlobalDevices(OverProcesses):
             return told(mesh, [told_so, 0])
         if late:
             started = time.monotonic()
-            # Nobody leaves this one before all came, so what follows is no earlier than the last one's sleep.
+            # No process leaves this barrier before all have come, so the rest starts after the last process's sleep.
             multihost_utils.sync_global_devices("all are here")
             if process == jax.process_count() - 1:
                 time.sleep(LATE)

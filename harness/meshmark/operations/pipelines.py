@@ -94,7 +94,7 @@ class ProcessMetrics(OverProcesses):
     def plan(self, request: Request) -> Plan:
         count = request.processes
         rows = 32 * 2 ** (count - 1).bit_length()  # a power of two, so that the mean is exact
-        # Process i has about i + 1 shares; of many processes the first may have none.
+        # Process i has about i + 1 shares; with many processes the first may have none.
         starts = tuple(rows * i * (i + 1) // (count * (count + 1)) for i in range(count + 1))
         small = ((rows,), "int32", (None,), values.tokens)
         return Plan(

@@ -1,8 +1,8 @@
-"""Placement: host arrays put on devices and got back, arrays moved from each sharding to each other one, and
-the functions that build a global array from parts.
+"""Placement: host arrays put on devices and fetched back, arrays moved between shardings, and the functions that build
+a global array from parts.
 
-A sharding of a case is spelled with one entry a dimension, axes major first, `-` for none: `xy.-` is
-P(("x", "y"), None). References are the identity and NumPy indexing: only the place may change.
+A case writes a sharding with one entry per dimension, axes major first, `-` for none: `xy.-` is P(("x", "y"), None).
+References are the identity and NumPy indexing: only the place may change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from meshmark.operations.collectives import ANY
 
 
 def spec_of(label: str) -> Spec:
-    """The spec that a label spells: xy.- -> (("x", "y"), None)."""
+    """The spec of a label: xy.- -> (("x", "y"), None)."""
     return tuple(None if e == "-" else e if len(e) == 1 else tuple(e) for e in label.split("."))
 
 
@@ -50,7 +50,7 @@ def spec_labels(mesh: MeshShape) -> tuple[str, ...]:
 
 
 def spec_pairs(mesh: MeshShape) -> Iterator[tuple[int, str, str]]:
-    """(weight, from, to) for each ordered pair of shardings; those with neither end ordinary weigh most."""
+    """(weight, from, to) for each ordered pair of shardings; pairs without an ordinary end weigh most."""
     first, forward = home(mesh), "".join(mesh.names)
     swapped = ".".join(reversed(first.split(".")))
     near = {
@@ -69,7 +69,7 @@ def spec_pairs(mesh: MeshShape) -> Iterator[tuple[int, str, str]]:
 
 
 def matrix(request: Request) -> tuple[int, int]:
-    """The shape of a matrix of about the size asked for, both dimensions multiples of the number of devices,
+    """The shape of a matrix of about the requested size. Both dimensions are multiples of the number of devices,
     so that every sharding divides it."""
     n, elements = request.mesh.size, request.elements
     rows = max(1, round(math.sqrt(elements / n / 2)))
@@ -77,7 +77,7 @@ def matrix(request: Request) -> tuple[int, int]:
 
 
 def fill_of(request: Request) -> Callable[..., np.ndarray]:
-    """Values for data that moves: special ones where the variant asks for them and the dtype has them."""
+    """Values for data that moves: special values if the variant asks for them and the dtype has them."""
     floating = dtype_of(request.dtype).kind in ("float", "complex")
     return values.special if request.variant.get("fill") and floating else values.distinct
 
@@ -88,11 +88,11 @@ def moved(
     results: Sequence[Result],
     sizes: Mapping[str, int],
 ) -> tuple[tuple[int, ...], ...]:
-    """The groups of positions that data must connect, where `reference` only moves elements.
+    """The groups of positions that data must connect, if `reference` only moves elements.
 
-    The reference is applied to the number of each element, to learn where it goes (numbers below zero are
-    constants). A position must be connected with another one that alone holds what it needs; where there is a
-    choice of holders, none of them is demanded.
+    The reference is applied to the number of each element, which shows where the element goes (numbers below zero
+    are constants). A position must be connected with another one that alone holds what it needs. If several positions
+    hold it, none of them is required.
     """
     numbers, holder, copies = [], [], []
     total = 0
@@ -127,7 +127,7 @@ def moved(
 
 
 class Move(Operation):
-    """What the moves share: one matrix, its sharding before (`from`) and after (`to`), equal to the bit."""
+    """The base of the moves: one matrix, its sharding before (`from`) and after (`to`), equal to the bit."""
 
     family = "placement"
     level = "L2"
@@ -198,7 +198,7 @@ class Reshard(Move):
 
     def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
         if mode in ("manual", "manual-novma", "pmap"):
-            return "a change of sharding has no local spelling but the collectives themselves"
+            return "a change of sharding has no local program except the collectives themselves"
         return super().absent(mode, variant, mesh)
 
     @staticmethod
@@ -270,7 +270,7 @@ class InShardingsOutShardings(Move):
 
 
 class Build(Move):
-    """What builds a global array of each sharding on the host's call."""
+    """The base of the functions that build a global array of each sharding from the host."""
 
     modes = ("host",)
     distance = 1

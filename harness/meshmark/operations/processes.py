@@ -1,12 +1,12 @@
-"""What only several processes have: arrays of which a process holds a part, and random numbers on global meshes.
+"""Operations over several processes: arrays of which a process holds a part, and random numbers on global meshes.
 
-`multihost`, `pipelines`, `messages` and `lifecycle` hold the others; what is said here is of all of them.
+The modules `multihost`, `pipelines`, `messages` and `lifecycle` hold the other ones. This text applies to all.
 
-Every operation is called by all processes together, with the same whole arrays; each uses of them what is its own and
-fills its own part of the results, which the judge compares on every rank. Where behaviour is judged, a result holds one
-row of small integers a device, filled by the process that the device belongs to, so that one process that behaves
-otherwise is seen on its own rank. References are NumPy and know of the processes only `owners`: the process of each
-flat position of the mesh.
+All processes call every operation together, with the same whole arrays. Each process uses its own part of them and
+fills its own part of the results, which the judge compares on every rank. If behaviour is judged, a result holds one
+row of small integers per device, filled by the process of that device: a process that behaves differently is found on
+its own rank. References are NumPy, and know of the processes only `owners`: the process of each flat position of the
+mesh.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOVED = ("float32", "bfloat16", "int32", "bool")
 
 
 class OverProcesses(Operation):
-    """What the operations of several processes share."""
+    """The base of the operations over several processes."""
 
     family = "processes"
     level = "L4"
@@ -42,7 +42,7 @@ class OverProcesses(Operation):
     processes = True
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """None: what they do is judged, and their time would be that of the host's part in it."""
+        """None: these operations are judged and not timed, because their time would be mostly that of the host."""
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Sequence[int]) -> str | None:
@@ -52,12 +52,12 @@ class OverProcesses(Operation):
 
 
 def owners(request: Request) -> tuple[int, ...]:
-    """The process of each flat position of a request's mesh, of which each has as many devices."""
+    """The process of each flat position of a request's mesh; each process has the same number of devices."""
     return owners_of(request.mesh, request.mesh.size, request.processes)
 
 
 def ordinary(mesh: MeshShape) -> bool:
-    """Whether it is the mesh for what depends on no mesh: the preferred one of its number of devices."""
+    """Whether this is the mesh of the variants that depend on no mesh: the preferred one for its devices."""
     return mesh == preferred(mesh.size)
 
 

@@ -1,4 +1,4 @@
-"""The record lines of one case: what every line says of it, and one line per check."""
+"""The record lines of one case: the fields that every line has, and one line per check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshmark.records.definition import SCHEMA
 
 
 def case_lines(case: Case, lines: Iterable[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
-    """The record lines of one judged case, without `run`; `seconds` is the time that the case took."""
+    """The record lines of one judged case, without `run`; `seconds` is the time of the whole case."""
     head = case_head(case, seed, "conformance")
     found = [
         head | {"check": line.check, "verdict": line.verdict, "reason": redact(line.reason)} | line.data
@@ -30,7 +30,7 @@ def case_cost(case: Case) -> dict[str, Any]:
 
 
 def case_head(case: Case, seed: int, kind: str) -> dict[str, Any]:
-    """What every line of a case says of it."""
+    """The fields that every record line of a case has."""
     request = case.cell.request
     return {
         "schema": SCHEMA,

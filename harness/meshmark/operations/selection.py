@@ -1,4 +1,4 @@
-"""A choice among the cases: which profile, levels, operations, modes, meshes, dtypes and sizes."""
+"""A selection of cases: profile, levels, operations, modes, meshes, dtypes and sizes."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ CAPABILITIES = {
     "ragged": "lax.ragged_all_to_all",
     "checkpoint": "orbax-checkpoint",
 }
-"""What hardware may lack, by the name that --with takes."""
+"""What hardware may lack; --with takes these names."""
 
 
 class SelectionError(BadInput, ValueError):
-    """A choice that the table does not have; the message names it and the valid ones."""
+    """A selection that the table does not have; the message names the wrong part and the valid choices."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A choice of cases; empty tuples choose everything. Check it with `checked`."""
+    """A selection of cases; an empty tuple selects everything. Check it with `checked`."""
 
     profile: str = "standard"
     levels: tuple[str, ...] = ()
@@ -43,30 +43,30 @@ class Selection:
     dtypes: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
     limit: int | None = field(default=None)
-    """The largest weight, where it is not the profile's."""
+    """The largest weight; None for that of the profile."""
     processes: int = 1
     """Number of processes that share the devices."""
     timed: bool = False
-    """Whether to choose from what the benchmarks time: their sizes (any size that is named), variants and
+    """Whether to select from what the benchmarks time: their sizes (any size if named), variants and
     profiles."""
 
     def described(self) -> dict[str, Any]:
-        """What was chosen, for the line of a run: nothing of what was left open, and no number of processes where
-        there is one."""
+        """The selection for a run line: only what was set, and the number of processes only if there are
+        several."""
         return {k: v for k, v in vars(self).items() if v not in ((), None) and (k, v) != ("processes", 1)}
 
     @property
     def weights(self) -> Weights:
-        """What the cases are weighed by."""
+        """The weights that this selection uses."""
         return TIMING if self.timed else CONFORMANCE
 
     @property
     def profiles(self) -> Mapping[str, int]:
-        """The profiles that it may name."""
+        """The profiles that the selection may name."""
         return self.weights.profiles
 
     def checked(self, num_devices: int) -> Selection:
-        """This selection; SelectionError for an unknown name or a mesh that the devices do not allow."""
+        """This selection; SelectionError for an unknown name or a mesh that does not fit the devices."""
         declared = {s for o in OPERATIONS.values() for s in (*o.sizes, *o.timed)}
         every_size = sorted(declared, key=lambda s: (s[0] == "n", parse_size(s)))
         for what, chosen, valid in (

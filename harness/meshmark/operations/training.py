@@ -31,7 +31,7 @@ from meshmark.operations.contraction import fitted, outer_inner, summed
 
 
 class Training(Operation):
-    """What the programs of many steps share."""
+    """The base of the programs of many steps."""
 
     family = "training"
     level = "L3"
@@ -43,7 +43,7 @@ class Training(Operation):
             yield Variant.of(weight, **options)
 
     def shardings(self, mesh: MeshShape) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(weight, options) that say what is sharded over what: here the batch, over all axes or the last."""
+        """(weight, options): what is sharded over which axes; here the batch, over all axes or the last."""
         names = mesh.names
         yield 0, {"batch": names}
         if len(names) > 1:
@@ -114,10 +114,11 @@ class DataParallel(Training):
         return w
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        """Plain running error analysis lets the error grow by I + |rate H| a step, where the map itself,
-        I - rate H with H = 2/rows X^T X, lets it shrink. So: with e the bound so far, a step's own
-        roundings are at most what the analysis of that one step gives beyond the error that it carries,
-        and the next bound is |I - rate H| e and these."""
+        """The bound from one step to the next.
+
+        Plain running error analysis lets the error grow by I + |rate H| per step, but the map itself, I - rate H with
+        H = 2/rows X^T X, lets it shrink. Let e be the bound so far. A step's own roundings are at most what the
+        analysis of that step gives beyond the error that it carries. The next bound is |I - rate H| e plus these."""
         options = {name: plan.options[name] for name in ("rate", "parts")}
         arithmetic = ARITHMETICS[plan.results[0].dtype]
         x, y, w = (a.astype(np.float64) for a in arguments)

@@ -1,10 +1,10 @@
-"""What JAX tells people about a sharding, held against the mesh arithmetic: the tables that it prints and the
-sharding that it shows inside a compiled program.
+"""What JAX shows of a sharding, compared with the mesh arithmetic: the tables that it prints and the sharding that
+it shows inside a compiled program.
 
-Each call is turned into an array `holds[device, ...element]`: whether the view says that this device (by its
+Each call is turned into an array `holds[device, ...element]`: whether the view shows that this device (by its
 number among the mesh's devices) holds that element. The reference computes the same from the layout.
 
-Names of the past that have no case of their own, and what stands for them:
+Removed APIs without a case, and what replaces them:
 
 - `xmap` (jax.experimental.maps): deprecated in JAX 0.4.26, removed in 0.4.31. `jax.shard_map` replaces it:
   mode `manual`.
@@ -63,7 +63,7 @@ def printed_cells(text):
 
 
 def held_in_table(mesh, shape, text):
-    """`holds` as the printed table says it, on every device of the mesh."""
+    """`holds` from the printed table, on every device of the mesh."""
     number = {d.id: i for i, d in enumerate(sorted(mesh.devices.flat, key=lambda d: d.id))}
     rows = printed_cells(text)
     holds = np.zeros((len(number), *shape), bool)
@@ -78,7 +78,7 @@ def held_in_table(mesh, shape, text):
 
 
 def held_in_sharding(mesh, shape, sharding):
-    """`holds` as a sharding says it, on every device of the mesh."""
+    """`holds` from a sharding, on every device of the mesh."""
     devices = sorted(mesh.devices.flat, key=lambda d: d.id)
     holds = np.zeros((len(devices), *shape), bool)
     for device, index in sharding.devices_indices_map(shape).items():
@@ -87,13 +87,13 @@ def held_in_sharding(mesh, shape, sharding):
 
 
 class View(Operation):
-    """What the views share: an array of rank one or two in each sharding, and what they say of it."""
+    """The base of the views: an array of rank one or two in each sharding."""
 
     family = "views"
     level = "L2"
     modes = ("host",)
     ways: ClassVar[tuple[str, ...]] = ("eager",)
-    """Where the array is seen: outside of a program, or inside at a place."""
+    """Where the array is inspected: outside a program, or at a place inside one."""
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         lines = [label.removesuffix(".-") for label in spec_labels(mesh) if label.endswith(".-")]

@@ -1,9 +1,9 @@
 """Weights: how far each coordinate of a case is from the ordinary one, for conformance and for timing.
 
 A weight of 0 is ordinary: float32, the most square mesh, 4 KiB, plain options, the three main modes. A profile takes
-the cases whose weights add up to no more than its limit. So `standard` holds every case that departs from the
-ordinary in one or two small ways, and `full` holds their combinations. Conformance and timing weigh differently: a
-check wants breadth, while time is spent on what people choose between.
+the cases whose weights add up to at most its limit. So `standard` holds every case that departs from the ordinary in
+one or two small ways, and `full` holds their combinations. Conformance and timing use different weights: a check
+needs breadth, and timing covers what people choose between.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DTYPE = 2
 """The weight of a dtype other than float32 and the operation's first."""
 
 RARE = 2
-"""What rare coordinates weigh more where they are timed: dtypes other than bfloat16, the lesser modes, and meshes
+"""The weight that timing adds to rare coordinates: dtypes other than bfloat16, the lesser modes, and meshes
 that have an axis of size 1, are permuted, or leave devices out."""
 
 
@@ -58,16 +58,16 @@ class Weights(Protocol):
         """The sizes of an operation to choose from, and the weight of each."""
 
     def check_size(self, size: str, declared: Iterable[str]) -> bool:
-        """Whether a selection may name this size; ValueError, with the reason, for what is not a size."""
+        """Whether a selection may name this size; ValueError, with the reason, for text that is not a size."""
 
 
 class ConformanceWeights:
-    """What `pytest conformance` chooses by."""
+    """The weights of `pytest conformance`."""
 
     profiles: Mapping[str, int] = PROFILES
 
     def meshes(self, selection: Selection, num_devices: int) -> dict[MeshShape, int]:
-        """Every factorization of the devices; a mesh that is named and is not among them weighs 1."""
+        """Every factorization of the devices; any other mesh that is named weighs 1."""
         weighted = meshes.weighted(num_devices, selection.processes)
         return named_meshes(selection, weighted, otherwise=1) if selection.meshes else weighted
 
@@ -92,17 +92,17 @@ class ConformanceWeights:
         return dict(operation.sizes)
 
     def check_size(self, size: str, declared: Iterable[str]) -> bool:
-        """Only sizes that an operation declares."""
+        """Whether an operation declares this size."""
         return size in declared
 
 
 class TimingWeights:
-    """What the benchmarks choose by. What is named is taken in every profile."""
+    """The weights of the benchmarks. Named coordinates are in every profile."""
 
     profiles: Mapping[str, int] = TIMED_PROFILES
 
     def meshes(self, selection: Selection, num_devices: int) -> dict[MeshShape, int]:
-        """One axis over all devices is ordinary: bandwidth is quoted on it. Meshes that are named are ordinary too."""
+        """One axis over all devices is ordinary: bandwidth is quoted on it. Named meshes are ordinary too."""
         weighted = meshes.weighted(num_devices, selection.processes)
         found = {mesh: weight + RARE * (weight > 1) for mesh, weight in weighted.items()}
         found[MeshShape((num_devices,))] = 0
@@ -141,7 +141,7 @@ class TimingWeights:
         return {size: weight - least for size, weight in known.items()}
 
     def check_size(self, size: str, declared: Iterable[str]) -> bool:
-        """Any size."""
+        """Accept any size."""
         parse_size(size)
         return True
 
@@ -149,7 +149,7 @@ class TimingWeights:
 def named_meshes(
     selection: Selection, weighted: Mapping[MeshShape, int], otherwise: int
 ) -> dict[MeshShape, int]:
-    """The meshes that a selection names; those that are not among the weighted ones weigh `otherwise`."""
+    """The meshes that a selection names; a mesh that is not in `weighted` weighs `otherwise`."""
     return {mesh: weighted.get(mesh, otherwise) for mesh in map(meshes.parse, selection.meshes)}
 
 

@@ -1,1 +1,1 @@
-"""Bundles of records that can be published: making one, and checking one as a reviewer would."""
+"""Bundles of records for publication: makes one, and checks one as a reviewer would."""

@@ -1,7 +1,7 @@
-"""Opening what was submitted, a directory or a .tar.gz, so that hostile content costs bounded time and memory.
+"""Opens a submitted directory or .tar.gz, so that hostile content costs bounded time and memory.
 
-Nothing of an archive is written to disk, and no name of a member is ever used as a path. Every file is a `File` with
-its packed bytes; `lines` unpacks record files piece by piece and stops at the limits.
+Nothing of an archive is written to disk, and a member's name is never used as a path. Every file is a `File` with its
+packed bytes. `lines` unpacks record files piece by piece and stops at the limits.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from meshmark.records.results import NAME, RELEASE
 
 MOST_FILES = 64
 MOST_PACKED = 64 << 20
-"""Bytes of all files of one product, as they are."""
+"""The most bytes of all files of one product, packed."""
 MOST_UNPACKED = 128 << 20
-"""Bytes of all record files of one product, unpacked."""
+"""The most bytes of all record files of one product, unpacked."""
 MOST_VALUES = 10_000_000
-"""Commas and brackets in all records of one product: about 50 bytes of memory each."""
+"""The most commas and brackets in all records of one product: each takes about 50 bytes of memory."""
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class BundleError(BadInput, ValueError):
-    """A bundle that can't be opened at all; the message is one line."""
+    """A bundle can't be opened at all; the message is one line."""
 
 
 class Refused(Exception):
-    """Content that is refused; the message is one line that names the mend."""
+    """Content is refused; the message is one line that says how to mend it."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class File:
 
     @property
     def sha256(self) -> str:
-        """Of the file as it is."""
+        """SHA-256 of the packed file."""
         return hashlib.sha256(self.data).hexdigest()
 
 
 @dataclass
 class Bundle:
-    """The files of one product, and what was refused on the way."""
+    """The files of one product, and the refused parts."""
 
     release: str
     name: str
@@ -71,10 +71,10 @@ class Bundle:
         return f"{self.release}/{self.name}"
 
 
-def opened(path: Path) -> list[Bundle]:
-    """The products of a .tar.gz, of a product's directory, or of all below a directory in the layout of results/.
+def open_bundles(path: Path) -> list[Bundle]:
+    """Open the products of a .tar.gz, of a product's directory, or of a directory in the layout of results/.
 
-    BundleError where there is none."""
+    BundleError if there is none."""
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISREG(mode):
@@ -122,14 +122,17 @@ def _directory(path: Path) -> Bundle:
                 break
             if (why := _odd_name(entry.name)) or not entry.is_file(follow_symlinks=False):
                 bundle.refused.append(
-                    (_safe(entry.name), why or "no plain file (a link, directory or device): take it out")
+                    (_safe(entry.name), why or "not a plain file (a link, directory or device): remove it")
                 )
                 continue
             with open(entry.path, "rb") as file:
                 data = file.read(room + 1)
             if len(data) > room:
                 bundle.refused.append(
-                    (entry.name, f"with it the product has more than {MOST_PACKED >> 20} MiB: leave runs out")
+                    (
+                        entry.name,
+                        f"this file brings the product above {MOST_PACKED >> 20} MiB: leave runs out",
+                    )
                 )
                 break
             room -= len(data)
@@ -145,7 +148,7 @@ def _some(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
 
 
 def _odd_name(name: str) -> str:
-    return "" if FILE_NAME.fullmatch(name) else "an odd name: use letters, digits, '.', '_' and '-'"
+    return "" if FILE_NAME.fullmatch(name) else "an invalid name: use only letters, digits, '.', '_' and '-'"
 
 
 def _safe(name: str) -> str:
@@ -156,7 +159,7 @@ def _safe(name: str) -> str:
 
 
 class _Bounded(io.RawIOBase):
-    """What a packed stream unpacks to, up to a limit; Refused beyond it."""
+    """The unpacked content of a packed stream, up to a limit; Refused beyond it."""
 
     def __init__(self, data: IO[bytes], most: int) -> None:
         self._from, self._room = data, most
@@ -167,7 +170,7 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, into: Any) -> int:
-        """Fill a buffer: 0 at the end; EOFError where the stream is cut off."""
+        """Fill a buffer: 0 at the end; EOFError if the stream is cut off."""
         while not self._left:
             if self._unpack.eof:
                 if (self._unpack.unused_data + self._from.read(1 << 16)).strip(b"\0"):
@@ -181,7 +184,7 @@ class _Bounded(io.RawIOBase):
         self._left = self._left[len(taken) :]
         self._room -= len(taken)
         if self._room < 0:
-            raise Refused("unpacks to more than is read: leave runs out")
+            raise Refused("unpacks to more than the limit: leave runs out")
         into[: len(taken)] = taken
         return len(taken)
 
@@ -191,7 +194,7 @@ def _archive(path: Path) -> list[Bundle]:
     refused: list[tuple[str, str]] = []
     with open(path, "rb") as file:
         if file.read(2) != b"\x1f\x8b":
-            raise BundleError(f"{path} is no .tar.gz: name what `meshmark submit` made")
+            raise BundleError(f"{path} is not a .tar.gz: name what `meshmark submit` made")
         file.seek(0)
         try:
             with tarfile.open(
@@ -203,21 +206,21 @@ def _archive(path: Path) -> list[Bundle]:
                         break
                     parts = member.name.split("/")
                     if not member.isreg() or len(parts) != 3:
-                        what = "no plain file <jax release>/<product>/<file>: pack files alone"
+                        what = "not a plain file <jax release>/<product>/<file>: pack only files"
                         refused.append((_safe(member.name), what))
                         continue
                     release, name, own = parts
                     if not (RELEASE.fullmatch(release) and NAME.fullmatch(name) and FILE_NAME.fullmatch(own)):
                         refused.append(
-                            (_safe(member.name), "no name <jax release>/<product>/<file>: rename it")
+                            (_safe(member.name), "not named <jax release>/<product>/<file>: rename it")
                         )
                         continue
                     bundle = found.setdefault((release, name), Bundle(release, name))
                     if own in bundle.files:
-                        refused.append((_safe(member.name), "comes twice: pack it once"))
+                        refused.append((_safe(member.name), "is there twice: pack it once"))
                         continue
                     if member.size > MOST_PACKED or len(bundle.files) >= MOST_FILES:
-                        refused.append((_safe(member.name), "more than is read: leave runs out"))
+                        refused.append((_safe(member.name), "more than the limit: leave runs out"))
                         break
                     content = archive.extractfile(member)
                     bundle.files[own] = File(own, content.read() if content else b"")
@@ -226,7 +229,7 @@ def _archive(path: Path) -> list[Bundle]:
         except (tarfile.TarError, zlib.error, EOFError, RecursionError, ValueError, OverflowError) as error:
             if not found:
                 first = (str(error).splitlines() or [""])[0][:60]
-                raise BundleError(f"{path} is no whole .tar.gz ({first}): pack it again") from None
+                raise BundleError(f"{path} is not a whole .tar.gz ({first}): pack it again") from None
             refused.append((path.name, "the archive is cut off or broken: pack it again"))
     bundles = list(found.values())
     if not bundles:
@@ -242,17 +245,17 @@ def _archive(path: Path) -> list[Bundle]:
 
 @dataclass
 class Room:
-    """What may still be read of one product."""
+    """The rest of the limits for reading one product."""
 
     unpacked: int = MOST_UNPACKED
     values: int = MOST_VALUES
 
 
 def lines(file: File, room: Room) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    """(line number, the record) of each line of a record file, or (number, complaint) of one that is none.
+    """(line number, the record) of each line of a record file, or (number, complaint) for an invalid line.
 
-    Ends after the first complaint that concerns the file as a whole. Strict JSON: no NaN, no number beyond a
-    double, no name twice in one object.
+    Ends after the first complaint about the file as a whole. JSON is strict: no NaN, no number beyond a double, no name
+    twice in one object.
     """
     number = 0
     try:
@@ -266,13 +269,13 @@ def lines(file: File, room: Room) -> Iterator[tuple[int, dict[str, Any] | str]]:
             room.unpacked -= len(data)
             room.values -= data.count(b",") + data.count(b"[") + data.count(b"{")
             if len(data) > LONGEST:
-                yield number, f"a line of more than {LONGEST} bytes is no record: make the file again"
+                yield number, f"a line of more than {LONGEST} bytes is not a record: make the file again"
                 return
             if room.unpacked < 0 or room.values < 0:
-                yield number, "more records than are read of one product: leave runs out"
+                yield number, "more records than the limit of one product: leave runs out"
                 return
             if not data.endswith(b"\n"):
-                yield number, "the last line is cut off: go on with the run (--resume), or take the line out"
+                yield number, "the last line is cut off: continue the run (--resume), or remove the line"
                 return
             yield number, _record(data)
     except Refused as error:
@@ -288,7 +291,7 @@ def _record(data: bytes) -> dict[str, Any] | str:
         return "not UTF-8: make the file again"
     except (ValueError, RecursionError) as error:
         return f"not strict JSON ({str(error)[:80]}): make the file again"
-    return found if isinstance(found, dict) else "no record: a line is one JSON object"
+    return found if isinstance(found, dict) else "not a record: a line is one JSON object"
 
 
 def loads(text: str) -> Any:

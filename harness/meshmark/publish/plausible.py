@@ -1,8 +1,8 @@
-"""Whether figures can be what they say: rates against the published peak of the chip, samples against their summary.
+"""Checks whether figures are possible: rates against the published peak of the chip, samples against their summary.
 
-A bus bandwidth is bounded by what the links of a device carry one way. Where a switch reduces (NVLink SHARP), an
-all-reduce sends its buffer once, so that busbw = f S / t may come to f times the links (timing.figures defines both).
-Virtual devices and chips whose figures are not published have no peak; what is absurd anywhere is told there too.
+The links of a device bound the bus bandwidth by what they carry one way. If a switch reduces (NVLink SHARP), an
+all-reduce sends its buffer once, and busbw = f S / t may reach f times the links (timing.figures defines both). Virtual
+devices, and chips without published figures, have no peak; values that are impossible anywhere are reported there too.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from meshmark.core.skew import differing, slowest
+from meshmark.core.skew import measure_skew, slowest
 from meshmark.devices import chips
 from meshmark.timing import figures
 from meshmark.timing.ceilings import COPIES
 
 SLACK = 1.01
-"""By which a rate may exceed a peak: published figures are rounded."""
+"""The factor by which a rate may exceed a peak: published figures are rounded."""
 
 REDUCTIONS = ("psum", "pmean", "pmax", "pmin")
-"""What a switch reduces."""
+"""The collectives that a switch can reduce."""
 
 SHORTEST = 1e-8
-"""Seconds under which no program ends: some thirty clock ticks."""
+"""The shortest possible time of a program in seconds: some thirty clock ticks."""
 
 ABSURD = {"busbw": 1e15, "flops_per_s": 1e17}
-"""Bytes/s and FLOP/s of one device that no chip of this decade comes near."""
+"""Bytes/s and FLOP/s of one device far above any chip of this decade."""
 
 TAKEN = "give the samples as they were taken"
 
 ALIKE = 20
-"""Samples from which on it is no chance that all are the same number."""
+"""With this many samples, equal values in all of them are not chance."""
 
 
 def peak_of(record: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[str, float, float, str] | None:
-    """(what, the rate of this timing record, the most that its devices can, of which chip) or None where nothing is
+    """(what, the rate of this timing record, the peak of its devices, the chip); None if no peak is
     published or the record has no rate. Bytes/s of one device, or FLOP/s of all that take part."""
     chip = chips.chip_of(str(facts.get("device_kind")))
     samples = record["samples_s"]
@@ -55,16 +55,16 @@ def peak_of(record: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[str, f
 
 
 def timing(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained: bool) -> Iterator[str]:
-    """What is wrong with a timing record, each with its mend."""
+    """The faults of a timing record, each with the way to mend it."""
     samples: Sequence[float] = record["samples_s"]
     if not samples:
         if record["verdict"] == "pass":
             yield "passes without a sample: time it again"
         return
     if not record["verified"] or record["verdict"] != "pass":
-        yield f"has samples, and its values are {record['verdict']}: wrong values have no time, time it again"
+        yield f"has samples, but its values are {record['verdict']}: wrong values must not have a time, time it again"
     if min(samples) < SHORTEST:
-        yield f"a sample of {min(samples):.3g} s: no program ends within {SHORTEST:g} s, time it again"
+        yield f"a sample of {min(samples):.3g} s: no program takes less than {SHORTEST:g} s, time it again"
         return
     if len(samples) >= ALIKE and len(set(samples)) == 1:
         yield f"all {len(samples)} samples are {samples[0]:.6g} s: give the samples as they were taken"
@@ -80,19 +80,19 @@ def timing(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained:
     if found and found[1] > found[2] * SLACK and not peaks_explained:
         what, rate, most, chip = found
         yield (
-            f"{what} of {rate:.4g} is above what {chip} can, {most:.4g}: explain it in a note about `peak`, or time it"
-            " again"
+            f"{what} of {rate:.4g} is above the peak of {chip}, {most:.4g}: explain it in a note about `peak`,"
+            " or time it again"
         )
     rates = figures.rates(record, middle)
     for name, most in ABSURD.items():
         rate = rates[name]
         limit = most * (record["devices"] if name == "flops_per_s" else 1)
         if rate and rate > limit:
-            yield f"{name} of {rate:.3g}: no device comes near, time it again"
+            yield f"{name} of {rate:.3g}: far above any device, time it again"
 
 
 def _of_ranks(record: Mapping[str, Any], size: int) -> Iterator[str]:
-    """What is wrong with the samples of several ranks: the record's must be the slowest's, and its skew theirs."""
+    """The faults of the samples of several ranks: the record's samples and skew must follow from them."""
     by_rank = record.get("samples_by_rank")
     if not by_rank:
         if size > 1:
@@ -109,7 +109,7 @@ def _of_ranks(record: Mapping[str, Any], size: int) -> Iterator[str]:
     wrong = [i for i, (a, b) in enumerate(zip(samples, slowest(by_rank), strict=True)) if a != b]
     if wrong:
         yield f"sample {wrong[0]} of samples_s is not that of the slowest of samples_by_rank: {TAKEN}"
-    own, found = record.get("skew") or {}, differing(by_rank)
+    own, found = record.get("skew") or {}, measure_skew(by_rank)
     if own.get("slowest") != found["slowest"] or not math.isclose(
         own.get("median_s", math.nan), found["median_s"], rel_tol=1e-6, abs_tol=1e-12
     ):
@@ -117,8 +117,8 @@ def _of_ranks(record: Mapping[str, Any], size: int) -> Iterator[str]:
 
 
 def ceiling(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained: bool) -> Iterator[str]:
-    """What is wrong with a ceiling record: its value must be that of its fastest sample, and below the peak. The
-    copy bandwidth is held against no peak: small arrays stay in caches, which are faster than the published memory."""
+    """The faults of a ceiling record: its value must be that of its fastest sample, and below the peak. The
+    copy bandwidth is not compared with a peak: small arrays stay in caches, which are faster than the memory."""
     samples, devices = record["samples_s"], record["devices"]
     if not samples:
         yield "a ceiling without samples: measure it again"
@@ -139,6 +139,6 @@ def ceiling(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained
         peak = chips.peak_flops(chip, str(record.get("dtype")))
         if peak and record["value"] > peak * devices * SLACK:
             yield (
-                f"{record['value']:.4g} FLOP/s is above what {devices} devices of {chip.name} can,"
+                f"{record['value']:.4g} FLOP/s is above the peak of {devices} devices of {chip.name},"
                 f" {peak * devices:.4g}: explain it in a note about `peak`, or measure it again"
             )

@@ -1,8 +1,9 @@
-"""What must not stand in what is published, and finding it: paths, hosts, users, addresses.
+"""Finds what must not be published: paths, hosts, users, addresses.
 
-core.privacy knows the user and host of this machine. A reviewer has another, so this looks for shapes: absolute
-paths, IP, MAC and e-mail addresses, names in a domain that is never public, and shell prompts. A bare host or user name
-in free text has no shape and can't be found by anyone but its owner; `submit` runs on the owner's machine.
+core.privacy knows the user and host of this machine. A reviewer's machine has others, so this module looks for
+patterns: absolute paths, IP, MAC and e-mail addresses, names in a domain that is never public, and shell prompts. A
+bare host or user name in free text has no pattern, and only its owner can find it; `submit` runs on the owner's
+machine.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _PROMPT = re.compile(r"(?<![\w.@/-])[a-z_][a-z0-9_-]{0,31}@[A-Za-z][A-Za-z0-9.-]
 _CASE = re.compile(
     r"(?<![a-z0-9_])[a-z0-9_]{1,64}/[^/\s]{1,200}/(?:auto|explicit|manual|manual-novma|pmap|pjit|host|\*)/[0-9x]+(?:-shuffled|-interleaved)?/[a-z0-9_]+/[A-Za-z0-9.]+"
 )
-"""A case id, whose slashes are no path's."""
+"""A case id; its slashes do not make it a path."""
 
 SHAPES: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ("an e-mail address", _MAIL, "<email>"),
@@ -61,16 +62,20 @@ def _marked(match: re.Match[str], mark: str, keep: Collection[str]) -> str:
     return match[0] if match[0] in keep else mark
 
 
-def found(text: str, versions: Collection[str] = (), keep: Collection[str] = ()) -> list[tuple[str, str]]:
-    """(what, the text) of each that may not be published. `versions`: of what four numbers may be besides an
-    address, such as JAX 0.12.0.1. `keep`: texts that are named on purpose, such as the contact."""
+def find_private_text(
+    text: str, versions: Collection[str] = (), keep: Collection[str] = ()
+) -> list[tuple[str, str]]:
+    """(kind, text) of each part that may not be published. `versions`: four-part version numbers, such as JAX 0.12.0.1,
+    which are not IP addresses. `keep`: texts that are named on purpose, such as the contact."""
     text = _CASE.sub("case", text)
     hits = []
     for what, pattern, _ in SHAPES:
         hits += [(what, m[0]) for m in pattern.finditer(text) if m[0] not in keep]
     for pattern in (_QUAD, _SIX):
         hits += [("an IP address", m[0]) for m in pattern.finditer(text) if _address(m[0], versions)]
-    if redact(text).count("<path>") > text.count("<path>"):  # not its names: a reviewer's may be a plain word
+    if redact(text).count("<path>") > text.count(
+        "<path>"
+    ):  # only paths: a reviewer's user name may be a plain word
         hits.append(("an absolute path", text))
     return [(what, one[:LONGEST_SHOWN]) for what, one in hits]
 
@@ -82,7 +87,7 @@ def _address(text: str, versions: Collection[str]) -> bool:
         address = ipaddress.ip_address(text)
     except ValueError:
         return False
-    # 0.x.y.z is no host but a version; the loopback and "any" say nothing of anyone.
+    # 0.x.y.z is a version and not a host; the loopback and "any" addresses identify nobody.
     return not (address.is_loopback or address.is_unspecified or text.startswith("0."))
 
 
@@ -99,11 +104,11 @@ UNTOUCHED = (
     "level",
     "versions",
 )
-"""Fields of a record whose shape the schema fixes, or that hold versions."""
+"""Fields of a record whose form the schema fixes, or that hold versions."""
 
 
 def strings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """(field, text) of every text in a record, names of fields included, but for UNTOUCHED ones."""
+    """(field, text) of every text in a record, with the names of fields, except UNTOUCHED ones."""
     todo = [(name, value)]
     while todo:
         name, value = todo.pop()
@@ -119,15 +124,17 @@ def strings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
             todo += [(name, inner) for inner in value if isinstance(inner, (str, dict, list))]
 
 
-def cleaned(value: Any, versions: Collection[str] = (), keep: Collection[str] = (), top: bool = True) -> Any:
-    """A record with its texts cleaned, but for UNTOUCHED ones and the facts' versions."""
+def clean_record(
+    value: Any, versions: Collection[str] = (), keep: Collection[str] = (), top: bool = True
+) -> Any:
+    """A record with cleaned texts, except UNTOUCHED ones and the facts' versions."""
     if isinstance(value, str):
         return clean(value, versions, keep)
     if isinstance(value, list):
-        return [cleaned(inner, versions, keep, False) for inner in value]
+        return [clean_record(inner, versions, keep, False) for inner in value]
     if isinstance(value, dict):
         return {
-            k: v if (k in UNTOUCHED and top) or k == "versions" else cleaned(v, versions, keep, False)
+            k: v if (k in UNTOUCHED and top) or k == "versions" else clean_record(v, versions, keep, False)
             for k, v in value.items()
         }
     return value

@@ -1,8 +1,8 @@
-"""Making a bundle of records: the files of a product in the layout of results/, cleaned, hashed and checked.
+"""Makes a bundle of records: the files of a product in the layout of results/, cleaned, hashed and checked.
 
-The statement, totals and environment are computed from the records. What a reviewer would refuse is refused here: the
-bundle is checked by publish.validate before it is put in its place. A dirty suite and a level that is claimed and not
-met can be marked instead, and the marks travel with the product.
+The statement, totals and environment are computed from the records. The bundle is checked by publish.validate before it
+is put in its place, so that everything a reviewer would refuse is refused here. A dirty suite, or a claimed level that
+is not met, can be marked instead; the marks stay with the product.
 """
 
 from __future__ import annotations
@@ -86,17 +86,17 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is said of a product beside its records."""
+    """The description of a product, in addition to its records."""
 
     name: str
     by: str
     command: str = ""
-    """Empty: made from the run lines."""
+    """If empty, it is made from the run lines."""
     title: str = ""
     contact: str = ""
     hardware: str = ""
     level: str | None = None
-    """The level that is claimed; "" for none, None for the highest that is met."""
+    """The claimed level; "" for none, None for the highest one that is met."""
     notes: Sequence[Mapping[str, str]] = ()
     mark: bool = False
     """Whether to mark a dirty suite and a level that is not met instead of refusing them."""
@@ -121,10 +121,10 @@ def make(
     archive: bool = False,
     expected: Expectations | None = None,
 ) -> Made:
-    """Make the bundle of these record files below `output`, and a .tar.gz beside its release where asked for.
+    """Make the bundle of these record files below `output`, and on request a .tar.gz beside its release.
 
-    `expected` holds a vendor's known issues and counters beside the suite's. SubmitError for input that can't be used,
-    SubmitRefused for what a reviewer would refuse; nothing is left then.
+    `expected` holds a vendor's known issues and counters, in addition to the suite's. SubmitError for input that
+    can't be used, SubmitRefused for content that a reviewer would refuse. Then no file is left.
     """
     wrong = Wrong()
     bundle = _bundled(paths, wanted, wrong)
@@ -178,7 +178,7 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
     versions = publishable.versions_of(facts)
     files: dict[str, list[Entry]] = {}
     for path, lines in read.items():
-        cleaned = [(number, publishable.cleaned(record, versions)) for number, record in lines]
+        cleaned = [(number, publishable.clean_record(record, versions)) for number, record in lines]
         files[_name(path, lines, files)] = cleaned
     merged = as_records([entry for lines in files.values() for entry in lines])
     statement = wrong.attempt(levels.statement, merged)
@@ -246,7 +246,7 @@ def _facts(read: Mapping[Path, Sequence[Entry]]) -> Mapping[str, Any]:
 
 
 def _name(path: Path, lines: Sequence[Entry], taken: Mapping[str, Any]) -> str:
-    """A name that tells what a file holds, and nothing of whoever named it: conformance.jsonl.gz."""
+    """A name from the content of a file, without any text of its old name: conformance.jsonl.gz."""
     held = {record["kind"] for _, record in lines}
     kinds = [k for k in KINDS if k in held and k != "run"]
     base = next((k for k in ("conformance", "comparison", "timing") if k in kinds), "ceiling")
@@ -271,7 +271,7 @@ def _product(
     dirty = [s for s in suites if s["commit"] is None or s["clean"] is not True]
     if dirty:
         commit = str(dirty[0]["commit"])[:12] if dirty[0]["commit"] else "no commit"
-        why = f"{len(dirty)} of {len(suites)} runs are of a suite with changes or without a commit ({commit})"
+        why = f"{len(dirty)} of {len(suites)} runs used a suite with changes or without a commit ({commit})"
         marks.append(f"{DIRTY}: {why}")
         refused.append(f"{why}: run again from a clean checkout, or publish it marked (--mark)")
     level = statement.met if wanted.level is None else wanted.level
@@ -282,17 +282,17 @@ def _product(
         level = ""
     judged = any(r["kind"] == "conformance" for lines in files.values() for _, r in lines)
     if level and level > statement.met:
-        told = [s.told() for s in statement.standings if s.must.level <= level and not s.complete]
+        told = [s.describe() for s in statement.standings if s.must.level <= level and not s.complete]
         marks.append(f"{INCOMPLETE}: {level} is claimed; {'; '.join(told)}"[:500])
         refused += [
-            f"{level} is claimed and not met: {one}: run what is missing, or claim less (--level)"
+            f"{level} is claimed and not met: {one}: run the missing cases, or claim a lower level (--level)"
             for one in told
         ]
     elif not level and judged and wanted.level is None:
-        told = [s.told() for s in statement.standings if not s.complete]
+        told = [s.describe() for s in statement.standings if not s.complete]
         marks.append(f"{INCOMPLETE}: {told[0]}"[:500])
         refused.append(
-            f"no level is met ({told[0]}): run what is missing, or submit it without one (--level none)"
+            f"no level is met ({told[0]}): run the missing cases, or submit without a level (--level none)"
         )
     if not wanted.mark:
         lacking += refused
@@ -329,7 +329,7 @@ def _said(
     wrong = list(wrong)
     shown = {k: v for k, v in product.items() if v not in ("", [])}
     for name in ("title", "by", "hardware", "command"):
-        if found := publishable.found(str(shown.get(name, "")), versions, keep):
+        if found := publishable.find_private_text(str(shown.get(name, "")), versions, keep):
             what, hit = found[0]
             wrong.append(f"{name} holds {what} ({hit!a}), which is not published: leave it out")
     if wrong:
@@ -353,7 +353,7 @@ OPTIONS = {field: option for option, field in MANY.items()}
 
 
 def command(run: Mapping[str, Any], kinds: set[str]) -> str:
-    """The command that repeats one run of `meshmark test` or `meshmark bench`; "" for another."""
+    """The command that repeats one run of `meshmark test` or `meshmark bench`; "" for other runs."""
     chosen, facts, timed = run.get("selection", {}), run["facts"], bool(kinds & {"timing", "ceiling"})
     if "comparison" in kinds or "environment" in run:
         return "meshmark compare (see the notes)"
@@ -388,10 +388,10 @@ def _expecting(chosen: Mapping[str, Any]) -> list[str]:
 
 
 def _launched(words: list[str], facts: Mapping[str, Any]) -> list[str]:
-    """The command with its number of devices, and as one of several processes where there were several.
+    """The command with its number of devices, and as one of several processes if there were several.
 
-    Virtual devices: started by `meshmark launch`. Where JAX found the processes itself the launcher of that cluster
-    starts the command, and nobody recorded which that is."""
+    Virtual devices: started by `meshmark launch`. If JAX found the processes itself, the cluster's launcher starts the
+    command, and the records do not name it."""
     processes, virtual = run_line.processes(facts), facts["backend"] == "cpu"
     each = facts["num_devices"] // processes
     if processes == 1:
@@ -416,7 +416,7 @@ def _json(value: Any) -> bytes:
 
 
 def _tar(bundle: Bundle) -> bytes:
-    """The files as a .tar.gz that says nothing of who packed it or when."""
+    """The files as a .tar.gz without the user and the time of packing."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, file in sorted(bundle.files.items()):

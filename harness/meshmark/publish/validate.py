@@ -283,14 +283,14 @@ def _privacy(
                     review.complain(name, why, number, "long text")
                     continue
                 if text not in seen:
-                    seen[text] = publishable.found(text, versions)
+                    seen[text] = publishable.find_private_text(text, versions)
                 for what, hit in seen[text]:
                     mend = "submit again, which replaces it"
                     review.complain(name, f"{where[:60]!a} holds {what}: {hit!a}: {mend}", number, "privacy")
     contact = str(product.get("contact", ""))
     keep = {contact, *re.findall(r"[^\s<>(),;]+@[^\s<>(),;]+", contact)}
     for where, text in publishable.strings(dict(product)):
-        for what, hit in publishable.found(text, versions, keep):
+        for what, hit in publishable.find_private_text(text, versions, keep):
             review.complain(
                 PRODUCT, f"{where[:60]!a} holds {what}: {hit!a}: take it out (a contact goes into `contact`)"
             )
@@ -399,7 +399,7 @@ def _one_check(
                 name, f"{own} passes without `bits`: submit the file as it was written", number, "bits"
             )
     if verdict == "pass" and record["check"] == "communication" and own in committed:
-        spelled = counters.spelled(record.get("collectives", []))
+        spelled = counters.format_collectives(record.get("collectives", []))
         if spelled != committed[own]:
             was = committed[own][:80]
             text = (
@@ -540,5 +540,5 @@ def _statement(
             if standing.must.level <= claimed and not standing.complete and not marked:
                 review.complain(
                     PRODUCT,
-                    f"claims {claimed}, which is not met ({standing.told()}): claim less, or run what is missing",
+                    f"claims {claimed}, which is not met ({standing.describe()}): claim less, or run what is missing",
                 )

@@ -1,7 +1,7 @@
-"""The pytest plugin behind `meshmark test`: it runs the suite of the package from any directory.
+"""The pytest plugin behind `meshmark test`: pytest runs in the package, wherever the user is.
 
-The names of tests are those of a checkout, `conformance/test_collectives.py::test_collectives[CASE]`, on the command
-line as in the output.
+So the names of tests are those of a checkout, `conformance/test_collectives.py::test_collectives[CASE]`, on the command
+line as in the output, and without a name the whole suite runs (`testpaths` of conformance/pytest.ini).
 """
 
 from __future__ import annotations
@@ -10,18 +10,12 @@ import pytest
 
 from meshmark.core.installation import PACKAGE
 
-SUITE = "conformance"
-"""The directory of the suite, below the package as in a checkout."""
-
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """Name the whole suite where the command line names no test; find in the package what it names of the suite."""
-    known = early_config.known_args_namespace
-    found = {
-        one: f"{PACKAGE}/{one}" for one in known.file_or_dir if one.split("::")[0].split("/")[0] == SUITE
-    }
-    args[:] = [found.get(one, one) for one in args]
-    if not known.file_or_dir:
-        args.append(str(PACKAGE / SUITE))
-    known.file_or_dir = [found.get(one, one) for one in known.file_or_dir] or [str(PACKAGE / SUITE)]
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Find and show tests relative to the package. The process stays where it is, and with it the files that options
+    name; no conftest.py of the working directory is read."""
+    given = early_config.invocation_params
+    early_config.invocation_params = pytest.Config.InvocationParams(
+        args=given.args, plugins=given.plugins, dir=PACKAGE
+    )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from meshmark.core.verdicts import Line
-from meshmark.levels.counters import spelled
+from meshmark.levels.counters import format_collectives
 from meshmark.operations.cases import Case
 from meshmark.ranks.agreement import finding_of, line_of, merge_findings
 from meshmark.ranks.channel import Channel, Ending
@@ -62,7 +62,7 @@ class Consensus:
 
     def compare_programs(self, case: Case, collectives: Sequence[Mapping[str, Any]]) -> str:
         """Why this program must not be run: what another rank compiled it to, or found instead; or ""."""
-        mine = spelled(collectives)
+        mine = format_collectives(collectives)
         reasons = []
         for rank, answer in enumerate(self._consult(f"compiled {case.id}", mine)):
             if isinstance(answer, _Absent):

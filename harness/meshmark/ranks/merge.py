@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from meshmark.core.skew import differing, slowest
+from meshmark.core.skew import measure_skew, slowest
 from meshmark.core.verdicts import BAD, VERDICTS
 from meshmark.ranks.agreement import merge_findings
 from meshmark.records.definition import TimingLine
@@ -113,7 +113,7 @@ def timing(by_rank: Mapping[int, Any], size: int) -> TimingLine:
     samples = [by_rank[rank]["samples_s"] for rank in range(size) if rank in by_rank]
     if line["verdict"] == "pass" and len(samples) == size and any(samples):
         try:
-            line |= {"samples_s": slowest(samples), "samples_by_rank": samples, "skew": differing(samples)}
+            line |= {"samples_s": slowest(samples), "samples_by_rank": samples, "skew": measure_skew(samples)}
         except ValueError:
             numbers = ", ".join(str(len(s)) for s in samples)
             raise RecordError(

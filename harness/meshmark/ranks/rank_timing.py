@@ -33,7 +33,7 @@ from jax.sharding import PartitionSpec as P
 from meshmark.core import statistics
 from meshmark.core.skew import slowest
 from meshmark.core.verdicts import VERDICTS, Line
-from meshmark.judge.checks import Judge, raised
+from meshmark.judge.checks import Judge, line_of_exception
 from meshmark.judge.programs import mesh_over, place
 from meshmark.operations.cases import Case, Cell
 from meshmark.ranks import group as ranks
@@ -47,10 +47,10 @@ from meshmark.timing.measure import (
     Stream,
     Timer,
     Wrong,
-    calibrated,
+    calibrate_stream,
     prepare,
     undisturbed,
-    verified_stream,
+    verify_stream,
 )
 from meshmark.timing.timer import Job, Timing
 
@@ -117,7 +117,7 @@ class RankTimer(Timing):
         except Settled as settled:
             bad = [Line("execute", "error", f"not timed: {settled}")]
         except Exception as error:
-            bad = [raised(case, error)]
+            bad = [line_of_exception(case, error)]
         lines = self.consensus.settle(bad)
         if not lines:
             assert made is not None
@@ -182,9 +182,9 @@ class RankTimer(Timing):
             return float(self.consensus.agree("seconds of a call", own, max))
 
         with self.step("stream", [p.case], "stream"):
-            made = self.everywhere(p.case, partial(verified_stream, p, self.judge))
+            made = self.everywhere(p.case, partial(verify_stream, p, self.judge))
         with self.step("calibrate", [p.case], "stream"):
-            return self.everywhere(p.case, partial(calibrated, made, seconds, longest))
+            return self.everywhere(p.case, partial(calibrate_stream, made, seconds, longest))
 
     def _turns(
         self, timers: Sequence[Timer], of: Sequence[Prepared], cadence: str, align: Alignment

@@ -1,1 +1,1 @@
-"""Records in; summaries, tables, differences and the page out."""
+"""Makes summaries, tables, differences and the page from records."""

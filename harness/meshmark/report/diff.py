@@ -1,4 +1,4 @@
-"""Verdicts that changed between two record files: what got worse, what got better, what is missing."""
+"""The changed verdicts between two record files: worse, better, missing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from meshmark.records import run_line
 from meshmark.records.reading import Judged, Records
 
 SHOWN = 20
-"""How many of the cases that one side lacks are named."""
+"""The most names that are shown of the cases that one side lacks."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A case whose verdict changed; `old` is "" where the old file has no such case."""
+    """A case whose verdict changed; `old` is "" if the old file has no such case."""
 
     case: str
     old: str
@@ -25,13 +25,13 @@ class Change:
 
     @property
     def failure(self) -> bool:
-        """Whether it is a new failure: bad now, and not bad before (or not there)."""
+        """Whether this is a new failure: bad now, and before not bad or missing."""
         return self.new in BAD and self.old not in BAD
 
 
 @dataclass
-class Difference:
-    """How two record files differ; `same` counts the cases of equal verdict."""
+class VerdictDifference:
+    """The difference of two record files; `same` counts the cases of equal verdict."""
 
     changes: list[Change] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -44,9 +44,9 @@ class Difference:
         return [c for c in self.changes if c.failure]
 
 
-def compare(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> Difference:
+def compare(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> VerdictDifference:
     """Compare judged cases by id. A case that only NEW has is a change if it is bad, else `added`."""
-    found = Difference(missing=[case for case in old if case not in new])
+    found = VerdictDifference(missing=[case for case in old if case not in new])
     for case, judged in new.items():
         before, after = old[case].verdict if case in old else "", judged.verdict
         if before == after:
@@ -60,13 +60,13 @@ def compare(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> Difference:
 
 
 def processes(old: Records, new: Records) -> Iterator[str]:
-    """A line where the two went over different numbers of processes, or are what single ranks wrote: what only one of
-    them has is then no change."""
+    """A line if the two runs had different numbers of processes, or are records of single ranks: then a case that
+    only one of them has is not a change."""
     told = [run_line.single_rank(r.runs[0]) or _over(r) for r in (old, new)]
     if told[0] != told[1]:
         yield (
-            f"OLD is of {told[0]} and NEW of {told[1]}: one case id is not one program in both, and what only one of"
-            " them has is no change"
+            f"OLD is of {told[0]} and NEW of {told[1]}: a case id does not name the same program in both, so a case"
+            " that only one has is not a change"
         )
 
 

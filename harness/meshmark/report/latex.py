@@ -32,7 +32,7 @@ DASH = SPECIAL["–"]
 
 
 def text(value: Any) -> str:
-    """A value as LaTeX text that shows just these characters; what plain LaTeX has no sign for becomes `?`."""
+    """A value as LaTeX text that shows exactly these characters; a character unknown to plain LaTeX becomes `?`."""
     shown = "".join(SPECIAL.get(c, c if c.isascii() else "?") for c in plain(value))
     return shown.replace("--", "-{}-").replace(DASH, "--")
 
@@ -40,7 +40,7 @@ def text(value: Any) -> str:
 def table(
     label: str, caption: str, header: Sequence[str], rows: Sequence[Sequence[Any]], notes: Sequence[str] = ()
 ) -> Iterator[str]:
-    """One table, the first column to the left and the others to the right; the notes stand below it."""
+    """One table, the first column to the left and the others to the right; the notes are below it."""
     yield r"\begin{table}"
     yield r"\centering\small"
     yield rf"\caption{{{text(caption)}}}\label{{tab:{label}}}"

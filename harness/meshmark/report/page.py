@@ -1,10 +1,9 @@
-"""One self-contained HTML page of what report.page_data gives: it works offline from a file, loads nothing, and
-runs nothing but its own scripts.
+"""One self-contained HTML page from the data of report.page_data. It works offline from a file, loads nothing, and runs
+only its own scripts.
 
-What keeps a string of a record harmless: it is in the page as JSON in a script element of a type that is not run,
-with every `<`, `>` and `&` written as an escape, so that no string can end the element; the page's code puts texts
-into the document as text alone; and the content security policy allows just the scripts whose hashes it names, no
-connection, no frame and no form.
+Strings of records are harmless in it. They are JSON in a script element of a type that does not run, with every `<`,
+`>` and `&` escaped, so that no string can end the element. The page's code puts texts into the document only as text.
+The content security policy allows only the scripts whose hashes it names, no connection, no frame and no form.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from meshmark.core.errors import BadInput
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 PLOTTING = ("bokeh.min.js", "bokeh-api.min.js")
-"""Bokeh's core and its interface for plots that are made in the browser."""
+"""Bokeh's core, and its interface for making plots in the browser."""
 
 MOST = 10_000_000
 """Bytes of the largest page."""
 
 
 class PageError(BadInput, RuntimeError):
-    """A page that can't be made; the message is one line that names the mend."""
+    """A page can't be made; the message is one line that says how to mend it."""
 
 
 def page(data: Mapping[str, Any]) -> str:
-    """The page; PageError where Jinja or Bokeh is missing or the page would pass MOST bytes."""
+    """The page; PageError if Jinja or Bokeh is missing or the page would be larger than MOST bytes."""
     try:
         import bokeh
         import jinja2
@@ -76,13 +75,13 @@ def page(data: Mapping[str, Any]) -> str:
     size = len(made.encode())
     if size > MOST:
         raise PageError(
-            f"the page would have {size / 1e6:.1f} MB, and {MOST / 1e6:.0f} is the most: give it fewer records"
+            f"the page would have {size / 1e6:.1f} MB, more than {MOST / 1e6:.0f}: give it fewer records"
         )
     return made
 
 
 def embedded(data: Mapping[str, Any]) -> str:
-    """The data as JSON that can't end a script element, nor be read as markup."""
+    """The data as JSON that can't end a script element or be read as markup."""
     text = json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False, ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -94,18 +93,20 @@ def data_of(html: str) -> Any:
     start = html.find('<script type="application/json" id="data">')
     end = html.find("</script>", start)
     if start < 0 or end < 0:
-        raise PageError("no page of Meshmark: it has no data")
+        raise PageError("not a page of Meshmark: it has no data")
     try:
         return json.loads(html[html.index(">", start) + 1 : end])
     except ValueError:
-        raise PageError("no page of Meshmark: its data are no JSON") from None
+        raise PageError("not a page of Meshmark: its data are not JSON") from None
 
 
 def _script(path: Path) -> str:
     text = path.read_text(encoding="utf-8").replace("\r\n", "\n")
     low = text.lower()
     if "</script" in low or "<!--" in low:
-        raise PageError(f"{path.name} can't stand inside a page: use another Bokeh: {extras.command('page')}")
+        raise PageError(
+            f"{path.name} can't be put inside a page: use another Bokeh: {extras.command('page')}"
+        )
     return text
 
 

@@ -1,9 +1,9 @@
-"""What the page shows, as one JSON value: runs, cases, verdicts, times, fits, programs.
+"""The data of the page as one JSON value: runs, cases, verdicts, times, fits, programs.
 
-Tables are kept by column, and strings once: a column of texts holds places in `strings`. So 100,000 records become a
-few megabytes. Nothing here says how anything looks. Every string of a record passes core.escaping.plain, and is
-data to the page, never markup. Figures keep five significant digits, so that what numpy rounds elsewhere does not
-change the page.
+Tables are stored by column, and each string once: a column of texts holds places in `strings`. So 100,000 records
+become a few megabytes. The data do not describe any layout. Every string of a record passes core.escaping.plain, and
+is data to the page, never markup. Figures keep five significant digits, so that other rounding in numpy does not change
+the page.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from meshmark.timing import timing_tables
 SCHEMA = 1
 
 CLASSES = ("real", "virtual", "compiled")
-"""What a run's devices are. Runs of one class alone are ever ranked: virtual devices share cores, and compiled
-programs ran nowhere."""
+"""The classes of a run's devices. Only runs of one class are compared in rank: virtual devices share cores, and
+compiled programs did not run."""
 
 REASONS = 1_500_000
-"""Characters of all reasons together; what comes after is cut to SHORT, for the page has to stay small."""
+"""The most characters of all reasons together; later reasons are cut to SHORT, to keep the page small."""
 SHORT = 80
 SCRIPTS = 20
-"""Cases whose stand-alone script is in the page; any other is one command away."""
+"""The most cases with a stand-alone script in the page; `meshmark repro` prints any other."""
 
 CASE_COLUMNS = ("operation", "variant", "mode", "mesh", "dtype", "size", "level")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A record file: its name as it is published, its SHA-256, what was read, and the product that it belongs to
-    (`product`: "" and `about`: {} where it lies in no results directory)."""
+    """A record file: its name as it is published, its SHA-256, its records, and the product that it belongs to
+    (`product`: "" and `about`: {} if it is not in a results directory)."""
 
     name: str
     sha256: str
@@ -64,13 +64,13 @@ class Source:
 
     @cached_property
     def times(self) -> list[dict[str, Any]]:
-        """The tidy rows of its timings; those of a comparison hold two environments, and are left out."""
+        """The tidy rows of its timings, without those of comparisons, which hold two environments."""
         compared = any("environment" in t for t in self.records.timings)
         return [] if compared else timing_tables.rows(self.records)
 
 
 class Strings:
-    """Texts, each once."""
+    """A list of texts without duplicates."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
@@ -87,7 +87,7 @@ class Strings:
         return self.place(plain(value))
 
     def place(self, text: str) -> int:
-        """The place of a text that is harmless already."""
+        """The place of a text that is already harmless."""
         found = self._places.get(text)
         if found is None:
             found = self._places[text] = len(self.all)
@@ -96,7 +96,7 @@ class Strings:
 
 
 class Budget:
-    """Reasons in full until their characters are spent."""
+    """Keeps reasons in full until the budget of characters is used up."""
 
     def __init__(self, strings: Strings, left: int = REASONS) -> None:
         self._strings, self._left, self._seen, self.cut = strings, left, dict[str, int](), 0
@@ -115,7 +115,7 @@ class Budget:
 
 
 def build(sources: Sequence[Source]) -> dict[str, Any]:
-    """The page's data; the order of the sources is that of the runs."""
+    """The page's data; the runs have the order of the sources."""
     strings = Strings()
     reasons = Budget(strings)
     keys: dict[tuple[int, ...], int] = {}
@@ -151,7 +151,7 @@ def build(sources: Sequence[Source]) -> dict[str, Any]:
 
 
 def _places(records: Records) -> dict[str, list[Judged]]:
-    """Judged cases by topology; "" where they ran, or there are none."""
+    """Judged cases by topology; "" for cases that ran, or if there are none."""
     found: dict[str, list[Judged]] = {}
     for judged in records.cases.values():
         line = judged.lines[0]
@@ -228,13 +228,13 @@ def _run(
 
 
 def _virtual(facts: Mapping[str, Any]) -> bool:
-    """Whether devices are virtual: what the record says, and no CPU is taken for a real one."""
+    """Whether devices are virtual: by the record; a CPU device always is."""
     return facts.get("virtual") is not False or facts.get("backend") == "cpu"
 
 
 def _name(runs: Sequence[dict[str, Any]]) -> None:
-    """Labels, expiry and order: real devices first, then virtual, then compiled; the newest release first, and of one
-    release what ran in one process."""
+    """Set labels, expiry and order: real devices first, then virtual, then compiled; the newest release first; within
+    a release, runs of one process first."""
     newest = max((r["release"] for r in runs), key=_release, default="")
     for run in runs:
         run["expired"] = _expired(run["release"], newest)
@@ -264,7 +264,7 @@ def _expired(release: str, newest: str) -> bool:
 
 
 def _facts(records: Records, source: Source) -> Iterator[list[str]]:
-    """Provenance: every fact of the run lines, a pair each."""
+    """Provenance: every fact of the run lines, one pair per fact."""
     for name, value in source.about.items():
         if isinstance(name, str):
             yield [plain(f"product: {name}"), plain(value)]
@@ -290,7 +290,7 @@ def _pairs(value: Any) -> str:
 
 
 def _statement(records: Records) -> dict[str, Any]:
-    """The computed statement of a run and how each level stands; why there is none where it can't be had."""
+    """The computed statement of a run and the result of each level; the reason if there is no statement."""
     try:
         found = levels.statement(records)
     except (BadInput, ValueError) as error:
@@ -333,7 +333,7 @@ def _judged(
             if line["verdict"] == verdict and not check and verdict != "pass":
                 check, reason, link = line["check"], line["reason"], link_of(line.get("link"))
             if isinstance(line.get("collectives"), list):
-                kinds = spelled(line["collectives"])
+                kinds = format_collectives(line["collectives"])
                 wire, excess = number(line.get("wire_bytes")), number(line.get("excess_bytes"))
             if "bound" in line:
                 error, bound = number(line.get("error")), number(line["bound"])
@@ -370,8 +370,8 @@ def link_of(value: Any) -> str:
     return text[1:-1] if text.startswith("<https://") else ""
 
 
-def spelled(collectives: Sequence[Any]) -> str:
-    """Which collectives run how often: "2 all-gather, 1 all-reduce"; "none"."""
+def format_collectives(collectives: Sequence[Any]) -> str:
+    """The collectives and how often each runs: "2 all-gather, 1 all-reduce"; "none"."""
     found: dict[str, float] = {}
     for one in collectives:
         kind, trips = field_of(one, "kind"), field_of(one, "trips")
@@ -382,7 +382,8 @@ def spelled(collectives: Sequence[Any]) -> str:
 
 
 def rounded(value: Any, digits: int = 5) -> float | int | None:
-    """A figure for the page: integers as they are, else so many significant digits; None where there is none."""
+    """A figure for the page: an integer unchanged, other numbers with `digits` significant digits; None for no
+    number."""
     if value is None or isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if not math.isfinite(value):
@@ -402,7 +403,7 @@ TIMED_NUMBERS = (
 
 
 SWEPT = ("operation", "variant", "mesh", "dtype", "mode", "cadence")
-"""What the points of one sweep over sizes share."""
+"""The common fields of the points of one sweep over sizes."""
 
 
 def good(row: Mapping[str, Any]) -> bool:
@@ -435,7 +436,9 @@ def _timed(source: Source, strings: Strings) -> dict[str, Any]:
             strings("" if published else row["reason"] or "its values were not verified")
         )
         columns["share_of"].append(strings(row.get("share_of", "")))
-        columns["kinds"].append(strings(spelled(kinds[row["case"]]) if row["case"] in kinds else ""))
+        columns["kinds"].append(
+            strings(format_collectives(kinds[row["case"]]) if row["case"] in kinds else "")
+        )
         columns["nbytes"].append(rounded(bytes_of[row["case"]][0]))
     peak = timing_tables.yardsticks(records).bandwidth()
     return {
@@ -465,15 +468,15 @@ def _timed(source: Source, strings: Strings) -> dict[str, Any]:
 
 
 def cost_of(record: Mapping[str, Any]) -> tuple[float, float]:
-    """(S, f) of a timing record: bytes and the factor of bus bandwidth; (0, 0) where it has none."""
+    """(S, f) of a timing record: bytes and the factor of bus bandwidth; (0, 0) if it has none."""
     cost = record.get("cost")
     nbytes, factor = number(field_of(cost, "nbytes")), number(field_of(cost, "factor"))
     return (nbytes if nbytes > 0 else 0.0, factor if factor > 0 else 0.0)
 
 
 def _noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the figures are worth: the median half width of the 95 % intervals as a share of the time, and how
-    much longer the slowest process took than the fastest where there were several."""
+    """The noise of the figures: the median half width of the 95 % intervals as a share of the time, and, with several
+    processes, the ratio of the slowest to the fastest process."""
     widths, apart = [], []
     for row in rows:
         if (
@@ -504,7 +507,7 @@ def _fits(
             found.setdefault(key, []).append((nbytes, row["median_s"]))
             factors[key] = factor
     for key, points in found.items():
-        fit = statistics.line(*zip(*sorted(points), strict=True)) if len(points) > 2 else None
+        fit = statistics.fit_line(*zip(*sorted(points), strict=True)) if len(points) > 2 else None
         if fit is not None:
             yield {
                 **dict(zip(SWEPT, map(plain, key), strict=True)),
@@ -533,8 +536,8 @@ def _first_paragraph(operation: Any) -> str:
 
 
 def programs(shown: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The spelling of each operation in each mode: its source, by "operation/mode". The modes that run another's
-    spelling are not repeated; `repro` says which they are."""
+    """The source of each operation's program, by "operation/mode". Modes that run another mode's function
+    are not repeated; `repro` lists them."""
     for name in sorted(set(shown) & set(OPERATIONS)):
         operation = OPERATIONS[name]
         for mode in ("auto", "explicit", "manual", "host"):
@@ -548,7 +551,7 @@ def programs(shown: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def scripts(bad: Iterable[tuple[str, Source]]) -> dict[str, str]:
-    """The stand-alone script of the first SCRIPTS of these cases that this table has, by case id. A script is one
+    """The stand-alone scripts of the first SCRIPTS of these cases that the table has, by case id. A script runs in one
     process: cases of several have none."""
     found: dict[str, str] = {}
     for case, source in bad:

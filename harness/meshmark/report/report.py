@@ -1,9 +1,8 @@
-"""Everything that is published of record files: page, Markdown, CSV, LaTeX, and what they were made of.
+"""Everything that is published from record files: page, Markdown, CSV, LaTeX, and a manifest.
 
-Everything but the raw tables is computed from the page's data (report.page_data), so that no two of them can say
-different things. Nothing holds the time at which it was made: the same records, suite and libraries give the same
-bytes. `report.json` says which those were; `check` compares byte by byte where they are the same here, and else the
-data.
+All files except the raw tables are computed from the page's data (report.page_data), so that they can't contradict each
+other. No file holds the time at which it was made: the same records, suite and libraries give the same bytes.
+`report.json` lists these. `check` compares byte by byte if they are the same here, and otherwise compares the data.
 """
 
 from __future__ import annotations
@@ -35,27 +34,27 @@ from meshmark.report.page_data import Source
 from meshmark.timing.timing_tables import rate, ratio, seconds, spread
 
 LIBRARIES = ("bokeh", "jax", "jinja2", "numpy", "pandas", "scipy", "tabulate")
-"""What decides the bytes, beside the suite and Python's minor version."""
+"""The libraries that affect the bytes, in addition to the suite and Python's minor version."""
 
 PAGE, MANIFEST = "index.html", "report.json"
 
 CLOSE = 1e-3
-"""Relative difference of two figures that count as the same where other libraries rounded them."""
+"""Two figures count as equal up to this relative difference, if other libraries rounded them."""
 
 SHOWN = 5
-"""Differences that a check names."""
+"""The most differences that a check names."""
 
 
 class ReportError(BadInput, RuntimeError):
-    """A report that can't be made or checked; the message is one line that names the mend."""
+    """A report can't be made or checked; the message is one line that says how to mend it."""
 
 
 # Finding and reading ----------------------------------------------------------------------------------------
 
 
 @dataclass
-class Found:
-    """The record files that were named, read; and what was left out, a line each: `problems` should be mended."""
+class Inputs:
+    """The contents of the named record files, and one line per omitted part; `problems` should be mended."""
 
     sources: list[Source] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -71,10 +70,10 @@ class _File:
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
-def find(paths: Sequence[Path]) -> Found:
-    """Read record files, and those below directories, but for what one rank of several wrote. ReportError where
-    nothing is left; RecordError where a file can't be read."""
-    found, seen = Found(), dict[str, str]()
+def find(paths: Sequence[Path]) -> Inputs:
+    """Read record files, and those below directories, except files of one rank of several. ReportError if nothing is
+    left; RecordError if a file can't be read."""
+    found, seen = Inputs(), dict[str, str]()
     for file in itertools.chain.from_iterable(map(_files, paths)):
         if other := _elsewhere(file.path):
             found.notes.append(f"{file.name}: records of {other}, which has its own report; left out")
@@ -106,7 +105,7 @@ def find(paths: Sequence[Path]) -> Found:
 
 
 def _files(path: Path) -> Iterator[_File]:
-    """The record files that a path names, by published names: below the directory, or the file's own."""
+    """The record files of a path, with their published names: the path below the directory, or the file's name."""
     if not path.is_dir():
         yield _File(path, path.name if path.is_absolute() or ".." in path.parts else path.as_posix())
         return
@@ -125,7 +124,7 @@ def _files(path: Path) -> Iterator[_File]:
 
 
 def _elsewhere(path: Path) -> str:
-    """What wrote a file that is not for this report, by its first two lines; "" for any other."""
+    """The program whose records a file holds, by its first two lines, if they are not for this report; otherwise ""."""
     try:
         with reading.opened(path) as file:
             first, second = file.readline(1 << 16), file.readline(1 << 16)
@@ -152,8 +151,8 @@ def _hash(path: Path) -> tuple[str, int]:
 # Making -----------------------------------------------------------------------------------------------------
 
 
-def made(sources: Sequence[Source]) -> dict[str, str]:
-    """Every file of the report by its name; PageError or TablesError where a library is missing."""
+def make_report(sources: Sequence[Source]) -> dict[str, str]:
+    """Every file of the report by its name; PageError or TablesError if a library is missing."""
     tables.pandas()
     data = page_data.build(sources)
     files = [s.records for s in sources]
@@ -178,7 +177,7 @@ def made(sources: Sequence[Source]) -> dict[str, str]:
 
 
 def libraries() -> dict[str, str]:
-    """The versions that decide the bytes."""
+    """The versions of the libraries that affect the bytes."""
     found = {"python": ".".join(platform.python_version_tuple()[:2])}
     for name in LIBRARIES:
         try:
@@ -189,7 +188,7 @@ def libraries() -> dict[str, str]:
 
 
 def write(texts: Mapping[str, str], directory: Path) -> list[Path]:
-    """Write the files into the directory, which is made if missing; ReportError where that can't be done."""
+    """Write the files into the directory, which is made if missing; ReportError if that fails."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -230,7 +229,7 @@ def summary(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def levels(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """(header, rows): how each run stands, with denominators."""
+    """(header, rows): the result of each run, with denominators."""
     ran = [r for r in data["runs"] if r["judged"] and r["levels"]]
     names = sorted({s["level"] for r in ran for s in r["levels"]})
     rows = []
@@ -251,7 +250,7 @@ def levels(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def modes(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """(header, rows): auto and explicit against manual, a row a run, mode and cadence."""
+    """(header, rows): auto and explicit against manual, one row per run, mode and cadence."""
     rows = []
     strings = data["strings"]
     for run in data["runs"]:
@@ -286,7 +285,7 @@ def modes(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def provenance(data: Mapping[str, Any]) -> Iterator[str]:
-    """The record files: what they were made with, and their hashes."""
+    """The record files: the versions that they were made with, and their hashes."""
     rows = [
         [
             *(r["label"], r["class"], r["jaxlib"], r["flags"] or "none"),
@@ -316,7 +315,7 @@ def _noise(run: Mapping[str, Any]) -> str:
 
 
 def timings_markdown(sources: Sequence[Source], data: Mapping[str, Any]) -> Iterator[str]:
-    """The modes side by side, a chapter a record file."""
+    """The modes side by side, one chapter per record file."""
     yield "# Times"
     yield ""
     yield "Medians with the half width of their 95 % interval; ratios are of pairs of one round, with their interval."
@@ -332,7 +331,7 @@ def timings_markdown(sources: Sequence[Source], data: Mapping[str, Any]) -> Iter
 
 
 def side_by_side(times: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """(header, rows): a row a cell and cadence."""
+    """(header, rows): one row per cell and cadence."""
     cells: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
     for t in times:
         key = (t["operation"], t["variant"], t["mesh"], t["dtype"], t["size"], t["cadence"])
@@ -386,7 +385,7 @@ def _one(sent: Mapping[str, Any]) -> str:
 
 
 def timings_csv(sources: Sequence[Source]) -> str:
-    """The tidy times of every file: what was not verified has no time."""
+    """The tidy times of every file; a case that was not verified has no time."""
     clean = cache(lambda text: csv_cell(plain(text)))
     rows: list[dict[str, Any]] = []
     for source in sources:
@@ -421,14 +420,14 @@ TIMES = (
     ),
     *("slowest_process_s", "dispatch_s", "ratio", "ratio_low", "ratio_high"),
 )
-"""What a row says of time: never said of values that were not verified."""
+"""The time columns of a row: empty if the values were not verified."""
 
 
 # LaTeX ------------------------------------------------------------------------------------------------------
 
 
 def tex(data: Mapping[str, Any]) -> Iterator[str]:
-    """The tables of a paper."""
+    """The tables for a paper."""
     yield f"% Made by Meshmark {__version__} from the record files named below. Needs \\usepackage{{booktabs}}."
     notes = [f"{r['label']}: {r['file']}, SHA-256 {r['sha256'][:16]}..." for r in data["runs"]]
     for run, note in zip(data["runs"], notes, strict=True):
@@ -453,16 +452,16 @@ def tex(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What a check found: `same`, whether bytes or only data were compared (`how` says), and the differences."""
+class CheckResult:
+    """The result of a check: `same`, `how` (whether bytes or only data were compared), and the differences."""
 
     same: bool
     how: str
     differences: list[str]
 
 
-def check(texts: Mapping[str, str], directory: Path) -> Checked:
-    """Whether the files in the directory are what the records give; ReportError where there is no report."""
+def check(texts: Mapping[str, str], directory: Path) -> CheckResult:
+    """Compare the files in the directory with the records; ReportError if there is no report."""
     there = {name: _read(directory / name) for name in texts}
     manifest = there[MANIFEST]
     if manifest is None:
@@ -471,7 +470,7 @@ def check(texts: Mapping[str, str], directory: Path) -> Checked:
         with_ = dict(json.loads(manifest)["made_with"])
     except (ValueError, KeyError, TypeError):
         raise ReportError(
-            f"{directory / MANIFEST} is not what `meshmark report` writes: make the report again"
+            f"{directory / MANIFEST} is not a manifest of `meshmark report`: make the report again"
         ) from None
     here = libraries()
     others = [
@@ -482,13 +481,13 @@ def check(texts: Mapping[str, str], directory: Path) -> Checked:
     if not others:
         found = [_byte_difference(name, text, there[name]) for name, text in texts.items()]
         return _checked("byte by byte", filter(None, found))
-    how = f"the data, not the bytes, for the environment is another ({'; '.join(others)[:300]})"
+    how = f"the data and not the bytes, because the environment differs ({'; '.join(others)[:300]})"
     return _checked(how, _data_differences(texts, there))
 
 
-def _checked(how: str, differences: Iterable[str]) -> Checked:
+def _checked(how: str, differences: Iterable[str]) -> CheckResult:
     found = list(differences)
-    return Checked(not found, how, found)
+    return CheckResult(not found, how, found)
 
 
 def _read(path: Path) -> str | None:
@@ -510,7 +509,7 @@ def _byte_difference(name: str, new: str, old: str | None) -> str:
 
 
 def _data_differences(texts: Mapping[str, str], there: Mapping[str, str | None]) -> Iterator[str]:
-    """How the data of the page and of the CSV files differ; Markdown and LaTeX are made of the same."""
+    """The differences in the data of the page and of the CSV files; Markdown and LaTeX are made from the same data."""
     for name, new in texts.items():
         old = there[name]
         if old is None:

@@ -1,6 +1,6 @@
-"""Records in, Markdown and CSV out, through pandas.
+"""Makes Markdown and CSV from records, with pandas.
 
-Every string of a record file is escaped (meshmark.core.escaping). Nothing is written until everything is computed.
+Every string of a record file is escaped (meshmark.core.escaping). Files are written only after everything is computed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("md", "csv")
 NAME = "conformance"
-"""The name of the files that are written, before the format."""
+"""The name of the written files, without the format."""
 
 COLUMNS = (
     *("case", "operation", "variant", "mode", "mesh", "dtype", "size_bytes", "level", "seed"),
@@ -42,18 +42,18 @@ TEXTS = (
 )
 SIZES = ("size_bytes", "wire_bytes", "excess_bytes", "bytes_accessed", "temp_bytes", "memory_bytes")
 NUMBERS = (*SIZES, "seed", "flops", "seconds", "compile_s")
-"""The columns that are taken over from the lines of a case."""
+"""The columns that are copied from the lines of a case."""
 
 
 class TablesError(BadInput, RuntimeError):
-    """Tables that can't be made; the message is one line that names the mend."""
+    """Tables can't be made; the message is one line that says how to mend it."""
 
 
 # The table of cases -----------------------------------------------------------------------------------------
 
 
 def pandas() -> Any:
-    """The pandas module; TablesError where it, or what it needs for Markdown, is not installed."""
+    """The pandas module; TablesError if it, or tabulate (for Markdown), is not installed."""
     try:
         import pandas
         import tabulate  # noqa: F401
@@ -64,13 +64,13 @@ def pandas() -> Any:
 
 
 def frame(files: Sequence[Records]) -> pd.DataFrame:
-    """The tidy table of several record files, a row a case."""
+    """The tidy table of several record files, one row per case."""
     rows = [row(judged, records) for records in files for judged in records.cases.values()]
     return pandas().DataFrame(rows, columns=list(COLUMNS))
 
 
 def row(judged: Judged, records: Records) -> dict[str, Any]:
-    """One case as a row; what its lines do not say is NaN or ""."""
+    """One case as a row; a value that its lines lack is NaN or ""."""
     last = {key: value for line in judged.lines for key, value in line.items()}
     verdict = judged.verdict
     worst = min(judged.lines, key=lambda line: line["verdict"] != verdict)
@@ -99,7 +99,7 @@ def _run_of(line: Mapping[str, Any], records: Records) -> RunLine:
 
 
 def _error(judged: Judged) -> tuple[float, float]:
-    """(error, bound) of the line where the error is worst; NaN where none was measured."""
+    """(error, bound) of the line with the worst error; NaN if none was measured."""
     pairs = [(number(line.get("error")), number(line.get("bound"))) for line in judged.lines]
     known = [p for p in pairs if not math.isnan(p[0])]
     return max(known, key=lambda p: (_ratio(*p), p[0]), default=(math.nan, math.nan))
@@ -137,13 +137,13 @@ def as_csv(table: pd.DataFrame) -> str:
 
 
 def _integral(column: pd.Series) -> bool:
-    """Whether all that it holds are integers that a float is sure of."""
+    """Whether all values are integers that a float represents exactly."""
     known = column.dropna()
     return bool(((known.abs() < 2**53) & (known % 1 == 0)).all())
 
 
 def as_markdown(table: pd.DataFrame, files: Sequence[Records]) -> str:
-    """All of the Markdown, a chapter a record file."""
+    """The whole Markdown text, one chapter per record file."""
     lines = ["# Conformance of distributed JAX", ""]
     lines += topology_tables.chapter(topology_tables.compiled(files))
     start = 0
@@ -155,7 +155,7 @@ def as_markdown(table: pd.DataFrame, files: Sequence[Records]) -> str:
 
 
 def chapter(table: pd.DataFrame, records: Records) -> Iterator[str]:
-    """One record file: environment, levels, operations by mode, what is no pass, communication, errors."""
+    """One record file: environment, levels, operations by mode, failures, communication, errors."""
     facts = records.runs[0].get("facts")
     alone = run_line.single_rank(records.runs[0])
     yield f"## {markdown(_title(facts) + (f', {alone}' if alone else ''))}"
@@ -184,7 +184,7 @@ def chapter(table: pd.DataFrame, records: Records) -> Iterator[str]:
 def section(
     title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], empty: str = "None."
 ) -> Iterator[str]:
-    """A heading and a table; cells that are no Markdown yet are escaped."""
+    """A heading and a table; cells that are not Markdown yet are escaped."""
     yield f"### {title}"
     yield ""
     if rows:
@@ -197,7 +197,7 @@ def section(
 
 
 class Markdown(str):
-    """Text that is Markdown already."""
+    """Text that is already Markdown."""
 
 
 def _title(facts: Any) -> str:
@@ -214,7 +214,7 @@ def _title(facts: Any) -> str:
 
 
 def failures(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
-    """Every case that does not pass, the worst first; without what was only compiled, and so never ran."""
+    """Every case that does not pass, the worst first, without compile-only cases, which never ran."""
     order = {v: i for i, v in enumerate(summary.VERDICTS)}
     compiled = (table["verdict"] == "not_run") & (table["topology"] != "")
     chosen = table[(table["verdict"] != "pass") & ~compiled].sort_values(
@@ -240,7 +240,7 @@ def excess(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
 
 
 def errors(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
-    """For each dtype (and precision) the case that comes closest to its bound, or passes it the furthest."""
+    """For each dtype (and precision) the case with the largest ratio of error to bound."""
     chosen = table[(table["bound"] > 0) & table["error_over_bound"].notna()]
     rows: list[list[Any]] = []
     for (dtype, precision), group in chosen.groupby(["dtype", "precision"], sort=True):
@@ -251,7 +251,7 @@ def errors(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
 
 
 def environment(run: Mapping[str, Any]) -> list[list[Any]]:
-    """Provenance: every fact of the run line, a row each."""
+    """Provenance: every fact of the run line, one row per fact."""
     rows = []
     for name, value in run.items():
         if name in ("schema", "kind"):
@@ -275,15 +275,15 @@ def _fact(name: str, fact: Any) -> str:
 # Writing ----------------------------------------------------------------------------------------------------
 
 
-def made(files: Sequence[Records], formats: Sequence[str]) -> dict[str, str]:
-    """The text of each format; TablesError where pandas is missing."""
+def make_tables(files: Sequence[Records], formats: Sequence[str]) -> dict[str, str]:
+    """The text of each format; TablesError if pandas is missing."""
     table = frame(files)
     return {f: as_markdown(table, files) if f == "md" else as_csv(table) for f in formats}
 
 
 def write(texts: Mapping[str, str], directory: Path) -> list[Path]:
-    """Write each text to conformance.<format> in the directory, which is made if missing; TablesError where
-    that can't be done."""
+    """Write each text to conformance.<format> in the directory, which is made if missing; TablesError if
+    that fails."""
     paths = []
     try:
         directory.mkdir(parents=True, exist_ok=True)

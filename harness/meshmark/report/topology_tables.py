@@ -1,8 +1,8 @@
-"""Compiled communication by topology, and between two releases: which collectives each mode gets, how many bytes.
+"""Compiled communication by topology, and between two releases: the collectives and the bytes of each mode.
 
-Made of the communication lines of `pytest conformance --topology` (the operation, variant, mode and size of a case
-stand in its lines, its topology behind the `@` of its id). Markdown for what is published, plain text for a
-terminal; whatever a record says is escaped.
+The tables are made from the communication lines of `pytest conformance --topology` (a case's lines have its operation,
+variant, mode and size; its topology follows the `@` of its id). They are Markdown for publication and plain text for a
+terminal. All text of records is escaped.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from typing import Any
 
 from meshmark.core.escaping import field, markdown, plain
 from meshmark.core.text import number, text_table
-from meshmark.levels.counters import spelled
+from meshmark.levels.counters import format_collectives
 from meshmark.records.reading import Records
 
 MODES = ("auto", "explicit", "manual")
 
 COMPARED = ("collectives", "wire_bytes", "flops", "temp_bytes", "argument_bytes", "output_bytes")
-"""What is compared between two releases, exactly."""
+"""The figures that must be equal in two releases."""
 
 SHOWN = 500
-"""Rows of differences that are shown."""
+"""The most rows of differences that are shown."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What one case compiled to."""
+    """The compiled communication of one case."""
 
     case: str
     operation: str
     variant: str
     mode: str
     place: str
-    """The topology, with its layout where that is not plain."""
+    """The topology, with its layout if that is not plain."""
     kinds: str
     """2 all-gather, 1 all-reduce; how often each runs; "none"."""
     sent: float
     """Bytes that one device sends."""
     contract: float
-    """The same of what manual mode spells; NaN where it leaves that to a transformation."""
+    """The bytes by manual mode's contract; NaN if a transformation makes its collectives."""
 
     @property
     def times(self) -> float:
-        """Bytes over those that manual mode spells."""
+        """The bytes divided by those of manual mode's contract."""
         if self.contract == 0:
             return math.inf if self.sent else 1.0
         return self.sent / self.contract
@@ -89,7 +89,7 @@ def _kinds(collectives: Sequence[Any]) -> str:
 
 
 def chapter(found: Sequence[Compiled]) -> Iterator[str]:
-    """Markdown: an overview of operations by topology, and what each mode gets where they are not alike."""
+    """Markdown: an overview of operations by topology, and the collectives of each mode if the modes differ."""
     if not found:
         return
     places = list({c.place: None for c in found})
@@ -115,7 +115,7 @@ def chapter(found: Sequence[Compiled]) -> Iterator[str]:
 
 
 def overview(found: Sequence[Compiled], places: Sequence[str]) -> list[list[str]]:
-    """A row an operation: the largest factor of each mode at each place."""
+    """One row per operation: the largest factor of each mode at each place."""
     rows = []
     for operation in {c.operation: None for c in found}:
         row = [operation]
@@ -135,8 +135,8 @@ def overview(found: Sequence[Compiled], places: Sequence[str]) -> list[list[str]
 
 
 def differing(found: Sequence[Compiled]) -> list[list[str]]:
-    """A row for each operation, variant and what it compiles to where the bytes are not those that manual mode
-    spells; what is alike in several modes and on several topologies is one row."""
+    """One row per operation, variant and compiled form whose bytes differ from the contract of manual
+    mode; equal rows of several modes and topologies are joined."""
     groups: dict[tuple[str, ...], list[Compiled]] = {}
     for c in found:
         if not math.isnan(c.times) and abs(c.times - 1) > 0.005:
@@ -167,8 +167,8 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A quantity of a case that is not the same in two runs."""
+class CounterDifference:
+    """A quantity of a case that differs between two runs."""
 
     case: str
     quantity: str
@@ -176,8 +176,8 @@ class Difference:
     new: str
 
 
-def differences(old: Records, new: Records) -> tuple[list[Difference], int]:
-    """(what is not exactly the same, how many cases were compared): of the cases that compiled in both."""
+def differences(old: Records, new: Records) -> tuple[list[CounterDifference], int]:
+    """(the differences, the number of compared cases), for the cases that compiled in both."""
     found, compared = [], 0
     for case, judged in new.cases.items():
         if case not in old.cases:
@@ -189,7 +189,7 @@ def differences(old: Records, new: Records) -> tuple[list[Difference], int]:
         for name in COMPARED:
             was, now = before.get(name), after.get(name)
             if was is not None and now is not None and was != now:
-                found.append(Difference(case, name, was, now))
+                found.append(CounterDifference(case, name, was, now))
     return found, compared
 
 
@@ -200,7 +200,7 @@ def _data(lines: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
     if isinstance(collectives, list) and all(
         isinstance(c, dict) and {"kind", "bytes", "groups", "trips"} <= set(c) for c in collectives
     ):
-        data["collectives"] = plain(spelled(collectives))
+        data["collectives"] = plain(format_collectives(collectives))
     for name in COMPARED[1:]:
         value = number(merged.get(name))
         data[name] = None if math.isnan(value) else f"{value:.0f}"

@@ -1,1 +1,1 @@
-"""One case, timed: measuring, children, ceilings, tables, and comparing two environments."""
+"""Timing cases: measuring, children, ceilings, tables, and comparing two environments."""

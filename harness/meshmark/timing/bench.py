@@ -1,8 +1,8 @@
-"""A benchmark run: cells in contained children, family by family, into timing records.
+"""A benchmark run: times cells in contained children, family by family, and gives timing records.
 
-One child times one family of operations on all meshes and sizes, so that a sweep, and what is compared with it, is of
-one process; with several processes the whole is done as often, a process at a time, since identical processes differ
-more than samples of one (27 to 35 percent were measured between them on two cores).
+One child times one family of operations on all meshes and sizes, so that the points of a sweep, and the cases it is
+compared with, come from one process. With several processes all of this repeats, one process at a time, because
+identical processes differ more than the samples of one (27 to 35 percent were measured between them on two cores).
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from meshmark.timing.timer import Job
 from meshmark.timing.timing_tables import cell_of
 
 NOISY_SPREAD = 0.25
-"""The spread of a fixed piece of work beyond which a machine is called noisy."""
+"""A machine is called noisy if the spread of a fixed piece of work is above this."""
 
 NOISY_LOAD = 0.5
-"""The load average a core, before the run starts, beyond which it is."""
+"""A machine is called busy if the load average per core before the run is above this."""
 
 SCALED = ("psum", "all_gather", "matmul", "mlp", "data_parallel")
-"""What `--scaling` times unless operations are named."""
+"""The operations that `--scaling` times by default."""
 
 STRONG_BYTES, WEAK_BYTES = 8 * 2**20, 2**20
-"""S of the scaling of collectives: of all devices together (strong), of one device (weak)."""
+"""S for the scaling of collectives: of all devices together (strong), of one device (weak)."""
 
 Todo = list[tuple[Cell, list[str]]]
 
 
 @dataclass
 class Progress:
-    """What a run tells while it goes."""
+    """The progress of a run."""
 
     cells: int
     done: int = 0
     started: float = field(default_factory=time.monotonic)
     spread: float = 0.0
-    """By how much a fixed piece of work varied, at most: its 90th percentile over its fastest, less one."""
+    """The largest variation of a fixed piece of work: its 90th percentile over its fastest time, minus one."""
     raw: list[str] = field(default_factory=list)
     """The raw standard error of children that died."""
 
 
-def chosen(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
-    """(the cells to time, why others are left out); SelectionError where a named size does not fit or nothing is
-    chosen."""
+def select_cells(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
+    """(the cells to time, the reasons for omitted ones); SelectionError if a named size does not fit or nothing is
+    selected."""
     found: Todo = []
     left_out = []
     for cell, modes in cases.cells(selection, facts.num_devices):
@@ -79,8 +79,8 @@ def chosen(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
 def scaling(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
     """The cells of strong and weak scaling over meshes of one axis of 1, 2, 4 ... devices.
 
-    Collectives: the same S a device (weak) and the same S over all (strong), from two devices on. Others:
-    the same dimensions (strong), and dimensions whose flops a device come nearest to those on one device (weak).
+    Collectives: the same S per device (weak) and the same S over all (strong), from two devices on. Others:
+    the same dimensions (strong), and dimensions whose flops per device are nearest to those on one device (weak).
     """
     counts = [2**i for i in range(20) if 2**i <= facts.num_devices]
     every: Todo = []
@@ -124,7 +124,7 @@ def _sizes(operation: Operation, variant: Variant, mesh: MeshShape) -> list[str]
 
 
 def done_before(records: Records) -> set[tuple[str, int]]:
-    """(cell id, process) of what an interrupted run has finished."""
+    """(cell id, process) of the finished part of an interrupted run."""
     return {(cell_of(r["case"]), r["process"]) for r in records.timings if "seconds" in r}
 
 
@@ -139,8 +139,8 @@ def run(
     expected: Expectations,
     variables: Mapping[str, str] | None = None,
 ) -> Progress:
-    """Time the cells in as many processes each, with these environment variables, write the records as they come, and
-    tell the progress."""
+    """Time each cell in this number of processes, with these environment variables, write each record at once, and
+    report the progress."""
     issues = expected.issues(facts.to_json())
     left = sum((cell.id, process) not in finished for cell, _ in todo for process in range(processes))
     progress = Progress(left)
@@ -181,7 +181,7 @@ def _take(
 
 
 def mark_known(record: dict[str, Any], issues: Sequence[Issue]) -> None:
-    """Make `known` of a bad timing line that a listed issue covers."""
+    """Change the verdict of a bad timing line to `known` if a listed issue covers it."""
     for issue in issues:
         failure = record["check"], record["verdict"], record["reason"]
         if issue.covers(record["case"]) and issue.explains(*failure):
@@ -190,7 +190,7 @@ def mark_known(record: dict[str, Any], issues: Sequence[Issue]) -> None:
 
 
 def noise(progress: Progress) -> Iterator[str]:
-    """A line where a fixed piece of work varied too much while this run went on."""
+    """One line if a fixed piece of work varied too much during this run."""
     if progress.spread > NOISY_SPREAD:
         yield (
             f"a noisy machine: a fixed piece of work varied by up to {100 * progress.spread:.0f} %"
@@ -199,10 +199,10 @@ def noise(progress: Progress) -> Iterator[str]:
 
 
 def load() -> Iterator[str]:
-    """A line where this machine is busy with something else."""
+    """One line if this machine is busy with other work."""
     try:
         busy = os.getloadavg()[0] / (os.cpu_count() or 1)
     except (AttributeError, OSError):
         return
     if busy > NOISY_LOAD:
-        yield f"the machine is busy: load average {busy:.2f} a core in the last minute, before this run"
+        yield f"the machine is busy: load average {busy:.2f} per core in the last minute, before this run"

@@ -1,10 +1,10 @@
-"""What this machine was seen to do at best, on all of its devices at once: a yardstick where no peak is published.
+"""Ceilings: the best rates that this machine reaches on all of its devices, for shares without a published peak.
 
-Two ceilings. *copy bandwidth*: bytes read and written a second by a loop that negates arrays which no cache holds.
-*largest matmul*: FLOP/s of the fastest product of square matrices, one pair a device, per dtype. Each is the rate of
-the fastest of its samples, over all devices together. Virtual devices share the cores: theirs is the whole machine's.
-(With arrays that caches hold the rate is that of a release's loop, not of the machine: 40 to 293 GB/s were seen of
-256 KiB a device on the same two cores, and 39 to 53 of 32 MiB.)
+There are two ceilings. *copy bandwidth*: bytes read and written per second by a loop that negates arrays larger than
+any cache. *largest matmul*: FLOP/s of the fastest product of square matrices, one pair per device, per dtype. Each is
+the rate of the fastest sample, over all devices together. Virtual devices share the cores: their ceiling is that of
+the whole machine. (With arrays that fit in caches the rate depends on the release's loop and not on the machine: 40 to
+293 GB/s for 256 KiB per device on the same two cores, and 39 to 53 for 32 MiB.)
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from meshmark.core.meshes import MeshShape
 from meshmark.judge.programs import mesh_over, sharding
 
 COPY_BYTES = 2**25
-"""Bytes of one device's array that is copied."""
+"""Bytes of the array that each device copies."""
 
 COPIES = 4
-"""Copies in one call, which amortize its dispatch."""
+"""Copies per call: many, to amortize the dispatch."""
 
 LONGEST = 0.1
-"""Seconds of a product after which no larger one is tried."""
+"""No larger product is tried after one that takes this many seconds."""
 
 SAMPLES, MOST_SAMPLES, SAMPLING = 5, 50, 0.25
-"""At least so many samples of each size, and more until so many, or until so many seconds are spent: the fastest
-counts, and it takes some tries to see it on a machine that does other things too."""
+"""The least samples per size, the most samples, and the seconds after which sampling stops. The fastest sample counts,
+and on a busy machine it takes several tries to see it."""
 
 
-def measured(
+def measure_ceilings(
     devices: Sequence[Any], dtypes: Sequence[str] = ("float32", "bfloat16")
 ) -> Iterator[dict[str, Any]]:
-    """The ceilings as the fields of their record lines: name, dtype, value, unit, and how each came about."""
+    """The ceilings as fields of their record lines: name, dtype, value, unit, and the samples behind each."""
     mesh = mesh_over(tuple(devices), MeshShape((len(devices),)))
     over = sharding(mesh, ("x",))
 
@@ -68,8 +68,8 @@ def measured(
 
 
 def _copies(x: jax.Array, count: jax.Array) -> jax.Array:
-    """x after so many negations. The count is an argument: of a loop whose trips it knows, XLA unrolls the body and
-    makes one pass over memory of several (seen in 0.12 on CPU, where the rate came out seven times too high)."""
+    """Negate x `count` times. The count is an argument: if XLA knows the trip count it unrolls the body, and several
+    passes over memory become one (seen in 0.12 on CPU, where the rate was seven times too high)."""
     return lax.fori_loop(0, count, lambda _, x: -lax.optimization_barrier(x), x)
 
 

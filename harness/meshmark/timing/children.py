@@ -1,8 +1,8 @@
-"""Runs timing jobs in child processes, contained: a case that crashes or hangs costs itself alone.
+"""Runs timing jobs in child processes, contained: a case that crashes or hangs loses only itself.
 
-`Children.run` gives the messages of meshmark.timing.timer one by one. When a child dies, the cases that it was about
-get a line that says how, and another child goes on: with the other modes of the cell where one mode was being
-prepared, with the next cell where the modes were timed in turns and nobody can say which it was.
+`Children.run` gives the messages of meshmark.timing.timer one by one. If a child dies, the cases that it was working on
+get a line with the cause, and another child goes on. It goes on with the other modes of the cell if one mode was being
+prepared, and with the next cell if the modes were timed in turns, because then the mode is unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from meshmark.operations.record_lines import case_cost, case_head
 from meshmark.timing.timer import MARK, Job
 
 MOST_IDLE_DEATHS = 2
-"""How often a child may die before it times anything."""
+"""The most children that may die before any times a case."""
 
 
 class ChildError(BadInput, RuntimeError):
@@ -41,7 +41,7 @@ class Children:
 
     python: str = sys.executable
     path: Path = SOURCE
-    """The directory that holds the package that they import."""
+    """The directory of the package that the children import."""
     module: str = "meshmark.timing.timer"
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="meshmark-timer-")))
@@ -50,7 +50,7 @@ class Children:
     _child: subprocess.Popen[str] | None = None
 
     def run(self, job: Job) -> Iterator[dict[str, Any]]:
-        """The messages of a job until all of its cells are done; ChildError where no child comes to life."""
+        """The messages of a job until all of its cells are done; ChildError if no child starts."""
         idle = 0
         left = [list(ids) for ids in job.cells]
         first = True
@@ -95,7 +95,8 @@ class Children:
     def _dead(
         self, job: Job, line: Line, at: dict[str, Any], left: list[list[str]]
     ) -> Iterator[dict[str, Any]]:
-        """The lines of the cases that a child died of; takes from `left` what must not be tried again."""
+        """The lines of the cases during which a child died; removes from `left` the ones that must not be tried
+        again."""
         guilty = list(at["cases"])
         stage = {"prepare": "prepared", "stream": "prepared as a stream"}.get(at["at"], "timed in turns")
         lines = []
@@ -144,7 +145,7 @@ class Children:
         try:
             self._child.stdin.write(job.to_json())
             self._child.stdin.close()
-        except BrokenPipeError:  # it died at once; its standard error says why
+        except BrokenPipeError:  # it died at once; its standard error has the reason
             pass
         for text in self._child.stdout:
             if text.startswith(MARK) and text.endswith("\n"):
@@ -158,7 +159,7 @@ class Children:
             self._child = None
 
     def close(self) -> None:
-        """End the child that is there, and clear up."""
+        """End the running child, and clean up."""
         if self._child:
             self._child.kill()
             self._ended()

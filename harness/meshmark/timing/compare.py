@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from meshmark.core.errors import BadInput
-from meshmark.core.statistics import ORDER, Outcome, Pairs, Rule, compare, done
+from meshmark.core.statistics import ORDER, Outcome, Pairs, Rule, all_decided, compare
 from meshmark.levels import counters
 from meshmark.records.definition import SCHEMA
 from meshmark.timing.children import ChildError
@@ -72,7 +72,7 @@ class Difference:
 def counted(line: Mapping[str, Any]) -> dict[str, str | float | None]:
     """The compiled counters of a timing line; empty where it has none (a host call, a failure, a strange record)."""
     try:
-        found = counters.spelled(line["communication"])
+        found = counters.format_collectives(line["communication"])
     except (KeyError, TypeError):
         return {}
     return {"collectives": found, **{name: line.get(name) for name in COUNTERS}}
@@ -301,7 +301,7 @@ class Comparison:
             final = self.looked == len(looks) - 1
             self._judge(looks[self.looked], self.looked, final)
             self.looked += 1
-            clear = done(self.outcomes)
+            clear = all_decided(self.outcomes)
             if clear or final:
                 self.ended = (
                     f"all is clear at {self.pairs} pairs" if clear else f"all {looks[-1]} pairs were taken"

@@ -1,10 +1,10 @@
-"""Device time of a program by `jax.profiler`: what the devices took, without dispatch and the host.
+"""Device time of a program from `jax.profiler`: the time of the devices, without dispatch and the host.
 
-One trace a call. A device's time is the duration of the event on its "XLA Modules" line (TPU), or from the start
-of the first to the end of the last event on its streams (GPU, where the raw trace has kernels alone). A device
-plane or an event that is missing is an error: host time never stands in for device time. XLA's CPU backend gives no
-device planes.
-Written from the format that jax.profiler.ProfileData documents; not yet run on an accelerator.
+There is one trace per call. A device's time is the duration of the event on its "XLA Modules" line (TPU), or the time
+from the start of the first to the end of the last event on its streams (GPU, where the raw trace has only kernels). A
+missing device plane or event is an error: host time never replaces device time. XLA's CPU backend gives no device
+planes.
+This module follows the format that jax.profiler.ProfileData documents. It has not run on an accelerator yet.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _STREAM = re.compile(r"Stream\b")
 
 
 class NoDeviceTime(RuntimeError):
-    """The profile has no device plane or no event of the program; the message says which."""
+    """The profile has no device plane or no event of the program; the message names the missing part."""
 
 
-def measured(prepared: Prepared, budget: Budget) -> dict[str, list[float]]:
+def measure_device_time(prepared: Prepared, budget: Budget) -> dict[str, list[float]]:
     """Seconds of each of `budget.least` calls, by the name of the device's plane."""
     found: dict[str, list[float]] = {}
     prepared.run()
@@ -49,7 +49,7 @@ def measured(prepared: Prepared, budget: Budget) -> dict[str, list[float]]:
 
 
 def device_seconds(planes: Iterable[Any]) -> dict[str, float]:
-    """Seconds of the one call in a trace, by device plane; NoDeviceTime where a device has no event."""
+    """Seconds of the one call in a trace, by device plane; NoDeviceTime if a device has no event."""
     found = {}
     names = []
     for plane in planes:

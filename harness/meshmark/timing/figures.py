@@ -1,9 +1,9 @@
-"""What a timing record amounts to: times, bandwidths, FLOP/s, shares of a peak.
+"""The figures of a timing record: times, bandwidths, FLOP/s, shares of a peak.
 
 Bandwidths and rates are computed from the aggregated time, never averaged, in bytes/s and FLOP/s (decimal). With S and
 f of the case's cost (the bandwidth table of NVIDIA's nccl-tests, doc/PERFORMANCE.md): algbw = S / t, busbw = S / t * f.
-A share is of the published peak of the device's kind (meshmark.devices.chips), else of the ceiling that was measured on
-this machine (meshmark.timing.ceilings), and says of which; without either there is none.
+A share is of the published peak of the device's kind (meshmark.devices.chips), otherwise of the ceiling measured on
+this machine (meshmark.timing.ceilings), and names which one. Without either there is no share.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from meshmark.devices import chips
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """What a share is of: the kind of device, and the ceiling lines of the run."""
+    """The peaks for shares: those of the kind of device, and the ceiling lines of the run."""
 
     device_kind: str = ""
     virtual: bool = False
@@ -28,12 +28,12 @@ class Yardsticks:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any], ceilings: Iterable[Mapping[str, Any]]) -> Yardsticks:
-        """From the facts of a run and its ceiling lines."""
+        """Make them from the facts of a run and its ceiling lines."""
         return cls(str(facts.get("device_kind")), bool(facts.get("virtual")), tuple(ceilings))
 
     def bandwidth(self) -> tuple[float, str] | None:
-        """(bytes/s of one device, of what); None for virtual devices, whose messages go through caches and
-        share the cores: no bandwidth of the machine bounds theirs."""
+        """(bytes/s of one device, name of the peak); None for virtual devices: their messages go through caches and
+        share the cores, so no bandwidth of the machine bounds them."""
         if self.virtual:
             return None
         chip = chips.chip_of(self.device_kind)
@@ -43,7 +43,7 @@ class Yardsticks:
         return (found[0], "copy bandwidth measured here") if found else None
 
     def flops(self, dtype: str, precision: str, devices: int) -> tuple[float, str] | None:
-        """(FLOP/s of so many devices together, of what)."""
+        """(FLOP/s of `devices` devices together, name of the peak)."""
         chip = chips.chip_of(self.device_kind)
         if chip:
             peak = chips.peak_flops(chip, dtype, precision)
@@ -51,7 +51,7 @@ class Yardsticks:
         found = self._ceiling("largest matmul", dtype)
         if not found:
             return None
-        # Virtual devices: all cores serve however few devices take part.
+        # Virtual devices: all cores work, even if few devices take part.
         per_device, total = found
         return (total if self.virtual else devices * per_device), f"largest {dtype} matmul measured here"
 
@@ -66,7 +66,7 @@ class Yardsticks:
 
 
 def of(record: Mapping[str, Any], yardsticks: Yardsticks | None = None) -> dict[str, Any]:
-    """The figures of one timing record: those of its samples, {} where there are none."""
+    """The figures of one timing record from its samples; {} if it has none."""
     samples = record["samples_s"]
     if not samples:
         return {}
@@ -83,7 +83,8 @@ def of(record: Mapping[str, Any], yardsticks: Yardsticks | None = None) -> dict[
 
 
 def rates(record: Mapping[str, Any], seconds: float, yardsticks: Yardsticks | None = None) -> dict[str, Any]:
-    """algbw, busbw (bytes/s), flops_per_s (all devices), and the share with what it is of; None: not applicable."""
+    """algbw, busbw (bytes/s), flops_per_s (all devices), and the share with the name of its peak; None: not
+    applicable."""
     cost = record.get("cost") or {}
     nbytes, factor, flops = cost.get("nbytes", 0), cost.get("factor", 0.0), cost.get("flops", 0)
     found: dict[str, Any] = {
@@ -109,9 +110,9 @@ def rates(record: Mapping[str, Any], seconds: float, yardsticks: Yardsticks | No
 def pooled(records: Sequence[Mapping[str, Any]]) -> Estimate | None:
     """The time of one case and cadence over its processes, in seconds.
 
-    One process: the median of its samples and its interval, which knows nothing of how processes vary. More: the
-    median of the processes' medians; with fewer than six the interval is their range, since no distribution-free
-    one of 95 percent exists.
+    One process: the median of its samples with its interval, which does not include variation between processes.
+    Several: the median of the processes' medians. With fewer than six processes the interval is their range, because
+    no distribution-free interval of 95 percent exists.
     """
     medians = [statistics.median(r["samples_s"]) for r in records if r["samples_s"]]
     if not medians:
@@ -126,13 +127,13 @@ def pooled(records: Sequence[Mapping[str, Any]]) -> Estimate | None:
 
 
 def extremes(records: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Medians of the fastest and of the slowest process, in seconds; (0, 0) without samples."""
+    """Medians of the fastest and of the slowest process, in seconds; (0, 0) if there are no samples."""
     medians = [statistics.median(r["samples_s"]).value for r in records if r["samples_s"]]
     return (min(medians), max(medians)) if medians else (0.0, 0.0)
 
 
 def paired(some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> Estimate | None:
-    """The ratio of two cases' times by the rounds that they share (same process, same position)."""
+    """The ratio of two cases' times from their common rounds (same process, same position)."""
     by_process = {r["process"]: r["samples_s"] for r in others}
     first: list[float] = []
     second: list[float] = []

@@ -1,4 +1,4 @@
-"""How much memory timing a cell takes, estimated before anything is made."""
+"""Estimates the memory for timing a cell, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from meshmark.operations.base import Argument, Result, nbytes
 from meshmark.operations.cases import Cell
 
 COPIES = 4
-"""Times that inputs and outputs are held on the devices: two rotated sets for meshes of Auto and of Explicit axes,
-and as many outputs in flight."""
+"""Copies of inputs and outputs on the devices: two rotated sets for meshes of Auto and of Explicit axes, and the
+same number of outputs in flight."""
 
 HOST_BYTES = 24
-"""Bytes an element of the global arrays on the host: values, their widest type, the reference's."""
+"""Bytes per element of the global arrays on the host: values, their widest dtype, the reference."""
 
 
 def device_bytes(cell: Cell) -> int:
@@ -33,7 +33,7 @@ def _arrays(cell: Cell) -> list[Argument | Result]:
 
 
 def available_bytes() -> int:
-    """Bytes that this machine can still give: what Linux calls available, elsewhere its physical memory."""
+    """Bytes that this machine can still give: Linux's available memory, on other systems the physical memory."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             for line in file:
@@ -48,13 +48,16 @@ def available_bytes() -> int:
 
 
 def refusal(cell: Cell, facts: Any) -> str:
-    """Why a cell does not fit in memory, with the figures; "" where it does."""
+    """Why a cell does not fit in memory, with the figures; "" if it fits."""
     device, host = device_bytes(cell), host_bytes(cell)
-    if facts.virtual:  # which have the host's memory
+    if facts.virtual:  # virtual devices use the host's memory
         device, host = 0, host + device * cell.request.mesh.size
     chip = chips.chip_of(facts.device_kind)
     if chip and device > chip.memory_bytes / chip.devices_per_chip:
-        return f"{cell.id} needs about {gigabytes(device)} a device, and {chip.name} has {gigabytes(chip.memory_bytes)}"
+        return (
+            f"{cell.id} needs about {gigabytes(device)} per device,"
+            f" and {chip.name} has {gigabytes(chip.memory_bytes)}"
+        )
     here = available_bytes()
     if host > here:
         return f"{cell.id} needs about {gigabytes(host)} of memory here, and {gigabytes(here)} are available"

@@ -1,11 +1,11 @@
 """The measuring core: programs that are compiled ahead of time, verified, warmed up, and timed in turns.
 
-Two cadences. *isolated*: one call of the compiled program, blocked on. *stream*: dependent calls inside one
-program, which amortizes dispatch; its loop runs as often as an argument says, and each pass needs the result of
-the one before it, so that nothing is hoisted or elided. Every sample is kept. The clock is
-`time.perf_counter`; releasing a result is not timed, nor is choosing the inputs.
+There are two cadences. *isolated*: one call of the compiled program, blocked on. *stream*: dependent calls inside one
+program, which amortizes dispatch. The loop's trip count is an argument, and each pass needs the result of the one
+before it, so that nothing is hoisted or elided. Every sample is kept. The clock is `time.perf_counter`; releasing a
+result and choosing the inputs are not timed.
 
-What is timed is what was verified: the very compiled object, in the same process, by the checks of
+The timed object is the verified one: the same compiled object, in the same process, verified by the checks of
 meshmark.judge.checks. A program with wrong values is never timed.
 """
 
@@ -28,24 +28,24 @@ from jax import lax
 from meshmark.core import statistics
 from meshmark.core.hlo import Collective, collectives
 from meshmark.core.verdicts import BAD, Line, worst
-from meshmark.judge.checks import Judge, placed_inputs, raised
+from meshmark.judge.checks import Judge, line_of_exception, placed_inputs
 from meshmark.judge.communication import communication
 from meshmark.judge.programs import Program, sharding
 from meshmark.operations.cases import Case
 
 STREAM_SECONDS = 0.01
-"""How long one sample of a stream should take: far above its dispatch, short enough for many."""
+"""The target time of one sample of a stream, in seconds: far above its dispatch, short enough for many samples."""
 
 LONGEST_STREAM = 4096
 """The most calls of one stream."""
 
 ELIDED = 0.02
-"""A stream that takes less than this share of an isolated call's time a call, where that is
-a millisecond or more, did not do the work: dispatch is no such part of a call as long."""
+"""A stream is taken as elided if its time per call is below this share of an isolated call's time, and that time is a
+millisecond or more: dispatch is never so large a part of such a call."""
 
 
 class Wrong(RuntimeError):
-    """A program that must not be timed: it raised or its values are wrong; `lines` say what was found."""
+    """A program that must not be timed: it raised or its values are wrong; `lines` holds the check lines."""
 
     def __init__(self, reason: str, lines: Sequence[Line] = ()) -> None:
         super().__init__(reason)
@@ -56,8 +56,8 @@ class Wrong(RuntimeError):
 class Budget:
     """How long to sample one program in one cadence.
 
-    seconds: the time for its calls. precision: the half width of the median's 95 percent interval, as a
-    share of the median, at which sampling stops earlier. least, most: samples, whatever the other two say.
+    seconds: the time for its calls. precision: sampling stops earlier if the half width of the median's 95 percent
+    interval is at most this share of the median. least, most: numbers of samples, which override the other two.
     """
 
     seconds: float = 0.25
@@ -67,7 +67,7 @@ class Budget:
 
 
 class Timer(Protocol):
-    """What can be sampled."""
+    """A call that can be sampled."""
 
     def sample(self) -> float:
         """Seconds of one call."""
@@ -76,7 +76,7 @@ class Timer(Protocol):
 
 @dataclass
 class Prepared:
-    """One case, compiled and verified: its isolated cadence is a Timer."""
+    """One case, compiled and verified; the Timer of the isolated cadence."""
 
     case: Case
     program: Program | None
@@ -84,7 +84,7 @@ class Prepared:
     called: Any
     """The compiled program, or the host call."""
     inputs: list[list[jax.Array]]
-    """Sets of the same inputs in buffers of their own, used in rotation."""
+    """Sets of the same inputs in separate buffers, used in rotation."""
     lines: list[Line]
     lower_s: float = 0.0
     compile_s: float = 0.0
@@ -100,7 +100,7 @@ class Prepared:
         return all(line.verdict == "pass" for line in self.lines if line.check != "communication")
 
     def run(self) -> Any:
-        """One call, blocked on; gives the outputs."""
+        """Make one call, block on it and return the outputs."""
         return jax.block_until_ready(self.called(*next(self._turns)))
 
     def sample(self) -> float:
@@ -114,10 +114,10 @@ class Prepared:
 
 
 def prepare(case: Case, devices: Sequence[Any], seed: int = 0, judge: Judge | None = None) -> Prepared:
-    """Compile a case ahead of time and verify its values; Wrong where it must not be timed.
+    """Compile a case ahead of time and verify its values; Wrong if it must not be timed.
 
-    A `judge` that is passed serves the modes of one cell with one set of inputs. A contract of communication that
-    is not met is no reason not to time it: the line says so.
+    The modes of one cell can share a `judge`, and with it one set of inputs. A case whose communication contract is
+    not met is timed too: the line reports it.
     """
     judge = judge or Judge(tuple(devices), seed)
     try:
@@ -125,7 +125,7 @@ def prepare(case: Case, devices: Sequence[Any], seed: int = 0, judge: Judge | No
     except Wrong:
         raise
     except Exception as error:
-        line = raised(case, error)
+        line = line_of_exception(case, error)
         raise Wrong(line.reason, [line]) from error
     if not made.verified:
         bad = min((x for x in made.lines if x.check != "communication" and x.verdict in BAD), key=_badness)
@@ -166,18 +166,18 @@ def _program(case: Case, judge: Judge) -> Prepared:
         [contract, *judge.executed(program, execute)],
         middle - start,
         stop - middle,
-        counted(contract, compiled),
+        read_counters(contract, compiled),
     )
 
 
 def _met(judge: Judge, case: Case, found: Sequence[dict[str, Any]]) -> None:
-    """Over several processes, before the first run: Wrong where another rank did not come to run it."""
+    """With several processes, before the first run: Wrong if another rank does not take part."""
     if judge.meeting and (reason := judge.meeting(case, found)):
         raise Wrong(reason, [Line("execute", "error", reason)])
 
 
-def counted(contract: Line, compiled: Any) -> dict[str, Any]:
-    """What the compiler says of a program, per device: the number of collectives in one execution and the
+def read_counters(contract: Line, compiled: Any) -> dict[str, Any]:
+    """The compiler's figures of a program, per device: the number of collectives in one execution and the
     bytes that they send, flops, bytes accessed, and bytes of arguments, outputs and temporaries."""
     memory = compiled.memory_analysis()
     found = contract.data["collectives"]
@@ -207,11 +207,11 @@ class Stream:
     count: int = 1
 
     def run(self, count: int) -> Any:
-        """The outputs after so many calls, blocked on."""
+        """Make `count` calls, block and return the outputs."""
         return jax.block_until_ready(self.compiled(jnp.int32(count), *self.prepared.inputs[0], *self.outputs))
 
     def sample(self) -> float:
-        """Seconds of one call, its share of the dispatch included."""
+        """Seconds of one call, with its share of the dispatch."""
         inputs, called, block = self.prepared.inputs[0], self.compiled, jax.block_until_ready
         count, initial = jnp.int32(self.count), self.outputs
         start = perf_counter()
@@ -223,28 +223,28 @@ class Stream:
 
 def stream(prepared: Prepared, judge: Judge, seconds: float = STREAM_SECONDS) -> Stream:
     """The stream of a prepared case, verified as the case was (`verified_stream`), with the number of calls that takes
-    so many seconds (`calibrated`); Wrong as these two have it."""
-    return calibrated(verified_stream(prepared, judge), seconds)
+    this many seconds (`calibrated`); raises Wrong as these two do."""
+    return calibrate_stream(verify_stream(prepared, judge), seconds)
 
 
-def verified_stream(prepared: Prepared, judge: Judge) -> Stream:
-    """The stream of a prepared case, verified as the case was; Wrong where it computes something else or
-    communicates otherwise than as many isolated calls would.
+def verify_stream(prepared: Prepared, judge: Judge) -> Stream:
+    """The stream of a prepared case, verified like the case; Wrong if its values are wrong or if it
+    communicates differently from the same number of isolated calls.
 
     The loop's carry holds inputs and outputs and passes an optimization barrier in each turn, so that the
     inputs of a call depend on the outputs of the one before.
     """
     program = prepared.program
     if program is None or program.stacked:
-        raise Wrong("has no stream: it is no program of global arrays")
+        raise Wrong("has no stream: it is not a program of global arrays")
     number = len(program.arguments)
     mesh, function = program.mesh, program.function()
     places = [sharding(mesh, r.spec) for r in (*program.arguments, *program.results)]
     constrained = prepared.case.mode in ("auto", "pjit")
 
     def pinned(arrays: Sequence[Any], where: Sequence[Any]) -> tuple[Any, ...]:
-        """In a global program without types, say where the arrays are: the loop's carry is not the program's
-        edge, where it was said."""
+        """In a global program without types, constrain the sharding of the arrays: the loop's carry is inside the
+        program, where in_shardings and out_shardings do not apply."""
         if not constrained:
             return tuple(arrays)
         return tuple(lax.with_sharding_constraint(a, p) for a, p in zip(arrays, where, strict=True))
@@ -269,7 +269,7 @@ def verified_stream(prepared: Prepared, judge: Judge) -> Stream:
     except Wrong:
         raise
     except Exception as error:
-        line = raised(prepared.case, error)
+        line = line_of_exception(prepared.case, error)
         raise Wrong(f"its stream: {line.reason}", [line]) from error
     if worst(line.verdict for line in lines) != "pass":
         bad = min((line for line in lines if line.verdict in BAD), key=_badness)
@@ -279,18 +279,18 @@ def verified_stream(prepared: Prepared, judge: Judge) -> Stream:
     looped = _exchanged(collectives(made.compiled.as_text(), size))
     if alone != looped:
         raise Wrong(
-            f"its stream communicates otherwise: {'; '.join(looped) or 'nothing'} instead of"
+            f"its stream communicates differently: {'; '.join(looped) or 'nothing'} instead of"
             f" {'; '.join(alone) or 'nothing'}"
         )
     return made
 
 
-def calibrated(
+def calibrate_stream(
     made: Stream, seconds: float = STREAM_SECONDS, slowest: Callable[[float], float] = float
 ) -> Stream:
-    """The stream with the number of calls that takes so many seconds; Wrong where it seems to skip the work.
+    """The stream with the number of calls that takes this many seconds; Wrong if it seems to skip the work.
 
-    Over several processes `slowest` gives the longest of all ranks' times, so that all make as many calls.
+    With several processes, `slowest` gives the longest time of all ranks, so that all make the same number of calls.
     """
     prepared = made.prepared
     assert prepared.program
@@ -304,13 +304,13 @@ def calibrated(
         each = made.sample()
     if isolated > 1e-3 and once > 1e-3 and each < ELIDED * isolated:
         raise Wrong(
-            f"its stream takes {each:.2e} s a call and an isolated call {isolated:.2e} s: it was elided"
+            f"its stream takes {each:.2e} s per call and an isolated call {isolated:.2e} s: it was elided"
         )
     return made
 
 
 def _exchanged(found: Sequence[Collective]) -> list[str]:
-    """The collectives of a program, without how often its loops run."""
+    """The collectives of a program, without the trip counts of its loops."""
     return sorted(f"{c.kind} of {c.nbytes} B over {c.pairs or c.groups}" for c in found)
 
 
@@ -319,7 +319,7 @@ def _exchanged(found: Sequence[Collective]) -> list[str]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Without the garbage collector, as timeit does."""
+    """Turn the garbage collector off inside this context, as timeit does."""
     was = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -331,10 +331,10 @@ def undisturbed() -> Iterator[None]:
 
 
 def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random) -> list[list[float]]:
-    """Samples of each timer, taken in rounds: one of each in random order, so that what disturbs the machine
-    disturbs all alike and samples of one round are pairs.
+    """Samples of each timer, taken in rounds: each round samples every timer once, in random order. Disturbances of the
+    machine then affect all timers alike, and the samples of one round are pairs.
 
-    Ends when the medians are as precise as asked, or the time is spent (`budget.seconds` for each timer).
+    Sampling ends if the medians are as precise as requested, or the time is spent (`budget.seconds` per timer).
     """
     samples: list[list[float]] = [[] for _ in timers]
     order = list(range(len(timers)))
@@ -349,7 +349,7 @@ def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random) -> list[
         until = perf_counter() + budget.seconds * len(timers)
         look = 2 * budget.least
         for number in range(1, budget.most + 1):
-            if len(order) > 1:  # work between calls cools what short ones need: 0.5 percent of 14 us
+            if len(order) > 1:  # work between calls cools the caches of short calls: 0.5 percent of 14 us
                 rng.shuffle(order)
             for i in order:
                 samples[i].append(timers[i].sample())
@@ -357,7 +357,7 @@ def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random) -> list[
                 continue
             if perf_counter() > until:
                 break
-            if number == look:  # at doubling numbers, for looking costs time too
+            if number == look:  # at doubling numbers, because the check takes time too
                 look *= 2
                 if all(statistics.median(s).relative <= budget.precision for s in samples):
                     break

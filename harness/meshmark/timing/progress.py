@@ -1,4 +1,4 @@
-"""What a run of benchmarks says on standard error while it goes on."""
+"""Shows the progress of a benchmark run on standard error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshmark.timing.bench import Progress
 
 @contextmanager
 def shown(total: int) -> Iterator[Callable[[Progress], None]]:
-    """Shows progress on stderr: a bar where rich is installed and a person looks, else a line now and then."""
+    """Show progress on stderr: a bar on a terminal if rich is installed, otherwise a line from time to time."""
     try:
         from rich.console import Console
         from rich.progress import (

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshmark.core.statistics import Estimate, Outcome, Rule, stated
+from meshmark.core.statistics import Estimate, Outcome, Rule, decide_outcome
 from meshmark.records.reading import Records
 from meshmark.timing.compare import CompareError, counted, figure, key_of
 
@@ -151,7 +151,7 @@ def compare(
             found = _critical(n, m, alpha / len(pairs))
             shift = np.full(resamples, math.inf) if found is None else -null[:, found]
             detectable = float(np.quantile(np.maximum(margin - centres, shift), 0.95, method="higher"))
-        outcomes[key] = stated(
+        outcomes[key] = decide_outcome(
             Estimate(float(centre), float(low), float(high)),
             (float(p[row]), float(adjusted[row])),
             (alpha, least),

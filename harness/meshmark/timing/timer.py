@@ -1,8 +1,8 @@
-"""The child process that times: `python -m meshmark.timing.timer`, started by meshmark.timing.children.
+"""The timing child process: `python -m meshmark.timing.timer`, started by meshmark.timing.children.
 
-Takes one JSON object on standard input (a Job) and prints lines that begin with MARK, each a JSON object with one
-of the keys facts, noise, ceilings, at (what it is about to do), timings (the record lines of one cell), end.
-It imports no more than JAX and NumPy bring, so that any interpreter with JAX can time.
+It takes one JSON object on standard input (a Job) and prints lines that begin with MARK. Each is a JSON object with one
+of the keys facts, noise, ceilings, at (the next step), timings (the record lines of one cell), end. It imports only
+JAX, NumPy and their dependencies, so that any interpreter with JAX can time.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from meshmark.timing import ceilings, device_time
 from meshmark.timing.measure import STREAM_SECONDS, Budget, Prepared, Timer, Wrong, prepare, sample, stream
 
 MARK = "meshmark-timer "
-"""Begins each line of the child: a plugin may print lines of its own."""
+"""The start of each line of the child: a plugin may print other lines."""
 
 CADENCES = ("isolated", "stream", "device")
 
 CLEAR_EVERY = 60
-"""Cells after which JAX's caches are dropped."""
+"""Number of cells after which JAX's caches are dropped."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a child is to time: cells as lists of case ids, one list a cell."""
+    """The job of a child: cells as lists of case ids, one list per cell."""
 
     cells: list[list[str]]
     num_devices: int
@@ -54,7 +54,7 @@ class Job:
     most: int = Budget.most
     ceilings: bool = False
     directory: str = ""
-    """Where its standard error goes, with its process id; "" to leave it alone."""
+    """The directory for its standard error, in a file named by its process id; "" for no redirection."""
     controller: int = 0
     deadline: float = 60.0
 
@@ -64,12 +64,12 @@ class Job:
 
 
 def say(**message: Any) -> None:
-    """One line to the parent."""
+    """Print one line for the parent."""
     print(MARK + json.dumps(message), flush=True)
 
 
 def spread(number: int = 40) -> float:
-    """How much a fixed piece of work varies here: the 90th percentile of its time over the smallest, less one."""
+    """How much a fixed piece of work varies here: the 90th percentile of its time over the smallest, minus one."""
     taken = []
     for _ in range(number):
         start = perf_counter()
@@ -89,7 +89,7 @@ class Timing:
         self.budget = Budget(job.seconds, job.precision, job.least, job.most)
 
     def watched(self, what: str, ids: Sequence[str], factor: float = 1.0) -> AbstractContextManager[None]:
-        """Say what comes, and bound its time."""
+        """Report the next step, and bound its time."""
         say(at=what, cases=list(ids))
         return self.watchdog.over(self.job.deadline * factor) if self.watchdog else nullcontext()
 
@@ -136,16 +136,16 @@ class Timing:
     def sampled(
         self, timers: Sequence[Timer], of: Sequence[Prepared], cadence: str
     ) -> Iterator[dict[str, Any]]:
-        """A line for each timer."""
+        """One line per timer."""
         if timers:
             for timer, p, samples in zip(timers, of, sample(timers, self.budget, self.rng), strict=True):
                 rounded = [float(f"{s:.7g}") for s in samples]
                 yield self.line(p.case, cadence, p, rounded, calls=getattr(timer, "count", 1))
 
     def on_device(self, p: Prepared) -> dict[str, Any]:
-        """The line of the device cadence: what the profiler says that the devices took."""
+        """The line of the device cadence: the time of the devices from the profiler."""
         try:
-            found = device_time.measured(p, self.budget)
+            found = device_time.measure_device_time(p, self.budget)
         except device_time.NoDeviceTime as error:
             return self.line(p.case, "device", p, wrong=Wrong(str(error)))
         slowest = [max(times) for times in zip(*found.values(), strict=True)]
@@ -195,7 +195,7 @@ class Timing:
 
 
 def main() -> int:
-    """Do the job on standard input."""
+    """Run the job from standard input."""
     job = Job(**json.loads(sys.stdin.read()))
     watchdog = None
     if job.directory:
@@ -209,7 +209,7 @@ def main() -> int:
         timing = Timing(job, watchdog)
         before = spread()
         if job.ceilings:
-            found = list(ceilings.measured(timing.devices[: job.num_devices]))
+            found = list(ceilings.measure_ceilings(timing.devices[: job.num_devices]))
             say(ceilings=found)
     for number, ids in enumerate(job.cells, 1):
         say(timings=timing.cell(ids), cell=cases.find(ids[0], job.num_devices).cell.id)

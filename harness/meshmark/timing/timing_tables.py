@@ -1,4 +1,4 @@
-"""What timing records say in tables: modes side by side, sweeps with their fit, scaling."""
+"""Tables of timing records: modes side by side, sweeps with their fit, scaling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meshmark.timing.figures import Yardsticks
 
 CADENCES = ("isolated", "stream", "device")
 BASE = "manual"
-"""The mode that the others are compared with."""
+"""The mode with which the others are compared."""
 
 Key = tuple[str, str]
 """A cell's id and a cadence."""
@@ -41,13 +41,13 @@ def cell_of(case: str) -> str:
 
 
 def yardsticks(records: Records) -> Yardsticks:
-    """What the shares of a file are of."""
+    """The peaks for the shares of a file."""
     return Yardsticks.of(records.runs[0]["facts"], records.ceilings)
 
 
 def rows(records: Records) -> list[dict[str, Any]]:
-    """A tidy row for each case and cadence: figures over all of its processes, the fastest and the slowest of
-    them, counters, the ratio to manual mode of the same cell, and dispatch (isolated less stream)."""
+    """One tidy row per case and cadence: figures over all of its processes, the fastest and the slowest of
+    them, counters, the ratio to manual mode of the same cell, and dispatch (isolated minus stream)."""
     of = yardsticks(records)
     found = []
     cells = by_cell(records.timings)
@@ -148,7 +148,7 @@ def _meaning(cadence: str) -> str:
     return {
         "isolated": "one call, blocked on",
         "stream": "dependent calls inside one program",
-        "device": "what the profiler says that the slowest device took",
+        "device": "the time of the slowest device, from the profiler",
     }[cadence]
 
 
@@ -198,7 +198,7 @@ def _filled(
 
 
 def _skew(own: Sequence[Mapping[str, Any]]) -> tuple[float, list[int]] | None:
-    """(how much the ranks differ, in seconds; at how many positions each was the slowest) of a case that several
+    """(difference of the ranks in seconds; number of positions at which each was the slowest) of a case that several
     ranks timed: the median over its records, and their sum."""
     found = [record["skew"] for record in own if record.get("skew")]
     if not found:
@@ -212,18 +212,18 @@ def _slowest(counts: Sequence[int]) -> int:
 
 
 def _of_ranks(records: Records) -> str:
-    """What the figures are of, where several ranks timed."""
+    """A note on the figures, if several ranks timed."""
     size = max((len(r["samples_by_rank"]) for r in records.timings if r.get("samples_by_rank")), default=0)
     if not size:
         return ""
     return (
-        f" on each of {size} ranks; a sample is that of the slowest rank, and skew the median of slowest less fastest,"
+        f" on each of {size} ranks; a sample is that of the slowest rank, and skew the median of slowest minus fastest,"
         f" with the rank that was the slowest most often, of mode {BASE}"
     )
 
 
 def dispatch(cells: Cells) -> dict[tuple[str, str], float]:
-    """Seconds of an isolated call beyond one of a stream, by cell and mode."""
+    """Seconds of an isolated call minus those of a stream's call, by cell and mode."""
     found = {}
     for (cell, cadence), modes in cells.items():
         for mode, own in modes.items() if cadence == "stream" else ():
@@ -235,11 +235,11 @@ def dispatch(cells: Cells) -> dict[tuple[str, str], float]:
 
 
 def _remarks(records: Records, cells: Cells) -> Iterator[str]:
-    """Dispatch, compile time, how processes differ, and where a mode sends more than manual mode."""
+    """Remarks on dispatch, compile time, differences of processes, and modes that send more than manual mode."""
     overheads = [v for v in dispatch(cells).values() if v > 0]
     if overheads:
         middle = seconds(statistics.median(overheads).value)
-        yield f"dispatch (isolated less stream): median of {len(overheads)} cases {middle}"
+        yield f"dispatch (isolated minus stream): median of {len(overheads)} cases {middle}"
     compiled = [(r["compile_s"], r["case"]) for r in records.timings if r.get("compile_s")]
     if compiled:
         longest, case = max(compiled)
@@ -290,8 +290,8 @@ def sweeps(
 def _fits(cells: Cells) -> Iterator[list[str]]:
     for (cell, cadence, mode), points in sweeps(cells).items():
         if cadence == "isolated" and (cell, "stream", mode) in sweeps(cells):
-            continue  # the stream's fit is of the wire, not of the dispatch
-        fit = statistics.line(*zip(*points, strict=True))
+            continue  # the stream's fit describes the wire and not the dispatch
+        fit = statistics.fit_line(*zip(*points, strict=True))
         if fit is None:
             continue
         beta = f"{fit.beta / 1e9:.2f} GB/s" if math.isfinite(fit.beta) else "no growth"
@@ -313,11 +313,11 @@ def _scaling(cells: Cells) -> Iterator[list[str]]:
 
 
 def scaling(cells: Cells) -> list[dict[str, Any]]:
-    """Strong and weak scaling over meshes of one axis, where at least three sizes of mesh were timed.
+    """Strong and weak scaling over meshes of one axis, if at least three sizes of mesh were timed.
 
     Strong: the same problem on n devices, efficiency t(1) n1 / (t(n) n), n1 being the smallest mesh. Weak: the same
-    work a device, efficiency t(n1) / t(n), corrected for work a device that is not quite the same (flops of the
-    cost model). A collective has its smallest mesh of two devices, and weak scaling is with the same S a device.
+    work per device, efficiency t(n1) / t(n), corrected for small differences in work per device (flops of the cost
+    model). The smallest mesh of a collective has two devices, and its weak scaling has the same S per device.
     """
     points: dict[tuple[str, str, str], dict[tuple[int, str], tuple[float, float]]] = defaultdict(dict)
     for (cell, cadence), modes in cells.items():
@@ -353,7 +353,7 @@ def _kind(cost: Mapping[str, Any]) -> str:
 def _series(
     by: Mapping[tuple[int, str], tuple[float, float]], kind: str, what: str
 ) -> list[tuple[int, float, float]]:
-    """(devices, seconds, efficiency) of the largest problem that makes a series."""
+    """(devices, seconds, efficiency) of the largest problem that has a series."""
     counts = sorted({devices for devices, _ in by})
     best: list[tuple[int, float, float]] = []
     for (devices, size), (time, work) in by.items():
@@ -384,7 +384,7 @@ def _partner(
     base: tuple[int, str, float],
     count: int,
 ) -> tuple[float, float] | None:
-    """The point on `count` devices that belongs to the series of `base`: (seconds, work), if there is one."""
+    """The point on `count` devices in the series of `base`: (seconds, work); None if there is none."""
     devices, size, work = base
     here = {s: v for (d, s), v in by.items() if d == count}
     if kind == "bytes":
@@ -398,7 +398,7 @@ def _partner(
 
 
 def seconds(value: float) -> str:
-    """A time for people: 12.3 us, 4.56 ms, 1.20 s."""
+    """A time with its unit: 12.3 us, 4.56 ms, 1.20 s."""
     for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= factor:
             return f"{value / factor:.3g} {unit}"

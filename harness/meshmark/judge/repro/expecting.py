@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from meshmark.core import layout
-from meshmark.core.calls import call, chosen
+from meshmark.core.calls import call, select_options
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.judge.repro.folding import Folded
 from meshmark.judge.repro.formulas import agrees, arrangements, formula, gives
@@ -161,7 +161,7 @@ def copied_reference(subject: Subject, one: bool) -> list[str]:
     """The suite's reference as it stands."""
     name = subject.bundle.add(subject.reference)
     options = "".join(
-        f", {k}={literal(v)}" for k, v in chosen(subject.reference, subject.plan.options).items()
+        f", {k}={literal(v)}" for k, v in select_options(subject.reference, subject.plan.options).items()
     )
     if subject.plan.judge == "bits":
         arrays = ", ".join(subject.names)

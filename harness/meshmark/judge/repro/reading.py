@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from meshmark import __version__
-from meshmark.core.calls import chosen
+from meshmark.core.calls import select_options
 from meshmark.judge.repro import contracts, expecting, inputs, printer
 from meshmark.judge.repro.folding import Folded
 from meshmark.judge.repro.literals import unparse
@@ -98,7 +98,7 @@ def spelling(subject: Subject) -> str:
     function, name = subject.function, subject.case.operation.name
     folded = subject.folded(function)
     if folded is None:
-        copied, options = subject.bundle.add(function), chosen(function, subject.plan.options)
+        copied, options = subject.bundle.add(function), select_options(function, subject.plan.options)
         given = "".join(f", {k}={literal(v)}" for k, v in options.items())
         return f"lambda *arrays: {copied}(*arrays{given})"
     if folded.expression is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from meshmark.core.calls import call, chosen
+from meshmark.core.calls import call, select_options
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.judge.repro import printer
 from meshmark.judge.repro.folding import Folded, fold, is_literal, literal_known
@@ -91,7 +91,7 @@ class Subject:
         definition = tree_of(function)
         if definition is None:
             return None
-        options = chosen(function, self.plan.options)
+        options = select_options(function, self.plan.options)
         known = {k: literal_known(v) for k, v in options.items() if is_literal(v)}
         if len(known) < len(options):
             return None
