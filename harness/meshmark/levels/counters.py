@@ -123,7 +123,7 @@ def main() -> int:
         return 2
     if run_line.processes(read.runs[0]["facts"]) > 1:
         print(
-            f"{sys.argv[1]} is a run over several processes: counters are made from a run of one process, and"
+            f"{sys.argv[1]} is a run over several processes: counters are made from a run of one process, and "
             "runs over several processes are judged by them too",
             file=sys.stderr,
         )
