@@ -375,7 +375,8 @@ def test_counters_of_so_many_devices_are_those_of_one_process(tmp_path, monkeypa
             [tmp_path / "counters" / "0.12.0.1-cpu-2.tsv"] if code == 0 else []
         )
     assert (
-        "is of several processes: the counters of so many devices are those of one" in capsys.readouterr().err
+        "is a run over several processes: counters are made from a run of one process"
+        in capsys.readouterr().err
     )
 
 

@@ -284,8 +284,8 @@ CATALOGUE = {
         "no program takes less than",
     ),
     "one number as all samples": (set_(TIMING, 3, samples_s=[0.001] * 24), "all 24 samples are 0.001 s"),
-    "a time of wrong values": (set_(TIMING, 3, verdict="fail"), "wrong values have no time"),
-    "a time of unverified values": (set_(TIMING, 3, verified=False), "wrong values have no time"),
+    "a time of wrong values": (set_(TIMING, 3, verdict="fail"), "wrong values must not have a time"),
+    "a time of unverified values": (set_(TIMING, 3, verified=False), "wrong values must not have a time"),
     "a larger cost": (
         set_(TIMING, 3, cost={"flops": 1, "nbytes": 10**9, "factor": 1.5}),
         "cost nbytes is 65536 in the table, not 1000000000",
