@@ -245,7 +245,7 @@ def test_every_pitfall_has_a_file():
 
 
 def test_ours_are_clean():
-    files = asv_doctor.files_in(ROOT)
+    files = asv_doctor.find_files(ROOT)
     shown = {str(f.relative_to(ROOT)) for f in files}
     assert {"asv.conf.json", "asv-jax.conf.json", "benchmarks/timing.py", "benchmarks/__init__.py"} <= shown
     assert [str(finding) for file in files for finding in examine(file)] == []

@@ -44,7 +44,7 @@ SCRIPTS = (
 # Files ------------------------------------------------------------------------------------------------------
 
 
-def files_in(path: Path) -> list[Path]:
+def find_files(path: Path) -> list[Path]:
     """The files to examine: this file, or of a directory its configurations, their benchmarks and its scripts.
 
     DoctorError if there is none.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from meshmark.asv.doctor import examine, files_in
+from meshmark.asv.doctor import examine, find_files
 from meshmark.commands.arguments import path
 from meshmark.core.text import printable
 
@@ -24,7 +24,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a line for each pitfall; 1 where there is one."""
-    files = list(dict.fromkeys(file for where in arguments.paths for file in files_in(where)))
+    files = list(dict.fromkeys(file for where in arguments.paths for file in find_files(where)))
     findings = [finding for file in files for finding in examine(file)]
     for finding in findings:  # one line each, as compilers print them: editors and scripts read FILE:LINE
         print(printable(str(finding)))

@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.num_devices and not facts.virtual:
         note(f"--num-devices is ignored on backend {facts.backend}")
     selection = selected(vars(arguments), facts.num_devices, timed=True)
-    todo, left_out = (bench.scaling if arguments.scaling else bench.chosen)(selection, facts)
+    todo, left_out = (bench.scaling if arguments.scaling else bench.select_cells)(selection, facts)
     job = Job(
         cells=[],
         num_devices=facts.num_devices,

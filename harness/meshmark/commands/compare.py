@@ -268,7 +268,7 @@ def wanted(arguments: argparse.Namespace, facts: Facts) -> tuple[list[list[str]]
     """(case ids, one list per cell; why others are left out)."""
     if not arguments.cases:
         selection = selected(vars(arguments), facts.num_devices, timed=True)
-        todo, left_out = bench.chosen(selection, facts)
+        todo, left_out = bench.select_cells(selection, facts)
         return [[cell.case(mode).id for mode in modes] for cell, modes in todo], left_out
     if given := [name for name, field in MANY.items() if named(vars(arguments)).get(field)]:
         raise SelectionError(

@@ -67,4 +67,4 @@ def _lines(read: Records, facts: Mapping[str, Any]) -> Iterator[str]:
         for line in judged.lines:
             told = isinstance(line.get("collectives"), list) and line["verdict"] != "fail"
             if where == place and own in current and told:
-                yield f"{own}\t{counters.spelled(line['collectives'])}\n"
+                yield f"{own}\t{counters.format_collectives(line['collectives'])}\n"

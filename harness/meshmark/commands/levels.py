@@ -48,8 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"wrote {made.parent.name}/{made.name}: commit it, and leave the older versions as they are")
         return 0
     if arguments.check:
-        found = levels.parted(arguments.list_version)
-        found += [f"{level}: in no list yet" for level in levels.lacking(arguments.list_version)]
+        found = levels.find_drift(arguments.list_version)
+        found += [f"{level}: in no list yet" for level in levels.find_missing_levels(arguments.list_version)]
         show(found)
         print("table and lists have parted: `meshmark levels --write`" if found else "table and lists agree")
         return int(bool(found))

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     files, code = read_all(arguments.records)
     if not files:
         return 2
-    texts = tables.made(files, wanted)
+    texts = tables.make_tables(files, wanted)
     if arguments.output is None:
         print(texts[wanted[0]], end="")
     else:

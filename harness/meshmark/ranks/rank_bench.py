@@ -99,7 +99,7 @@ class Rank:
         self.facts: Facts = ranks.read_facts(self.group)
         number = self.facts.num_devices
         self.selection = selected(vars(arguments), number, processes=size, timed=True)
-        todo, self.left_out = bench.chosen(self.selection, self.facts)
+        todo, self.left_out = bench.select_cells(self.selection, self.facts)
         for cell, _ in todo:
             if len(set(owners_of(cell.request.mesh, number, size))) < size:
                 label = cell.request.mesh.label

@@ -75,7 +75,7 @@ def _over(records: Records) -> str:
     return f"{number} process{'es' * (number > 1)}"
 
 
-def report(found: Difference, width: int | None = None) -> Iterator[str]:
+def report(found: VerdictDifference, width: int | None = None) -> Iterator[str]:
     """The lines that say it, new failures first; the table in lines of at most `width` characters."""
     if found.changes:
         rows = [

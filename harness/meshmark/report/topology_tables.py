@@ -208,7 +208,7 @@ def _data(lines: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
 
 
 def report(
-    found: Sequence[Difference], compared: int, old: Records, new: Records, width: int | None = None
+    found: Sequence[CounterDifference], compared: int, old: Records, new: Records, width: int | None = None
 ) -> Iterator[str]:
     """The lines that say it: the two releases, how much differs, and each difference once with its cases.
 
