@@ -325,7 +325,7 @@ def test_what_is_cleaned_is_clean_and_stays_so(text):
     ],
 )  # fmt: skip
 def test_what_looks_alike_is_left_alone(text):
-    assert publishable.found(text) == [] and publishable.clean(text) == text
+    assert publishable.find_private_text(text) == [] and publishable.clean(text) == text
 
 
 def test_all_that_is_wrong_is_said_at_once(tmp_path, lines, capsys):
