@@ -72,7 +72,7 @@ def known(value: Any) -> Any:
 
 
 def counters(case_id: str) -> dict[str, Any]:
-    """The tracked counters of one case; NotImplementedError where the commit has no such case."""
+    """The tracked counters of one case; NotImplementedError if the commit has no such case."""
     compile_only = environment.module("compile_only", "counters")
     devices = environment.compile_only_devices()
     data = compile_only.counters(environment.case(case_id), devices)

@@ -50,3 +50,29 @@ def test_tests_have_their_names_from_any_directory(tmp_path):
         assert NODE in nodes and (nodes == [NODE]) is (named == [NODE])
         assert all(node.startswith("conformance/test_") for node in nodes)
     assert not (PACKAGE / ".pytest_cache").exists()
+
+
+def test_what_is_written_lies_in_the_working_directory_and_names_are_short(tmp_path):
+    """pytest changes into the directory of its invocation before it ends: that must not be the package."""
+    command = [
+        "launch",
+        "-n",
+        "2",
+        "--",
+        sys.executable,
+        "-m",
+        "meshmark",
+        "test",
+        "--profile",
+        "smoke",
+        "-v",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "meshmark", *command, "--record", "x.jsonl", NODE],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"[0] {NODE} PASSED" in done.stdout
+    assert (tmp_path / "x.jsonl").is_file() and not list(PACKAGE.rglob("x.jsonl*"))

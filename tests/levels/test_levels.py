@@ -347,8 +347,8 @@ def test_known_issues_of_several_processes_are_told_and_real_devices_named(tmp_p
     ("change", "message"),
     [
         ({"rank": 1}, "records of rank 1 alone: use the merged file"),
-        ({"ranks": 3}, "does not hold what all of them found"),
-        ({"ranks": None}, "does not hold what all of them found"),
+        ({"ranks": 3}, "without the results of all of them"),
+        ({"ranks": None}, "without the results of all of them"),
     ],
 )
 def test_what_not_all_ranks_found_makes_no_statement(tmp_path, change, message):

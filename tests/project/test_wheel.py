@@ -179,7 +179,7 @@ def test_bench_and_compare(environment, timings):
 
 def test_repro_prints_a_script_that_runs(environment):
     script = environment.work / "script.py"
-    script.write_text(environment.meshmark("repro", CASE))
+    environment.done(["sh", "-c", f"meshmark repro '{CASE}' > script.py"])
     environment.done(["python", str(script)])
 
 

@@ -45,7 +45,7 @@ SCRIPTS = (
 
 
 def find_files(path: Path) -> list[Path]:
-    """The files to examine: this file, or of a directory its configurations, their benchmarks and its scripts.
+    """The files to examine: this file, or a directory's configurations, their benchmarks and its scripts.
 
     DoctorError if there is none.
     """

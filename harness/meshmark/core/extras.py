@@ -1,7 +1,7 @@
-"""The command that installs an optional capability, for the way in which this package is installed.
+"""The pip command for an optional capability, for the way in which this package is installed.
 
 No package index has this distribution, so `pip install 'meshmark[tpu]'` finds nothing. A checkout installs its extra
-in place; anything else is told the requirements themselves.
+in place. In any other installation the command names the requirements themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def command(extra: str) -> str:
     """The command that installs what an extra needs.
 
     In a checkout that is installed: `pip install -e '.[tpu]'`. From a wheel, and in a checkout that is not installed:
-    `pip install 'jax[tpu]' 'flatbuffers>=24.3'`. KeyError for an extra that there is not.
+    `pip install 'jax[tpu]' 'flatbuffers>=24.3'`. KeyError for an unknown extra.
     """
     try:
         installed = metadata.distribution("meshmark")
@@ -31,7 +31,7 @@ def command(extra: str) -> str:
 
 
 def _of_the_project(extra: str) -> list[str]:
-    """The requirements of an extra as pyproject.toml has them; the extra itself where there is no such file."""
+    """The requirements of an extra from pyproject.toml; the extra itself if there is no such file."""
     if CHECKOUT is None:
         return [f"meshmark[{extra}]"]
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -39,7 +39,7 @@ def _of_the_project(extra: str) -> list[str]:
 
 
 def _of_the_distribution(installed: metadata.Distribution, extra: str) -> list[str]:
-    """The requirements of an extra as the installed metadata has them, without the marker that names the extra."""
+    """The requirements of an extra from the installed metadata, without the marker that names the extra."""
     from packaging.requirements import Requirement  # the environments that `compare` times in may lack it
 
     found = []

@@ -18,12 +18,12 @@ X64 = "JAX_ENABLE_X64"
 
 DEFAULT_CPU_DEVICES = 8
 CPU_DEVICES_A_PROCESS = 4
-"""Virtual CPU devices of each of several processes, unless asked for otherwise."""
+"""The default number of virtual CPU devices per process, if there are several processes."""
 
 
 def cpu_devices(number: int | None, default: int = DEFAULT_CPU_DEVICES) -> dict[str, str]:
-    """The variable that asks JAX for `number` virtual CPU devices. Without a number it keeps the value that the
-    environment has, or takes the default."""
+    """The variable that sets `number` virtual CPU devices for JAX. Without a number it keeps the value of the
+    environment, or takes the default."""
     if number is not None:
         return {CPU_DEVICES: str(number)}
     return {CPU_DEVICES: os.environ.get(CPU_DEVICES, str(default))}
@@ -39,13 +39,13 @@ def of_child(variables: Mapping[str, str] | None = None, source: Path = SOURCE) 
 def set_here(variables: Mapping[str, str]) -> None:
     """Set these variables in this process, for JAX and for the processes that it starts.
 
-    Call it before JAX starts a backend. Where JAX was imported before, `configure_jax` hands it the variables.
+    Call it before JAX starts a backend. If JAX was imported before, `configure_jax` passes the variables on.
     """
     os.environ.update(variables)
 
 
 def configure_jax() -> None:
-    """Hand JAX the variables of this process that it reads when it is imported; RuntimeError where JAX has already
+    """Pass JAX the variables of this process that it reads when it is imported; RuntimeError if JAX has already
     started a backend with another number of devices."""
     import jax
 

@@ -77,7 +77,7 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Projection:
-    """The projected seconds of one execution, part by part; None where a peak is not published."""
+    """The projected seconds of one execution, part by part; None if a peak is not published."""
 
     compute: float | None
     memory: float | None

@@ -201,7 +201,7 @@ def cell(operation: str, variant: str, mesh: str, dtype: str, size: str) -> Cell
 
 
 def spelled_bytes(plan: Plan) -> float | None:
-    """Bytes on the wire of one device in manual mode, by the plan's contract; None where it has none."""
+    """Bytes on the wire of one device in manual mode, by the plan's contract; None if it has none."""
     if plan.traffic is None:
         return None
     total = 0.0

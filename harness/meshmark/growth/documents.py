@@ -37,7 +37,7 @@ STYLES = {
 
 
 def short(value: Any) -> str:
-    """A number in three digits with thousands as k, M, G, T; "-" where there is none."""
+    """A number in three digits with thousands as k, M, G, T; "-" if there is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "-"
     for factor, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

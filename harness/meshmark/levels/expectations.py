@@ -1,7 +1,7 @@
-"""What a run is judged by beside each case's contract: known issues and committed counters.
+"""What a run is judged by, in addition to each case's contract: known issues and committed counters.
 
-The suite has its own in the package. A vendor may name more, `--known-issues FILE` and `--counters DIR`; a run says
-which, with a digest of their contents.
+The suite's own are in the package. A vendor may name more with `--known-issues FILE` and `--counters DIR`. The records
+of a run name these, with a digest of their contents.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from meshmark.records import run_line
 class Expectations:
     """The suite's known issues and counters, and those that a vendor names.
 
-    Making one reads what is named: KnownIssuesError or CountersError, one line each, where it can't be used.
+    The constructor reads the named files: KnownIssuesError or CountersError, one line each, if one can't be used.
     """
 
     files: Sequence[Path] = ()
-    """Known issues beside the suite's."""
+    """Files of known issues, in addition to the suite's."""
     directory: Path | None = None
-    """Counters that go before the suite's, where it has any for a run."""
+    """A directory of counters; for a run that it has counters of, they replace the suite's."""
     described: dict[str, Any] = field(init=False, default_factory=dict)
-    """What a vendor named, for the selection of a run line: empty without any; `known_issues`, a file and digest each;
-    `counters`, the directory and digest."""
+    """The vendor's files, for the selection of a run line; empty without any. `known_issues`: file and digest of each;
+    `counters`: directory and digest."""
 
     def __post_init__(self) -> None:
         known_issues.read()
@@ -48,7 +48,7 @@ class Expectations:
             }
 
     def issues(self, facts: Mapping[str, Any]) -> list[Issue]:
-        """The known issues that concern a run with these facts (of its run line), the suite's first."""
+        """The known issues that apply to a run with these facts (of its run line), the suite's first."""
         release, backend = facts["versions"]["jax"], facts["backend"]
         topology, processes = str(facts.get("topology") or ""), run_line.processes(facts)
         return [
@@ -58,11 +58,11 @@ class Expectations:
         ]
 
     def committed(self, facts: Mapping[str, Any]) -> dict[str, str]:
-        """The committed counters of a run with these facts by case id; empty where nobody committed any."""
+        """The committed counters of a run with these facts by case id; empty if there are none."""
         return counters.load(*counters.identity(facts), own=self.directory)
 
     def lines(self, facts: Mapping[str, Any]) -> Iterator[str]:
-        """What the header of a run says of them."""
+        """The lines about them in the header of a run."""
         identity = counters.identity(facts)
         path = counters.find_file(*identity, own=self.directory)
         if path is None:
@@ -74,7 +74,7 @@ class Expectations:
         yield from self.issue_lines()
 
     def issue_lines(self) -> Iterator[str]:
-        """What the header of a run says of the known issues, where a vendor names any."""
+        """The line about known issues in the header of a run, if a vendor names any."""
         if self.files:
             told = ", ".join(f"{len(known_issues.read(path))} of {path.name}" for path in self.files)
             yield f"known issues: {len(known_issues.read())} of the suite, {told}"

@@ -79,12 +79,12 @@ class Issue:
         return self._pattern.match(case_id) is not None
 
     def explains(self, check: object, verdict: object, reason: object) -> bool:
-        """Whether a failure of a covered case is the one that is listed. Any other failure stays what it is."""
+        """Whether a failure of a covered case is the listed one. Any other failure stays a failure."""
         return check in self.checks and verdict in self.verdicts and bool(self._symptom.search(str(reason)))
 
 
 def read(path: Path = FILE) -> list[Issue]:
-    """Every issue of a file; KnownIssuesError where it can't be read or is not of the form above."""
+    """All issues of a file; KnownIssuesError if it can't be read or does not have the form above."""
     if not path.is_file():
         mend = "install meshmark again" if path == FILE else "name a file that is there"
         raise KnownIssuesError(f"there is no file of known issues {path}: {mend}")
@@ -107,7 +107,7 @@ _LISTS = ("cases", "checks", "verdicts", "backends")
 
 
 def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with an [[issue]], each with its mend."""
+    """The faults of an [[issue]], each with the way to mend it."""
     if lacking := sorted({*_TEXTS, *_LISTS} - set(entry)):
         yield f"`{lacking[0]}` is missing: add it"
         return
@@ -140,8 +140,8 @@ def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def load(jax: str, backend: str, path: Path = FILE, topology: str = "", processes: int = 1) -> list[Issue]:
-    """The issues that concern this release, backend, compile-only topology ("" for devices that are there) and number
-    of processes that a run goes over."""
+    """The issues that apply to this release, backend, compile-only topology ("" for real devices) and number
+    of processes."""
     return [
         issue
         for issue in read(path)

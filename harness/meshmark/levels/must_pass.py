@@ -224,7 +224,7 @@ def find_missing_levels(version: int | None = None, directory: Path = DIRECTORY)
 def find_drift(version: int | None = None, directory: Path = DIRECTORY) -> list[str]:
     """How the table has drifted from a version (by default the newest), one line per list; [] if it has not.
 
-    Levels that the version lacks (`lacking`) are not included."""
+    Levels that the version lacks (`find_missing_levels`) are not included."""
     version = versions(directory)[-1] if version is None else version
     frozen, found = read(version, directory), []
     late = find_missing_levels(version, directory)

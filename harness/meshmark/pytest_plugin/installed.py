@@ -1,21 +1,42 @@
-"""The pytest plugin behind `meshmark test`: pytest runs in the package, wherever the user is.
+"""The pytest plugin behind `meshmark test`: it runs the suite of the package from any directory.
 
-So the names of tests are those of a checkout, `conformance/test_collectives.py::test_collectives[CASE]`, on the command
-line as in the output, and without a name the whole suite runs (`testpaths` of conformance/pytest.ini).
+The names of tests are those of a checkout, `conformance/test_collectives.py::test_collectives[CASE]`, on the command
+line as in the output.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from meshmark.core.installation import PACKAGE
 
+SUITE = "conformance"
+"""The directory of the suite, below the package as in a checkout."""
+
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Find and show tests relative to the package. The process stays where it is, and with it the files that options
-    name; no conftest.py of the working directory is read."""
-    given = early_config.invocation_params
-    early_config.invocation_params = pytest.Config.InvocationParams(
-        args=given.args, plugins=given.plugins, dir=PACKAGE
-    )
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    """Name the whole suite where the command line names no test; find in the package what it names of the suite. So no
+    conftest.py of the working directory is read."""
+    known = early_config.known_args_namespace
+    found = {
+        one: f"{PACKAGE}/{one}" for one in known.file_or_dir if one.split("::")[0].split("/")[0] == SUITE
+    }
+    args[:] = [found.get(one, one) for one in args]
+    if not known.file_or_dir:
+        args.append(str(PACKAGE / SUITE))
+    known.file_or_dir = [found.get(one, one) for one in known.file_or_dir] or [str(PACKAGE / SUITE)]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Show the names from the package on, and not the way there from the working directory.
+
+    The working directory itself stays: pytest returns to the directory of its invocation before it ends, and files
+    that options name belong there.
+    """
+    config: Any = session.config
+    config.cwd_relative_nodeid = lambda nodeid: nodeid
+    if reporter := config.pluginmanager.get_plugin("terminalreporter"):
+        reporter.startpath = PACKAGE

@@ -76,7 +76,7 @@ def _over(records: Records) -> str:
 
 
 def report(found: VerdictDifference, width: int | None = None) -> Iterator[str]:
-    """The lines that say it, new failures first; the table in lines of at most `width` characters."""
+    """The lines of the report, new failures first; lines of the table have at most `width` characters."""
     if found.changes:
         rows = [
             [printable(c.case), c.old or "(absent)", c.new, "new failure" if c.failure else ""]

@@ -210,7 +210,7 @@ def _data(lines: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
 def report(
     found: Sequence[CounterDifference], compared: int, old: Records, new: Records, width: int | None = None
 ) -> Iterator[str]:
-    """The lines that say it: the two releases, how much differs, and each difference once with its cases.
+    """The lines of the comparison: the two releases, the counts, and each difference once with its cases.
 
     width: the most characters of a line of the table, None for as many as it takes.
     """

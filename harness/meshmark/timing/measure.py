@@ -222,8 +222,8 @@ class Stream:
 
 
 def stream(prepared: Prepared, judge: Judge, seconds: float = STREAM_SECONDS) -> Stream:
-    """The stream of a prepared case, verified as the case was (`verified_stream`), with the number of calls that takes
-    this many seconds (`calibrated`); raises Wrong as these two do."""
+    """The stream of a prepared case, verified like the case (`verify_stream`), with the number of calls that takes
+    this many seconds (`calibrate_stream`); raises Wrong as these two do."""
     return calibrate_stream(verify_stream(prepared, judge), seconds)
 
 

@@ -97,7 +97,7 @@ def rows(records: Records) -> list[dict[str, Any]]:
 
 
 def lines(records: Records, width: int | None = None) -> Iterator[str]:
-    """All tables of a file, as lines; each line of a table has at most `width` characters (None: what it takes)."""
+    """The lines of all tables of a file. Each line of a table has at most `width` characters (None: no limit)."""
     of = yardsticks(records)
     cells = by_cell(records.timings)
     processes = len({r["process"] for r in records.timings})
