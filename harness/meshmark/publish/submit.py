@@ -227,7 +227,7 @@ def _read(path: Path) -> list[Entry]:
     last = {r["case"]: "seconds" in r for _, r in lines if r["kind"] == "conformance"}
     if cut := [case for case, closed in last.items() if not closed]:
         raise SubmitError(
-            [f"{path}: {cut[0]} is not judged to the end: go on with the run, --resume {path.name}"]
+            [f"{path}: {cut[0]} is not judged to the end: continue the run, --resume {path.name}"]
         )
     return lines
 
