@@ -13,7 +13,7 @@ from tests.checkout import ROOT
 from tests.interrupts import deaf
 
 CORE = (
-    "tests/processes/test_launch.py::test_a_signal_to_the_launcher_reaches_every_rank[SIGINT-130]",
+    "tests/ranks/test_launch.py::test_a_signal_to_the_launcher_reaches_every_rank[SIGINT-130]",
     "tests/devices/test_containment.py::test_a_worker_that_holds_the_gil_ends_with_its_controller[2]",
 )
 """Tests that send SIGINT to what they start: the quickest of each kind."""

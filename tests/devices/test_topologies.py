@@ -161,7 +161,10 @@ def test_committed_counters_of_a_topology_are_of_cases_that_exist(path):
     ("options", "said"),
     [
         (["--topology", "nonsense"], "'nonsense' is not a topology"),
-        (["--topology", "v5e:2x4", "--layout", "round"], "--layout round: choose from plain, physical"),
+        (
+            ["--topology", "v5e:2x4", "--layout", "round"],
+            "unknown --layout 'round': choose from plain, physical",
+        ),
         (["--layout", "physical"], "--layout takes a topology"),
     ],
 )

@@ -896,7 +896,7 @@ def test_a_cut_archive(tmp_path, honest):
     path = packed(tmp_path, *((f"0.12.0.1/cpu-4/{n}", f.data) for n, f in honest.files.items()))
     assert [check(b).complaints for b in bundles.open_bundles(path)] == [[]]
     path.write_bytes(path.read_bytes()[:-2000])
-    with pytest.raises(BundleError, match=r"no whole \.tar\.gz"):
+    with pytest.raises(BundleError, match=r"not a whole \.tar\.gz"):
         bundles.open_bundles(path)
     more = [(f"0.12.0.1/cpu-4/{n}", f.data) for n, f in honest.files.items()]
     path = packed(tmp_path, *more, ("0.12.0.1/cpu-4/z.jsonl", os.urandom(100_000)))

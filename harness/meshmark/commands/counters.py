@@ -41,8 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
     facts = read.runs[0]["facts"]
     if run_line.processes(facts) > 1:
         raise CountersError(
-            f"{arguments.records} is of several processes: the counters of so many devices are those of one process,"
-            " by which several are judged too"
+            f"{arguments.records} is a run over several processes: counters are made from a run of one process, and"
+            " runs over several processes are judged by them too"
         )
     for place in (facts, *facts.get("others", [])):
         named = counters.identity(place)

@@ -34,7 +34,7 @@ def launched(*options, plans=(), after=lambda launcher: None):
         "PYTHONPATH": IMPORTS,
         "JAX_PLATFORMS": "cpu",
     }
-    command = [sys.executable, "-m", "tests.processes.sabotaged_bench", *CHOSEN, *map(str, options)]
+    command = [sys.executable, "-m", "tests.ranks.sabotaged_bench", *CHOSEN, *map(str, options)]
     with subprocess.Popen(
         [
             sys.executable,

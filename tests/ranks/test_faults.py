@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.processes import faults
+from tests.ranks import faults
 from tests.waiting import until
 
 AT_ONCE = 3

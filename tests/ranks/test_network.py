@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.processes import network
+from tests.ranks import network
 
 
 @pytest.fixture(autouse=True)

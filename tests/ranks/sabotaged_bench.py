@@ -1,4 +1,4 @@
-"""`meshmark bench` of which some ranks go wrong: `python -m tests.processes.sabotaged_bench OPTIONS`.
+"""`meshmark bench` of which some ranks go wrong: `python -m tests.ranks.sabotaged_bench OPTIONS`.
 
 MESHMARK_SABOTAGE_BENCH is a JSON list of plans: `rank`, `case` (a part of the case id) and `how`:
     compile   raises instead of compiling
@@ -24,7 +24,7 @@ import jax
 
 from meshmark.commands.main import main
 from meshmark.judge.programs import Program
-from tests.processes.sabotage import _changed
+from tests.ranks.sabotage import _changed
 
 OWN = int(os.environ["MESHMARK_PROCESS_ID"])
 PLANS = [plan for plan in json.loads(os.environ["MESHMARK_SABOTAGE_BENCH"]) if plan["rank"] == OWN]

@@ -1,4 +1,4 @@
-"""A pytest plugin that makes one rank go wrong in one case: `-p tests.processes.sabotage`, MESHMARK_SABOTAGE says how.
+"""A pytest plugin that makes one rank go wrong in one case: `-p tests.ranks.sabotage`, MESHMARK_SABOTAGE says how.
 
 The variable is JSON: `rank` (a number, or "all"), `case` (a part of the case id), `mark` (a file to which the moment
 of each strike is appended, in seconds of the monotonic clock), `when` and `how`. `when` is one of

@@ -147,7 +147,7 @@ def _netem(host: Host, delay: float) -> bool:
 @contextmanager
 def _relay(names: list[str], delay: float) -> Iterator[None]:
     """A process that carries packets between TUN devices called `late` in both namespaces."""
-    command = [sys.executable, "-m", "tests.processes.network", *names, str(delay)]
+    command = [sys.executable, "-m", "tests.ranks.network", *names, str(delay)]
     child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert child.stdout is not None and child.stderr is not None

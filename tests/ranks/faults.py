@@ -1,6 +1,6 @@
 """The catalogue of what goes wrong with several processes, each fault with its outcome, and the command that runs it.
 
-    python -m tests.processes.faults [--only NAME,...] [--write docs/process-faults.md]
+    python -m tests.ranks.faults [--only NAME,...] [--write docs/process-faults.md]
 
 Every fault is a real one in real processes: two ranks of one device each run three cases of psum, and the second case
 (or the beginning) is struck. Of each run are checked the exit codes of all ranks, the verdicts in the records, which
@@ -35,7 +35,7 @@ from meshmark.records import reading
 from meshmark.records.reading import RecordError
 from tests.checkout import ROOT, SOURCE
 from tests.interrupts import interruptible
-from tests.processes import network
+from tests.ranks import network
 
 CASES = ("auto", "explicit", "manual")
 """The modes of the three cases, in their order."""
@@ -110,7 +110,7 @@ class Stage:
             "-p",
             "no:cacheprovider",
             "-p",
-            "tests.processes.sabotage",
+            "tests.ranks.sabotage",
             "--deadline",
             str(DEADLINE),
         )
@@ -373,7 +373,7 @@ def other_release(stage: Stage) -> None:
 def other_sources(stage: Stage) -> None:
     """Rank 1 runs a copy of the suite in which a comment is changed."""
     copy = stage.directory / "copy"
-    for name in ("harness", "conformance", "tests/processes"):
+    for name in ("harness", "conformance", "tests/ranks"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", copy)
     with open(copy / "harness" / "meshmark" / "core" / "errors.py", "a", encoding="utf-8") as file:
@@ -842,7 +842,7 @@ def _shown(text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the catalogue; 1 where a fault came to another end than it must."""
-    parser = argparse.ArgumentParser(prog="python -m tests.processes.faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.ranks.faults", description=__doc__)
     parser.add_argument("--only", default="", metavar="TEXT,...", help="faults whose names hold one of these")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the table there")
     chosen = parser.parse_args(arguments)
@@ -888,7 +888,7 @@ def page(rows: Sequence[tuple[str, ...]]) -> str:
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"""# What goes wrong with several processes
 
-Made by `python -m tests.processes.faults --write docs/process-faults.md` ({versions}, Python
+Made by `python -m tests.ranks.faults --write docs/process-faults.md` ({versions}, Python
 {sys.version.split()[0]}, {os.cpu_count()} cores, {len(rows)} faults).
 
 Each fault is real, in real processes. Two ranks of one virtual CPU device each run three cases of psum, with
@@ -921,7 +921,7 @@ looks for it in /proc); and the seconds against a limit.
 - **A taken port.** jaxlib 0.12.0 dies of a segmentation fault when the port of JAX's coordinator is taken. With given
   coordinates the suite looks first. Where JAX detects the coordinates it chooses the port, and the suite cannot look.
 - **Two hosts** are network namespaces that veth joins (iproute2). The late link is netem or, where the kernel lacks it,
-  a relay between two TUN devices (`tests/processes/network.py`; in this run: {network.lateness()}). TCP's keepalive
+  a relay between two TUN devices (`tests/ranks/network.py`; in this run: {network.lateness()}). TCP's keepalive
   and user timeout notice a cut link 12 s after the last sign of life.
 - **gloo and host names.** gloo takes the address to which the host's own name resolves. Where /etc/hosts maps it to
   127.0.1.1, ranks on other hosts cannot reach it, wherever the coordinator is. On two such hosts the first collective
