@@ -7,6 +7,7 @@ import pytest
 
 from meshmark.commands.main import main
 from meshmark.core.installation import PACKAGE
+from tests.interrupts import deaf, interruptible
 
 NODE = "conformance/test_collectives.py::test_collectives[psum/axes=x+y/auto/2x4/float32/4KiB]"
 
@@ -52,8 +53,10 @@ def test_tests_have_their_names_from_any_directory(tmp_path):
     assert not (PACKAGE / ".pytest_cache").exists()
 
 
-def test_what_is_written_lies_in_the_working_directory_and_names_are_short(tmp_path):
-    """pytest changes into the directory of its invocation before it ends: that must not be the package."""
+@pytest.mark.parametrize("started", [interruptible, deaf])
+def test_what_is_written_lies_in_the_working_directory_and_names_are_short(tmp_path, started):
+    """pytest changes into the directory of its invocation before it ends: that must not be the package. Two ranks do
+    the same where SIGINT is ignored: rank 1 has no terminal to say so on."""
     command = [
         "launch",
         "-n",
@@ -68,7 +71,7 @@ def test_what_is_written_lies_in_the_working_directory_and_names_are_short(tmp_p
         "-v",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "meshmark", *command, "--record", "x.jsonl", NODE],
+        started([sys.executable, "-m", "meshmark", *command, "--record", "x.jsonl", NODE]),
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -46,7 +47,8 @@ def issues(tmp_path):
 def directory(tmp_path):
     path = tmp_path / "acme"
     path.mkdir()
-    (path / "0.12.0.1-cpu-8.tsv").write_text(f"{CASE}\t7 all-reduce 4096B 1x8\n")
+    for release in ("0.12.0.1", version("jax")):
+        (path / f"{release}-cpu-8.tsv").write_text(f"{CASE}\t7 all-reduce 4096B 1x8\n")
     return path
 
 

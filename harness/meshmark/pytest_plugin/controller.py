@@ -62,10 +62,11 @@ class Controller:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Keep the session; under -q too, say where Ctrl-C would not end it."""
+        """Keep the session; under -q too, say if Ctrl-C would not end it. Rank 0 speaks for all ranks."""
         self.session = session
-        if text := interrupts.ignored():
-            self.config.get_terminal_writer().line(f"meshmark: {text}")
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter and (text := interrupts.ignored()):
+            reporter.write_line(f"meshmark: {text}")
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note when a case starts: one that kills its worker can't tell how long it took."""
