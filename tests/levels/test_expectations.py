@@ -34,6 +34,7 @@ verdicts = ["fail"]
 symptom = "committed counters"
 """
 CASE = "psum/axes=x+y/auto/2x4/float32/4KiB"
+COUNTERS = f"{CASE}\t7 all-reduce 4096B 1x8\n"
 
 
 @pytest.fixture
@@ -47,8 +48,7 @@ def issues(tmp_path):
 def directory(tmp_path):
     path = tmp_path / "acme"
     path.mkdir()
-    for release in ("0.12.0.1", version("jax")):
-        (path / f"{release}-cpu-8.tsv").write_text(f"{CASE}\t7 all-reduce 4096B 1x8\n")
+    (path / "0.12.0.1-cpu-8.tsv").write_text(COUNTERS)
     return path
 
 
@@ -166,6 +166,7 @@ def run_suite(tmp_path, *options):
 
 def test_a_run_is_judged_by_them_in_its_workers(issues, directory, tmp_path):
     """Counters that the program does not have fail it; the known issue that names them excuses it."""
+    (directory / f"{version('jax')}-cpu-8.tsv").write_text(COUNTERS)
     failed, lines = run_suite(tmp_path, "--counters", directory)
     assert failed.returncode == 1 and "the committed counters are 7 all-reduce" in failed.stdout
     assert lines[0]["selection"]["counters"]["directory"] == "acme"
