@@ -1,6 +1,6 @@
 """How far apart ranks of one machine begin a sample, and what that does to it: nothing, a host barrier, a device sum.
 
-    meshmark launch -n 2 --devices-per-process 1 -- python -m tests.ranks.alignment [ROUNDS]
+    meshmark launch -n 2 --devices-per-process 1 -- python -m tests.studies.alignment [ROUNDS]
 
 In each round the three ways to bring the ranks together come in random order, each before one call of a verified psum
 of 64 KiB a device over all devices. *apart*: from the first to the last rank reading its clock right before that call
