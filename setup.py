@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The build's one step of its own: each wheel and source distribution says which commit it was made from.
 
 Everything else about the project stands in pyproject.toml.

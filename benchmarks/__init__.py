@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Benchmarks for asv and pytest-benchmark: thin modules that choose from the case table.
 
 The modules of asv are timing, compiling and starting; their parameters are case ids (benchmarks.table). Importing this

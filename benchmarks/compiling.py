@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the compiler makes of each program, exactly, and how long compiling takes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options, cases and machine information of `pytest benchmarks`: the timed case table under pytest-benchmark.
 
 Everything runs in the pytest process, one case after another. Nothing contains a case that crashes or hangs, and the

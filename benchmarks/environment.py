@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks that asv's label describes what is under test, and that the number of devices is the requested one.
 
 asv files a result under the name of its environment, which has the requested versions. This module compares that name

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cost of a fresh process: the time to its first result, and its memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The case ids that asv benchmarks, from the case table of this checkout.
 
 asv runs the benchmarks of this checkout against other commits' packages and addresses a parameter by its index, so the

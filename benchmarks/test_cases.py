@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One benchmark per case of the timed table: `pytest benchmarks --benchmark-only`."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Seconds of one isolated call of what the conformance suite verifies."""
 
 from __future__ import annotations

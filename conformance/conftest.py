@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads the plugin that gives `pytest conformance` its options, cases and records."""
 
 import pytest

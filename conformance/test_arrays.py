@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conformance of array functions across shard boundaries."""
 
 from meshmark.conformance.test_arrays import test_arrays

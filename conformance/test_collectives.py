@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conformance of the collectives."""
 
 from meshmark.conformance.test_collectives import test_collectives

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conformance of what JAX says of a sharding."""
 
 from meshmark.conformance.test_views import test_views

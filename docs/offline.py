@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check that a built site takes nothing from the network: python -m docs.offline [DIRECTORY].
 
 Links that a reader may follow are fine; scripts, styles, fonts, pictures and frames must come with the site. What the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of operations, made from the case table."""
 
 from docs import package

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All that the documentation takes from the package: the pages are made of its parsers, its schema and its table."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Put together the sources of the documentation site: python -m docs.pages [DIRECTORY].
 
 Copies the pages of docs/, adds those that are made (commands, operations, records), and brings along each file of the

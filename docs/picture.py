@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draw the end of a run as a terminal shows it: python -m docs.picture [RECORDS] [--check].
 
 Without arguments it draws docs/summary.svg from the published run that RECORDS names. The picture carries the SHA-256

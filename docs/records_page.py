@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of records, field by field, made from their JSON Schema."""
 
 import json

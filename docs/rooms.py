@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draw the rooms of the package, made from the contract that import-linter checks: python -m docs.rooms.
 
 The order of the rooms is that of the contract in pyproject.toml, and what a room is for is its docstring. A test fails

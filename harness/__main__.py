@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m harness` is `meshmark`, in a bare checkout: published files name this spelling."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tests of the harness run on eight virtual CPU devices, asked for before JAX is imported."""
 
 import os

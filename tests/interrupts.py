@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Children that take SIGINT as at a terminal, wherever the tests run."""
 
 from __future__ import annotations

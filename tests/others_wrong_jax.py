@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The JAX contestant, whose ranks put in what the next rank should: real collectives of wrong values."""
 
 from benchmarks.others import jax_gloo, operations, rank

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting for what must happen, for as long as a busy machine may take."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same collectives across processes of one machine by JAX, torch.distributed and MPI, timed in turns.
 
     python -m benchmarks.others --record FILE [--plot FILE] [--page FILE]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command: one interleaved run, its records, tables and plot; or tables and plot of records."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is compared: how the processes of each are started, and what of a machine is missing for it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts the processes of one contestant, asks all ranks at once, and ends them, whatever state they are in.
 
 A rank that says nothing before its deadline, dies or raises makes the whole group Lost: its processes are killed, and

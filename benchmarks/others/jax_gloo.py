@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JAX across processes on its CPU backend, whose collectives are gloo's: one device a process.
 
 Programs are `jax.shard_map` of one `jax.lax` collective, compiled ahead of time, their input on the device. JAX

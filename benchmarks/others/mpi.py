@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MPI through mpi4py: the buffer forms of its collectives, on NumPy arrays. Outputs are allocated once.
 
 How bytes travel is a setting of the MPI library (contestants.py). A rank waits for the leader outside of MPI, since

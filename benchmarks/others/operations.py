@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations that every contestant has: bytes, inputs, and their answers by NumPy. Plain arithmetic.
 
 n processes hold one float32 buffer each. The size S and the factor f of the bus bandwidth, busbw = S / t * f, are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one process of a contestant does: it waits, asleep, until the leader commands it, and answers.
 
 Commands and answers are lines of JSON over a Unix socket whose path is in the environment. A thread reads them, so that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interleaved run: every contestant at every operation and size, in random order, round by round.
 
 Lines of JSON, in this order; `schema` is in the first:

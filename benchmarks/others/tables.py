@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of a run as figures, Markdown and a plot.
 
 The replicate is the round. A sample is the slowest rank's; the figure of a round is the median of its block's samples;

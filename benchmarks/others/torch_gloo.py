@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.distributed with gloo on CPU tensors. Outputs are allocated once; all_reduce is in place, as torch has it."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Meshmark on a Cloud TPU slice of one or many hosts, started from your own machine with gcloud:
 #
 #   docs/cluster/cloud-tpu.sh NAME ZONE                                     # the standard profile

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Meshmark under Open MPI, from a checkout that every host sees:
 #
 #   docs/cluster/openmpi.sh -n 2                                            # two ranks on this machine

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """asv for real: commits of a small repository made of this one, in an environment that asv makes.
 
 Its commits are a base, one that changes nothing, one that slows psum down in manual mode, and one that takes that

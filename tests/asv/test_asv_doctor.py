@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The doctor of asv finds each known pitfall in a file that has it, and none in files that don't."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pytest benchmarks`, run for real: groups, JSON, wrong programs, comparison, agreement with the measuring core."""
 
 import getpass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The comparison with other libraries: its answers, its processes, its arithmetic. Neither torch nor MPI is needed."""
 
 import gzip

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chromium from the system's packages, driven by Playwright."""
 
 from __future__ import annotations

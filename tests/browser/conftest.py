@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One browser for all tests, a page of made-up records, and a tab that minds what it is told to do."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures of the published page for the documentation, at desktop and phone width:
 
 python -m tests.browser.pictures results/page docs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Made-up records in the shape of real ones: two releases on virtual devices, one real machine, one topology, and
 strings that would like to be more than text."""
 

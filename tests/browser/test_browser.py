@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page in a real browser: filters, links, keyboard, themes, charts, and that it is silent and alone.
 
 The fixture `open_page` fails a test in which anything was logged as an error, or asked for over a network.

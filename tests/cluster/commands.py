@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One command of a test: its end is bounded, and no process of it may be left behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The least that a launcher must do: JAX finds its fellow processes by itself, and a sum crosses them.
 
 Every rank prints one line and ends with 0 only where `jax.distributed.initialize()` without arguments made one group of

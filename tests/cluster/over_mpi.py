@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What XLA's MPI collectives need of a JAX process: `import tests.cluster.over_mpi`, or pytest's `-p` with that name.
 
 Seen with JAX 0.10.2, 0.11.2 and 0.12.0.1 over Open MPI 4.1.4. Communicators may be asked for in that thread alone in

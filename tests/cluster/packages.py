@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Debian's packages, installed where they are missing, without the services that some of them would start."""
 
 from __future__ import annotations

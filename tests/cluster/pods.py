@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that take themselves for the pods of docs/cluster/kubernetes.yaml, and a stand-in for the API server.
 
 Each "pod" is a process with a host name and a mount namespace of its own: /run holds a service account's files there

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A private Slurm on this machine: munged, slurmctld and one slurmd, started for a time and stopped again.
 
 python -m tests.cluster.slurm srun -n 2 python -m tests.cluster.hello

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/cluster/kubernetes.yaml: its schema, and JAX's own detection in processes that take themselves for its pods."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pytest conformance --distributed` under real launchers, docs/cluster/slurm.sbatch, and a rank that dies there."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes docs/transcripts/ by running what they show: `python -m tests.cluster.transcripts [launch,srun,mpirun]`.
 
 As root on Debian. Paths, the user's and the host's name are left out of what is kept, and of the tables the middle.

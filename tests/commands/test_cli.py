@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: what it prints, its exit codes, and one clear line for whatever is wrong."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a terminal gets: lines that fit, verdicts in colour, the nearest names, and one line where JAX is missing."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark test` hands everything to pytest, and finds the suite in the package."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bounds must hold for every arithmetic and order of summation, and be small enough to tell a fault."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command that a missing extra names works for the way in which the package is installed."""
 
 import re

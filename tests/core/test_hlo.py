@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reader of compiled communication is judged: by hand-worked text, by arithmetic and by real programs."""
 
 import itertools

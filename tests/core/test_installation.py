@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which state of the suite a run is of: from git, from the build, or unknown; and the digest of its files."""
 
 import json

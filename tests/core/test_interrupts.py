@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SIGINT and SIGTERM, wherever a run is started; and that the tests themselves hold where SIGINT is ignored."""
 
 import os

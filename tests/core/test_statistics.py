@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Known values, coverage by simulation, and a comparison whose every condition can say no.
 
 Bounds of simulations: a figure that is right leaves them with probability below 1e-4 (binomial); seeds are fixed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The published figures: that they hang together, and what is claimed of a device."""
 
 from __future__ import annotations

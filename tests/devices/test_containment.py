@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Containment, each kind of trouble in a real pytest process: crashes, hangs, interruptions, --resume."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Environment variables: what children get, and who may set them in this process."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Projections against figures worked out by hand, textbook formulas, and figures that were measured."""
 
 from __future__ import annotations

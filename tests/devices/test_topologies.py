@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of topologies, what is said where one can't be had, and the GPU descriptions; no compiler is needed."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Growth: which programs, what theory says of them, what is found, and how the command says it."""
 
 from __future__ import annotations

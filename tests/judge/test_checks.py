@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge compares exactly the shards that must be there: a shard that is not shown would pass unseen."""
 
 import jax

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judging without running. Most tests compile for the CPU in the place of a topology, so that no libtpu is needed."""
 
 import json

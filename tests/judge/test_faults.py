@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every fault of the catalogue is caught, and without it the case that caught it passes."""
 
 import jax

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scripts for bug reports: they run alone, agree with the suite, and notice what is wrong.
 
 Every script runs in a process of its own (python -I, an empty directory), so the default run takes a sample;

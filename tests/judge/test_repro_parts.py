@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the scripts are made of: folded functions, formulas, literals, and a printer that knows of no case."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The smallest script that still fails, with JAX broken in the processes that run it.
 
 A fault is put in by a sitecustomize.py in a directory of PYTHONPATH, so that it is there in every child process, as a

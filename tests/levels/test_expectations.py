@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A vendor's own known issues and counters: read, used, said, and refused in one line where they can't be used."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Known issues: where they apply, how they expire, and what a passing one says."""
 
 import re

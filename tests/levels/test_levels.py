@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Levels: the frozen lists against the table, and the statement that records amount to."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations of several processes: what they plan and judge, and their faults over two real processes.
 
     python -m tests.operations.test_processes_operations RANK PORT FILE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The numbers that JAX's tutorial publishes for its layer."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The case table and the arithmetic under it."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Versions of the case table: what an older version says of a case can still be asked after the table was mended."""
 
 from dataclasses import replace

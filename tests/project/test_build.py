@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the build makes: a wheel that holds the package and nothing else, and says which commit it is of."""
 
 import json

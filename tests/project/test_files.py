@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files that people and services read at the root of the repository, and the commands that documents name."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pictures of the documentation show what is published today, and a stale one is told."""
 
 import gzip

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The documentation site: its made pages hold all that they are made of, and broken links are told."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wheel, installed with its dependencies in an empty environment and used outside of the checkout.
 
 MESHMARK_WHEEL=1 makes the environment (`tox run -e wheel` sets it): that takes a package registry and about a minute.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records are held against the version of the case table that their run line names."""
 
 import re

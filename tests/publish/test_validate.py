@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reviewer: each kind of tampering is caught, an honest bundle is not, and no input makes it stumble or costs much.
 
 A forger of the catalogue knows the format: after each change, hashes, totals, environment and statement are made anew,

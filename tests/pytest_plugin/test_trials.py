@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trials: which cases are judged where, and the ids that tell places apart."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The catalogue of what goes wrong with several processes, each fault with its outcome, and the command that runs it.
 
     python -m tests.ranks.faults [--only NAME,...] [--write docs/process-faults.md]

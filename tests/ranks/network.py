@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two hosts on one machine: network namespaces, joined by veth or by a relay that is late, and always taken down.
 
     with joined() as hosts: ...            # by veth

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pytest plugin that makes one rank go wrong in one case: `-p tests.ranks.sabotage`, MESHMARK_SABOTAGE says how.
 
 The variable is JSON: `rank` (a number, or "all"), `case` (a part of the case id), `mark` (a file to which the moment

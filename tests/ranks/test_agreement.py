@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ranks found of a case as one finding, and their files as one file."""
 
 import json

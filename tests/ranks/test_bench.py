@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark bench` over several processes: real ranks, started by `meshmark launch`, some of which go wrong."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The channel between ranks: what it carries, whom it refuses, and what it says when somebody is gone."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How ranks stay in step: what they settle, what they hear of one that could not go on, and who writes down the end."""
 
 from __future__ import annotations

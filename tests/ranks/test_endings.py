@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is said of a run of several ranks that ended before its time."""
 
 import pytest

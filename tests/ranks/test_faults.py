@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The most telling faults of the catalogue (all of them: tox run -e processes-faults)."""
 
 import signal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark launch` with small commands: output, exit codes, signals, and that nothing is left."""
 
 import io

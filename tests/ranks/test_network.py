@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two hosts of network.py: they reach each other, late where asked, not at all once cut, and leave nothing."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading records: no input makes the reader stumble."""
 
 import json

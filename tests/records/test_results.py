@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The layout of results/: what is found, what is refused in one line, and when a result expires."""
 
 import gzip

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The definition of records: the published JSON Schema and the reader's checks follow from it, and it lists every field
 that is written."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing records: what is written is read back, and no file is overwritten."""
 
 import json

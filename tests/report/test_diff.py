@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verdicts that changed: what is a new failure, what is not, and the exit codes of `meshmark diff`."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page's text and data: nothing of a record can leave its place, and what is said is what the records say."""
 
 import json

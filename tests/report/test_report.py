@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark report`: what it writes, the same to the byte; that a check finds what was changed; bad input."""
 
 import csv

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records in, tables out: the right numbers, nothing lost, and no string of a record obeyed."""
 
 import csv

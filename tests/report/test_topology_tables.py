@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of compiled communication: modes by topology, and two releases side by side."""
 
 from __future__ import annotations

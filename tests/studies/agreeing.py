@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What agreeing costs: seconds a case of everything that several ranks add to one, without the case itself.
 
     python -m tests.studies.agreeing [--processes 2,4] [--cases 2000]

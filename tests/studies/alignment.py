@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far apart ranks of one machine begin a sample, and what that does to it: nothing, a host barrier, a device sum.
 
     meshmark launch -n 2 --devices-per-process 1 -- python -m tests.studies.alignment [ROUNDS]

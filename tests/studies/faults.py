@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The catalogue of faults that the suite must catch, and the command that runs it.
 
     python -m tests.studies.faults [--profile standard] [--only NAME,...] [--markdown FILE]

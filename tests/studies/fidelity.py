@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fidelity of the measuring core: its median over that of a bare loop written by hand, for the same compiled object.
 
     python -m tests.studies.fidelity [--seconds 30] [--precision 0.005] [--cases ID ...] [--markdown FILE]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """False alarms and margins: every case compiled once and executed with several seeds.
 
     python -m tests.studies.margins [--profile standard] [--seeds 10] [--every 1] [--markdown FILE]

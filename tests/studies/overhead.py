@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the suite costs beyond XLA: programs a second of `pytest conformance -n 0` beside a bare loop.
 
     python -m tests.studies.overhead [--rounds 3] [--most 200] [--markdown FILE]

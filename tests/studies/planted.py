@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real comparisons of real processes, with a slowdown of known size planted in side B's program.
 
     python -m tests.studies.planted [--comparisons 20] [--pairs 12] [--noise 48] [--factor 2]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Precision for time spent: the measuring core beside pytest-benchmark and asv, with the same budget.
 
     python -m tests.studies.precision_spent [--processes 10] [--seconds 1] [--cases ID ...] [--markdown FILE] [--raw

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the report scales: 100,000 records into tables and page, and the page in a browser.
 
     python -m tests.studies.scale [--records 100000] [--keep DIR] [--no-browser]

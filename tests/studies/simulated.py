@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Comparisons on simulated machines, where the truth is known: this project's beside asv's and pytest-benchmark's.
 
     python -m tests.studies.simulated [--trials 1000] [--markdown FILE]

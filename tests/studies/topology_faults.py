@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults that only compiling for hardware that is not there can catch, and the command that runs them.
 
     python -m tests.studies.topology_faults

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark bench`: its children are contained, its runs resumed, its figures those of the samples."""
 
 import os

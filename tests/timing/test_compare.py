@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The comparison of two environments: order, looks, budget, losses, counters, files; mostly on replayed processes."""
 
 import json

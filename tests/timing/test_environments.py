@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the two sides of a comparison say of themselves."""
 
 import sys

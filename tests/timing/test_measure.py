@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The measuring core: it refuses what is wrong, takes turns, keeps to its budget, and its stream does the work."""
 
 import itertools

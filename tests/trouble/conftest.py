@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads the plugin with the operations that make trouble."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations that pass, crash or hang.
 
 MESHMARK_TROUBLE=NAME keeps one of them, or makes every worker fail as it starts ("start").

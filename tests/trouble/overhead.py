@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What containment costs: the same selection in a worker (-n 1) and without one (-n 0), in turns A B B A.
 
 `python -m tests.trouble.overhead [ROUNDS]` prints for each of the two the seconds from the start of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs of the suite that makes trouble, each a pytest process of its own in its own process group."""
 
 import json

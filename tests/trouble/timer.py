@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The timing child with the operations that make trouble: `python -m tests.trouble.timer`.
 
 MESHMARK_TROUBLE names the operations of this module too: `later` dies when it has been called a few times, so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes docs/containment.md: `python -m tests.trouble.transcripts`."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds known pitfalls of asv by reading benchmark files and configurations; nothing is imported or run.
 
 The pitfalls are in meshmark.asv.pitfalls; meshmark.asv.sources finds those of Python. A line of Python or of a script

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Known pitfalls of asv: the name of each, the reason, and how to mend it.
 
 Each was measured or read in asv 0.6.6 and asv_runner 0.3.2. Each makes asv report something false without an error: a

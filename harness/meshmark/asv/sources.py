@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pitfalls of asv in benchmark files, found by reading their syntax trees (see meshmark.asv.pitfalls)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types of command line arguments: each takes the text and gives the value, or a complaint of one line."""
 
 from __future__ import annotations

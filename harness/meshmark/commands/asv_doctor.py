@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark asv-doctor`: the known pitfalls of asv in benchmark files and configurations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark bench`: times a part of the case table and prints what it found."""
 
 from __future__ import annotations

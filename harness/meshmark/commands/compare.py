@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark compare`: slower, faster, no change or inconclusive, for each case of two environments or two files."""
 
 from __future__ import annotations

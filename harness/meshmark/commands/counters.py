@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark counters`: the committed counters of a release, backend and device count, from the records of a run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark devices`: what JAX sees, which meshes will be used, and which to use for what."""
 
 from __future__ import annotations

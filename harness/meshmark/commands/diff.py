@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark diff`: what changed between two record files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark growth`: compiles operations for topologies from few chips to many, and says what grows how fast."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark launch`: several processes of one command on this machine."""
 
 from __future__ import annotations

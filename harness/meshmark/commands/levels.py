@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark levels`: the statement of record files, the must-pass lists, and a new version of them."""
 
 from __future__ import annotations

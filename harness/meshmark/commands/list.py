@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark list`: the case table, or the part of it that the options choose."""
 
 from __future__ import annotations

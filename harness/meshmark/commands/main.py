@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: `meshmark`, or `python -m harness` in a bare checkout.
 
 argparse, since a bare checkout has no more than jax, numpy, pytest and pytest-xdist. A command is a module of this

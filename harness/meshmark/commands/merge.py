@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark merge`: the files of several ranks in one."""
 
 from __future__ import annotations

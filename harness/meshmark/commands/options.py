@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options of the commands that time: how, on which devices, how contained, over which processes.
 
 What they time is chosen by meshmark.operations.choosing.

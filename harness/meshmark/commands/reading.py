@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading the record files that a command names."""
 
 from __future__ import annotations

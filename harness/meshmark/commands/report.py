@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark report`: page, Markdown, CSV and LaTeX of record files, and whether a report is what its records give."""
 
 from __future__ import annotations

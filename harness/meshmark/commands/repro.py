@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark repro`: a stand-alone script of one case."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark submit`: records in, a bundle out that `meshmark validate` accepts."""
 
 from __future__ import annotations

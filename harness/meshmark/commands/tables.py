@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark tables`: record files in, Markdown and CSV out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark test`: the conformance suite of the installed package, under pytest, with all of pytest's options."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark validate`: a bundle, a product's directory or all of results/, checked as a reviewer would."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conformance of array functions across shard boundaries."""
 
 import pytest

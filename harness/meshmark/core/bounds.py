@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Derives every tolerance: the reference's operations, run once more on error bounds, give it.
 
 A reference is a plain NumPy function. Called with float64 arrays it gives the reference values. Called with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls a mode's function with the options of the plan that its signature names."""
 
 from __future__ import annotations

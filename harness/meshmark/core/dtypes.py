@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dtypes of the case table: NumPy type, significand and unit roundoff of each."""
 
 from __future__ import annotations

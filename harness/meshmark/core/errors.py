@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every command raises for bad input, and the line for a name that nothing has."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pip command for an optional capability, for the way in which this package is installed.
 
 No package index has this distribution, so `pip install 'meshmark[tpu]'` finds nothing. A checkout installs its extra

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the collectives that the compiler inserted: how many, over which groups, with how many bytes.
 
 The input is optimized HLO text (`compiled.as_text()`), the only public account of compiled communication, as JAX

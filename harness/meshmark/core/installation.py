@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where this package is installed, and its state: version, commit, and a digest of its files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ends a run early: Ctrl-C (SIGINT) and `kill` (SIGTERM) do the same.
 
 A process that is started in the background of a shell without job control, under nohup or in some CI systems

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which part of a global array each mesh position holds: PartitionSpec arithmetic in plain NumPy.
 
 This module does not use JAX on purpose: the suite judges JAX's placement by it.

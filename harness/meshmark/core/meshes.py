@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mesh shapes as plain integers, without devices: factorizations, labels and device order."""
 
 from __future__ import annotations

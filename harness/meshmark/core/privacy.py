@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Removes absolute paths, user names and host names from text that is published."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Combines the samples of several ranks: the slowest rank of each position, and how much the ranks differ.
 
 A position is one aligned call of all ranks. Times are in seconds.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of samples, and the comparison of two environments by pairs of processes.
 
 This module is plain arithmetic: numpy and scipy, no JAX, and no other module of this project. Times are in seconds,

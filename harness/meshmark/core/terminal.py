@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The terminal: how wide it is, whether it has colours, what is printed there and what is told beside it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text for terminals and tables: printable lines, numbers of records, wrapped lines, plain tables."""
 
 from __future__ import annotations

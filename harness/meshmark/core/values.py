@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Input values as a pure function of seed and global index.
 
 A process can therefore make only its own shards, and a program that is not executed needs no values. Every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verdicts, check lines, and the verdict of a case from its lines."""
 
 from __future__ import annotations

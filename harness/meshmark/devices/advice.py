@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which mesh shape for which parallelism, for the given devices: rules of thumb, each with its reason.
 
 Every rule follows from two facts. A collective on the critical path of every layer (tensor, sequence, expert

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Published specifications of accelerators, for shares of peak and projections of time.
 
 Every figure is per chip, dense (NVIDIA's datasheets print figures with sparsity, twice as large), in bytes, bytes/s

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The differences between the supported JAX releases (0.10 to 0.12), and what has no public name in them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contains cases that kill or hang their process, and turns each into a verdict.
 
 In a worker, file descriptor 2 is a separate file, and `faulthandler.dump_traceback_later` ends the process when a

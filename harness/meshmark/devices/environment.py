@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Environment variables: those of the child processes, and those of this process before JAX starts.
 
 Commands make the environment of a child as a value (`of_child`) and leave their own alone. A process that starts JAX

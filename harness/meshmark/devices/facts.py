@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The facts of the environment in which programs run: versions, devices, flags, host, suite."""
 
 from __future__ import annotations

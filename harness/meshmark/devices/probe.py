@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lists the devices that JAX sees, once, in a short child process.
 
 The pytest controller and the command line never start a JAX backend themselves: a process that holds a TPU, or most of

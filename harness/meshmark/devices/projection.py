@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Projections of time: the least that one execution of a compiled program can take, by published peaks.
 
 A projection is arithmetic, not a measurement, and is always called a projection. Its parts are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Descriptions of GPUs for XLA's compiler, written from published specifications.
 
 XLA compiles for a GPU without the hardware from a `GpuTargetConfigProto` in text form (openxla/xla,

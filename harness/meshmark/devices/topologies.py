@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices without the hardware: TPU slices and GPU clusters for which the real compilers compile.
 
 A topology's name is `CHIP:SHAPE`: v5e:2x4, v5p:4x4x4, v6e:16x16, tpu7x:2x2x1, h100:8, h100:1024. For TPUs the shape

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The growth of a program's cost with the number of devices, compared with theory.
 
 A series is one operation, variant, mode and scaling over topologies of one chip, from few devices to many, each on a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Growth series as Markdown and as plots (matplotlib, imported where plots are drawn)."""
 
 from __future__ import annotations

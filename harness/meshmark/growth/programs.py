@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The child of `meshmark growth`: compiles programs for one topology and prints their cost, one line per program.
 
 It is a separate process, because compilers without the hardware can crash it and keep their memory. It reads a job

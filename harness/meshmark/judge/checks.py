@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges one case: compiles it once, and checks sharding, communication, numbers and replicas of that program."""
 
 from __future__ import annotations

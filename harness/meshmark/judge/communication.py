@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The communication check: compares the compiled collectives with the contract of the mode.
 
 Manual modes must have the collectives of the program, with their groups and bytes, or a listed equivalent. Global

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges cases without the hardware: the checks of a compiled program that need no execution.
 
 A case is lowered and compiled for a topology (`devices.topologies`) by the real TPU or GPU compiler. Its lines:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds by a test on one device to what precision a default matmul rounds its factors.
 
 JAX's default lets a backend multiply float32 in a narrower type (bfloat16 on TPU, TF32 on recent GPUs), and no API

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes a JAX program of a case: the five program modes, traced, lowered and compiled once.
 
 This module does not assume that a device can execute or is addressable. Arguments are ShapeDtypeStructs with

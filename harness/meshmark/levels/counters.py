@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Committed counters: the collectives that each case compiled to, per JAX release, backend and device count.
 
 `harness/meshmark/levels/data/counters/<jax>-<backend>-<devices>.tsv` (for a topology

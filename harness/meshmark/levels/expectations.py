@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run is judged by, in addition to each case's contract: known issues and committed counters.
 
 The suite's own are in the package. A vendor may name more with `--known-issues FILE` and `--counters DIR`. The records

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Known issues: wrong answers of released software, listed with a link and an expiry release.
 
 The suite's file is `harness/meshmark/levels/data/known_issues.toml`; `--known-issues FILE` adds a vendor's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Levels: frozen, versioned must-pass lists, and the statement that a run's records support.
 
 The list of a level on n devices holds the cases that the standard profile selects for that level, without optional

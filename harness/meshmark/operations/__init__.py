@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The case table, one module per family. Importing this package registers every operation."""
 
 from __future__ import annotations

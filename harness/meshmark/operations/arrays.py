@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Array functions across shard boundaries: slices, scatters, concatenations, scans and sorts along a sharded
 dimension. Each kind was wrong in some release (the operations name the issues).
 

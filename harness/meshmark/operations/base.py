@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations: the vocabulary of the case table.
 
 An operation gives a `Plan` for one cell of the table (a variant on a mesh, with a dtype and a size): the abstract

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cases: operations x variants x meshes x dtypes x sizes x modes, and the choice of a selection among them.
 
 One rule selects the cases: the weights of their coordinates (meshmark.operations.weights) add up to no more than the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options that choose cases, defined once: for the commands, for `pytest conformance` and for `pytest benchmarks`.
 
 argparse and pytest take the same arguments for an option, so that one definition serves both.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public collectives of jax.lax over every choice of mesh axes, and what a global program would write.
 
 References follow the textbook definition: they take a list of blocks, one per member of the group, and give the list

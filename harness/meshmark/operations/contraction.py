@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contractions with every dimension sharded in turn: matmul, its batched form, and einsum.
 
 There are two checks. Exact: one factor holds odd integers that use the dtype's whole significand, the other -1, 0

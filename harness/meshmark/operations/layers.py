@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole layers as people shard them: dense, tensor-parallel MLP, attention, embedding; and their gradients.
 
 Contractions have at most 64 terms, so that the derived bounds stay tight. Narrow dtypes multiply in their own

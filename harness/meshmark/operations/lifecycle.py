@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Before and after a group of processes: checkpoints that another number of processes reads, and the start and
 shutdown of `jax.distributed`.
 

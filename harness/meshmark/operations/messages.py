@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Large messages between processes, in a loop, every value of every turn checked (see operations.processes)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`jax.experimental.multihost_utils`, called by all processes together (see meshmark.operations.processes)."""
 
 from __future__ import annotations

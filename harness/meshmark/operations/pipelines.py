@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data that each process brings: input pipelines, metrics and data-parallel training (see
 meshmark.operations.processes).
 """

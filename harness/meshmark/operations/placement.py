@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Placement: host arrays put on devices and fetched back, arrays moved between shardings, and the functions that build
 a global array from parts.
 

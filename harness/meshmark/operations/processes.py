@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations over several processes: arrays of which a process holds a part, and random numbers on global meshes.
 
 The modules `multihost`, `pipelines`, `messages` and `lifecycle` hold the other ones. This text applies to all.

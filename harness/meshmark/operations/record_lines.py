@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record lines of one case: the fields that every line has, and one line per check."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A selection of cases: profile, levels, operations, modes, meshes, dtypes and sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training and inference as programs of many steps: data parallelism, micro-batches, stacked layers."""
 
 from __future__ import annotations

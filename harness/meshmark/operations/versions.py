@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Versions of the case table: published records stay checkable while the table is mended.
 
 A run line names the version of the table that made its cases. What the table says of a case, and which cases it has,

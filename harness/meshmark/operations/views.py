@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What JAX shows of a sharding, compared with the mesh arithmetic: the tables that it prints and the sharding that
 it shows inside a compiled program.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weights: how far each coordinate of a case is from the ordinary one, for conformance and for timing.
 
 A weight of 0 is ordinary: float32, the most square mesh, 4 KiB, plain options, the three main modes. A profile takes

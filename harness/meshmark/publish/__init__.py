@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bundles of records for publication: makes one, and checks one as a reviewer would."""

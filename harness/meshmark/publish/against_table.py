@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records against the case table, as of the version of the table that their run line names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opens a submitted directory or .tar.gz, so that hostile content costs bounded time and memory.
 
 Nothing of an archive is written to disk, and a member's name is never used as a path. Every file is a `File` with its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lines of a submitted record file, each checked by the published JSON Schema."""
 
 from __future__ import annotations

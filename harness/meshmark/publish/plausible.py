@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks whether figures are possible: rates against the published peak of the chip, samples against their summary.
 
 The links of a device bound the bus bandwidth by what they carry one way. If a switch reduces (NVLink SHARP), an

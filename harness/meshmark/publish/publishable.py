@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds what must not be published: paths, hosts, users, addresses.
 
 core.privacy knows the user and host of this machine. A reviewer's machine has others, so this module looks for

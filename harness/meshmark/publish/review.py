@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a review finds of one product: complaints, notes, totals and the level statement."""
 
 from __future__ import annotations

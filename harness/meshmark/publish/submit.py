@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes a bundle of records: the files of a product in the layout of results/, cleaned, hashed and checked.
 
 The statement, totals and environment are computed from the records. The bundle is checked by publish.validate before it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checking a product's files as a reviewer would. docs/submitting.md lists the checks.
 
 Everything that is said is recomputed from the record lines: the level statement, totals, environment, cases' heads and

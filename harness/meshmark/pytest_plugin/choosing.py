@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Choosing what a run judges: the places, and the cases of each."""
 
 from __future__ import annotations

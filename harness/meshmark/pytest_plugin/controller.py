@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The side of a pytest run that writes records and prints: the controller of the workers, or each of several ranks.
 
 It writes records as cases finish, makes verdicts of dead workers, and closes with the table.

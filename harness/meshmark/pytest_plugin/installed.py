@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pytest plugin behind `meshmark test`: it runs the suite of the package from any directory.
 
 The names of tests are those of a checkout, `conformance/test_collectives.py::test_collectives[CASE]`, on the command

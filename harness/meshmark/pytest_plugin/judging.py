@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fixtures that judge a case in this process and end its test with the verdict."""
 
 from __future__ import annotations

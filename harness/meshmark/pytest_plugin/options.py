@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options of the suite: what they are, what is wrong with them, and the selection that they make."""
 
 from __future__ import annotations

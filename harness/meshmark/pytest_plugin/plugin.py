@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pytest plugin behind `pytest conformance`: options, workers, cases, records and the closing table.
 
 The controller probes the devices in a child process and starts no backend. Workers (pytest-xdist) are on by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of `pytest conformance` over several processes: verdicts agreed, endings in order, files merged.
 
 Every rank judges the same cases in the same order in its own pytest process. Of each program the ranks compare what it

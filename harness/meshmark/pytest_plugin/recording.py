@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record file of a run: opened before anything runs, with the line that describes the run."""
 
 from __future__ import annotations

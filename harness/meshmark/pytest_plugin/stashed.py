@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the parts of the pytest plugin hand each other through `config.stash`."""
 
 from __future__ import annotations

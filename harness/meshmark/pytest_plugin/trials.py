@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A case and the place where it is judged: the devices that are there, or a topology that it is compiled for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What several ranks found of one case, as what one would have found: the worst verdict of each check, with the rank.
 
 The same function agrees on the verdict while a run goes on and merges the files of the ranks afterwards.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small TCP channel between the ranks of one run: never through the collectives that are under test.
 
 Rank 0 holds the hub (`meshmark.ranks.hub`); every rank, 0 among them, connects to it. The one operation is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How ranks stay in step: they take up the same matters in the same order, and each ends alike on every rank.
 
 A matter is a case, or a step of timing one. While they are at it, ranks may consult each other; it ends when every

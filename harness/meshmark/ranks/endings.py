@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a run of several ranks ends before its time: what its lines and messages say, and the time it takes to say so."""
 
 from __future__ import annotations

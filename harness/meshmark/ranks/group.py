@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which rank this process is, and how the ranks of a run come together.
 
 Coordinates are given (`--coordinator`, `--num-processes`, `--process-id`, or the variables that `meshmark launch`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `meshmark launch` and the ranks that it starts hand each other: two variables, and files in a directory of the
 launcher's.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hub, on rank 0: takes the ranks in, passes their values around, and says when it is over.
 
 It runs in a thread of its own. It hears what each rank is at, sees at once when a rank's connection ends, and asks

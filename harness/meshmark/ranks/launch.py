@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One machine, several processes: starts a command once for each rank, shows what each says, and ends them together.
 
 Each rank gets its coordinates on loopback in the variables of ranks.group, and CPU devices of its own. What a cluster

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FILE.rank0, FILE.rank1 ... into FILE: one line a check of each case, as one process would have written it.
 
 Of timings one line a case and cadence: `samples_s` is the slowest rank's at each position, `samples_by_rank` has those

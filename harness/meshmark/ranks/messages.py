@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The messages between the ranks and the hub: what each kind holds, and the one place where they become bytes and back.
 
 A message is one line of JSON: an object whose `kind` names one of the classes below, with exactly the fields of that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark bench` as one rank of several: this process times, with the others, and rank 0 speaks for all.
 
 Each rank writes FILE.rankK with its own samples. Rank 0 also hears the lines of the others as they come, so that its

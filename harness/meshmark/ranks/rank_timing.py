@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Timing as one rank of several: each in its own process, the same cells and modes in the same order, samples per rank.
 
 Before each sample the ranks are aligned on the device: a compiled sum of one number over all devices of the cell's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One TCP connection between a rank and the hub: its address, its settings, and whole messages in and out.
 
 A cut link ends a connection by TCP's keepalive and user timeout: no message needs to be sent for that, and a process

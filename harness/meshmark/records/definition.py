@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The definition of a record line: every kind of line and every field, with its type, unit, limits and meaning.
 
 Three things follow from it, so that none of them can say something else: the JSON Schema with its descriptions

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the definition of records says of a value beside its type, and how to read it from an annotation."""
 
 from __future__ import annotations

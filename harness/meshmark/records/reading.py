@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading record files: what is a record is kept, and every other line becomes a problem.
 
 The checks follow from the definition (meshmark.records.definition): of each kind of line, the fields that the code

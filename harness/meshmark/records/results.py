@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is published: the layout of `results/`, and reading it.
 
     results/<jax release>/<product>/

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run line says of a run: its processes, devices and place, and the version of the case table.
 
 Runs on equally many devices over one and over several processes are different things: other cases, another level,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing record files: append-only, strict JSON, flushed per case (timings: per cell)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The changed verdicts between two record files: worse, better, missing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables for a paper: LaTeX with the rules of the package booktabs, all text of records escaped."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One self-contained HTML page from the data of report.page_data. It works offline from a file, loads nothing, and runs
 only its own scripts.
 

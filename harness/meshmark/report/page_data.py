@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data of the page as one JSON value: runs, cases, verdicts, times, fits, programs.
 
 Tables are stored by column, and each string once: a column of texts holds places in `strings`. So 100,000 records

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Everything that is published from record files: page, Markdown, CSV, LaTeX, and a manifest.
 
 All files except the raw tables are computed from the page's data (report.page_data), so that they can't contradict each

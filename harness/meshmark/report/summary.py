@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a finished run says in the terminal: operations by mode, verdict counts, and where things are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes Markdown and CSV from records, with pandas.
 
 Every string of a record file is escaped (meshmark.core.escaping). Files are written only after everything is computed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiled communication by topology, and between two releases: the collectives and the bytes of each mode.
 
 The tables are made from the communication lines of `pytest conformance --topology` (a case's lines have its operation,

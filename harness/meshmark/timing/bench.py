@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A benchmark run: times cells in contained children, family by family, and gives timing records.
 
 One child times one family of operations on all meshes and sizes, so that the points of a sweep, and the cases it is

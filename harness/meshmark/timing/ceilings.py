@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ceilings: the best rates that this machine reaches on all of its devices, for shares without a published peak.
 
 There are two ceilings. *copy bandwidth*: bytes read and written per second by a loop that negates arrays larger than

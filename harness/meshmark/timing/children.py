@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs timing jobs in child processes, contained: a case that crashes or hangs loses only itself.
 
 `Children.run` gives the messages of meshmark.timing.timer one by one. If a child dies, the cases that it was working on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The comparison of two environments: processes in the order A B B A, looks that were planned, counters exactly.
 
 A first process of each side compiles, verifies and counts; it is no sample, since it also warms the disk's cache

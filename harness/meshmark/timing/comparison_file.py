@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record file of a comparison: both sides in one file, and what is there of it when it goes on."""
 
 from __future__ import annotations

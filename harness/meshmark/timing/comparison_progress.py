@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a comparison says while it goes on, and where it is cut short."""
 
 from __future__ import annotations

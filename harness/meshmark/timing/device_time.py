@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Device time of a program from `jax.profiler`: the time of the devices, without dispatch and the host.
 
 There is one trace per call. A device's time is the duration of the event on its "XLA Modules" line (TPU), or the time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What A and B of a comparison may be: an interpreter, a virtual environment, a JAX release, a commit.
 
 A JAX release becomes a virtual environment in the cache (`$XDG_CACHE_HOME/meshmark` or `~/.cache/meshmark`), made once

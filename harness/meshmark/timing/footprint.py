@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Estimates the memory for timing a cell, before anything is allocated."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The measuring core: programs that are compiled ahead of time, verified, warmed up, and timed in turns.
 
 There are two cadences. *isolated*: one call of the compiled program, blocked on. *stream*: dependent calls inside one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shows the progress of a benchmark run on standard error."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two record files of `meshmark bench`, compared: counters exactly, process medians unpaired.
 
 Processes of two files ran at different times, so that they are no pairs: Mann and Whitney's rank-sum test and the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The timing child process: `python -m meshmark.timing.timer`, started by meshmark.timing.children.
 
 It takes one JSON object on standard input (a Job) and prints lines that begin with MARK. Each is a JSON object with one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of timing records: modes side by side, sweeps with their fit, scaling."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One case as one stand-alone script that needs only jax and numpy: what a bug report wants.
 
 `printer` prints a program that is given as data. `reading` makes that data of a case of the table: `folding` writes the

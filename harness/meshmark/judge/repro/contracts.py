@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a case's compiled program must hold, in words and as the statements with which a script judges it."""
 
 from __future__ import annotations

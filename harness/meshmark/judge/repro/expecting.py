@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The statements that bind what a case's program should give, and the bounds of that.
 
 Small results are written out. A larger one is a formula of the input, where one gives the reference's numbers to the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions made smaller: what is known is written in, and what that decides is gone.
 
 A spelling of the table serves many cases: it asks whether there are groups, and takes the axes as an option. A script

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a result is of its input, in one line of NumPy that a reader takes in at a glance.
 
 The suite's references follow the textbook: cut the array into blocks, do what the collective does, put the blocks

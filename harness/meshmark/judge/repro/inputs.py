@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The statements that make a case's inputs: written out, counted, or drawn as the suite draws them.
 
 A statement is taken where it gives the suite's own array to the bit; otherwise the suite's functions are copied.

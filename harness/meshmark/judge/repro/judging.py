@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The child process of `meshmark repro`: judges one case on the devices at hand, and says what the checks found.
 
 python -m meshmark.judge.repro.judging CASE DEVICES SEED

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values, arrays and syntax trees as source text."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program, as data, printed as a script that stands alone: what a bug report wants.
 
 Nothing here knows of cases: whoever has a function, its inputs and what should come out makes a `Program` and prints

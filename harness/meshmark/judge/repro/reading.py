@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A case of the table as a program that the printer takes: its spelling folded, its inputs and reference made short.
 
 Nothing that is printed is believed: the statements that make the inputs and what is expected are run here, in NumPy,

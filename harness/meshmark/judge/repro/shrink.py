@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The smallest script of a case that still fails on the devices at hand.
 
 What is tried is what is handed over: each candidate is printed and run as a script, in a child process of its own, so

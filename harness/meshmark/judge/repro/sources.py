@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The suite's own functions as text: copied with whatever they use, recursively, less annotations and docstrings.
 
 So no second copy can drift from what was judged. Of everything that is not the suite's the import is taken. Nothing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The case that is printed, how, and the script's definitions so far: what the other modules here write into."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a script spells plain values, partition specs, and calls that are too long for a line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Syntax trees rewritten: names replaced, statements joined."""
 
 from __future__ import annotations

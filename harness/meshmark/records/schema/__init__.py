@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The JSON Schema of a record line, made from the definition (meshmark.records.definition).
 
 `python -m meshmark.records.schema` writes it to records.schema.json beside this module. The file is committed, since

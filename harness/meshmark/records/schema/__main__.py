@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write the published JSON Schema: `python -m meshmark.records.schema`."""
 
 from __future__ import annotations

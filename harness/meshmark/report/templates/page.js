@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 "use strict";
 (() => {
   // Everything shown is set as text, never as markup: records may come from anyone.
