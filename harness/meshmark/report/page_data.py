@@ -33,6 +33,7 @@ from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES
 from meshmark.records import results, run_line
 from meshmark.records.reading import Judged, Records
+from meshmark.report import sent
 from meshmark.timing import timing_tables
 
 SCHEMA = 1
@@ -321,21 +322,23 @@ def _statement(records: Records) -> dict[str, Any]:
 def _judged(
     judged: Iterable[Judged], strings: Strings, reasons: Budget, keys: dict[tuple[int, ...], int]
 ) -> dict[str, list[Any]]:
-    """Verdicts and communication by column; `case` is a place in the table of cases."""
-    names = ("case", "verdict", "check", "reason", "link", "kinds", "wire", "excess", "used")
+    """Verdicts and communication by column; `case` is a place in the table of cases. `wire` are the bytes that a device
+    sends, and `manual` those of the manual case of the same cell, both as compiled (see report.sent)."""
+    names = ("case", "verdict", "check", "reason", "link", "kinds", "wire", "manual", "used")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     add = [columns[name].append for name in names]
+    manual = {one.judged.case: one.manual for one in sent.beside_manual({j.case: j for j in judged})}
     for one in judged:
         first = one.lines[0]
         verdict = one.verdict
         check, reason, link, kinds = "", "", "", ""
-        wire = excess = used = math.nan
+        wire = used = math.nan
         for line in one.lines:
             if line["verdict"] == verdict and not check and verdict != "pass":
                 check, reason, link = line["check"], line["reason"], link_of(line.get("link"))
             if isinstance(line.get("collectives"), list):
                 kinds = format_collectives(line["collectives"])
-                wire, excess = number(line.get("wire_bytes")), number(line.get("excess_bytes"))
+                wire = number(line.get("wire_bytes"))
             if "bound" in line:
                 error, bound = number(line.get("error")), number(line["bound"])
                 share = 0.0 if error == 0 else error / bound if bound else math.inf
@@ -357,7 +360,7 @@ def _judged(
             strings.place(link),
             strings(kinds),
             rounded(wire),
-            rounded(excess),
+            rounded(manual.get(one.case, math.nan)),
             rounded(used, 3),
         )
         for append, value in zip(add, row, strict=True):

@@ -7,11 +7,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from meshmark.core.text import number, printable, text_table
+from meshmark.core.text import printable, text_table
 from meshmark.core.verdicts import CHECKS, VERDICTS, worst
 from meshmark.operations import OPERATIONS
 from meshmark.operations.base import MODES
 from meshmark.records.reading import Judged
+from meshmark.report import sent
 
 
 def tally(verdicts: Sequence[str]) -> str:
@@ -97,21 +98,20 @@ def agreement(cases: Mapping[str, Judged]) -> str:
 
 
 def communication(cases: Mapping[str, Judged], most: int = 5) -> list[str]:
-    """The operations in which auto or explicit mode sends more than manual mode spells, the largest first."""
-    factor: dict[tuple[str, str], list[float]] = {}
-    for judged in cases.values():
-        if judged["mode"] not in ("auto", "explicit", "pjit"):
-            continue
-        for line in judged.lines:
-            excess, sent = number(line.get("excess_bytes")), number(line.get("wire_bytes"))
-            if 0 < excess < sent < math.inf:
-                factor.setdefault((judged["operation"], judged["mode"]), []).append(sent / (sent - excess))
-    ranked = sorted(((max(times), len(times), *key) for key, times in factor.items()), reverse=True)
+    """The operations in which auto, explicit or pjit mode compiles to more bytes than manual mode does, the largest
+    factor first."""
     return [
-        f"{name} in mode {mode} sends up to {times:.{0 if times >= 10 else 1}f} times the bytes of manual mode"
-        f" ({count} cases)"
-        for times, count, name, mode in ranked[:most]
+        f"{one.judged['operation']} in mode {one.judged['mode']} sends {times(one)} ({count} cases)"
+        for one, count in sent.largest(sent.beside_manual(cases))[:most]
     ]
+
+
+def times(one: sent.Sent) -> str:
+    """The factor of a case in words."""
+    if math.isinf(one.times):
+        return f"up to {one.bytes:,.0f} B per device, and manual mode sends nothing"
+    digits = 0 if one.times >= 10 else 1 if one.times >= 1.05 else 3
+    return f"up to {one.times:.{digits}f} times the bytes of manual mode"
 
 
 def checked(cases: Mapping[str, Judged]) -> list[str]:

@@ -19,7 +19,7 @@ from meshmark.core.text import number
 from meshmark.records import run_line
 from meshmark.records.definition import RunLine
 from meshmark.records.reading import Judged, Records
-from meshmark.report import summary, topology_tables
+from meshmark.report import sent, summary, topology_tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,8 +171,8 @@ def chapter(table: pd.DataFrame, records: Records) -> Iterator[str]:
     yield from section("What is no pass", *failures(table), empty="Every case passes.")
     yield from section(
         "Where automatic or explicit sharding sends more than shard_map",
-        *excess(table),
-        empty="Nowhere.",
+        *excess(records.cases),
+        empty=_no_excess(records.cases),
     )
     yield from section("Largest error over its bound, by dtype", *errors(table), empty="No rounded results.")
     for run in records.runs:
@@ -180,6 +180,15 @@ def chapter(table: pd.DataFrame, records: Records) -> Iterator[str]:
     if records.problems:
         yield f"{len(records.problems)} lines of the records could not be read and are left out."
         yield ""
+
+
+def _no_excess(cases: Mapping[str, Judged]) -> str:
+    compared = len(sent.beside_manual(cases))
+    return (
+        f"Nowhere: {compared} cases compared."
+        if compared
+        else "No automatic or explicit case stands beside a manual one."
+    )
 
 
 def section(
@@ -225,19 +234,20 @@ def failures(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
     return ["verdict", "case", "check", "reason", "link"], rows
 
 
-def excess(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
-    """Operations and modes with cases that send more than manual mode spells, the largest factor first."""
-    chosen = table[(table["excess_bytes"] > 0) & ~table["mode"].str.startswith(("manual", "pmap"))].copy()
-    chosen["manual"] = chosen["wire_bytes"] - chosen["excess_bytes"]
-    chosen["times"] = chosen["wire_bytes"] / chosen["manual"]
-    rows: list[tuple[float, list[Any]]] = []
-    for (operation, mode), group in chosen.groupby(["operation", "mode"], sort=False):
-        first = group.sort_values(["times", "excess_bytes"], ascending=False, kind="stable").iloc[0]
-        line = [operation, mode, len(group), f"{first['times']:.3g}", f"{first['wire_bytes']:.0f}"]
-        rows.append((first["times"], [*line, f"{first['manual']:.0f}", first["case"], first["collectives"]]))
-    rows.sort(key=lambda r: -r[0])
+def excess(cases: Mapping[str, Judged]) -> tuple[list[str], list[list[Any]]]:
+    """Operations and modes with cases that compile to more bytes than manual mode, the largest factor first."""
+    rows: list[list[Any]] = []
+    for one, count in sent.largest(sent.beside_manual(cases)):
+        times = "manual sends none" if math.isinf(one.times) else f"{one.times:.3g}"
+        compiled = next((line["collectives"] for line in one.judged.lines if "collectives" in line), None)
+        rows.append(
+            [
+                *(one.judged["operation"], one.judged["mode"], count, times),
+                *(f"{one.bytes:.0f}", f"{one.manual:.0f}", one.judged.case, plain(_collectives(compiled))),
+            ]
+        )
     header = ["operation", "mode", "cases", "times manual", "bytes a device", "manual bytes"]
-    return [*header, "largest in", "compiled to"], [r for _, r in rows]
+    return [*header, "largest in", "compiled to"], rows
 
 
 def errors(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:

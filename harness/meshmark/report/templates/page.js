@@ -331,7 +331,7 @@
       body.append(...[
         reason ? el("p", {}, el("strong", {}, S[j.check[i]] ? `${S[j.check[i]]}: ` : ""), reason) : "",
         S[j.link[i]] ? el("p", {}, link(S[j.link[i]])) : "",
-        el("p", { class: "soft" }, [S[j.kinds[i]] ? `compiled to ${S[j.kinds[i]]}` : "", j.wire[i] !== null ? `${count(j.wire[i])} bytes sent by a device` : "", j.excess[i] ? `${count(j.excess[i])} more than manual mode spells` : "", j.used[i] !== null ? `error is ${percent(j.used[i])} of its bound` : ""].filter(Boolean).join(" · ")),
+        el("p", { class: "soft" }, [S[j.kinds[i]] ? `compiled to ${S[j.kinds[i]]}` : "", j.wire[i] !== null ? `${count(j.wire[i])} bytes sent by a device` : "", j.manual[i] !== null && j.wire[i] > j.manual[i] ? `${count(j.wire[i] - j.manual[i])} more than manual mode compiles to` : "", j.used[i] !== null ? `error is ${percent(j.used[i])} of its bound` : ""].filter(Boolean).join(" · ")),
         el("p", { class: "small" }, "To repeat it:"), ...commands(c, run).flatMap((t) => code(t, true)),
         script ? el("details", {}, el("summary", {}, "Stand-alone script (jax and numpy alone)"), code(script)) : "",
       ].filter((x) => x !== ""));
@@ -620,11 +620,11 @@
   function excess(run, m) {
     const found = new Map(), j = run.judged;
     for (let i = 0; i < j.case.length; i++) {
-      const c = j.case[i], mode = S[C.mode[c]], over = j.excess[i], sent = j.wire[i];
-      if (!(over > 0) || !["auto", "explicit", "pjit"].includes(mode) || m && !passes(m, c, j.reason[i])) continue;
-      const k = `${S[C.operation[c]]}~${mode}`, times = sent > over ? sent / (sent - over) : Infinity, was = found.get(k);
-      if (!was) found.set(k, { run, c, i, mode, operation: S[C.operation[c]], times, n: 1, sent, spelled: sent - over });
-      else { was.n++; if (times > was.times) Object.assign(was, { c, i, times, sent, spelled: sent - over }); }
+      const c = j.case[i], mode = S[C.mode[c]], manual = j.manual[i], sent = j.wire[i];
+      if (manual === null || !(sent > manual) || m && !passes(m, c, j.reason[i])) continue;
+      const k = `${S[C.operation[c]]}~${mode}`, times = manual ? sent / manual : Infinity, was = found.get(k);
+      if (!was) found.set(k, { run, c, i, mode, operation: S[C.operation[c]], times, n: 1, sent, manual });
+      else { was.n++; if (times > was.times) Object.assign(was, { c, i, times, sent, manual }); }
     }
     return [...found.values()];
   }
@@ -639,9 +639,9 @@
     } });
     const times = (r) => r.times === Infinity ? "manual sends none" : `${digits(r.times)}×`;
     const list = [...found.values()].sort((a, b) => b.worst.times - a.worst.times);
-    $("communication-out").replaceChildren(...[grid("comm", "Times the bytes that manual mode spells; below it the bytes that one device sends, those of manual mode, and how many cases send more", [
+    $("communication-out").replaceChildren(...[grid("comm", "Times the bytes that manual mode compiles to; below it the bytes that one device sends, those of manual mode, and how many cases send more", [
       { name: "operation", text: (r) => [el("span", { class: "op" }, r.operation), ` ${r.mode}`], value: (r) => `${r.operation} ${r.mode}`, cls: "nowrap" },
-      ...shown.map((run, k) => ({ name: run.label, num: true, value: (r) => r.by[k]?.times ?? null, text: (r) => r.by[k] ? [times(r.by[k]), el("div", { class: "soft small" }, `${count(r.by[k].sent)} / ${count(r.by[k].spelled)} B, ${plural(r.by[k].n, "case")}`)] : "" })),
+      ...shown.map((run, k) => ({ name: run.label, num: true, value: (r) => r.by[k]?.times ?? null, text: (r) => r.by[k] ? [times(r.by[k]), el("div", { class: "soft small" }, `${count(r.by[k].sent)} / ${count(r.by[k].manual)} B, ${plural(r.by[k].n, "case")}`)] : "" })),
       { name: "largest in", wide: true, value: (r) => ids[r.worst.c], text: (r) => [el("span", { class: "mono small" }, ids[r.worst.c]), el("div", { class: "soft small" }, `compiled to ${S[r.worst.run.judged.kinds[r.worst.i]]}`)] },
     ], list, { empty: "Nowhere, in the cases that match." }), provenance(shown)].flat(3));
   }

@@ -1,0 +1,76 @@
+"""The bytes that the modes of one cell send, side by side, as their programs were compiled.
+
+Manual mode is the yardstick by what it compiles to, not by what its program asks for: the backend may widen a narrow
+type or gather in another way there too, and then the same is no excess of auto or explicit mode.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from meshmark.core.text import number
+from meshmark.core.verdicts import BAD
+from meshmark.records.reading import Judged
+
+GLOBAL_MODES = ("auto", "explicit", "pjit")
+"""The modes in which the compiler chooses the collectives."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A case of a global mode and the manual case of its cell; `bytes` and `manual` are per device and call."""
+
+    judged: Judged
+    bytes: float
+    manual: float
+
+    @property
+    def times(self) -> float:
+        """How many times the bytes of manual mode; infinite if manual mode sends none."""
+        if self.bytes == self.manual:
+            return 1.0
+        return self.bytes / self.manual if self.manual else math.inf
+
+
+def wire_bytes(judged: Judged) -> float:
+    """Bytes per device that a judged program sends as compiled; NaN if its record does not say."""
+    return next((number(line["wire_bytes"]) for line in judged.lines if "wire_bytes" in line), math.nan)
+
+
+def manual_case(case: str) -> str:
+    """The id of the manual case of the same cell; a topology behind "@" stays."""
+    parts = case.split("/")
+    return "/".join([*parts[:2], "manual", *parts[3:]])
+
+
+def manual_bytes(case: str, cases: Mapping[str, Judged]) -> float:
+    """Bytes per device of the manual case of the same cell; NaN if there is none, or if its verdict is bad."""
+    manual = cases.get(manual_case(case))
+    return math.nan if manual is None or manual.verdict in BAD else wire_bytes(manual)
+
+
+def beside_manual(cases: Mapping[str, Judged]) -> list[Sent]:
+    """Every case of a global mode whose cell has a manual case, both with their bytes, in the order of the records.
+
+    A case with a bad verdict says nothing about its mode and is left out, and so is a cell whose manual case is bad.
+    """
+    found = []
+    for case, judged in cases.items():
+        if judged["mode"] in GLOBAL_MODES and judged.verdict not in BAD:
+            sent, manual = wire_bytes(judged), manual_bytes(case, cases)
+            if math.isfinite(sent) and math.isfinite(manual):
+                found.append(Sent(judged, sent, manual))
+    return found
+
+
+def largest(found: Iterable[Sent]) -> list[tuple[Sent, int]]:
+    """For each operation and mode that sends more than manual mode, the case with the largest factor and the number of
+    such cases; the largest factor first."""
+    rows: dict[tuple[str, str], list[Sent]] = {}
+    for one in found:
+        if one.times > 1:
+            rows.setdefault((one.judged["operation"], one.judged["mode"]), []).append(one)
+    worst = [(max(same, key=lambda s: (s.times, s.bytes)), len(same)) for same in rows.values()]
+    return sorted(worst, key=lambda row: (-row[0].times, -row[0].bytes))
