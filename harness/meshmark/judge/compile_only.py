@@ -30,8 +30,9 @@ from meshmark.devices import topologies
 from meshmark.devices.chips import CHIPS
 from meshmark.devices.facts import Facts
 from meshmark.devices.topologies import Topology
-from meshmark.judge.checks import clear_sometimes, line_of_exception, typed
+from meshmark.judge.checks import clear_sometimes, line_of_exception
 from meshmark.judge.communication import SPELLED, communication
+from meshmark.judge.placement import typed
 from meshmark.judge.programs import Program, sharding
 from meshmark.operations.base import Argument, Result
 from meshmark.operations.cases import Case

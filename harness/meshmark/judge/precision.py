@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds by a test on one device to what precision a default matmul rounds its factors.
+"""Finds by tests on one device how it computes: to what precision a default matmul rounds its factors, and whether
+subnormal numbers are flushed to zero.
 
 JAX's default lets a backend multiply float32 in a narrower type (bfloat16 on TPU, TF32 on recent GPUs), and no API
 gives that type. A product with the identity rounds nothing else, so its error is the rounding of the factors. A
@@ -52,3 +53,17 @@ def format_precision(plan: Plan, dtype: str) -> str:
         return plan.precision
     found = default_roundoff(dtype)
     return f"default ({round(-math.log2(found)) if found else dtype_of(dtype).digits} bits)"
+
+
+@lru_cache
+def flushes(dtype: str) -> bool:
+    """Whether a device takes subnormal numbers of this dtype for zeros when it adds or compares them.
+
+    It then may do so anywhere: XLA's CPU backend flushes the float32 sum of two subnormals, and keeps their maximum.
+    """
+    kind = dtype_of(dtype)
+    if not kind.tiny:
+        return False
+    given = np.full((4,), kind.tiny / 4, kind.numpy)
+    with jax.default_device(jax.local_devices()[0]):
+        return not np.asarray(jax.jit(lambda x: x + x)(given)).any()

@@ -19,6 +19,8 @@ LEVELS = ("L0", "L1", "L2", "L3", "L4")
 CAPABILITIES = {
     "x64": "64-bit types",
     "complex": "complex numbers",
+    "fp8": "floats of eight bits",
+    "subbyte": "numbers of four and two bits",
     "groups": "axis_index_groups",
     "broadcast": "lax.pbroadcast (collective-broadcast)",
     "ragged": "lax.ragged_all_to_all",

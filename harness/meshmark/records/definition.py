@@ -406,6 +406,20 @@ class ConformanceLine(CaseLine, Counters, Ending):
             ),
         ]
     ]
+    subnormals: NotRequired[
+        Annotated[
+            Literal["flushed", "kept"],
+            Field(
+                "Where the inputs are special values: whether the device takes subnormal numbers for zeros."
+            ),
+        ]
+    ]
+    deviation: NotRequired[
+        Annotated[
+            str,
+            Field("Why the values may differ from NumPy's: they are those of JAX on one device.", most=1000),
+        ]
+    ]
     fixed: NotRequired[Annotated[bool, Field("A known issue covers the case, and it passes.")]]
     collectives: NotRequired[Collectives]
     runs: NotRequired[Annotated[int, Field("Executions of the program, where it is repeated.", least=1)]]
