@@ -94,6 +94,10 @@ DTYPES: dict[str, DType] = {
 }
 
 
+SUBBYTE = {"int4": 4, "uint4": 4, "float4_e2m1fn": 4, "int2": 2, "uint2": 2}
+"""Bits of the dtypes that are narrower than the byte that NumPy gives them."""
+
+
 def dtype(name: str) -> DType:
     """The DType with this name; KeyError if the table has none."""
     return DTYPES[name]
@@ -105,4 +109,7 @@ def as_bits(array: np.ndarray) -> np.ndarray:
     size = array.dtype.itemsize
     if array.dtype.kind == "c":  # two words per element
         return array.view(f"u{size // 2}")
-    return array.view(f"u{size}")
+    bits: np.ndarray = array.view(f"u{size}")
+    if array.dtype.name in SUBBYTE:  # only the low bits of a byte count
+        return bits & np.uint8(2 ** SUBBYTE[array.dtype.name] - 1)
+    return bits

@@ -24,10 +24,18 @@ def random_bits(seed: int, index: np.ndarray) -> np.ndarray:
         return z ^ (z >> np.uint64(31))
 
 
+def kind_of(dtype: np.dtype) -> str:
+    """ "b", "i", "u", "f" or "c", also of the dtypes of ml_dtypes, which NumPy calls void."""
+    if dtype.kind != "V":
+        return dtype.kind
+    return "f" if "float" in dtype.name else dtype.name[0]
+
+
 def digits_of(dtype: np.dtype) -> int:
     """Significand bits of a float dtype, with the hidden bit; magnitude bits of an integer dtype."""
-    if dtype.kind in "iu":
-        return dtype.itemsize * 8 - (dtype.kind == "i")
+    if kind_of(dtype) in "iu":
+        width = dtype.itemsize * 8 if dtype.kind != "V" else ml_dtypes.iinfo(dtype).bits
+        return width - (kind_of(dtype) == "i")
     if dtype.kind == "c":
         return {8: 24, 16: 53}[dtype.itemsize]
     return ml_dtypes.finfo(dtype).nmant + 1
@@ -45,9 +53,22 @@ def distinct(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: n
             random_bits(1, bits), index, shape, real
         )
     digits = digits_of(dtype)
+    if kind_of(dtype) in "iu":  # of four or two bits
+        drawn = (bits >> np.uint64(60)).astype(np.int64) % 2 ** (digits + (kind_of(dtype) == "i"))
+        return (drawn - 2**digits * (kind_of(dtype) == "i")).astype(dtype)
     significand = (bits >> np.uint64(64 - digits)) | np.uint64(1 << (digits - 1))
     exponent = (bits & np.uint64(15)).astype(np.int64) - 7 - (digits - 1)
+    if dtype.itemsize == 1:  # the range of exponents is narrower
+        info = ml_dtypes.finfo(dtype)
+        low, high = (
+            int(np.log2(float(info.tiny))),
+            int(np.log2(float(info.max) / (2.0 - 2.0 ** (1 - digits)))),
+        )
+        low, high = max(low, -7), min(high, 8)
+        exponent = (bits & np.uint64(15)).astype(np.int64) % (high - low + 1) + low - (digits - 1)
     sign = 1.0 - 2.0 * ((bits >> np.uint64(4)) & np.uint64(1)).astype(np.float64)
+    if dtype.name == "float8_e8m0fnu":  # neither a sign nor a zero
+        sign = np.ones_like(sign)
     return np.ldexp(sign * significand.astype(np.float64), exponent).astype(dtype)
 
 
@@ -95,7 +116,7 @@ def summands(
     if room > 1:
         magnitude |= ((bits >> np.uint64(8)) & np.uint64(1)) << np.uint64(room - 1)
     signed = magnitude.astype(np.int64)
-    if dtype.kind != "u":
+    if kind_of(dtype) != "u":
         signed = np.where((bits >> np.uint64(9)) & np.uint64(1) == 1, -signed, signed)
     return signed.astype(dtype)
 

@@ -192,7 +192,7 @@ class Judge:
 def unsharded(case: Case, arguments: Sequence[np.ndarray], device: Any) -> list[np.ndarray]:
     """The results of the operation's global function on one device, without any sharding."""
     spelling = type(case.operation).auto
-    function = partial(spelling, **select_options(spelling, case.plan.options))
+    function: Callable[..., Any] = partial(spelling, **select_options(spelling, case.plan.options))
     if case.plan.wrt:
         function = make_gradient(function, case.plan.wrt, len(case.plan.forward))
     with jax.default_device(device):
