@@ -23,6 +23,12 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 PLOTTING = ("bokeh.min.js", "bokeh-api.min.js")
 """Bokeh's core, and its interface for making plots in the browser."""
 
+PARTS = (
+    *("dom", "data", "address", "tables", "filters", "matrix", "cases", "changes", "modes", "charts"),
+    *("communication", "answers", "runs", "main"),
+)
+"""The parts of the page's own script, in their order; they share one scope."""
+
 MOST = 10_000_000
 """Bytes of the largest page."""
 
@@ -45,7 +51,7 @@ def page(data: Mapping[str, Any]) -> str:
         plot = [_script(static / name) for name in PLOTTING]
     except OSError as error:
         raise PageError(f"this Bokeh has no {error.filename}: {extras.command('page')}") from None
-    js = _script(TEMPLATES / "page.js")
+    js = _own_script()
     policy = "; ".join(
         [
             "default-src 'none'",
@@ -99,6 +105,12 @@ def data_of(html: str) -> Any:
         return json.loads(html[html.index(">", start) + 1 : end])
     except ValueError:
         raise PageError("not a page of Meshmark: its data are not JSON") from None
+
+
+def _own_script() -> str:
+    """The page's own script: its parts in one function, so that nothing of it is global."""
+    parts = "\n".join(_script(TEMPLATES / "page" / f"{name}.js") for name in PARTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 def _script(path: Path) -> str:

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+// The view, kept in the address.
+const KEYS = ["q", "level", "mode", "dtype", "mesh", "verdict", "runs", "cell", "old", "new", "what", "machine", "cadence", "op", "smode", "smesh", "class", "sort", "view"];
+const state = {};
+function readHash() {
+  for (const k of KEYS) state[k] = "";
+  for (const [k, v] of new URLSearchParams(location.hash.slice(1))) if (KEYS.includes(k)) state[k] = v.slice(0, 500);
+}
+function writeHash() {
+  const p = new URLSearchParams();
+  for (const k of KEYS) if (state[k] && k !== "view") p.set(k, state[k]);
+  if (state.view) p.set("view", state.view);
+  const text = p.toString();
+  history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
+}
+const set = (k, v) => { state[k] = v; writeHash(); };
+function options(select, values, chosen) {
+  select.replaceChildren(...values.map(([v, text]) => el("option", { value: v }, text)));
+  select.value = values.some(([v]) => v === chosen) ? chosen : values.length ? values[0][0] : "";
+  return select.value;
+}

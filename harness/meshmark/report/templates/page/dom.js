@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+// Elements, symbols and figures as text.
+// Everything shown is set as text, never as markup: records may come from anyone.
+const $ = (id) => document.getElementById(id);
+const D = JSON.parse($("data").textContent), S = D.strings, V = D.verdicts, PASS = V.indexOf("pass");
+const SYMBOL = { pass: "✓", known: "!", unsupported: "–", not_run: "○", fail: "✗", error: "E", hang: "∞", crash: "✱" };
+const MEANING = {
+  pass: "pass", known: "known issue, listed with its link", unsupported: "optional and not there",
+  not_run: "compiled alone", fail: "wrong result", error: "raised an error", hang: "past its deadline", crash: "the process died",
+};
+const LEVELS = { L0: "L0 bring-up", L1: "L1 collectives", L2: "L2 modes", L3: "L3 transforms", L4: "L4 processes" };
+const CLASS = { real: "real devices", virtual: "virtual devices", compiled: "compiled only" };
+
+function el(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name === "class") made.className = value;
+    else made.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children.flat(9)) if (child !== null && child !== undefined && child !== "") made.append(child);
+  return made;
+}
+const symbol = (v) => el("span", { class: `sym v-${v}`, "aria-hidden": "true" }, SYMBOL[v]);
+const verdict = (v) => el("span", { class: "nowrap" }, symbol(v), " ", v);
+const link = (url) => /^https:\/\/[\w.-]+(\/|$)/.test(url) ? el("a", { href: url, rel: "noopener noreferrer", target: "_blank" }, url) : url;
+const count = (n) => n.toLocaleString("en-US");
+const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
+function digits(x, n = 3) { return x === null || x === undefined ? "" : Math.abs(x) >= 10 ** (n - 1) ? count(Math.round(x)) : String(Number(x.toPrecision(n))); }
+function seconds(s) {
+  if (s === null) return "";
+  for (const [unit, f] of [["s", 1], ["ms", 1e-3], ["µs", 1e-6]]) if (s >= f) return `${digits(s / f)} ${unit}`;
+  return `${digits(s * 1e9)} ns`;
+}
+function bytes(n) {
+  if (n === null) return "";
+  for (const [unit, f] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) if (n >= f) return `${digits(n / f)} ${unit}`;
+  return `${digits(n)} B`;
+}
+const spread = (m, lo, hi) => m === null ? "" : seconds(m) + (lo === null || hi === null ? " ±?" : ` ±${Math.round(50 * (hi - lo) / m)} %`);
+const rate = (t) => t.busbw ? `${digits(t.busbw / 1e9)} GB/s bus` : t.flops_per_s ? (t.flops_per_s >= 1e12 ? `${digits(t.flops_per_s / 1e12)} TFLOP/s` : `${digits(t.flops_per_s / 1e9)} GFLOP/s`) : t.algbw ? `${digits(t.algbw / 1e9)} GB/s` : "";
+const over = (x) => x.processes === 1 ? "one process" : `${x.processes} processes`;
+const percent = (x) => x === null || x === undefined ? "" : `${digits(100 * x)} %`;
+const median = (xs) => { const s = [...xs].sort((a, b) => a - b), m = s.length >> 1; return s.length ? (s.length % 2 ? s[m] : (s[m - 1] + s[m]) / 2) : null; };

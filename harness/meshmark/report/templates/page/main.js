@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+// Controls, links, and the first drawing of all parts.
+function distinct(column, order) { const seen = [...new Set(column)].map((i) => S[i]); return order ? seen.sort(order) : seen.sort(); }
+function controls() {
+  const all = (text) => ["", text];
+  $("f-q").value = state.q;
+  options($("f-level"), [all("all levels"), ...distinct(C.level).map((l) => [l, LEVELS[l] || l])], state.level);
+  options($("f-mode"), [all("all modes"), ...modesSeen.map((m) => [m, m])], state.mode);
+  options($("f-dtype"), [all("all dtypes"), ...distinct(C.dtype).map((d) => [d, d])], state.dtype);
+  options($("f-mesh"), [all("all meshes"), ...distinct(C.mesh, (a, b) => a.length - b.length || a.localeCompare(b)).map((d) => [d, d])], state.mesh);
+  options($("f-verdict"), [all("all verdicts"), ["notpass", "all but pass"], ["bad", "any failure"], ...[...V].reverse().map((v) => [v, v])], state.verdict);
+  const shown = shownRuns();
+  const chip = (r) => el("label", {}, el("input", { type: "checkbox", value: r.key, checked: shown.includes(r), onchange: () => {
+    const keys = [...$("run-chips").querySelectorAll("input:checked")].map((i) => i.value);
+    set("runs", keys.join(".")); if (!keys.length) controls(); drawMatrix(); $("matrix-prov").replaceChildren(provenance(shownRuns())); drawCommunication();
+  } }), r.label);
+  const [ran, compiled] = [judgedRuns.filter((r) => r.class !== "compiled"), judgedRuns.filter((r) => r.class === "compiled")];
+  $("run-chips").replaceChildren(el("legend", {}, "Runs shown"), ...ran.map(chip), compiled.length && ran.length ? el("details", { class: "more-runs", open: compiled.some((r) => shown.includes(r)) }, el("summary", {}, `compiled for ${plural(compiled.length, "machine")} that ${compiled.length === 1 ? "was" : "were"} not there`), compiled.map(chip)) : el("span", {}, compiled.map(chip)));
+}
+function filtered() { drawMatrix(); later(); }
+let timer = 0;
+function later() { clearTimeout(timer); timer = setTimeout(() => { drawChanges(); drawModes(); drawCommunication(); drawSide(); }, 120); }  // what is below the fold follows
+function drawAll() { controls(); drawMatrix(); $("matrix-prov").replaceChildren(provenance(shownRuns())); drawChanges(); drawModes(); drawSpeed(); drawCommunication(); showCell(); }
+function go(view, focus) {
+  const target = $(view);
+  if (!target) return;
+  if (target.tagName === "DETAILS") target.open = true;
+  target.scrollIntoView({ block: "start" });
+  if (focus) (target.tagName === "DETAILS" ? target.querySelector("summary") : target).focus({ preventScroll: true });
+}
+
+readHash();
+$("legend").replaceChildren(...[...V].reverse().map((v) => el("li", {}, symbol(v), ` ${v === MEANING[v] ? v : `${v === "not_run" ? "not run" : v}: ${MEANING[v]}`}`)));
+for (const [id, key] of [["f-level", "level"], ["f-mode", "mode"], ["f-dtype", "dtype"], ["f-mesh", "mesh"], ["f-verdict", "verdict"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); filtered(); });
+$("f-q").addEventListener("input", (e) => { set("q", e.target.value.slice(0, 500)); filtered(); });
+$("filters").addEventListener("submit", (e) => e.preventDefault());
+$("filters").addEventListener("reset", () => { for (const k of ["q", "level", "mode", "dtype", "mesh", "verdict"]) state[k] = ""; writeHash(); setTimeout(() => { controls(); filtered(); }); });
+for (const [id, key] of [["c-old", "old"], ["c-new", "new"], ["c-what", "what"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawChanges(); });
+for (const [id, key] of [["m-machine", "machine"], ["m-cadence", "cadence"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawModes(); drawSpeed(); });
+for (const [id, key] of [["s-op", "op"], ["s-mode", "smode"], ["s-mesh", "smesh"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawSpeed(); });
+$("s-class").addEventListener("change", (e) => { set("class", e.target.value); drawSide(); });
+document.addEventListener("click", (e) => {
+  const a = e.target.closest("a[href^='#']");
+  if (!a) return;
+  e.preventDefault();
+  const view = new URLSearchParams(a.getAttribute("href").slice(1)).get("view");
+  if ($("detail").open) $("detail").close();
+  set("view", view); go(view, true);
+});
+$("detail-close").addEventListener("click", () => $("detail").close());
+$("detail").addEventListener("close", () => { set("cell", ""); });
+$("detail").addEventListener("click", (e) => { if (e.target === $("detail")) $("detail").close(); });
+addEventListener("hashchange", () => { readHash(); drawAll(); if (state.view) go(state.view, false); });
+let kept = ""; try { kept = localStorage.getItem("meshmark-theme") || ""; } catch { kept = ""; }
+function theme(t) { if (t) document.documentElement.dataset.theme = t; else delete document.documentElement.dataset.theme; $("theme").value = t; }
+theme(["light", "dark"].includes(kept) ? kept : "");
+$("theme").addEventListener("change", (e) => { theme(e.target.value); try { localStorage.setItem("meshmark-theme", e.target.value); } catch { /* a file without storage */ } drawSpeed(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawSpeed());
+addEventListener("beforeprint", () => { for (const d of document.querySelectorAll(".prov")) d.open = true; });
+addEventListener("afterprint", () => { for (const d of document.querySelectorAll(".prov")) d.open = false; });
+
+drawAnswers(); drawRuns(); drawAll();
+for (const id of ["bw-chart", "scale-chart", "share-chart"]) watcher.observe($(id));
+if (state.view) requestAnimationFrame(() => go(state.view, false));
+(window.requestIdleCallback || setTimeout)(lowered);
+document.documentElement.dataset.ready = "yes";

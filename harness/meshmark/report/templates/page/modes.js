@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+// Modes side by side.
+const machine = () => timed.find((m) => m.key === state.machine) || timed[0];
+function sideBySide(m, cadence) {
+  const found = new Map(), words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
+  for (const t of m.times) {
+    if (t.cadence !== cadence || state.dtype && t.dtype !== state.dtype || state.mesh && t.mesh !== state.mesh || words.length && !words.every((w) => t.cell.toLowerCase().includes(w))) continue;
+    if (!found.has(t.cell)) found.set(t.cell, { first: t, by: {} });
+    found.get(t.cell).by[t.mode] = t;
+  }
+  return [...found.values()];
+}
+function ratioNode(t) {
+  if (!t || t.ratio === null) return "";
+  const known = t.ratio_low !== null && t.ratio_high !== null;
+  const slow = known && t.ratio_low > 1.05, fast = known && t.ratio_high < .95;
+  return el("span", { class: slow ? "bar-slow" : fast ? "bar-fast" : null }, `${t.ratio.toFixed(2)}${slow ? " slower" : fast ? " faster" : ""} `, el("span", { class: "soft small" }, known ? `(${t.ratio_low.toFixed(2)}–${t.ratio_high.toFixed(2)})` : "(?)"));
+}
+function perMode(by, modes, f) {
+  const said = modes.map((m) => [m, by[m] ? f(by[m]) : null]).filter(([, x]) => x !== null && x !== "");
+  if (!said.length) return "";
+  if (said.every(([, x]) => x === said[0][1])) return String(said[0][1]);
+  return said.map(([m, x]) => el("div", { class: "nowrap" }, el("span", { class: "soft" }, `${m}: `), x));
+}
+function drawModes() {
+  const out = $("modes-out");
+  if (!timed.length) { out.replaceChildren(el("p", { class: "soft" }, "No times among these records. ", el("code", {}, "meshmark bench --record FILE"), " makes them.")); return; }
+  options($("m-machine"), timed.map((m) => [m.key, m.label]), machine().key);
+  const m = machine(), cadences = [...new Set(m.times.map((t) => t.cadence))];
+  const cadence = options($("m-cadence"), cadences.map((c) => [c, { isolated: "isolated: one call, blocked on", stream: "stream: calls inside one program", device: "device: what the profiler saw" }[c] || c]), state.cadence);
+  const list = sideBySide(m, cadence), modes = D.modes.filter((x) => list.some((r) => r.by[x])), others = modes.filter((x) => x !== "manual" && x !== "host" && modes.includes("manual"));
+  const bad = list.filter((r) => modes.some((x) => r.by[x] && r.by[x].median_s === null));
+  out.replaceChildren(...[el("p", {}, el("span", { class: `tag ${m.class}` }, CLASS[m.class]), ` ${plural(list.length, "cell")}${bad.length ? `, ${bad.length} of them with a mode that has no published time` : ""}.`), grid("modes", `Modes side by side on ${m.label}, ${cadence}`, [
+    { name: "case", text: (r) => [el("span", { class: "op" }, r.first.operation), ` ${r.first.variant} `, el("span", { class: "soft" }, `${r.first.mesh} ${r.first.dtype} ${r.first.size}`)], value: (r) => `${r.first.operation} ${r.first.variant} ${r.first.mesh} ${r.first.dtype} ${String(r.first.nbytes ?? 0).padStart(15, "0")}`, cls: "id" },
+    ...modes.map((x) => ({ name: x, num: true, text: (r) => !r.by[x] ? "" : r.by[x].median_s === null ? el("span", { title: r.by[x].reason }, verdict(V[r.by[x].verdict])) : spread(r.by[x].median_s, r.by[x].low_s, r.by[x].high_s), value: (r) => r.by[x]?.median_s ?? null })),
+    ...others.map((x) => ({ name: `${x} / manual`, num: true, text: (r) => ratioNode(r.by[x]), value: (r) => r.by[x]?.ratio ?? null })),
+    { name: "a device sends", text: (r) => perMode(r.by, modes, (t) => [t.wire_bytes === null ? "" : bytes(t.wire_bytes), t.kinds].filter(Boolean).join(" in ")), value: (r) => Math.max(...modes.map((x) => r.by[x]?.wire_bytes ?? 0)) },
+    { name: "rate (manual)", num: true, text: (r) => rate(r.by.manual || r.first), value: (r) => { const t = r.by.manual || r.first; return t.busbw || t.flops_per_s || t.algbw; } },
+    { name: "share of peak", num: true, text: (r) => { const t = r.by.manual || r.first; return el("span", { title: t.share_of }, percent(t.share)); }, value: (r) => (r.by.manual || r.first).share },
+  ], list), provenance(m.timedRuns)].flat(3));
+}
