@@ -33,7 +33,7 @@ from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES
 from meshmark.records import results, run_line
 from meshmark.records.reading import Judged, Records
-from meshmark.report import sent
+from meshmark.report import sent, wrong
 from meshmark.timing import timing_tables
 
 SCHEMA = 1
@@ -45,6 +45,10 @@ compiled programs did not run."""
 REASONS = 1_500_000
 """The most characters of all reasons together; later reasons are cut to SHORT, to keep the page small."""
 SHORT = 80
+FINDINGS = 300
+"""The most findings that the page lists; the matrix has every case."""
+LONGEST = 400
+"""The most characters of a finding's text."""
 SCRIPTS = 20
 """The most cases with a stand-alone script in the page; `meshmark repro` prints any other."""
 
@@ -123,9 +127,11 @@ def build(sources: Sequence[Source]) -> dict[str, Any]:
     keys: dict[tuple[int, ...], int] = {}
     runs: list[dict[str, Any]] = []
     bad: list[tuple[int, int, str, Source]] = []
+    judged_by_run: dict[str, list[Judged]] = {}
     for source in sources:
         for place, judged in _places(source.records).items():
             runs.append(_run(source, place, judged, strings, reasons, keys))
+            judged_by_run[runs[-1]["key"]] = judged
         for j in source.records.cases.values():
             if (verdict := j.verdict) not in ("pass", "not_run", "unsupported"):
                 bad.append((VERDICTS.index(verdict), len(bad), j.case, source))
@@ -143,6 +149,7 @@ def build(sources: Sequence[Source]) -> dict[str, Any]:
         "cases": {name: list(column) for name, column in zip(CASE_COLUMNS, columns, strict=True)},
         "operations": operations(shown),
         "programs": dict(programs(shown)),
+        "wrong": list(_wrong(wrong.find(judged_by_run))),
         "scripts": scripts((case, source) for _, _, case, source in sorted(bad, key=lambda b: b[:2])),
         "cut": reasons.cut,
         "strings": strings.all,
@@ -521,6 +528,25 @@ def _fits(
                 "factor": rounded(factors[key]),
                 "worst": rounded(max(map(abs, fit.residuals)), 3),
             }
+
+
+# Findings ---------------------------------------------------------------------------------------------------
+
+
+def _wrong(findings: Sequence[wrong.Finding]) -> Iterator[dict[str, Any]]:
+    """The first FINDINGS findings: what is wrong, in which runs and how many cases, and in which runs it passes."""
+    for one in findings[:FINDINGS]:
+        yield {
+            "kind": one.kind,
+            "known": one.known,
+            "text": plain(one.text)[:LONGEST],
+            "link": link_of(one.link),
+            "operations": [plain(name) for name in one.operations],
+            "modes": [plain(name) for name in one.modes],
+            "cases": len(one.every_case),
+            "runs": [[run, len(cases), plain(cases[0])] for run, cases in one.cases.items()],
+            "passes": list(one.passes),
+        }
 
 
 # Operations and programs ------------------------------------------------------------------------------------

@@ -220,6 +220,9 @@ def summary(data: Mapping[str, Any]) -> Iterator[str]:
         " processes, which holds all of L0 to L3 over them; one process has no part in it."
     )
     yield ""
+    yield from tables.section("What is wrong", *findings(data), empty="Nothing.")
+    yield "Failures that are not known come first, then by severity. *passes in*: runs where each of its cases passes."
+    yield ""
     yield from tables.section("Modes against manual", *modes(data), empty="No times.")
     yield (
         "Median of the ratios of times, each of pairs from the same rounds; surely: the 95 % interval lies beyond 5"
@@ -248,6 +251,24 @@ def levels(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         old = " (expired)" if run["expired"] else ""
         rows.append([run["label"] + old, run["class"], run.get("met") or "none", *cells])
     return ["run", "devices", "level met", *names], rows
+
+
+def findings(data: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
+    """(header, rows): what is wrong, one row per finding, with the runs that show it."""
+    labels = {run["key"]: run["label"] for run in data["runs"]}
+    rows = [
+        [
+            f"{one['kind']}, known" if one["known"] else one["kind"],
+            f"{', '.join(one['operations'][:6])}{' ...' if len(one['operations']) > 6 else ''}",
+            ", ".join(one["modes"]),
+            one["text"][:160],
+            ", ".join(f"{labels[run]} ({number})" for run, number, _ in one["runs"]),
+            ", ".join(labels[run] for run in one["passes"]),
+            tables.Markdown(tables.link(one["link"])),
+        ]
+        for one in data["wrong"]
+    ]
+    return ["kind", "operations", "modes", "what", "in (cases)", "passes in", "link"], rows
 
 
 def modes(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:

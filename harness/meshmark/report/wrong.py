@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong over several runs: failures and known issues, each once, with the runs where it shows and where not.
+
+Failing cases are one finding where their known issue is the same, or else where operation, check, verdict and the words
+of the reason are the same: numbers, devices and indices in a reason differ from case to case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from meshmark.core.verdicts import BAD
+from meshmark.records.reading import Judged
+
+KINDS = (
+    "wrong numbers",
+    "process dies",
+    "hangs",
+    "raises",
+    "wrong placement",
+    "other communication or memory",
+    "something else",
+)
+"""Kinds of wrongness, the most severe first."""
+
+_KIND_OF_CHECK = {
+    "numbers": "wrong numbers",
+    "gradient": "wrong numbers",
+    "replicas": "wrong numbers",
+    "sharding": "wrong placement",
+    "communication": "other communication or memory",
+    "memory": "other communication or memory",
+}
+_KIND_OF_VERDICT = {"crash": "process dies", "hang": "hangs", "error": "raises"}
+_FIGURES = re.compile(r"\d[\d.,e+-]*|\[[^\]]*\]|cpu:\d+|0x[0-9a-f]+", re.ASCII)
+
+
+@dataclass
+class Finding:
+    """One thing that is wrong; `cases` are its case ids by run, a run being any hashable name."""
+
+    kind: str
+    known: bool
+    text: str
+    link: str
+    operations: list[str] = field(default_factory=list)
+    modes: list[str] = field(default_factory=list)
+    cases: dict[str, list[str]] = field(default_factory=dict)
+    passes: list[str] = field(default_factory=list)
+    """The runs that judged at least one of the cases, and in which each that was judged passes."""
+
+    @property
+    def every_case(self) -> set[str]:
+        """The cases of all runs."""
+        return {case for cases in self.cases.values() for case in cases}
+
+
+def find(runs: Mapping[str, Sequence[Judged]]) -> list[Finding]:
+    """The findings of several runs: what is not known first, then the most severe, then the one with most cases."""
+    found: dict[tuple[str, ...], Finding] = {}
+    for run, cases in runs.items():
+        for judged in cases:
+            if (verdict := judged.verdict) != "known" and verdict not in BAD:
+                continue
+            one = _finding(judged)
+            key = (
+                one.kind,
+                str(one.known),
+                one.text if one.known else _words(one.text),
+                *_where(one, judged),
+            )
+            finding = found.setdefault(key, one)
+            for names, name in ((finding.operations, "operation"), (finding.modes, "mode")):
+                if judged[name] not in names:
+                    names.append(judged[name])
+            finding.cases.setdefault(run, []).append(judged.case)
+    for finding in found.values():
+        finding.passes = list(_passing(finding, runs))
+    return sorted(found.values(), key=lambda f: (f.known, KINDS.index(f.kind), -len(f.every_case)))
+
+
+def _finding(judged: Judged) -> Finding:
+    """A finding of one case: its first line with the worst verdict."""
+    verdict = judged.verdict
+    line = next(line for line in judged.lines if line["verdict"] == verdict)
+    kind = _KIND_OF_CHECK.get(line["check"]) or _KIND_OF_VERDICT.get(verdict, "something else")
+    known = verdict == "known"
+    if known and line["check"] in ("execute", "compile", "export"):
+        kind = "raises"
+    text = line["reason"].partition(" | ")[0] if known else line["reason"]
+    link = line.get("link")
+    return Finding(kind, known, text, link if isinstance(link, str) else "")
+
+
+def _where(finding: Finding, judged: Judged) -> tuple[str, ...]:
+    """What parts two failures with the same words; a known issue is one over all of its operations."""
+    return () if finding.known else (judged["operation"],)
+
+
+def _words(reason: str) -> str:
+    return _FIGURES.sub("#", reason)
+
+
+def _passing(finding: Finding, runs: Mapping[str, Sequence[Judged]]) -> Iterable[str]:
+    wanted = finding.every_case
+    for run, cases in runs.items():
+        if run in finding.cases:
+            continue
+        verdicts = [judged.verdict for judged in cases if judged.case in wanted]
+        if verdicts and set(verdicts) == {"pass"}:
+            yield run
+
+
+def changes(findings: Sequence[Finding], old: str, new: str) -> tuple[list[Finding], list[Finding]]:
+    """(mended, broken) from one run to another: what only the old shows and passes in the new, and the reverse."""
+    mended = [f for f in findings if old in f.cases and new in f.passes]
+    broken = [f for f in findings if new in f.cases and old in f.passes]
+    return mended, broken

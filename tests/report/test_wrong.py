@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong over several runs: failures and known issues, each once."""
+
+from meshmark.records.reading import Judged
+from meshmark.report import wrong
+
+
+def judged(case, verdict="pass", check="numbers", reason="", **more):
+    operation, _, mode, *_ = case.split("/")
+    head = {"case": case, "operation": operation, "mode": mode, "level": "L1"}
+    return Judged(case, [head | {"check": check, "verdict": verdict, "reason": reason} | more])
+
+
+def case(operation="psum", mode="auto", size="4KiB"):
+    return f"{operation}/axes=x/{mode}/8/float32/{size}"
+
+
+def test_failures_that_differ_in_figures_alone_are_one_finding():
+    run = [
+        judged(
+            case(size="64B"), "fail", reason="3 of 16 elements differ on cpu:0 (shard [0:2]): at [1] seen 0.5"
+        ),
+        judged(
+            case(), "fail", reason="200 of 1024 elements differ on cpu:7 (shard [8:9]): at [77] seen 12.25"
+        ),
+        judged(
+            case("pmax"), "fail", reason="3 of 16 elements differ on cpu:0 (shard [0:2]): at [1] seen 0.5"
+        ),
+        judged(case("pmin"), "fail", "replicas", "devices cpu:0 and cpu:1 hold different replicas of [0:4]"),
+    ]
+    found = wrong.find({"new": run})
+    assert [(f.kind, f.operations, len(f.every_case)) for f in found] == [
+        ("wrong numbers", ["psum"], 2),
+        ("wrong numbers", ["pmax"], 1),
+        ("wrong numbers", ["pmin"], 1),
+    ]
+
+
+def test_a_known_issue_is_one_finding_over_its_operations_and_modes():
+    run = [
+        judged(
+            case("cumsum", "auto"), "known", reason="rows are lost | 3 of 4 differ", link="https://x.org/1"
+        ),
+        judged(
+            case("shift", "explicit"),
+            "known",
+            reason="rows are lost | 9 of 10 differ",
+            link="https://x.org/1",
+        ),
+    ]
+    (found,) = wrong.find({"new": run})
+    assert (found.text, found.link, found.known) == ("rows are lost", "https://x.org/1", True)
+    assert (found.operations, found.modes) == (["cumsum", "shift"], ["auto", "explicit"])
+
+
+def test_new_failures_come_before_known_ones_and_wrong_numbers_before_all():
+    run = [
+        judged(case("a"), "known", reason="known wrong numbers"),
+        judged(case("b"), "error", "execute", "ValueError: no"),
+        judged(case("c"), "fail", "sharding", "on 1 device instead of 8"),
+        judged(case("d"), "crash", "execute", "signal 11"),
+        judged(case("e"), "hang", "execute", "no end"),
+        judged(case("f"), "fail", "gradient", "differs"),
+        judged(case("g"), "fail", "communication", "no collective"),
+    ]
+    assert [f.operations[0] for f in wrong.find({"new": run})] == list("fdebcga")
+
+
+def test_a_release_mends_and_breaks():
+    old = [
+        judged(case("a"), "fail", reason="3 differ"),
+        judged(case("b")),
+        judged(case("c"), "fail", reason="4 differ"),
+    ]
+    new = [
+        judged(case("a")),
+        judged(case("b"), "crash", "execute", "signal 6"),
+        judged(case("c"), "unsupported"),
+    ]
+    found = wrong.find({"old": old, "new": new})
+    mended, broken = wrong.changes(found, "old", "new")
+    assert [f.operations for f in mended] == [["a"]]
+    assert [f.operations for f in broken] == [["b"]]  # c was not judged again: it is not mended
