@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import random
 import shutil
 import sys
 import tempfile
@@ -31,7 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
-from meshmark.core.statistics import Pairs, Rule, compare
+from meshmark.core.pairs import Pairs, Rule, compare
 from meshmark.timing.bench import load
 from meshmark.timing.children import Children
 from meshmark.timing.compare import Comparison
@@ -87,6 +88,7 @@ class Lab:
         self.stack = stack
         self.job = Job(cells=[[CASE]], num_devices=1, cadences=["isolated"], seconds=seconds)
         self.made: dict[int, Children] = {}
+        self.rng = random.Random()
 
     def children(self, turns: int) -> Children:
         """Those whose programs do so many turns."""
@@ -103,9 +105,13 @@ class Lab:
                 found = float(np.median(line["samples_s"]))
         return found
 
-    def sequence(self, number: int, b: int) -> list[float]:
-        """Processes in the order A B B A ..., B's with so many turns."""
-        return [self.figure(b if i % 4 in (1, 2) else 0) for i in range(number)]
+    def pairs(self, number: int, b: int) -> Pairs:
+        """So many pairs in random order, B's with so many turns."""
+        sides: tuple[list[float], list[float]] = ([], [])
+        for _ in range(number):
+            for side in self.rng.sample((0, 1), 2):
+                sides[side].append(self.figure(b * side))
+        return Pairs.of(*sides)
 
     def comparison(self, pairs: int, turns: int) -> Comparison:
         """One comparison, whole."""
@@ -122,9 +128,10 @@ class Lab:
         return made
 
 
-def a_a(seconds: Sequence[float], rule: Rule) -> str:
-    """The verdict of processes of one environment, taken as A B B A."""
-    return compare({CASE: Pairs.of(seconds)}, rule, 0, True)[CASE].verdict
+def a_a(seconds: Sequence[float], rule: Rule, rng: random.Random) -> str:
+    """The verdict of processes of one environment, taken as pairs in random order."""
+    drawn = [rng.sample(pair, 2) for pair in zip(seconds[::2], seconds[1::2], strict=True)]
+    return compare({CASE: Pairs.of(*zip(*drawn, strict=True))}, rule, 0, True)[CASE].verdict
 
 
 def main() -> int:
@@ -146,10 +153,9 @@ def main() -> int:
         print(line)
     with ExitStack() as stack:
         lab = Lab(stack, options.seconds)
-        quiet = np.log(lab.sequence(options.noise, 0))
+        quiet = np.log([lab.figure(0) for _ in range(options.noise)])
         steps = np.diff(quiet)
-        signs = np.where(np.arange(len(steps)) % 2, 1.0, -1.0)
-        noise = Pairs(np.resize(steps * signs, options.pairs), steps)
+        noise = Pairs(np.resize(steps[::2], options.pairs), steps)
         detectable = compare({CASE: noise}, rule, 0, True)[CASE].detectable
         print(
             f"{CASE}: {1e3 * math.exp(np.median(quiet)):.3f} ms; log times of {options.noise} processes have a standard"
@@ -160,7 +166,7 @@ def main() -> int:
             flush=True,
         )
 
-        trial = math.exp(np.median(Pairs.of(lab.sequence(12, TRIAL)).log_ratios)) - 1
+        trial = math.exp(np.median(lab.pairs(6, TRIAL).log_ratios)) - 1
         turns = max(1, round(TRIAL * options.factor * detectable / trial))
         print(
             f"{TRIAL} turns of planted work cost {100 * trial:.1f} %; {turns} turns are planted, to cost"
@@ -181,10 +187,10 @@ def main() -> int:
                 flush=True,
             )
             for i, value in sorted(made.figures[CASE].items()):
-                alone[i % 4 in (1, 2)].append(value)
+                alone[made.order[i] == "B"].append(value)
             for values in alone.values():
                 while len(values) >= 2 * options.pairs:
-                    null[a_a(values[: 2 * options.pairs], rule)] += 1
+                    null[a_a(values[: 2 * options.pairs], rule, lab.rng)] += 1
                     del values[: 2 * options.pairs]
     found = verdicts["slower"]
     print(f"planted: {found} of {options.comparisons} found; {dict(verdicts)}")

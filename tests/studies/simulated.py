@@ -4,7 +4,7 @@
     python -m tests.studies.simulated [--trials 1000] [--markdown FILE]
 
 What is not under test is the real code: asv's own compare and pytest-benchmark's own regression check judge the very
-samples that `meshmark.core.statistics.compare` judges. docs/comparing.md keeps what this prints.
+samples that `meshmark.core.pairs.compare` judges. docs/comparing.md keeps what this prints.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from meshmark.core.statistics import Outcome, Pairs, Rule, all_decided, compare
+from meshmark.core.pairs import Outcome, Pairs, Rule, all_decided, compare, upper_limit
+from tests.studies.noise import MODELS, alarms
 
 RULE = Rule()
 PROCESSES = RULE.looks[-1]  # of each environment: as many as the last look needs
@@ -65,20 +66,23 @@ MACHINES = {
 }
 
 
-# This project's comparison: one median per process, A B B A, looks at 20 and 40 pairs, stopped when all is clear.
+# This project: one median per process, pairs in random order, looks at 20 and 40, stopped when all is clear.
 
 
-def paired(samples: np.ndarray, walk: np.ndarray, rule: Rule) -> tuple[dict[str, Outcome], int]:
+def paired(
+    samples: np.ndarray, walk: np.ndarray, rule: Rule, rng: np.random.Generator
+) -> tuple[dict[str, Outcome], int]:
     """Give the outcomes of [cases, 2, 40, 20] at the look that ended the comparison, and its number of pairs."""
     medians = np.median(samples, axis=-1)
-    sequence = np.empty((len(samples), 2 * PROCESSES))
-    sequence[:, 0::4], sequence[:, 3::4] = medians[:, 0, 0::2], medians[:, 0, 1::2]
-    sequence[:, 1::4], sequence[:, 2::4] = medians[:, 1, 0::2], medians[:, 1, 1::2]
-    sequence = sequence * walk
+    first = rng.permuted(
+        np.tile([0, 1], (PROCESSES, 1)), axis=-1
+    )  # which of the two places A has, of each pair
+    places = 2 * np.arange(PROCESSES) + first.T
+    a, b = medians[:, 0] * walk[places[0]], medians[:, 1] * walk[places[1]]
     outcomes: dict[str, Outcome] = {}
     for index, look in enumerate(rule.looks):
         final = index == len(rule.looks) - 1
-        seen = {str(i): Pairs.of(row[: 2 * look]) for i, row in enumerate(sequence)}
+        seen = {str(i): Pairs.of(a[i, :look], b[i, :look]) for i in range(len(samples))}
         outcomes = compare(seen, rule, index, final)
         if all_decided(outcomes):
             break
@@ -159,7 +163,7 @@ def ours(
     for _ in range(trials):
         samples, walk = machine.samples(rng), machine.walk(rng)
         samples[:, 1] *= 1 + effect
-        found, pairs = paired(samples, walk, rule)
+        found, pairs = paired(samples, walk, rule, rng)
         tally.add(MARKS.get(found["0"].verdict, " "))
         outcomes.append(found["0"])
         used.append(pairs)
@@ -171,10 +175,10 @@ def promised(times: float, trials: int, seed: int, machine: Machine = MACHINE) -
     rng, tally = np.random.default_rng(seed), Tally()
     rule = Rule(looks=RULE.looks[-1:])  # one look: the comparison that the promise is made for
     for _ in range(trials):
-        calm, _ = paired(machine.samples(rng), machine.walk(rng), rule)
+        calm, _ = paired(machine.samples(rng), machine.walk(rng), rule, rng)
         samples = machine.samples(rng)
         samples[:, 1] *= 1 + times * calm["0"].detectable
-        found, _ = paired(samples, machine.walk(rng), rule)
+        found, _ = paired(samples, machine.walk(rng), rule, rng)
         tally.add(MARKS.get(found["0"].verdict, " "))
     return tally
 
@@ -212,7 +216,7 @@ def many(cases: int, changed: int, runs: int, seed: int) -> tuple[Tally, Tally, 
     for _ in range(runs):
         samples, walk = MACHINE.samples(rng, cases), MACHINE.walk(rng)
         samples[:changed, 1] *= 1.05
-        found, pairs = paired(samples, walk, rule)
+        found, pairs = paired(samples, walk, rule, rng)
         marks = [MARKS.get(found[str(i)].verdict, " ") for i in range(cases)]
         for i, mark in enumerate(marks):
             (other if i < changed else same).add(mark)
@@ -293,6 +297,18 @@ def table(trials: int) -> list[str]:
     for name, machine in {"as above": MACHINE, **MACHINES}.items():
         once, twice = (promised(times, trials // 5, 13, machine) for times in (1, 2))
         lines.append(f"| {name} | {rate(once.slower, once.trials)} | {rate(twice.slower, twice.trials)} |")
+    lines += [
+        "",
+        f"Noise that all processes share, {max(trials, 1000)} A/A comparisons of 40 cases each:",
+        "",
+        "| noise | runs that flag a case | upper limit (95 %) | fixed A B B A instead |",
+        "|---|---|---|---|",
+    ]
+    for name in MODELS:
+        flagged, fixed = (alarms(name, max(trials, 1000), 17, order) for order in ("random", "ABBA"))
+        runs = max(trials, 1000)
+        limit = upper_limit(flagged, runs)
+        lines.append(f"| {name} | {flagged} of {runs} | {limit:.2%} | {fixed} of {runs} |")
     return lines
 
 

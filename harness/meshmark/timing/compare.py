@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of two environments: processes in the order A B B A, looks that were planned, counters exactly.
+"""The comparison of two environments: pairs of processes in random order, planned looks, counters exactly.
 
 A first process of each side compiles, verifies and counts; it is no sample, since it also warms the disk's cache
-and writes bytecode, which the later ones find done. Then the processes that are samples run in the order A B B A A
-B B A ...; each gives one figure a case and cadence, the median of its samples. core.statistics judges at the looks.
+and writes bytecode, which the later ones find done. Then the processes that are samples run in pairs, one of A and one
+of B, in an order that is drawn for each pair; each gives one figure per case and cadence, the median of its samples.
+core.pairs judges at the looks.
 
 `Comparison` knows neither processes nor files: `run` gives the messages of a job (meshmark.timing.children), `write`
 takes record lines, so that its logic is tested without either.
@@ -12,6 +13,7 @@ takes record lines, so that its logic is tested without either.
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from meshmark.core.errors import BadInput
-from meshmark.core.statistics import ORDER, Outcome, Pairs, Rule, all_decided, compare
+from meshmark.core.pairs import BLOCK, Outcome, Pairs, Rule, all_decided, compare, unchanged
 from meshmark.levels import counters
 from meshmark.records.definition import SCHEMA
 from meshmark.timing.children import ChildError
@@ -179,16 +181,22 @@ class Comparison:
     say: Callable[[str], None] = lambda _: None
     """Is told, once, what a person should know at once."""
     clock: Callable[[], float] = time.monotonic
+    rng: random.Random = field(default_factory=random.Random)
+    """Draws which side of a pair runs first; another order each time unless it is seeded."""
     missing: Mapping[str, str] = field(default_factory=dict)
     """Cases that are left out from the start, with the reason."""
 
     sides: dict[str, Side] = field(default_factory=lambda: {side: Side() for side in SIDES})
     figures: dict[str, dict[int, float]] = field(default_factory=dict)
     """Seconds by key and process."""
+    order: dict[int, str] = field(default_factory=dict)
+    """The side of each process; of an interrupted run too."""
     complete: set[int] = field(default_factory=set)
     """The processes that ended; those of an interrupted run too."""
     left_out: dict[str, str] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    same: tuple[int, int] = (0, 0)
+    """Of real A/A pairs at the last look: cases that the rule flags, cases judged."""
     rule: Rule | None = None
     looked: int = 0
     """Looks taken."""
@@ -278,9 +286,8 @@ class Comparison:
         if self.rule is None:
             self.ended = "nothing is left to compare"
             return
-        i = 4 * math.ceil(
-            (max(self.complete, default=-1) + 1) / 4
-        )  # a run that goes on starts another A B B A
+        block = 2 * BLOCK  # a run that goes on starts another one: no A/A pair spans the gap
+        i = block * math.ceil((max(self.order, default=-1) + 1) / block)
         while self.keys:
             if self._look():
                 return
@@ -290,7 +297,7 @@ class Comparison:
                 return
             self._process(i)
             i += 1
-        self.outcomes = {}
+        self.outcomes, self.same = {}, (0, 0)
         self.ended = "nothing is left to compare"
 
     def _look(self) -> bool:
@@ -315,17 +322,23 @@ class Comparison:
         """Judge the first `number` pairs."""
         assert self.rule
         seen = self._pairs()[:number]
-        end = seen[-1] + 2 if seen else 0
-        self.outcomes = compare(
-            {key: Pairs.of([self.figures[key].get(i, math.nan) for i in range(end)]) for key in self.keys},
-            self.rule,
-            look,
-            final,
-        )
+        pairs = {key: self._pairs_of(key, seen[-1] + 2 if seen else 0) for key in self.keys}
+        self.outcomes = compare(pairs, self.rule, look, final)
+        self.same = unchanged(pairs, self.rule, look, final)
+
+    def _pairs_of(self, key: str, end: int) -> Pairs:
+        """The pairs of one key among the processes before `end`."""
+        sides: dict[str, list[float]] = {side: [math.nan] * (end // 2) for side in SIDES}
+        for process, seconds in self.figures[key].items():
+            if process < end:
+                sides[self.order[process]][process // 2] = seconds
+        return Pairs.of(sides["A"], sides["B"])
 
     def _process(self, i: int) -> None:
         """One process: its figures and records are taken when it has ended."""
-        name = ORDER[i % 4]
+        if i % 2 == 0:
+            self.order |= zip((i, i + 1), self.rng.sample(SIDES, 2), strict=True)
+        name = self.order[i]
         keys = set(self.keys)
         cells = [
             kept
@@ -362,6 +375,7 @@ class Comparison:
 
     def take(self, name: str, i: int, lines: Iterable[Mapping[str, Any]]) -> None:
         """The timing lines of one process that ended."""
+        self.order[i] = name
         for line in lines:
             key = key_of(line["case"], line["cadence"])
             if key not in self.figures or key in self.left_out:
@@ -372,7 +386,7 @@ class Comparison:
             lost = self.sides[name].lost.setdefault(key, [])
             lost.append(_told(line))
             if len(lost) >= MOST_LOST:
-                number = sum(ORDER[j % 4] == name for j in self.complete) + 1
+                number = sum(self.order[j] == name for j in self.complete) + 1
                 self.left_out[key] = f"{name}: {lost[-1]} (in {len(lost)} of {number} processes)"
                 self.say(f"left out: {key}: {self.left_out[key]}")
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from meshmark.core.statistics import ORDER
 from meshmark.core.terminal import note
 from meshmark.records import reading
 from meshmark.records.definition import TimingLine
@@ -56,8 +55,13 @@ class ComparisonFile:
                         f"can't resume {file}: {name} of {side}: {str(old)[:200]!a} there, {str(new)[:200]!a} here"
                     )
         ended = {c["process"]: c["environment"] for c in before.comparisons if c["what"] == "process"}
-        if wrong := [i for i, side in ended.items() if not 0 <= i < MOST_PROCESSES or ORDER[i % 4] != side]:
-            raise reading.RecordError(f"can't resume {file}: process {wrong[0]} was not of {ended[wrong[0]]}")
+        for i, side in ended.items():
+            if not 0 <= i < MOST_PROCESSES or side not in SIDES:
+                raise reading.RecordError(f"can't resume {file}: process {i} of {str(side)[:20]!a}")
+            if ended.get(i ^ 1) == side:  # a pair is one process of each side
+                raise reading.RecordError(
+                    f"can't resume {file}: processes {min(i, i ^ 1)} and {max(i, i ^ 1)} are both of {side}"
+                )
         if any(line["what"] == "verdict" for line in before.comparisons):
             note(f"{file} has its verdicts already; what is added now is a look that was not planned")
         self.writers["A"], kept = Writer.going_on(file, runs["A"])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from meshmark.core.pairs import Rule, detectable_before
 from meshmark.core.text import printable
 from meshmark.timing.compare import Comparison, Difference
 from meshmark.timing.comparison_report import counter_lines
@@ -50,6 +51,26 @@ def announced(comparison: Comparison, found: Sequence[Difference]) -> Iterator[s
         enough = math.ceil((rule.looks[0] - comparison.pairs) * pair * 1.15 / 60)
         text += f": few or no changes can be found; take --budget {60 * enough} or fewer cases"
     yield text
+    yield detectable(rule, min(reach, rule.looks[-1]), len(comparison.keys))
+
+
+SPREADS = (0.01, 0.03, 0.1, 0.3)
+"""Standard deviations of identical processes for which it is told what can be detected."""
+
+
+def detectable(rule: Rule, pairs: int, cases: int) -> str:
+    """What so many pairs can find, before the first of them; how much processes differ here is not known yet."""
+    if pairs < rule.needed(cases):
+        return (
+            f"{pairs} pairs of {cases} cases find no change, however large: {rule.needed(cases)} are needed"
+        )
+    found = ", ".join(
+        f"+{100 * detectable_before(spread, pairs, rule, cases):.2g} % where they differ by {100 * spread:.0f} %"
+        for spread in SPREADS
+    )
+    return (
+        f"{pairs} pairs find with probability 0.95, by the standard deviation of identical processes: {found}"
+    )
 
 
 def _or(numbers: Sequence[int]) -> str:

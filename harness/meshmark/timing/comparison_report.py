@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from meshmark.core.statistics import Outcome
+from meshmark.core import pairs
+from meshmark.core.pairs import Outcome
 from meshmark.core.text import text_table
 from meshmark.timing import bench, compare, recorded
 from meshmark.timing.compare import Comparison, Difference
@@ -38,6 +39,8 @@ class Findings:
     """What the samples are: pairs, or processes."""
     facts: Mapping[str, Mapping[str, Any]]
     notes: list[str] = field(default_factory=list)
+    same: tuple[int, int] | None = None
+    """Of real A/A pairs: cases flagged, cases judged; None for files, which have no pairs."""
 
     @classmethod
     def of(
@@ -64,7 +67,8 @@ class Findings:
             )
         counted = sum(bool(comparison.sides["B"].counters.get(c)) for c in comparison.sides["A"].counters)
         return cls(
-            comparison.outcomes, comparison.left_out, differences, counted, heading, "pairs", facts, notes
+            *(comparison.outcomes, comparison.left_out, differences, counted, heading, "pairs", facts, notes),
+            same=comparison.same,
         )
 
     def code(self, asked: Sequence[str]) -> int:
@@ -97,23 +101,37 @@ class Findings:
         verdicts: list[str] = [o.verdict for o in self.outcomes.values()]
         counts = ", ".join(f"{n} {v}" for v in VERDICTS if (n := verdicts.count(v)))
         told = [f"{len(verdicts)} compared: {counts}; {len(self.differences)} compiled counters differ"]
-        shares = [o.false_alarms for o in self.outcomes.values() if not math.isnan(o.false_alarms)]
-        if shares:
-            told.append(
-                f"false alarms: of 1000 A/A comparisons drawn from this one's own noise its rule flags"
-                f" {100 * sum(shares) / len(shares):.2g} % a case on average, and at most {100 * max(shares):.2g} %"
-            )
-        else:
-            told.append(f"false alarms: not known, since too few {self.what} were timed")
+        told.append(self._false_alarms())
         told.append(
             "detectable: the smallest slowdown that this comparison would have found with probability 0.95"
         )
         return told
 
+    def _false_alarms(self) -> str:
+        """How often the rule flags what is unchanged: by real A/A pairs, or where there are none by draws."""
+        if self.same is not None:
+            flagged, judged = self.same
+            if not judged:
+                return f"false alarms: not known, since too few {self.what} were timed"
+            limit = pairs.upper_limit(flagged, judged)
+            return (
+                f"{flagged} of {judged} unchanged cases flagged, by this comparison's real A/A pairs: a rate of at most"
+                f" {100 * limit:.2g} % (95 %, as if cases were independent)"
+            )
+        shares = [o.false_alarms for o in self.outcomes.values() if not math.isnan(o.false_alarms)]
+        if not shares:
+            return f"false alarms: not known, since too few {self.what} were timed"
+        return (
+            "false alarms: of 1000 comparisons drawn from each side's own processes the rule flags"
+            f" {100 * sum(shares) / len(shares):.2g} % per case on average; what the machine did between the two files"
+            " is not in it"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Everything in JSON types."""
         return {
             "facts": self.facts,
+            "unchanged_flagged": None if self.same is None else list(self.same),
             "counters": [asdict(d) for d in self.differences],
             "counters_compared": self.counted,
             "outcomes": {k: asdict(o) for k, o in self.outcomes.items()},
@@ -137,7 +155,7 @@ def notes_on_files(fewest: int, number: int) -> list[str]:
         )
     notes.append(
         "the two files are of two times: what the machine did in between counts as a change of B; `meshmark compare`"
-        " on the environments themselves runs A B B A and has a stated error rate"
+        " on the environments themselves runs pairs in random order and has a stated error rate"
     )
     return notes
 

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshmark.core.statistics import Estimate, Outcome, Rule, decide_outcome
+from meshmark.core.pairs import Outcome, Rule, decide_outcome
+from meshmark.core.statistics import Estimate
 from meshmark.records.reading import Records
 from meshmark.timing.compare import CompareError, counted, figure, key_of
 
@@ -31,6 +32,9 @@ Counts = npt.NDArray[np.integer]
 
 EXACT = 2500
 """n m up to which the rank-sum distribution is counted exactly; beyond, the normal one."""
+
+ALPHA = 0.01
+"""The share of false discoveries; there is one look."""
 
 LEAST_PROCESSES = 3
 """Processes of each side from which their spread says anything."""
@@ -65,7 +69,7 @@ def taken(records: Records, name: str) -> Recorded:
     return found
 
 
-def needed(cases: int, alpha: float = Rule.alpha) -> int:
+def needed(cases: int, alpha: float = ALPHA) -> int:
     """The least number of processes a side with which one case of so many can be found: the smallest two-sided p of
     n and n samples is 2 / C(2n, n)."""
     return next(n for n in range(1, 100) if 2 / math.comb(2 * n, n) < alpha / cases)
@@ -105,13 +109,13 @@ def _p(ties: Counts, above: Counts, n: int, m: int) -> Array:
 def compare(
     pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     least: float = Rule.least,
-    alpha: float = Rule.alpha,
+    alpha: float = ALPHA,
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Outcome]:
     """Judge the cases of two files: seconds by process of each.
 
-    As meshmark.core.statistics.compare at a single, final look, with the rank-sum test and, as noise, comparisons drawn
+    As meshmark.core.pairs.compare at a single, final look, with the rank-sum test and, as noise, comparisons drawn
     from the processes' own deviations from their side's median (enlarged by sqrt(n / (n - 1))). `false_alarms` is of
     those draws, each p compared with alpha / cases: it knows nothing of what the machine did between the two runs. The
     interval has confidence 0.95. `pairs` of an outcome is the smaller number of processes. least: the smallest change
