@@ -22,7 +22,7 @@ from meshmark.core import values
 from meshmark.core.layout import Spec, axes_of
 from meshmark.core.meshes import MeshShape
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Traffic, Variant, nbytes
-from meshmark.operations.collectives import groups_of
+from meshmark.operations.collectives import SUMMED, groups_of
 from meshmark.operations.placement import home, matrix, moved, spec_labels, spec_of
 
 
@@ -117,6 +117,8 @@ class ArrayOperation(Operation):
 
 class Moves(ArrayOperation):
     """Array functions that only move elements: the groups to connect follow from the reference."""
+
+    fills: ClassVar[tuple[str, ...]] = ("nan", "zeros", "subnormal", "extreme")
 
     def connect(
         self,
@@ -296,6 +298,7 @@ class Cumsum(Scan):
     """Running sum."""
 
     name = "cumsum"
+    fills: ClassVar[tuple[str, ...]] = SUMMED
 
     def arguments(self, request: Request, x: Argument) -> tuple[Argument, ...]:
         terms = x.shape[request.variant["dim"]]
@@ -336,6 +339,7 @@ class Cumprod(Scan):
     """Running product, of powers of two."""
 
     name = "cumprod"
+    fills: ClassVar[tuple[str, ...]] = ("nan", "nan-one", "nan-first", "nan-last", "inf-one", "zeros")
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
     distance = 1
 
@@ -386,6 +390,7 @@ class Sort(ArrayOperation):
     """Sort along the dimension."""
 
     name = "sort"
+    fills: ClassVar[tuple[str, ...]] = (*SUMMED, "ties")
     distance = 1
 
     @staticmethod
@@ -437,6 +442,7 @@ class TopK(ArrayOperation):
     """`lax.top_k`, values and indices, of equal elements the first (wrong when sharded once, jax#19271)."""
 
     name = "top_k"
+    fills: ClassVar[tuple[str, ...]] = (*SUMMED, "ties")
     distance = 1
 
     def options(self, request: Request, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -546,6 +552,7 @@ class ScatterAdd(ArrayOperation):
     """`x.at[index].add(y)` where every second row receives two."""
 
     name = "scatter_add"
+    fills: ClassVar[tuple[str, ...]] = SUMMED
     distance = 1
 
     def arguments(self, request: Request, x: Argument) -> tuple[Argument, ...]:

@@ -26,6 +26,9 @@ MODES = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit", "host")
 """auto: jit over Auto axes. explicit: jit over Explicit axes. manual: shard_map. manual-novma: shard_map
 with check_vma=False. pmap and pjit: the legacy forms of manual and auto. host: calls from the host, no program."""
 
+FILLED = 3
+"""The weight of special values in place of ordinary ones."""
+
 Judge = Literal["bits", "exact", "bound"]
 """How numbers are judged. bits: moved data, equal to the bit. exact: equal as numbers, because every
 intermediate result is exact. bound: within the forward error bound that the reference derives."""
@@ -127,6 +130,10 @@ class Variant:
         """Variant.of(1, axes=("y", "x"), tiled=True)."""
         return cls(tuple(options.items()), weight, capability)
 
+    def but(self, weight: int, **options: Any) -> Variant:
+        """This variant with more options, and as much heavier."""
+        return Variant((*self.options, *options.items()), self.weight + weight, self.capability)
+
     def __getitem__(self, name: str) -> Any:
         return dict(self.options)[name]
 
@@ -177,6 +184,8 @@ class Operation:
     """The weight of each size, by label: bytes of one device's block (4KiB), or a dimension (n64)."""
     timed: ClassVar[Mapping[str, int]] = {}
     """The weight of each size that the benchmarks time; if empty, they time `sizes`, in the full profile only."""
+    fills: ClassVar[tuple[str, ...]] = ()
+    """The kinds of special values (see meshmark.core.special_values) that its first argument may hold as well."""
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit")
     processes: ClassVar[bool] = False
     """Whether the operation needs several processes."""
@@ -194,6 +203,14 @@ class Operation:
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         """The options that make sense on this mesh."""
         yield Variant()
+
+    def filled_variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        """The variants, each with its own values and then with every kind of special ones."""
+        for variant in self.variants(mesh):
+            yield variant
+            if variant.get("fill") is None:
+                for kind in self.fills:
+                    yield variant.but(FILLED, fill=kind)
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
         """The variants that the benchmarks time: the ordinary ones."""

@@ -14,6 +14,7 @@ from itertools import product
 
 import numpy as np
 
+from meshmark.core import special_values, values
 from meshmark.core.bounds import Arithmetic, Bounded, bounded
 from meshmark.core.calls import call
 from meshmark.core.dtypes import dtype as dtype_of
@@ -21,7 +22,7 @@ from meshmark.core.errors import nearest
 from meshmark.core.meshes import MeshShape
 from meshmark.core.values import whole
 from meshmark.operations import OPERATIONS
-from meshmark.operations.base import Argument, Operation, Plan, Request, owners_of
+from meshmark.operations.base import Argument, Operation, Plan, Request, Variant, owners_of
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 
 
@@ -44,8 +45,13 @@ class Cell:
 
     @cached_property
     def plan(self) -> Plan:
-        """The operation's plan of this cell."""
-        return self.operation.plan(self.request)
+        """The operation's plan of this cell, with the values that the variant names."""
+        plan, kind = self.operation.plan(self.request), self.request.variant.get("fill")
+        if kind not in self.operation.fills:
+            return plan
+        first = next(i for i, a in enumerate(plan.arguments) if a.dtype == self.request.dtype)
+        special = filled(plan.arguments[first], kind)
+        return replace(plan, arguments=(*plan.arguments[:first], special, *plan.arguments[first + 1 :]))
 
     @cached_property
     def capabilities(self) -> frozenset[str]:
@@ -67,6 +73,12 @@ class Cell:
         Results of judge "bits" and "exact" have the result's dtype. Results of judge "bound" and their bounds are
         float64 (complex128).
         """
+        with np.errstate(all="ignore"):  # special values: an overflow is an infinity, and inf - inf is NaN
+            return self._expected(arguments, u_factor)
+
+    def _expected(
+        self, arguments: Sequence[np.ndarray], u_factor: float
+    ) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
         plan = self.plan
         reference = self.operation.gradient if plan.wrt else self.operation.reference
         exact = [exactly(a, plan.judge) for a in arguments]
@@ -94,6 +106,14 @@ class Cell:
     def case(self, mode: str) -> Case:
         """The case of this cell in one mode."""
         return Case(self, mode)
+
+
+def filled(argument: Argument, kind: str) -> Argument:
+    """The argument with special values of a kind among its own."""
+    base = values.distinct if argument.fill is values.special else argument.fill
+    return replace(
+        argument, fill=special_values.replaced, options={"kind": kind, "base": base, **argument.options}
+    )
 
 
 def whole_argument(argument: Argument, seed: int, position: int) -> np.ndarray:
@@ -181,6 +201,8 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
                     if operation.absent(mode, variant, mesh) is None
                 }
                 for (dtype, dtype_weight), (size, size_weight) in product(dtypes.items(), sizes.items()):
+                    if not _has_values(operation, variant, dtype):
+                        continue
                     total = weight + dtype_weight + size_weight
                     used = [mode for mode, more in modes.items() if total + more <= limit]
                     if used:
@@ -245,6 +267,12 @@ def find(case_id: str, num_devices: int, processes: int = 1) -> Case:
         + (f" did you mean {' or '.join(near)}?" if near else "")
         + f" (see `meshmark list --cases --operations {name} --profile full`)"
     )
+
+
+def _has_values(operation: Operation, variant: Variant, dtype: str) -> bool:
+    """Whether the dtype has the special values that the variant names."""
+    kind = variant.get("fill")
+    return kind not in operation.fills or special_values.has(dtype, kind)
 
 
 def _allowed(capability: str | None, selection: Selection) -> bool:

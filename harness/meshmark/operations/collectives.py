@@ -18,7 +18,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 from jax.sharding import auto_axes, reshard
 
-from meshmark.core import values
+from meshmark.core import special_values, values
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.layout import Spec, assemble, split
 from meshmark.core.meshes import MeshShape
@@ -37,6 +37,9 @@ from meshmark.operations.base import (
 NUMBERS = ("float32", "bfloat16", "float16", "int32", "int8", "uint8", "complex64", "float64", "complex128")
 ORDERED = ("float32", "bfloat16", "float16", "int32", "int8", "uint8", "bool", "float64")
 ANY = (*NUMBERS, "bool")
+
+SUMMED = ("nan", *special_values.ONE, "inf", "zeros", "subnormal", "extreme")
+"""The special values of which a sum is exact."""
 
 Blocks = list[np.ndarray]
 
@@ -177,6 +180,7 @@ class Reduction(CollectiveOperation):
     """Reductions: from a stack [n, A, B, C], one block per member, to the reduced block in every member."""
 
     kind = "all-reduce"
+    fills: ClassVar[tuple[str, ...]] = (*SUMMED, "ties")
     divided: ClassVar[bool] = False
 
     def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -220,6 +224,7 @@ class Psum(Reduction):
     """Sum over mesh axes; in a global program, a sum over the sharded dimension."""
 
     name = "psum"
+    fills: ClassVar[tuple[str, ...]] = SUMMED
     everywhere = True
     dtypes: ClassVar[tuple[str, ...]] = NUMBERS
 
@@ -247,6 +252,9 @@ class Pmean(Psum):
     """Mean over mesh axes; exact where the group is a power of two, else within 2u (XLA multiplies by 1/n)."""
 
     name = "pmean"
+    fills: ClassVar[tuple[str, ...]] = tuple(
+        kind for kind in SUMMED if kind != "extreme"
+    )  # the sum overflows, and the mean does not
     everywhere = False
     dtypes = ("float32", "bfloat16", "float16", "complex64", "float64", "complex128")
     divided = True
@@ -325,6 +333,7 @@ class AllGather(CollectiveOperation):
     """Every member gets all blocks, along an existing dimension (tiled) or stacked along a new one."""
 
     name = "all_gather"
+    fills: ClassVar[tuple[str, ...]] = ("nan", "extreme")
     everywhere = True
     kind = "all-gather"
 
@@ -404,6 +413,7 @@ class PsumScatter(CollectiveOperation):
     """Sum over mesh axes of which each member keeps its part."""
 
     name = "psum_scatter"
+    fills: ClassVar[tuple[str, ...]] = SUMMED
     kind = "reduce-scatter"
     dtypes = NUMBERS
 
@@ -482,6 +492,7 @@ class AllToAll(CollectiveOperation):
     """Each member sends its i-th part to member i."""
 
     name = "all_to_all"
+    fills: ClassVar[tuple[str, ...]] = ("nan", "extreme")
     kind = "all-to-all"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "int8", "bool", "complex64", "float64")
 
@@ -618,6 +629,7 @@ class Ppermute(CollectiveOperation):
     """Blocks move from member to member along (source, destination) pairs; who gets none holds zeros."""
 
     name = "ppermute"
+    fills: ClassVar[tuple[str, ...]] = ("nan", "extreme")
     kind = "collective-permute"
 
     def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -783,6 +795,7 @@ class Pbroadcast(CollectiveOperation):
     """Every member gets the block of one member (collective-broadcast in HLO)."""
 
     name = "pbroadcast"
+    fills: ClassVar[tuple[str, ...]] = ("nan", "extreme")
     kind = "collective-broadcast"
 
     def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -846,6 +859,7 @@ class RaggedAllToAll(CollectiveOperation):
     """Each member sends parts of different sizes, which land at given offsets of the receivers' outputs."""
 
     name = "ragged_all_to_all"
+    fills: ClassVar[tuple[str, ...]] = ("nan", "extreme")
     kind = "ragged-all-to-all"
     sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0, "64B": 1}
 

@@ -102,6 +102,7 @@ class Contraction(Operation):
     a tuple of mesh axes shards a letter over these axes."""
 
     family = "contraction"
+    fills: ClassVar[tuple[str, ...]] = ("nan", "nan-one", "nan-first", "nan-last", "inf-one", "zeros")
     level = "L2"
     dtypes: ClassVar[tuple[str, ...]] = (
         "float32", "bfloat16", "float16", "int8", "int32", "complex64", "float64",

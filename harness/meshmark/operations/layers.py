@@ -82,11 +82,16 @@ def softmax(s: Any) -> Any:
     return e / e.sum(axis=-1, keepdims=True)
 
 
+NOT_INFINITE = ("nan-one", "nan-first", "nan-last", "zeros")
+"""The special values of layers that have no bound where an infinity saturates a function."""
+
+
 class Layer(Operation):
     """The base of the layers. A subclass plans the forward pass. A subclass with `wrt` is its gradient: its last
     arguments are the cotangents, and its results are the gradients with respect to `wrt`."""
 
     family = "layers"
+    fills: ClassVar[tuple[str, ...]] = (*NOT_INFINITE, "inf-one")
     level = "L2"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float64")
     sizes: ClassVar[dict[str, int]] = {"n64": 0, "n16": 2}
@@ -171,6 +176,7 @@ class Dense(Layer):
     variant `published` has the tutorial's inputs."""
 
     name = "dense"
+    fills: ClassVar[tuple[str, ...]] = NOT_INFINITE
 
     def shardings(self, mesh: MeshShape) -> Iterator[Variant]:
         names = mesh.names
@@ -327,6 +333,7 @@ class MlpGradient(Mlp):
     """The gradients of the MLP with respect to x, W1 and W2; not in bfloat16, as with the dense layer."""
 
     name = "mlp_gradient"
+    fills: ClassVar[tuple[str, ...]] = NOT_INFINITE
     level = "L3"
     dtypes = ("float32", "float64")
     wrt = (0, 1, 2)

@@ -77,8 +77,8 @@ class ConformanceWeights:
         return min(weight, PROFILES["standard"]) if operation.everywhere else weight
 
     def variants(self, operation: Operation, mesh: MeshShape) -> Iterable[Variant]:
-        """All variants."""
-        return operation.variants(mesh)
+        """All variants, with every kind of values."""
+        return operation.filled_variants(mesh)
 
     def mode(self, mode: str, selection: Selection) -> int:
         """The weight of the mode, named or not."""
