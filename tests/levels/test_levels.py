@@ -289,6 +289,37 @@ def test_runs_that_differ_make_no_statement(tmp_path, whole, other, named):
         said(tmp_path, [*whole, other_run])
 
 
+@pytest.mark.parametrize(
+    ("told", "change"),
+    {
+        "suite commit": {"suite": facts()["suite"] | {"commit": "f" * 40}},
+        "suite clean": {"suite": facts()["suite"] | {"clean": False}},
+        "flags.XLA_FLAGS": {"flags": facts()["flags"] | {"XLA_FLAGS": "--x"}},
+        "versions.python": {"versions": facts()["versions"] | {"python": "3.13.0"}},
+        "host.cores": {"host": facts()["host"] | {"cores": 64}},
+    }.items(),
+)
+def test_failing_cases_that_are_judged_again_elsewhere_make_no_statement(tmp_path, whole, told, change):
+    """Their lines are taken out, and another environment's stand in for them."""
+    name = first_of("L1")
+    kept = [line for line in whole if line.get("case") != name]
+    again = [line | {"run": "b" * 12} for line in whole if line.get("case") == name]
+    other = run_line("b" * 12, facts=facts() | change)
+    with pytest.raises(LevelError, match=f"the runs differ in {told}"):
+        said(tmp_path, [*kept, other, *again])
+
+
+def test_one_run_meets_a_level_and_a_resumed_one_is_one(tmp_path, whole):
+    name = first_of("L1")
+    kept = [line for line in whole if line.get("case") != name]
+    again = [line | {"run": "b" * 12} for line in whole if line.get("case") == name]
+    resumed = run_line("b" * 12, started="2026-11-20T11:00:00Z")
+    assert said(tmp_path, [*kept, resumed, *again]).met == "L1"
+    chosen = run_line("b" * 12, selection={"profile": "standard", "operations": ["psum"]})
+    found = said(tmp_path, [*kept, chosen, *again], "other.jsonl")
+    assert found.met == "L0" and found.standings[1].missing == (name,)
+
+
 def test_compile_only_meets_no_level(tmp_path, whole):
     compiled = run_line(facts=facts(topology="v5e:2x2", backend="tpu", virtual=False))
     found = said(tmp_path, [compiled, *whole[1:]])

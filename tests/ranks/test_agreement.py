@@ -109,9 +109,14 @@ def run_line(rank, size=2, run="abc", **more):
     return head | {"seed": 0, "repeat": 1, "rank": rank} | more
 
 
+def id_of(name):
+    return f"{name}/plain/auto/8/float32/4KiB"
+
+
 def case_line(case, verdict="pass", reason="", seconds=0.5, **more):
-    names = ("operation", "variant", "mode", "mesh", "dtype", "level")
-    head = {"schema": 1, "kind": "conformance", "run": "abc", "case": case} | dict.fromkeys(names, "x")
+    operation, variant, mode, mesh, dtype, _ = id_of(case).split("/")
+    head = {"schema": 1, "kind": "conformance", "run": "abc", "case": id_of(case), "level": "L1"}
+    head |= {"operation": operation, "variant": variant, "mode": mode, "mesh": mesh, "dtype": dtype}
     ends = {} if seconds is None else {"seconds": seconds}
     return head | {"seed": 0, "size_bytes": 4} | found("execute", verdict, reason) | ends | more
 
@@ -130,7 +135,7 @@ def rank_file(path, rank):
 
 
 def verdicts(path):
-    return {name: judged.verdict for name, judged in reading.read(path).cases.items()}
+    return {name.split("/")[0]: judged.verdict for name, judged in reading.read(path).cases.items()}
 
 
 def merged(path, size=2):
@@ -145,7 +150,7 @@ def test_files_of_two_ranks_become_one_that_the_suite_reads(path):
     read = reading.read(path)
     assert not read.problems
     assert read.runs[0]["ranks"] == 2 and "rank" not in read.runs[0]
-    assert read.cases["b"].reason == "rank 1: off by one"
+    assert read.cases[id_of("b")].reason == "rank 1: off by one"
 
 
 def test_a_case_that_not_all_ranks_finished_is_left_out(path):
@@ -164,7 +169,7 @@ def test_a_case_that_ended_the_group_is_kept_by_whoever_could_tell(path):
     write(rank_file(path, 0), run_line(0), case_line("a"), case_line("b", "crash", "rank 1 ended"))
     write(rank_file(path, 1), run_line(1), case_line("a"))
     assert merged(path) == {"a": "pass", "b": "crash"}
-    assert reading.read(path).cases["b"].reason == "rank 1 ended"
+    assert reading.read(path).cases[id_of("b")].reason == "rank 1 ended"
 
 
 def test_of_a_run_that_was_resumed_every_case_is_there_once(path):
@@ -194,12 +199,12 @@ def test_a_missing_file_is_named(path):
 
 
 OTHERS = {
-    "its seed differs": {"seed": 1},
-    "its selection differs": {"selection": {"profile": "full"}},
-    "its repeat differs": {"repeat": 2},
-    "its versions differs": {"versions": {"jax": "2"}},
-    "its backend differs": {"backend": "gpu"},
-    "its num_devices differs": {"num_devices": 8},
+    "it differs from that of rank 0 in seed": {"seed": 1},
+    "it differs from that of rank 0 in selection": {"selection": {"profile": "full"}},
+    "it differs from that of rank 0 in repeat": {"repeat": 2},
+    "it differs from that of rank 0 in versions": {"versions": {"jax": "2"}},
+    "it differs from that of rank 0 in backend": {"backend": "gpu"},
+    "it differs from that of rank 0 in num_devices": {"num_devices": 8},
     "is of rank 0 of 2, not of rank 1 of 2": {"rank": 0},
     "is of rank 1 of 3, not of rank 1 of 2": {"num_processes": 3},
 }
@@ -230,10 +235,13 @@ def test_the_number_of_ranks_is_read_from_the_files(path):
     assert merge.sizes(path) == 3
 
 
-@pytest.mark.parametrize("size", [None, 0, "2", 2.0])
+@pytest.mark.parametrize("size", [..., 0, "2", 2.0])
 def test_a_file_that_does_not_say_its_number_of_processes_is_refused(path, size):
-    write(rank_file(path, 0), run_line(0, num_processes=size))
-    with pytest.raises(RecordError, match="does not say its number of processes"):
+    line = run_line(0, num_processes=size)
+    if size is ...:
+        del line["facts"]["num_processes"]
+    write(rank_file(path, 0), line)
+    with pytest.raises(RecordError, match=r"num_processes|does not say its number of processes"):
         merge.sizes(path)
 
 

@@ -2,6 +2,7 @@
 """Reading records: no input makes the reader stumble."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,24 @@ def case():
         ('{"schema": 1, "kind": "conf', "not JSON"),
         ("[]", "not a record"),
         ('{"schema": 2, "kind": "run", "run": "a", "facts": {}}', "schema 2"),
-        ('{"schema": 1, "kind": "conformance"}', "`case` must be text"),
+        ('{"schema": 1, "kind": "conformance"}', "`case` is no case id"),
         ('{"schema": 1, "kind": "run", "run": "a", "facts": NaN}', "not JSON"),
         ("[" * 100_000, "not JSON"),
         ("9" * 10_000, "not JSON"),
+        ('{"schema": 1, "kind": "run", "run": "a", "run": "b", "facts": {}}', "'run' comes twice"),
+        ('{"schema": 1, "kind": "run", "run": "a", "facts": {"x": {"y": 1, "y": 2}}}', "'y' comes twice"),
+        (
+            '{"schema": 1, "kind": "run", "run": "a", "facts": {"versions": {"jax": 1}}}',
+            "`jax`, which must be text",
+        ),
+        (
+            '{"schema": 1, "kind": "run", "run": "a", "facts": {"num_devices": 1e400}}',
+            "must be a whole number",
+        ),
+        (
+            '{"schema": 1, "kind": "run", "run": "a", "facts": {}, "x": ' + "[" * 99 + "]" * 99 + "}",
+            "brackets",
+        ),
     ],
 )
 def test_a_bad_line_is_a_problem_and_the_rest_is_kept(tmp_path, case, line, problem):
@@ -45,6 +60,56 @@ def test_a_bad_line_is_a_problem_and_the_rest_is_kept(tmp_path, case, line, prob
     assert list(found.cases) == [CASE]
     (told,) = found.problems
     assert problem in told and str(path) in told and ":3:" in told and "\n" not in told
+
+
+def test_a_verdict_that_comes_twice_is_no_pass(tmp_path, case):
+    [line] = case_lines(case, [Line("numbers", "fail", "wrong")], 0, 1.0)
+    path = written(tmp_path, [])
+    text = dumps(line | {"run": "r"}).replace('"verdict":"fail"', '"verdict":"fail","verdict":"pass"')
+    path.write_text(path.read_text() + text + "\n")
+    found = read(path)
+    assert not found.cases and "'verdict' comes twice" in found.problems[0]
+
+
+def test_a_line_of_no_run_and_a_case_of_three_parts_are_problems(tmp_path, case):
+    [line] = case_lines(case, [Line("numbers")], 0, 1.0)
+    path = written(tmp_path, [])
+    with path.open("a") as file:
+        file.write(dumps(line) + "\n" + dumps(line | {"run": "r", "case": "psum/plain/auto"}) + "\n")
+    first, second = read(path).problems
+    assert "`run`" in first and "is no case id: 'psum/plain/auto'" in second
+
+
+def test_half_of_a_surrogate_pair_is_replaced(tmp_path, case):
+    [line] = case_lines(case, [Line("numbers", "fail", "a \ud83d b")], 0, 1.0)
+    found = read(written(tmp_path, [line]))
+    assert found.cases[CASE].reason == "a ? b" and not found.problems
+
+
+def test_more_lines_or_bytes_than_the_limit_are_refused_with_the_figure(tmp_path, monkeypatch):
+    path = written(tmp_path, [])
+    path.write_text(path.read_text() * 20)
+    monkeypatch.setattr(reading, "MOST_LINES", 10)
+    with pytest.raises(RecordError, match="more than 10 lines or 1024 MiB"):
+        read(path)
+    monkeypatch.setattr(reading, "MOST_LINES", 100)
+    monkeypatch.setattr(reading, "MOST_BYTES", 500)
+    with pytest.raises(RecordError, match="more than 100 lines"):
+        read(path)
+
+
+def test_lines_of_a_file_are_read_one_at_a_time(tmp_path):
+    """`each` holds one line: a file of many takes no more memory than a short one."""
+    path = written(tmp_path, [])
+    line = path.read_text()
+    with path.open("a") as file:
+        for _ in range(20_000):
+            file.write(line)
+    tracemalloc.start()
+    number = sum(1 for _ in reading.each(path))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert number == 20_001 and most < 500_000
 
 
 def test_a_cut_off_line_is_a_problem(tmp_path, case):
@@ -109,7 +174,10 @@ FIELDS = st.fixed_dictionaries(
     },
 )
 GOOD = {
-    **dict.fromkeys(("case", "operation", "variant", "mode", "mesh", "dtype", "level", "reason"), "a"),
+    **dict.fromkeys(("operation", "variant", "mesh", "dtype", "reason", "run"), "a"),
+    "case": CASE,
+    "mode": "auto",
+    "level": "L1",
     "schema": 1,
     "kind": "conformance",
     "check": "numbers",

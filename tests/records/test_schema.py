@@ -198,8 +198,8 @@ VALUES = (None, True, -1, 0, 1.5, "", "x", "pass", "numbers", [], [1], [0], ["x"
 
 
 def test_the_reader_takes_what_the_schema_takes_and_refuses_what_the_code_relies_on(lines):
-    """Any field of a line replaced by another value: a line that the schema accepts is read, and one that the reader
-    refuses is refused for a field of RELIED_ON."""
+    """Any field of a line replaced by another value: a line that the schema accepts is read, one that the reader
+    refuses is refused for that field, and a field that is left out is missed where the code relies on it."""
     refused = 0
     for kind in ("run", "conformance", "timing", "ceiling"):
         for name in lines[kind]:
@@ -210,9 +210,10 @@ def test_the_reader_takes_what_the_schema_takes_and_refuses_what_the_code_relies
                 except RecordError as error:
                     refused += 1
                     assert not WHOLE.is_valid(line), (kind, name, value)
-                    assert name in (*definition.RELIED_ON[kind], "schema", "kind"), (kind, name, value)
+                    if value is ...:
+                        assert name in (*definition.RELIED_ON[kind], "schema", "kind"), (kind, name)
                     assert f"`{name}`" in str(error) or name == "schema"
-    assert refused > 100
+    assert refused > 500
 
 
 def test_the_reader_relies_on_required_fields_only():

@@ -71,11 +71,83 @@ def test_a_run_goes_on_only_with_its_version_of_the_case_table(tmp_path, case):
     writer = Writer.create(path, whole)
     writer.write(case_lines(case, [Line("numbers")], 0, 1.0))
     writer.close()
-    with pytest.raises(RecordError, match=r"can't resume .*: it has table '1', and this run '2'"):
+    with pytest.raises(
+        RecordError, match=r"can't resume .*: it differs from this run in table \('1' and '2'\)"
+    ):
         Writer.resume(path, whole | {"table": 2})
     writer, done = Writer.resume(path, whole | {"table": 1})
     writer.close()
     assert list(done) == [CASE]
+
+
+WHOLE = RUN | {
+    "facts": {
+        "versions": {"jax": "0.12.0.1", "python": "3.12.1"},
+        "backend": "cpu",
+        "flags": {"XLA_FLAGS": "--a", "JAX_COORDINATOR_ADDRESS": "127.0.0.1:1"},
+        "host": {"system": "Linux", "machine": "x86_64", "cores": 2},
+        "suite": {"version": "0.1.0", "commit": "a" * 40, "clean": True, "digest": "0" * 16},
+    }
+}
+
+
+def test_a_run_goes_on_where_it_was_begun(tmp_path, case):
+    """Ports differ from start to start; nothing else does."""
+    path = interrupted(tmp_path, case)
+    moved = WHOLE["facts"]["flags"] | {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:2"}
+    writer, done = Writer.resume(path, WHOLE | {"facts": WHOLE["facts"] | {"flags": moved}})
+    writer.close()
+    assert list(done) == [CASE]
+
+
+@pytest.mark.parametrize(
+    ("told", "change"),
+    {
+        "suite commit": {"suite": WHOLE["facts"]["suite"] | {"commit": "b" * 40}},
+        "suite clean": {"suite": WHOLE["facts"]["suite"] | {"clean": False}},
+        "suite digest": {"suite": WHOLE["facts"]["suite"] | {"digest": "1" * 16}},
+        "flags.XLA_FLAGS": {"flags": {"XLA_FLAGS": "--b"}},
+        "flags.LIBTPU_INIT_ARGS": {"flags": WHOLE["facts"]["flags"] | {"LIBTPU_INIT_ARGS": "--x"}},
+        "versions.python": {"versions": {"jax": "0.12.0.1", "python": "3.13.0"}},
+        "versions.jax": {"versions": {"jax": "0.11.2", "python": "3.12.1"}},
+        "host.cores": {"host": WHOLE["facts"]["host"] | {"cores": 64}},
+        "backend": {"backend": "tpu"},
+    }.items(),
+)
+def test_a_run_does_not_go_on_in_another_environment(tmp_path, case, told, change):
+    path = interrupted(tmp_path, case)
+    before = path.read_bytes()
+    with pytest.raises(RecordError, match=rf"differs from this run in {told} \("):
+        Writer.resume(path, WHOLE | {"facts": WHOLE["facts"] | change})
+    assert path.read_bytes() == before
+
+
+def test_a_run_does_not_go_on_with_another_seed(tmp_path, case):
+    with pytest.raises(RecordError, match=r"in seed \('0' and '1'\)"):
+        Writer.resume(interrupted(tmp_path, case), WHOLE | {"seed": 1})
+
+
+def interrupted(directory, case):
+    """The file of a run that judged one case."""
+    writer = Writer.create(directory / "r.jsonl", WHOLE)
+    writer.write(case_lines(case, [Line("numbers")], 0, 1.0))
+    writer.close()
+    return writer.path
+
+
+def test_a_file_has_one_writer(tmp_path, case):
+    path = interrupted(tmp_path, case)
+    first, _ = Writer.resume(path, WHOLE)
+    before = path.read_bytes()
+    with pytest.raises(RecordError, match="is being written by another run"):
+        Writer.resume(path, WHOLE)
+    assert path.read_bytes() == before
+    first.close()
+    second, _ = Writer.resume(path, WHOLE)
+    second.close()
+    fresh = Writer.create(tmp_path / "new.jsonl", WHOLE)
+    with pytest.raises(RecordError, match="is being written by another run"):
+        Writer.resume(fresh.path, WHOLE)
 
 
 def test_reasons_are_redacted_in_records(case):

@@ -44,15 +44,21 @@ def test_what_a_terminal_would_obey_is_shown():
 
 def file(path, **verdicts):
     head = {"schema": 1, "kind": "run", "run": "r", "facts": {}}
-    names = ("operation", "variant", "mode", "mesh", "dtype", "level", "reason")
+    names = ("operation", "variant", "mesh", "dtype", "reason")
     base = {
         "schema": 1,
         "kind": "conformance",
+        "run": "r",
         **dict.fromkeys(names, "a"),
+        "mode": "auto",
+        "level": "L1",
         "check": "numbers",
         "seconds": 1.0,
     }
-    lines = [head, *(base | {"case": c, "verdict": v} for c, v in verdicts.items())]
+    lines = [
+        head,
+        *(base | {"case": f"{c}/plain/auto/8/float32/4KiB", "verdict": v} for c, v in verdicts.items()),
+    ]
     path.write_text("".join(dumps(line) + "\n" for line in lines))
     return str(path)
 

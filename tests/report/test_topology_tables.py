@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -16,11 +17,11 @@ from meshmark.report import tables, topology_tables
 def case(mode, sent, excess=0.0, place="v5e:2x4", operation="psum_scatter", kind="all-reduce", **more):
     """The communication line of one case as `pytest conformance --topology` writes it."""
     head = f"{operation}/axes=x+y/{mode}/2x4/float32/4KiB"
-    return {
+    found = {
         "schema": 1,
         "kind": "conformance",
         "run": "r",
-        "case": f"{head}@{place}",
+        "case": f"{head}@{re.sub('[^A-Za-z0-9:._-]', '.', place)}",
         "operation": operation,
         "variant": "axes=x+y",
         "mode": mode,
@@ -41,6 +42,7 @@ def case(mode, sent, excess=0.0, place="v5e:2x4", operation="psum_scatter", kind
         "seconds": 0.1,
         **more,
     }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def written(path, lines, jax="0.12.0.1", libtpu="0.0.52"):

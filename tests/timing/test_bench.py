@@ -176,7 +176,7 @@ def test_an_interrupted_run_is_resumed(recorded, tmp_path, capsys):
     file = reading.read(cut)
     assert not file.problems and len(file.timings) == 36 and len(file.ceilings) == 3 and len(file.runs) == 2
     assert main([*QUICK, "--processes", "3", "--resume", str(cut)]) == 2
-    assert "it has repeat" in capsys.readouterr().err
+    assert "differs from this run in repeat" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("started", "number"), [(interruptible, signal.SIGINT), (deaf, signal.SIGTERM)])

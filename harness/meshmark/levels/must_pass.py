@@ -15,8 +15,9 @@ without optional capabilities selects for these devices and processes: L0 to L3 
 that need several. A run over several processes makes a statement of L4 alone, and a run of one process makes none.
 
 A case is met if its verdict is pass or known (known issues are counted). `unsupported` does not meet a case: the
-lists hold nothing optional. A level is met if every case of its list is met, and every lower level is met too. A
-compile-only run meets no level, and virtual devices are called virtual.
+lists hold nothing optional. A level is met if one run meets every case of its list, and every lower level is met too:
+what another run judged can't fill gaps, and counts where it is worse. All runs of a statement have one environment
+(meshmark.levels.parts). A compile-only run meets no level, and virtual devices are called virtual.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from meshmark.core.errors import BadInput
 from meshmark.core.escaping import field as field_of
 from meshmark.core.text import printable
 from meshmark.core.verdicts import VERDICTS, worst
+from meshmark.levels import parts
 from meshmark.operations import cases
 from meshmark.operations import versions as table_versions
 from meshmark.operations.selection import LEVELS, Selection
@@ -437,8 +439,8 @@ def statement(
     """The statement of the conformance lines of one run, or of several runs in the same environment.
 
     Only the lines count: the `level` that a line names is ignored, and a case that was judged more than once has its
-    worst verdict. LevelError if the runs differ in release, devices or number of processes, lack one of these, or are
-    the record of one rank of several.
+    worst verdict. LevelError if the runs differ in their environment or seed, lack release or devices, or are the
+    record of one rank of several.
     """
     files = [records] if isinstance(records, Records) else list(records)
     facts = environment(files)
@@ -447,10 +449,9 @@ def statement(
         _merged(files, processes)
     table = _table_version(files)
     version = versions(directory)[-1] if version is None else version
-    judged: dict[str, list[Judged]] = {}
-    for file in files:
-        for name, one in file.cases.items():
-            judged.setdefault(name, []).append(one)
+    if differing := parts.difference(parts.judging(files)):
+        raise LevelError(f"the runs differ in {differing}: make one statement per environment")
+    judged = parts.of(files)
     devices, topology = int(facts["num_devices"]), str(facts.get("topology") or "")
     standings = []
     for level in () if topology else names(processes):
@@ -506,15 +507,26 @@ def _merged(files: Sequence[Records], processes: int) -> None:
                 )
 
 
-def _standing(must: MustPass, judged: Mapping[str, Sequence[Judged]]) -> Standing:
+def _standing(must: MustPass, judged: parts.Parts) -> Standing:
+    """The standing of the run that comes nearest to the level, each case with the worst verdict of any run."""
+    every: dict[str, list[Judged]] = {}
+    for cases_ in judged.values():
+        for name, one in cases_.items():
+            if one.finished:
+                every.setdefault(name, []).append(one)
+    of_runs = [_of_run(must, own, every) for own in judged.values()] or [_of_run(must, {}, every)]
+    return max(of_runs, key=lambda standing: standing.passed + standing.known)
+
+
+def _of_run(must: MustPass, own: Mapping[str, Judged], every: Mapping[str, Sequence[Judged]]) -> Standing:
     passed = known = 0
     issues: set[tuple[str, str]] = set()
     missing, unmet = [], {}
     for name in must.cases:
-        found = [one for one in judged.get(name, ()) if one.finished]
-        if not found:
+        if name not in own or not own[name].finished:
             missing.append(name)
             continue
+        found = every[name]
         verdict = worst(one.verdict for one in found)
         if verdict == "pass":
             passed += 1

@@ -26,6 +26,7 @@ from meshmark.devices.facts import Facts
 from meshmark.devices.probe import FLAGS
 from meshmark.ranks.channel import Channel, Ended, spans
 from meshmark.ranks.wire import ChannelError, address
+from meshmark.records.run_line import OF_ONE_RANK
 
 JOIN = 120.0
 """Seconds that the ranks have to come together."""
@@ -37,16 +38,6 @@ ENVIRONMENT = {
     "control": "MESHMARK_CONTROL",
 }
 """The variables that stand for the options where these are not given; `meshmark launch` sets them."""
-
-OWN = (
-    "JAX_PROCESS_",
-    "JAX_COORDINATOR_",
-    "JAX_LOCAL_",
-    "JAX_PARTITION_INDEX",
-    "JAX_SLICE_INDEX",
-    "JAX_NUM_PROCESSES",
-)
-"""Prefixes of JAX's variables that differ from rank to rank by their nature."""
 
 
 TRANSPORT = "jax_cpu_collectives_implementation"
@@ -129,7 +120,7 @@ def introduction(options: Mapping[str, Any]) -> dict[str, Any]:
         "flags": {
             k: v
             for k, v in sorted(os.environ.items())
-            if k.startswith(("JAX_", "XLA_")) and k.startswith(FLAGS) and not k.startswith(OWN)
+            if k.startswith(("JAX_", "XLA_")) and k.startswith(FLAGS) and not k.startswith(OF_ONE_RANK)
         },
         "suite commit": f"{own['commit'] or 'unknown'}{'' if own['clean'] in (True, None) else ' with changes'}",
         "suite sources": own["digest"],

@@ -15,12 +15,10 @@ from typing import Any
 from meshmark.core.skew import measure_skew, slowest
 from meshmark.core.verdicts import BAD, VERDICTS
 from meshmark.ranks.agreement import merge_findings
+from meshmark.records import run_line
 from meshmark.records.definition import TimingLine
 from meshmark.records.reading import RecordError, Records, read
 from meshmark.records.writing import dumps
-
-SAME = ("selection", "seed", "repeat", "table")
-"""What the run lines of all ranks must say alike."""
 
 
 def rank_files(path: Path, size: int) -> list[Path]:
@@ -69,7 +67,8 @@ def merged(path: Path, size: int) -> list[dict[str, Any]]:
         if not file.exists():
             raise RecordError(f"{file} is missing: bring the files of all {size} ranks together")
         files.append(read(file))
-        _belongs(files[0].runs[0], files[rank].runs[0], file, rank, size)
+        for run in files[rank].runs:
+            _belongs(files[0].runs[0], run, file, rank, size)
     first = files[0].runs[0]
     lines: list[Any] = [{k: v for k, v in first.items() if k != "rank"} | {"ranks": size}]
     order = dict.fromkeys(name for file in files for name in file.cases)
@@ -126,17 +125,23 @@ def timing(by_rank: Mapping[int, Any], size: int) -> TimingLine:
 
 
 def _belongs(first: Mapping[str, Any], run: Mapping[str, Any], file: Path, rank: int, size: int) -> None:
-    facts, own = first["facts"], run["facts"]
+    own = run["facts"]
     if run.get("rank") != rank or own.get("num_processes") != size:
         raise RecordError(
             f"{file} is of rank {run.get('rank')} of {own.get('num_processes')}, not of rank {rank} of {size}"
         )
-    for name in SAME:
-        if first.get(name) != run.get(name):
-            raise RecordError(f"{file} is of another run: its {name} differs from that of rank 0")
-    for name in ("versions", "backend", "device_kind", "num_devices"):
-        if facts.get(name) != own.get(name):
-            raise RecordError(f"{file} is of another run: its {name} differs from that of rank 0")
+    for part in (_alike, run_line.settings):
+        if found := run_line.difference(part(first), part(run)):
+            raise RecordError(f"{file} is of another run: it differs from that of rank 0 in {found}")
+
+
+def _alike(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The environment of a run line without what may differ from host to host: the number of cores, and variables that
+    say which devices a rank has."""
+    found = run_line.environment(run)
+    host = {name: value for name, value in (found["host"] or {}).items() if name != "cores"}
+    flags = {name: value for name, value in found["flags"].items() if name.startswith(("JAX_", "XLA_"))}
+    return found | {"host": host, "flags": flags}
 
 
 def write_where_seen(path: Path, size: int) -> str:

@@ -50,13 +50,16 @@ RunId = Annotated[
         "The id of the run: 12 hexadecimal digits. Lines name their run line by it.", pattern="^[0-9a-f]{12}$"
     ),
 ]
+CASE_ID = (
+    r"^[a-z0-9_]+/[^/\s@]+/[a-z-]+/[0-9]+(x[0-9]+){0,2}(-shuffled|-interleaved)?/[a-z0-9_]+/[A-Za-z0-9.]+"
+    r"(@[A-Za-z0-9:._-]+)?$"
+)
 CaseId = Annotated[
     str,
     Field(
         "The case: operation/variant/mode/mesh/dtype/size. A compile-only run adds @topology.",
         most=400,
-        pattern=r"^[a-z0-9_]+/[^/\s@]+/[a-z-]+/[0-9]+(x[0-9]+){0,2}(-shuffled|-interleaved)?/[a-z0-9_]+/[A-Za-z0-9.]+"
-        r"(@[A-Za-z0-9:._-]+)?$",
+        pattern=CASE_ID,
     ),
 ]
 DeviceCount = Annotated[int, Field("Number of devices.", least=1, most=MOST_DEVICES)]
@@ -577,15 +580,11 @@ CASE_FIELDS = ("case", "operation", "variant", "mode", "mesh", "dtype", "reason"
 
 RELIED_ON: dict[str, tuple[str, ...]] = {
     "run": ("run", "facts"),
-    "conformance": (*CASE_FIELDS, "level", "check"),
-    "timing": (*CASE_FIELDS, "cadence", "process", "samples_s"),
-    "ceiling": ("name", "unit", "value"),
-    "comparison": ("what", "case", "verdict", "reason"),
-    "comparison process": ("environment", "process", "seconds"),
+    "conformance": (*CASE_FIELDS, "level", "check", "run"),
+    "timing": (*CASE_FIELDS, "cadence", "process", "samples_s", "run"),
+    "ceiling": ("name", "unit", "value", "run"),
+    "comparison": ("what", "case", "verdict", "reason", "run"),
+    "comparison process": ("environment", "process", "seconds", "run"),
 }
-"""The fields without which the reader refuses a line, by kind (comparisons of `what` process apart). The reader checks
-their types, so that a hand-made file, or one of another version, is read as far as it goes; the JSON Schema checks
-everything."""
-
-RANKED = ("verdict", "check")
-"""Of these the reader checks the list of texts too: code orders lines by them."""
+"""The fields without which the reader refuses a line, by kind (comparisons of `what` process apart). A hand-made file,
+or one of another version, is read though it lacks others; the JSON Schema asks for all of them."""

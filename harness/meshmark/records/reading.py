@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading record files: what is a record is kept, and every other line becomes a problem.
 
-The checks follow from the definition (meshmark.records.definition): of each kind of line, the fields that the code
-relies on must be there with their type; verdicts and checks must be listed ones, and samples positive.
+Every command reads records here. The checks follow from the definition (meshmark.records.definition): of each kind of
+line, the fields that the code relies on must be there, and every listed field that is there has the type and limits of
+the definition, however deep. A name that comes twice in one object is a problem: readers would differ in what they
+take. A file beyond the limits is refused before it fills the memory.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NamedTuple, get_args, get_origin, is_typeddict
+from sys import intern
+from typing import IO, Any
 
 from meshmark.core.errors import BadInput
 from meshmark.core.verdicts import VERDICTS, worst
+from meshmark.records import checking
 from meshmark.records.definition import (
+    CASE_ID,
     KINDS,
     LINES,
-    RANKED,
     RELIED_ON,
     SCHEMA,
     CeilingLine,
@@ -30,10 +34,19 @@ from meshmark.records.definition import (
     RunLine,
     TimingLine,
 )
-from meshmark.records.fields import entries, last, taken_apart
+from meshmark.records.fields import entries
 
 LONGEST = 1 << 20
 """Characters of the longest line that is read."""
+
+MOST_LINES = 1_000_000
+"""The most lines of one file. A line takes 1 to 3 kB of memory."""
+
+MOST_BYTES = 1 << 30
+"""The most bytes of one file, unpacked."""
+
+DEEPEST = 60
+"""The most brackets inside each other: other programs that read records have limits of their own."""
 
 TORN = "the last line is cut off, as by a killed run; what came before it is used"
 """The one problem of a file that does not keep a run from going on with it."""
@@ -103,27 +116,45 @@ class Records:
 
 def read(path: Path) -> Records:
     """Read a file, plain or packed (.gz). Lines that can't be used become `problems` and the rest is kept;
-    RecordError where the file as a whole can't be read or holds no run."""
+    RecordError where the file as a whole can't be read, is larger than the limits, or holds no run."""
     records = Records()
+    for place, record in each(path):
+        if isinstance(record, RecordError):
+            records.problems.append(f"{place}: {record}")
+        else:
+            records.add(record)
+    if not records.runs:
+        first = f" ({records.problems[0]})" if records.problems else ""
+        raise RecordError(f"{path} holds no run: name a file that `meshmark test --record` wrote{first}")
+    return records
+
+
+def each(path: Path) -> Iterator[tuple[str, dict[str, Any] | RecordError]]:
+    """(FILE:LINE, the record or why there is none) of each line, one at a time in bounded memory; ends where lines
+    have no end. RecordError as `read` has it."""
+    size = number = 0
     try:
         with opened(path) as file:
-            for number, text in enumerate(iter(lambda: file.readline(LONGEST + 1), ""), 1):
+            while text := file.readline(LONGEST + 1):
+                number += 1
+                size += len(text)
+                if number > MOST_LINES or size > MOST_BYTES:
+                    raise RecordError(
+                        f"{path} has more than {MOST_LINES} lines or {MOST_BYTES >> 20} MiB, which is the most that is"
+                        " read: record fewer cases in one file"
+                    )
                 try:
-                    records.add(parsed(text))
+                    yield f"{path}:{number}", parsed(text)
                 except RecordError as error:
-                    records.problems.append(f"{path}:{number}: {error}")
+                    yield f"{path}:{number}", error
                     if len(text) > LONGEST:
-                        break
+                        return
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise RecordError(
             f"{path} is not a whole gzip file: pack it again, or name the plain .jsonl"
         ) from None
     except OSError as error:
         raise RecordError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
-    if not records.runs:
-        first = f" ({records.problems[0]})" if records.problems else ""
-        raise RecordError(f"{path} holds no run: name a file that `meshmark test --record` wrote{first}")
-    return records
 
 
 def opened(path: Path) -> IO[str]:
@@ -140,68 +171,78 @@ def parsed(text: str) -> dict[str, Any]:
     if not text.endswith("\n"):
         raise RecordError(TORN)
     try:
-        record = json.loads(text, parse_constant=_no_constant)
+        record = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"not JSON ({str(error)[:80]}): take the line out or make the file again") from None
     if not isinstance(record, dict) or record.get("kind") not in KINDS:
         raise RecordError(f"not a record: `kind` must be one of {', '.join(KINDS)}")
     if record.get("schema") != SCHEMA:
-        raise RecordError(
-            f"schema {record.get('schema')!r}, and this version reads {SCHEMA}: use the suite that wrote it"
-        )
+        said = ascii(record.get("schema"))[:40]
+        raise RecordError(f"schema {said}, and this version reads {SCHEMA}: use the suite that wrote it")
+    if text.count("{") + text.count("[") > DEEPEST and _depth(record) > DEEPEST:
+        raise RecordError(f"not a record: more than {DEEPEST} brackets inside each other")
     kind = record["kind"]
     if kind == "comparison" and record.get("what") == "process":
         kind = "comparison process"
-    for check in CHECKED[kind]:
-        value = record.get(check.name)
-        if not isinstance(value, check.types):
-            raise RecordError(f"not a record: `{check.name}` must be {check.called}")
-        if check.choices is not None and value not in check.choices:
-            raise RecordError(f"not a record: unknown `{check.name}` {str(value)[:40]!a}")
-        if check.above is not None and not _above(value, check.above):
-            raise RecordError(f"not a record: `{check.name}` must be numbers above {check.above:g}")
+    checked = CHECKED[kind]
+    for name in RELIED_ON[kind]:
+        if name not in record:
+            raise RecordError(f"not a record: `{name}` {checked[name](None) or 'is missing'}")
+    for name, value in record.items():
+        if (check := checked.get(name)) and (problem := check(value)):
+            raise RecordError(f"not a record: `{name}` {problem}")
+    if "\\ud" in text.lower():
+        record = _encodable(record)
     return record
 
 
-def _above(values: Any, bound: float) -> bool:
-    return all(type(value) in (int, float) and value > bound for value in values)
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Names are kept once for all lines, which halves the memory of many."""
+    found = {intern(name): value for name, value in pairs}
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice[:40]!a} comes twice in one object")
+    return found
+
+
+def _depth(value: Any) -> int:
+    """How deep a value of JSON is, up to a little more than DEEPEST."""
+    level, depth = [value], 0
+    while level and depth <= DEEPEST:
+        depth += 1
+        level = [
+            inner
+            for one in level
+            if isinstance(one, (dict, list))
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return depth
+
+
+def _encodable(value: Any) -> Any:
+    """The value with `?` for halves of surrogate pairs, which no file can hold."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_encodable(inner) for inner in value]
+    if isinstance(value, dict):
+        return {_encodable(name): _encodable(inner) for name, inner in value.items()}
+    return value
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not strict JSON")
 
 
-# The checks, from the definition ----------------------------------------------------------------------------
-
-CALLED = {str: "text", int: "a whole number", float: "a number", list: "a list", dict: "an object"}
-
-
-class Required(NamedTuple):
-    """A field that a line must have."""
-
-    name: str
-    types: tuple[type, ...]
-    called: str
-    """Its type, in words."""
-    choices: frozenset[str] | None
-    above: float | None
-    """Of a list: each item is a number above this."""
-
-
-def _required(line: type, names: tuple[str, ...]) -> Iterator[Required]:
-    annotations = {entry.name: entry.type for entry in entries(line)}
-    for name in names:
-        plain, fields = taken_apart(annotations[name])
-        own = dict if is_typeddict(plain) else get_origin(plain) or plain
-        above = None
-        if own is list:
-            above = last(taken_apart(get_args(plain)[0])[1], "above")
-        choices = last(fields, "choices") if name in RANKED else ()
-        types = (int, float) if own is float else (own,)
-        yield Required(name, types, CALLED[own], frozenset(choices) if choices else None, above)
-
-
-CHECKED: dict[str, tuple[Required, ...]] = {
-    kind: tuple(_required(LINES[kind.split()[0]], names)) for kind, names in RELIED_ON.items()
+CHECKED: dict[str, dict[str, checking.Check]] = {
+    kind: {
+        entry.name: checking.of(entry.type, absent=entry.name == "facts")
+        for entry in entries(LINES[kind.split()[0]])
+    }
+    for kind in RELIED_ON
 }
-"""What a line must have, by kind; comparisons of `what` process apart."""
+"""The check of each field, by kind; comparisons of `what` process apart."""
+
+for _kind in ("conformance", "timing"):
+    CHECKED[_kind]["case"] = checking.shaped(CASE_ID, "case id")

@@ -12,6 +12,56 @@ from typing import Any
 
 from meshmark.core.escaping import plain
 
+OF_ONE_RANK = (
+    "JAX_PROCESS_",
+    "JAX_COORDINATOR_",
+    "JAX_LOCAL_",
+    "JAX_PARTITION_INDEX",
+    "JAX_SLICE_INDEX",
+    "JAX_NUM_PROCESSES",
+)
+"""Prefixes of JAX's variables that differ from rank to rank, and from start to start, by their nature."""
+
+SETTINGS = ("selection", "seed", "repeat", "timing", "table")
+"""What the run lines of one run say alike, beside the environment; a line without `table` means 1."""
+
+FACTS = (
+    *("backend", "device_kind", "num_devices", "num_processes", "virtual", "topology", "layout"),
+    *("group", "compiler", "versions", "host"),
+)
+
+
+def environment(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What two run lines of one environment say alike: devices, versions of packages, flags, host, and the suite's
+    commit, clean state and digest. Fields that a run line lacks are None."""
+    facts = run.get("facts") or {}
+    suite, flags = facts.get("suite") or {}, facts.get("flags")
+    kept = {k: v for k, v in flags.items() if not k.startswith(OF_ONE_RANK)} if flags else {}
+    return {
+        **{name: facts.get(name) for name in FACTS},
+        "flags": kept,
+        **{f"suite {name}": suite.get(name) for name in ("version", "commit", "clean", "digest")},
+    }
+
+
+def settings(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What two run lines of one run say alike beside their environment."""
+    return {name: run.get(name, 1 if name == "table" else None) for name in SETTINGS}
+
+
+def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """The first field in which two of these differ, and its values: "flags ('...' and '...')"; "" for none. Of objects
+    it names the entry: "versions.python"."""
+    for name, was in one.items():
+        now = other.get(name)
+        if was == now:
+            continue
+        if isinstance(was, dict) and isinstance(now, dict):
+            inner = next(k for k in (*was, *now) if was.get(k) != now.get(k))
+            name, was, now = f"{name}.{inner}", was.get(inner), now.get(inner)
+        return f"{plain(name)} ({str(was)[:100]!a} and {str(now)[:100]!a})"
+    return ""
+
 
 def processes(facts: Mapping[str, Any]) -> int:
     """The number of processes that the programs of a run went over. 1 where nothing ran (a topology's processes are

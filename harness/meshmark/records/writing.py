@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing record files: append-only, strict JSON, flushed per case (timings: per cell)."""
+"""Writing record files: append-only, strict JSON, flushed per case (timings: per cell).
+
+A file has one writer: it is locked from the first line to the last, so that two runs can't tear each other's lines.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import math
 import os
@@ -11,14 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from meshmark.records import run_line
 from meshmark.records.definition import SCHEMA
 from meshmark.records.reading import TORN, Judged, RecordError, Records, read
-
-SETTINGS = ("selection", "seed", "repeat", "timing", "table")
-"""What the run line of a resumed file must say as this run does; a line without `table` means 1."""
-
-ENVIRONMENT = ("versions", "backend", "device_kind", "num_devices", "num_processes")
-"""The facts that must be as in the resumed file."""
 
 
 def dumps(record: Mapping[str, Any]) -> str:
@@ -50,6 +50,7 @@ class Writer:
         _plain(path)
         try:
             file = open(path, "xb", buffering=0)  # noqa: SIM115
+            _lock(file, path)
             try:
                 return cls(path, file, run)
             except OSError:
@@ -71,37 +72,28 @@ class Writer:
     def going_on(cls, path: Path, run: Mapping[str, Any]) -> tuple[Writer, Records]:
         """Go on with the file of an interrupted run: (writer, what it has finished).
 
-        What follows the last finished case or cell is cut off. RecordError where the file can't be read or was made
-        by another release, on other devices, from another version of the case table, or with another selection, seed,
-        repeat or timing.
+        What follows the last finished case or cell is cut off. RecordError where the file can't be read, another run
+        writes it, or it was made in another environment or with other settings (run_line.environment and settings
+        say what that is).
         """
         _plain(path)
-        records = read(path)
-        if cut := [p for p in records.problems if not p.endswith(TORN)]:
-            raise RecordError(f"can't resume: {cut[0]}")
-        before: Mapping[str, Any] = records.runs[0]
-        for name in SETTINGS:
-            absent = 1 if name == "table" else None
-            was, now = (one.get(name, absent) for one in (before, json.loads(dumps(run))))
-            if was != now:
-                raise RecordError(
-                    f"can't resume {path}: it has {name} {str(was)[:200]!a}, and this run {str(now)[:200]!a}"
-                )
-        for name in ENVIRONMENT:
-            was, now = before["facts"].get(name), run["facts"][name]
-            if was != now:
-                raise RecordError(
-                    f"can't resume {path}: its {name} were {str(was)[:200]!a}, and are {str(now)[:200]!a} here"
-                )
         try:
-            end = _end_of_finished(path)
             file = open(path, "r+b", buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise RecordError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
+        try:
+            _lock(file, path)
+            _same_run(path, read(path), json.loads(dumps(run)))
+            end = _end_of_finished(path)
             file.truncate(end)
             file.seek(end)
-            finished = read(path)
-            return cls(path, file, run), finished
+            return cls(path, file, run), read(path)
         except OSError as error:
+            file.close()
             raise RecordError(f"can't write records to {path}: {os.strerror(error.errno or 0)}") from None
+        except RecordError:
+            file.close()
+            raise
 
     def write(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Append these records in one piece; OSError when the disk is full, the file then being as before."""
@@ -121,6 +113,32 @@ class Writer:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _lock(file: BinaryIO, path: Path) -> None:
+    """Lock the file until it is closed; RecordError where another process has it. A file system without locks is taken
+    as it is."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            file.close()
+            raise RecordError(
+                f"{path} is being written by another run: wait for its end, or name another file"
+            ) from None
+
+
+def _same_run(path: Path, records: Records, run: Mapping[str, Any]) -> None:
+    """RecordError where the file can't be gone on with by this run."""
+    if cut := [p for p in records.problems if not p.endswith(TORN)]:
+        raise RecordError(f"can't resume: {cut[0]}")
+    before: Mapping[str, Any] = records.runs[0]
+    for of in (run_line.settings, run_line.environment):
+        if found := run_line.difference(of(before), of(run)):
+            raise RecordError(
+                f"can't resume {path}: it differs from this run in {found}: go on as it began, or use --record for"
+                " another run"
+            )
 
 
 def _end_of_finished(path: Path) -> int:

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which run judged a case: a level is met by one run, and a statement is of one environment.
+
+A run that was interrupted and resumed has several run lines that say the same; they are one run. Runs with another
+selection or seed are other runs, though the environment is the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from meshmark.records import run_line
+from meshmark.records.reading import Judged, Records
+
+Parts = dict[str, dict[str, Judged]]
+"""Of each run that judged cases: its cases by id."""
+
+
+def judging(files: Sequence[Records]) -> list[Mapping[str, Any]]:
+    """The run lines of the runs that judged cases."""
+    ids = {line.get("run") for file in files for one in file.cases.values() for line in one.lines}
+    return [run for file in files for run in file.runs if run["run"] in ids]
+
+
+def difference(runs: Sequence[Mapping[str, Any]]) -> str:
+    """The first field in which the environments of these runs differ, or their seeds; "" for none."""
+    every = [run_line.environment(run) | {"seed": run.get("seed")} for run in runs]
+    return next(filter(None, (run_line.difference(every[0], other) for other in every[1:])), "")
+
+
+def of(files: Sequence[Records]) -> Parts:
+    """The judged cases of these files by run."""
+    named = {
+        run["run"]: json.dumps([run_line.settings(run), run_line.environment(run)], sort_keys=True)
+        for run in judging(files)
+    }
+    found: Parts = {}
+    for file in files:
+        for name, judged in file.cases.items():
+            for line in judged.lines:
+                part = found.setdefault(named.get(line.get("run", ""), ""), {})
+                part.setdefault(name, Judged(name)).lines.append(line)
+    return found
