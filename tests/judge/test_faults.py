@@ -8,7 +8,9 @@ from meshmark.core.verdicts import BAD, worst
 from meshmark.judge.checks import Judge
 from meshmark.levels import known_issues
 from meshmark.operations import cases
-from tests.studies.faults import CATALOGUE, hunt, in_order, likely_cases
+from tests.studies.faults import CATALOGUE, hunt, in_order, likely_cases, load_families
+
+load_families()
 
 ISSUES = known_issues.load(jax.__version__, jax.default_backend())
 

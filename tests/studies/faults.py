@@ -11,6 +11,7 @@ fault is likely to touch first, until one is no longer what it was; the table sa
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import time
@@ -1191,6 +1192,12 @@ def a_start_that_never_ends():
 # Running them.
 
 
+def load_families() -> None:
+    """Import the modules that add faults to the catalogue."""
+    for name in ("calls", "values"):
+        importlib.import_module(f"tests.studies.faults_of_{name}")
+
+
 @dataclass
 class Outcome:
     """What became of one fault."""
@@ -1245,6 +1252,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="names of faults, by commas")
     parser.add_argument("--markdown", default="", help="write the table to this file")
     options = parser.parse_args()
+    load_families()
     issues = known_issues.load(jax.__version__, jax.default_backend())
     names = [n for n in CATALOGUE if not options.only or n in options.only.split(",")]
     if options.profile == "smoke":
@@ -1273,4 +1281,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # The catalogue is that of the module, which the other modules import by its name.
+    sys.exit(importlib.import_module("tests.studies.faults").main())

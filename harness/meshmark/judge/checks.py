@@ -17,7 +17,7 @@ import numpy as np
 
 from meshmark.core.calls import select_options
 from meshmark.core.verdicts import Line, worst
-from meshmark.judge import precision
+from meshmark.judge import calls, precision
 from meshmark.judge.communication import communication
 from meshmark.judge.numbers import compare, same_bits, without_subnormals
 from meshmark.judge.placement import placement, typed
@@ -99,14 +99,48 @@ class Judge:
             with program.context():
                 return jax.block_until_ready(jax.tree.leaves(compiled(*inputs)))
 
-        yield from self.executed(program, execute)
+        lines = [*self.executed(program, execute)]
+        if worst(line.verdict for line in lines) == "pass":
+            lines = self._after_calls(program, compiled, lines)
+        yield from lines
+
+    def _after_calls(self, program: Program, compiled: Any, lines: list[Line]) -> list[Line]:
+        """The same lines, unless a call with other values fails, or the inputs are not what they were."""
+        case, inputs = program.case, self.inputs(program)
+        if calls.is_called_again(case.cell, self.seed):
+            others = self.inputs(program, self.seed + calls.OTHER)
+            with program.context():  # both in flight
+                both = [jax.tree.leaves(compiled(*some)) for some in (inputs, others)]
+            jax.block_until_ready(both)
+            for seed, outputs in zip((self.seed, self.seed + calls.OTHER), both, strict=True):
+                wanted, limits = self._wanted(program, seed)
+                places = [self.devices[i] for i in case.mesh.ordinals.flat]
+                found = outputs_lines(case, places, program.results, outputs, wanted, limits, ())
+                if worst(line.verdict for line in found) != "pass":
+                    for line in found:
+                        line.reason = (
+                            line.reason and f"called again, beside a call with other values: {line.reason}"
+                        )
+                    return [Line("execute"), *found]
+        arguments, _, _ = prepare_cell(case.cell, self.seed)
+        views = [program.view(a, array) for a, array in zip(case.plan.arguments, arguments, strict=True)]
+        if changed := calls.changed_argument(views, inputs):
+            self._placed = (None, {})
+            return [Line("execute", "fail", changed), *lines[1:]]
+        return lines
+
+    def _wanted(self, program: Program, seed: int) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
+        """The expected results of a program and their bounds, in the form of its results."""
+        _, expected, bounds = prepare_cell(program.case.cell, seed)
+        results = program.case.plan.results
+        wanted = [program.view(r, e) for r, e in zip(results, expected, strict=True)]
+        return wanted, [
+            None if b is None else program.view(r, b) for r, b in zip(results, bounds, strict=True)
+        ]
 
     def executed(self, program: Program, execute: Callable[[], list[jax.Array]]) -> Iterator[Line]:
         """The lines of a compiled program that `execute` runs on the inputs."""
-        _, expected, bounds = prepare_cell(program.case.cell, self.seed)
-        results = program.case.plan.results
-        wanted = [program.view(r, e) for r, e in zip(results, expected, strict=True)]
-        limits = [None if b is None else program.view(r, b) for r, b in zip(results, bounds, strict=True)]
+        wanted, limits = self._wanted(program, self.seed)
         lines = [*self._judged(program.case, execute, program.results, wanted, limits, program.traced_types)]
         yield from self._deviating(program, lines, execute)
 
@@ -133,13 +167,17 @@ class Judge:
         return again if all(line.verdict == "pass" for line in again) else lines
 
     def _host(self, case: Case) -> Iterator[Line]:
-        _, expected, bounds = prepare_cell(case.cell, self.seed)
-        called = self.host_call(case)
+        arguments, expected, bounds = prepare_cell(case.cell, self.seed)
+        called, before = self.host_call(case), [array.copy() for array in arguments]
 
         def execute() -> list[jax.Array]:
             return jax.block_until_ready(jax.tree.leaves(called()))
 
-        yield from self._judged(case, execute, case.plan.results, expected, bounds, ())
+        lines = [*self._judged(case, execute, case.plan.results, expected, bounds, ())]
+        if changed := calls.changed_host_array(before, arguments):
+            prepare_cell.cache_clear()
+            lines[0] = Line("execute", "fail", changed)
+        yield from lines
 
     def host_call(self, case: Case) -> Callable[[], Any]:
         """A function that calls the host operation on the inputs."""
@@ -177,15 +215,16 @@ class Judge:
         yield Line("execute")
         yield from lines
 
-    def inputs(self, program: Program) -> list[jax.Array]:
-        """The inputs on the devices; modes of a cell with the same placement share them."""
+    def inputs(self, program: Program, seed: int | None = None) -> list[jax.Array]:
+        """The inputs on the devices; modes of a cell with the same placement share them. `seed`: the judge's own."""
+        seed = self.seed if seed is None else seed
         cell, placed = self._placed
         if cell is not program.case.cell:
             placed = {}
             self._placed = (program.case.cell, placed)
-        key = (program.mesh, program.stacked)
+        key = (program.mesh, program.stacked, seed)
         if key not in placed:
-            placed[key] = placed_inputs(program, self.seed)
+            placed[key] = placed_inputs(program, seed)
         return placed[key]
 
 

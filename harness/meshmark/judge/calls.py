@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What more than one call shows: inputs that a call has changed, and calls with other values.
+
+Every case looks at its inputs afterwards. A second call costs a second reference, so a share of the cells has one, all
+modes of a cell alike; another seed takes another share.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from meshmark.core.dtypes import as_bits
+from meshmark.operations.cases import Cell
+
+SHARE = 8
+"""One cell in so many is called again with other values."""
+
+OTHER = 1 << 20
+"""Added to the seed for the values of the second call."""
+
+
+def is_called_again(cell: Cell, seed: int) -> bool:
+    """Whether the cell's programs are called with other values too."""
+    return bool(cell.plan.arguments) and zlib.crc32(cell.id.encode()) % SHARE == seed % SHARE
+
+
+def changed_argument(wanted: Sequence[np.ndarray], placed: Sequence[jax.Array]) -> str:
+    """Which argument no longer holds its values after a call, or "". `wanted`: the host arrays that were placed."""
+    for number, (array, want) in enumerate(zip(placed, wanted, strict=True)):
+        if array.is_deleted():
+            return f"argument {number} was deleted by a call that does not donate it"
+        for shard in array.addressable_shards:
+            if not np.array_equal(as_bits(_fetched(shard.data)), as_bits(want[shard.index])):
+                return f"argument {number} was changed by the call: {shard.device} holds other values"
+    return ""
+
+
+def changed_host_array(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> str:
+    """Which host array a host call has changed, or ""."""
+    for number, (was, now) in enumerate(zip(before, after, strict=True)):
+        if not np.array_equal(as_bits(was), as_bits(now)):
+            return f"argument {number}, a host array, was changed by the call"
+    return ""
+
+
+def _fetched(data: Any) -> np.ndarray:
+    """The data of a shard as they are now: JAX keeps what it has fetched once, except on CPU, where it is a view."""
+    on_cpu = all(device.platform == "cpu" for device in data.devices())
+    return np.asarray(data if on_cpu else data.copy())
