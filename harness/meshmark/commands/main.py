@@ -28,6 +28,7 @@ COMMANDS = {
     "devices": "what JAX sees, the meshes that are used, advice on placement",
     "list": "the case table, or the part of it that the options choose",
     "tables": "records in, Markdown and CSV out",
+    "hunt": "programs that nobody wrote: drawn, judged, shrunk, grouped",
     "repro": "a stand-alone script of one case, fit for a bug report",
     "diff": "verdicts that changed between two record files",
     "bench": "time collectives, matmuls and layers, the modes side by side",

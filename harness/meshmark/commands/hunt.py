@@ -1,0 +1,140 @@
+"""`meshmark hunt`: programs that nobody wrote, judged against themselves without sharding."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from meshmark.commands.arguments import natural, path, positive, seconds
+from meshmark.core.errors import BadInput
+from meshmark.core.terminal import note
+from meshmark.devices.environment import cpu_devices
+from meshmark.hunt import findings
+from meshmark.hunt.hunting import SHRINK_S, Hunt, table
+from meshmark.hunt.workers import Settings, Slot
+
+HEAD = ("finding", "group", "programs", "first", "operations", "minute")
+
+
+def add_arguments(add: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add.add_argument(
+        "--minutes", type=seconds, default=10.0, metavar="M", help="how long to hunt (default 10)"
+    )
+    add.add_argument(
+        "--programs", type=positive, metavar="N", help="end after program number N, if that is sooner"
+    )
+    add.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the programs (default 0)")
+    add.add_argument("--workers", type=positive, metavar="N", help="workers at once (default: one per core)")
+    add.add_argument(
+        "--record", type=path, metavar="FILE", help="write every program's outcome to this new file"
+    )
+    add.add_argument("--resume", type=path, metavar="FILE", help="go on with the hunt that wrote this file")
+    add.add_argument(
+        "--replay",
+        metavar="FINDING",
+        help="run one finding again: its name in the store, its directory or file",
+    )
+    add.add_argument(
+        "--known",
+        type=path,
+        default=findings.STORE,
+        metavar="DIR",
+        help=f"the store of known findings (default {findings.STORE})",
+    )
+    add.add_argument(
+        "--deadline", type=seconds, default=40.0, metavar="S", help="a program that takes longer hangs"
+    )
+    add.add_argument(
+        "--shrink",
+        type=seconds,
+        default=SHRINK_S,
+        metavar="S",
+        help=f"seconds to make one finding smaller (default {SHRINK_S:.0f})",
+    )
+    add.add_argument(
+        "--num-devices", type=positive, default=8, metavar="N", help="virtual CPU devices (default 8)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Hunt, or replay one finding; 1 where a finding is new, or the replayed one is still there."""
+    settings = Settings(arguments.deadline, cpu_devices(arguments.num_devices))
+    if arguments.replay:
+        return replay(arguments.replay, settings, arguments.known)
+    if arguments.record and arguments.resume:
+        raise BadInput("--record and --resume name one file each: --resume appends to the file that it names")
+    hunt = Hunt(arguments.seed, settings, shrink_s=arguments.shrink)
+    hunt.known = findings.known_groups(findings.every(arguments.known))
+    _open(hunt, arguments)
+    try:
+        hunt.run(arguments.minutes, arguments.workers or os.cpu_count() or 1, note, arguments.programs)
+    finally:
+        for line in told(hunt):
+            print(line)
+        if hunt.out:
+            hunt.out.close()
+    return int(any(not group.known for group in hunt.groups.values()))
+
+
+def _open(hunt: Hunt, arguments: argparse.Namespace) -> None:
+    try:
+        if arguments.resume:
+            hunt.resume(arguments.resume)
+            hunt.out = open(arguments.resume, "a", encoding="utf-8")  # noqa: SIM115 - closed by run
+        elif arguments.record:
+            hunt.out = open(arguments.record, "x", encoding="utf-8")  # noqa: SIM115 - closed by run
+            head: dict[str, Any] = {"hunt": 1, "seed": arguments.seed, "python": sys.version.split()[0]}
+            hunt.write(
+                head | {"jax": _version(), "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+            )
+    except FileExistsError:
+        raise BadInput(
+            f"{arguments.record} is there already: name a new file, or go on with --resume"
+        ) from None
+    except OSError as error:
+        raise BadInput(f"can't write {arguments.record or arguments.resume}: {error.strerror}") from None
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("jax")
+
+
+def told(hunt: Hunt) -> list[str]:
+    """The table and the sums of a hunt."""
+    from meshmark.core.text import text_table
+
+    rows = table(hunt)
+    lines = text_table(HEAD, rows) if rows else ["no findings"]
+    minutes = (time.monotonic() - hunt.start) / 60
+    lines += [
+        "",
+        f"{hunt.judged} programs in {minutes:.1f} minutes: {hunt.judging_s:.0f} s judging, of these"
+        f" {hunt.waiting_s:.0f} s waiting for a worker; {hunt.shrinking_s:.0f} s shrinking;"
+        f" {hunt.invalid} could not be judged",
+        f"{len(hunt.groups)} groups of findings, {sum(not g.known for g in hunt.groups.values())} new",
+    ]
+    return lines
+
+
+def replay(name: str, settings: Settings, store: Path) -> int:
+    """Judge one finding in every mode; 1 where it is still there."""
+    finding = findings.find(name, store)
+    there = 0
+    with Slot(settings) as slot:
+        for mode in ("auto", "explicit", "eager"):
+            answer = slot.judge(finding.data(), (mode,))
+            said = answer.invalid and f"can't be judged: {answer.invalid}"
+            for difference in answer.differences:
+                said = f"{difference['kind']}: {difference['text'].splitlines()[0][:300]}"
+                there |= mode == finding.mode
+            print(f"{mode}: {said or 'right'}")
+    print(json.dumps({"finding": finding.name, "there": bool(there)}))
+    return int(there)

@@ -1,0 +1,1 @@
+"""Programs that nobody wrote: drawn, judged, shrunk, grouped and kept."""

@@ -1,0 +1,286 @@
+"""From the data of a program to a function of JAX, in one of its forms.
+
+"plain" has no sharding: `constrain` does nothing and shard_map becomes vmap with axis names. "auto" and "explicit" are
+the program over its mesh.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from meshmark.hunt.program import Body, Node, Program, ProgramError, Spec
+
+ROOTS = {"jax": jax, "jnp": jnp, "lax": lax, "nn": jax.nn}
+"""Where the first part of a name leads."""
+
+STYLES = ("plain", "auto", "explicit")
+
+
+def named(name: str) -> Any:
+    """The function of a name such as lax.add; ProgramError where this release of JAX has none."""
+    first, *rest = name.split(".")
+    try:
+        return functools.reduce(getattr, rest, ROOTS[first])
+    except (KeyError, AttributeError):
+        raise ProgramError(f"this JAX has no {name}") from None
+
+
+def partition(spec: Spec) -> P:
+    """The partition spec of JAX."""
+    return P(*(None if not e else e[0] if len(e) == 1 else tuple(e) for e in spec))
+
+
+def mesh_of(program: Program, devices: Sequence[Any], explicit: bool = False) -> Mesh:
+    """The mesh over the first devices."""
+    shape = [size for _, size in program.axes]
+    names = tuple(name for name, _ in program.axes)
+    kinds = (AxisType.Explicit if explicit else AxisType.Auto,) * len(names)
+    return Mesh(np.array(devices[: program.mesh_size]).reshape(shape), names, axis_types=kinds)
+
+
+class Builder:
+    """Builds functions over one mesh (None: plain)."""
+
+    def __init__(self, program: Program, style: str, mesh: Mesh | None) -> None:
+        self.program, self.style, self.mesh = program, style, mesh
+
+    def function(self, keep: bool = False) -> Callable[..., Any]:
+        """The program as a function of its inputs, transform and all; gives a tuple.
+
+        keep: gives (results, largest absolute value of all floats on the way) of the function before its transform.
+        """
+        program = self.program
+
+        def plain(*given: Any) -> Any:
+            values = self.run(program.nodes, list(given), [])
+            if keep:
+                return tuple(values[i] for i in program.outputs), largest(values)
+            return tuple(values[i] for i in program.outputs)
+
+        kind, wrt = program.transform.kind, program.transform.wrt
+        if keep or not kind:
+            return lambda *args: plain(*args[: program.given])
+
+        def transformed(*args: Any) -> Any:
+            given, extra = list(args[: program.given]), args[program.given :]
+
+            def of_wrt(*chosen: Any) -> Any:
+                merged = list(given)
+                for at, value in zip(wrt, chosen, strict=True):
+                    merged[at] = value
+                return plain(*merged)
+
+            chosen = tuple(given[i] for i in wrt)
+            if kind == "vjp":
+                _, pull = jax.vjp(of_wrt, *chosen)
+                return tuple(pull(tuple(extra)))
+            if kind == "jvp":
+                results, tangents = jax.jvp(of_wrt, chosen, tuple(extra))
+                return (*results, *tangents)
+            raise ProgramError(f"unknown transform {kind!r}: choose from vjp, jvp")
+
+        return transformed
+
+    def run(self, nodes: Sequence[Node], values: list[Any], outer: list[Any]) -> list[Any]:
+        """The values with those of the nodes behind them."""
+        for node in nodes:
+            values.append(self.node(node, values, outer))
+        return values
+
+    def node(self, node: Node, values: list[Any], outer: list[Any]) -> Any:
+        """The value of one operation."""
+
+        def value(expression: Any) -> Any:
+            return self.value(expression, values, outer)
+
+        if node.op in FORMS:
+            return FORMS[node.op](self, node, value, values)
+        kwargs = {k: value(v) for k, v in node.kwargs.items()}
+        return named(node.op)(*map(value, node.args), **kwargs)
+
+    def value(self, expression: Any, values: list[Any], outer: list[Any]) -> Any:
+        """The value of an expression."""
+        if isinstance(expression, dict):
+            if "v" in expression:
+                return values[expression["v"]]
+            if "outer" in expression:
+                return outer[expression["outer"]]
+            if "name" in expression:
+                return named(expression["name"])
+            if "float" in expression:
+                return float(expression["float"])
+            if "slice" in expression:
+                return slice(*expression["slice"])
+            kwargs = {k: self.value(v, values, outer) for k, v in expression.get("kwargs", {}).items()}
+            return named(expression["call"])(**kwargs)
+        if isinstance(expression, (list, tuple)):
+            return tuple(self.value(item, values, outer) for item in expression)
+        return expression
+
+    def body(self, body: Body, values: list[Any]) -> Callable[..., Any]:
+        """A body as a function; one result alone, several as a tuple."""
+
+        def function(*given: Any) -> Any:
+            own = self.run(body.nodes, list(given), values)
+            found = tuple(own[i] for i in body.outputs)
+            return found[0] if len(found) == 1 else found
+
+        return function
+
+
+def largest(values: Sequence[Any]) -> Any:
+    """The largest absolute value of all floats."""
+    found = jnp.zeros((), jnp.float32)
+    for value in jax.tree.leaves(list(values)):
+        if hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.inexact) and value.size:
+            found = jnp.maximum(found, jnp.max(jnp.abs(value)).astype(jnp.float32))
+    return found
+
+
+# Forms: what is no plain call of a function -------------------------------------------------------------------
+
+
+def _constrain(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
+    x = value(node.args[0])
+    if builder.mesh is None:
+        return x
+    spec = partition(node.args[1])
+    if builder.style == "explicit":
+        return jax.sharding.reshard(x, spec)
+    return lax.with_sharding_constraint(x, NamedSharding(builder.mesh, spec))
+
+
+def _item(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
+    return value(node.args[0])[node.args[1]]
+
+
+def _getitem(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
+    return value(node.args[0])[value(node.args[1])]
+
+
+def _at(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
+    place = value(node.args[0]).at[value(node.args[1])]
+    kwargs = {k: value(v) for k, v in node.kwargs.items()}
+    return getattr(place, node.op.removeprefix("at."))(*map(value, node.args[2:]), **kwargs)
+
+
+def _vmap(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
+    kwargs = {k: value(v) for k, v in node.kwargs.items()}
+    return jax.vmap(builder.body(node.bodies[0], values), **kwargs)(*map(value, node.args))
+
+
+def _remat(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
+    return jax.checkpoint(builder.body(node.bodies[0], values))(*map(value, node.args))
+
+
+def _scan(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
+    return lax.scan(builder.body(node.bodies[0], values), *map(value, node.args), **node.kwargs)
+
+
+def _map(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
+    return lax.map(builder.body(node.bodies[0], values), value(node.args[0]), **node.kwargs)
+
+
+def _cond(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
+    branches = [builder.body(b, values) for b in node.bodies]
+    return lax.cond(value(node.args[0]), *branches, *map(value, node.args[1:]))
+
+
+def _fori(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
+    low, high, start = map(value, node.args)
+    return lax.fori_loop(low, high, builder.body(node.bodies[0], values), start)
+
+
+def _shard_map(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
+    """kwargs: in_specs, out_specs; axes: the manual ones, all if missing; check_vma."""
+    ins, outs = node.kwargs["in_specs"], node.kwargs["out_specs"]
+    axes = node.kwargs.get("axes") or [name for name, _ in builder.program.axes]
+    body = builder.body(node.bodies[0], values)
+    given = list(map(value, node.args))
+    if builder.style == "plain":
+        return _as_vmap(body, given, ins, outs, {n: s for n, s in builder.program.axes if n in axes})
+    options: dict[str, Any] = {"check_vma": node.kwargs.get("check_vma", True)}
+    if builder.style == "auto":
+        options["mesh"] = builder.mesh
+    out_specs = [partition(s) for s in outs]
+    function = jax.shard_map(
+        body,
+        in_specs=tuple(partition(s) for s in ins),
+        out_specs=out_specs[0] if len(outs) == 1 else tuple(out_specs),
+        axis_names=set(axes),
+        **options,
+    )
+    return function(*given)
+
+
+def _as_vmap(
+    body: Callable[..., Any],
+    given: list[Any],
+    ins: Sequence[Spec],
+    outs: Sequence[Spec],
+    sizes: dict[str, int],
+) -> Any:
+    """What shard_map means, on one device: the body mapped over every axis, by name."""
+    split = []
+    for x, spec in zip(given, ins, strict=True):
+        shape: list[int] = []
+        at = {}
+        for d, dim in enumerate(x.shape):
+            entry = spec[d] if d < len(spec) else ()
+            for a in entry:
+                at[a] = len(shape)
+                shape.append(sizes[a])
+            shape.append(dim // math.prod(sizes[a] for a in entry))
+        order = [at[a] for a in sizes if a in at]
+        moved = x.reshape(shape).transpose([*order, *(i for i in range(len(shape)) if i not in order)])
+        split.append((moved, [0 if a in at else None for a in sizes]))
+    function = body
+    for k in reversed(range(len(sizes))):
+        function = jax.vmap(
+            function,
+            in_axes=tuple(flags[k] for _, flags in split),
+            out_axes=0,
+            axis_name=list(sizes)[k],
+            axis_size=list(sizes.values())[k],
+        )
+    found = function(*(x for x, _ in split))
+    found = found if isinstance(found, tuple) else (found,)
+    merged = []
+    names = list(sizes)
+    for x, spec in zip(found, outs, strict=True):
+        used = [a for entry in spec for a in entry]
+        x = x[tuple(slice(None) if a in used else 0 for a in names)]
+        left = [a for a in names if a in used]
+        order, shape = [], []
+        for d in range(x.ndim - len(left)):
+            entry = spec[d] if d < len(spec) else ()
+            order += [left.index(a) for a in entry] + [len(left) + d]
+            shape.append(x.shape[len(left) + d] * math.prod(sizes[a] for a in entry))
+        merged.append(x.transpose(order).reshape(shape))
+    return merged[0] if len(merged) == 1 else tuple(merged)
+
+
+FORMS: dict[str, Callable[..., Any]] = {
+    "constrain": _constrain,
+    "item": _item,
+    "getitem": _getitem,
+    **{f"at.{m}": _at for m in ("get", "set", "add", "multiply", "min", "max", "apply")},
+    "vmap": _vmap,
+    "remat": _remat,
+    "scan": _scan,
+    "map": _map,
+    "cond": _cond,
+    "fori": _fori,
+    "shard_map": _shard_map,
+}
+"""The forms, by the name that data calls them."""

@@ -1,0 +1,80 @@
+"""Vocabulary inside shard_map: collectives over the manual axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshmark.hunt.drawing import Draw, Miss, kind
+from meshmark.hunt.elementwise import ref
+from meshmark.hunt.program import Node
+
+
+def _axes(d: Draw) -> tuple[Any, int]:
+    """(one manual axis or several in mesh order, their size)."""
+    if not d.manual:
+        raise Miss
+    chosen = [a for a in d.manual if d.chance(0.6)] or [d.choice(d.manual)]
+    size = 1
+    for _, n in chosen:
+        size *= n
+    names = [name for name, _ in chosen]
+    return (names[0] if len(names) == 1 else names), size
+
+
+@kind("collective", weight=2)
+def psum(d: Draw) -> Node:
+    """psum, pmax, pmin."""
+    axes, _ = _axes(d)
+    return Node(f"lax.{d.choice(['psum', 'psum', 'pmax', 'pmin'])}", (ref(d.number()), axes))
+
+
+@kind("collective", weight=1.5)
+def all_gather(d: Draw) -> Node:
+    """all_gather along any dimension."""
+    axes, size = _axes(d)
+    a = d.value(size=3000 // size)
+    tiled = a.ndim > 0 and d.chance(0.6)
+    return Node("lax.all_gather", (ref(a), axes), {"axis": d.integer(0, a.ndim - tiled), "tiled": tiled})
+
+
+@kind("collective", weight=1.5)
+def psum_scatter(d: Draw) -> Node:
+    """psum_scatter along a dimension that divides."""
+    axes, size = _axes(d)
+    a = d.number(1)
+    at = d.choice([k for k, n in enumerate(a.shape) if n % size == 0])
+    tiled = a.shape[at] != size or d.chance(0.7)
+    return Node("lax.psum_scatter", (ref(a), axes), {"scatter_dimension": at, "tiled": tiled})
+
+
+@kind("collective", weight=1.5)
+def all_to_all(d: Draw) -> Node:
+    """all_to_all, tiled."""
+    axes, size = _axes(d)
+    a = d.value(ndim=1)
+    at = d.choice([k for k, n in enumerate(a.shape) if n % size == 0])
+    return Node(
+        "lax.all_to_all",
+        (ref(a), axes),
+        {"split_axis": at, "concat_axis": d.integer(0, a.ndim - 1), "tiled": True},
+    )
+
+
+@kind("collective", weight=1.5)
+def ppermute(d: Draw) -> Node:
+    """A permutation of the devices along one axis: a whole one, since vmap has no others."""
+    if not d.manual:
+        raise Miss
+    name, size = d.choice(d.manual)
+    to = d.permutation(size)
+    pairs = [[i, to[i]] for i in range(size)]
+    return Node("lax.ppermute", (ref(d.value()), name, pairs))
+
+
+@kind("collective", weight=0.7, continuous=False)
+def axis_index(d: Draw) -> Node:
+    """The place along an axis, added."""
+    if not d.manual:
+        raise Miss
+    a = d.value(lambda v: v.dtype == "int32")
+    return Node("jnp.add", (ref(a), Node("lax.axis_index", (d.choice(d.manual)[0],))))

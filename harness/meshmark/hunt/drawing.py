@@ -1,0 +1,177 @@
+"""What a generator of operations draws from: values that are there, with their types, and seeded choices."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from meshmark.hunt.program import Input, Node
+
+T = TypeVar("T")
+
+FLOATS = ("float32", "bfloat16", "float16", "complex64")
+INTS = ("int32", "uint8", "int8", "uint32")
+
+
+class Miss(Exception):
+    """Nothing here has the type that an operation needs: draw another one."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of the program that is being drawn."""
+
+    expression: Any
+    shape: tuple[int, ...]
+    dtype: str
+    below: int = 0
+    """Of integers that may be indices: all are from 0 to `below` - 1."""
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is a real float."""
+        return self.dtype in FLOATS[:3]
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a real float or an integer."""
+        return self.is_float or self.dtype in INTS
+
+
+MOST = 3000
+"""Elements of the largest value."""
+
+
+@dataclass
+class Draw:
+    """Choices for one operation. `values` are those that it may read; `fresh` makes an input of a wanted type."""
+
+    random: random.Random
+    values: list[Value]
+    fresh: Callable[[tuple[int, ...], str, dict[str, Any] | None], Value] | None = None
+    axes: tuple[tuple[str, int], ...] = ()
+    manual: tuple[tuple[str, int], ...] = ()
+    """Inside shard_map: the axes that collectives may name."""
+    made: list[Input] = field(default_factory=list)
+
+    def integer(self, low: int, high: int) -> int:
+        """From low to high, both included."""
+        return self.random.randint(low, max(low, high))
+
+    def choice(self, items: Sequence[T]) -> T:
+        """One of them; Miss where there are none."""
+        if not items:
+            raise Miss
+        return self.random.choice(list(items))
+
+    def chance(self, share: float) -> bool:
+        """True so often."""
+        return self.random.random() < share
+
+    def value(
+        self,
+        of: Callable[[Value], bool] | None = None,
+        ndim: int = 0,
+        size: int = MOST,
+    ) -> Value:
+        """A value with at least `ndim` dimensions and at most `size` elements, not empty; later ones are likelier."""
+        fit = [
+            v
+            for v in self.values
+            if v.ndim >= ndim and 0 < v.size <= size and (of is None or of(v)) and v.dtype != "tuple"
+        ]
+        if not fit:
+            raise Miss
+        if self.chance(0.6):
+            return fit[-1]
+        return self.choice(fit)
+
+    def number(self, ndim: int = 0, size: int = MOST) -> Value:
+        """A real float or integer, no bool."""
+        return self.value(lambda v: v.is_number, ndim, size)
+
+    def floating(self, ndim: int = 0, size: int = MOST) -> Value:
+        """A real float."""
+        return self.value(lambda v: v.is_float, ndim, size)
+
+    def like(self, shape: tuple[int, ...], dtype: str, fill: dict[str, Any] | None = None) -> Value:
+        """A value of exactly this type: one that is there, or a new input; Miss inside bodies without one."""
+        fit = [v for v in self.values if v.shape == shape and v.dtype == dtype]
+        if fill is None and fit and self.chance(0.6):
+            return self.choice(fit)
+        if self.fresh is None or math.prod(shape) > MOST or 0 in shape:
+            return self.choice(fit if fill is None else [])
+        return self.fresh(shape, dtype, fill)
+
+    def axis(self, v: Value, least: int = 1) -> int:
+        """A dimension of a value that is at least so large."""
+        return self.choice([d for d in range(v.ndim) if v.shape[d] >= least])
+
+    def permutation(self, n: int) -> list[int]:
+        """The numbers below n in random order."""
+        return self.random.sample(range(n), n)
+
+
+Generator = Callable[[Draw], Node | None]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of operation that can be drawn."""
+
+    name: str
+    draw: Callable[[Draw], Node]
+    family: str
+    rounds: bool = False
+    """Whether its results are no integers, or not the same in every order of computing."""
+    continuous: bool = True
+    """Whether a small change of its inputs changes its results a little only: what may follow a rounding."""
+    weight: float = 1.0
+
+
+KINDS: dict[str, Kind] = {}
+"""All kinds, by name; the modules of the vocabulary fill it when they are imported."""
+
+
+def kind(
+    family: str, *, rounds: bool = False, continuous: bool = True, weight: float = 1.0
+) -> Callable[[Callable[[Draw], Node]], Callable[[Draw], Node]]:
+    """Register a generator under its function's name."""
+
+    def register(draw: Callable[[Draw], Node]) -> Callable[[Draw], Node]:
+        name = draw.__name__.strip("_")
+        KINDS[name] = Kind(name, draw, family, rounds, continuous, weight)
+        return draw
+
+    return register
+
+
+ROUNDING = frozenset(
+    (
+        *("jnp.tanh", "jnp.sin", "jnp.mean", "jnp.var", "lax.cumlogsumexp", "jnp.divide", "jnp.exp"),
+        *(
+            "nn.sigmoid",
+            "nn.gelu",
+            "nn.silu",
+            "nn.softmax",
+            "nn.logsumexp",
+            "nn.log_softmax",
+            "nn.standardize",
+        ),
+        *("jnp.fft.fft", "jnp.fft.ifft", "jnp.fft.rfft"),
+    )
+)
+"""The operations whose results are no integers, or not the same in every order of computing."""

@@ -1,0 +1,100 @@
+"""The store of findings: one directory each with the data, the script and the report, and what is known by group.
+
+results/findings/NAME/finding.json    the data and all that is known about it
+results/findings/NAME/repro.py        the script
+results/findings/NAME/report.md       the text of a report
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from meshmark.core.errors import BadInput
+from meshmark.hunt.program import Program, from_json
+
+STORE = Path("results") / "findings"
+"""Below the directory that a command runs in."""
+
+SEVERITIES = ("silent", "crash", "internal", "refused")
+"""What a finding does, the worst first: wrong numbers without a word; the process ends; the compiler raises an internal
+error; a right program is refused."""
+
+
+class FindingError(BadInput, ValueError):
+    """A finding that can't be read; the message is one line."""
+
+
+@dataclass
+class Finding:
+    """One root cause."""
+
+    name: str
+    title: str
+    severity: str
+    groups: list[str]
+    """The keys of `meshmark.hunt.grouping` that it explains."""
+    program: dict[str, Any]
+    mode: str
+    expected: list[Any]
+    seen: str
+    what: str
+    sentence: str = ""
+    """What it means for a user."""
+    releases: dict[str, str] = field(default_factory=dict)
+    """By release of JAX: wrong, right, crash, internal, refused, inexpressible."""
+    workarounds: list[str] = field(default_factory=list)
+    reported: str = ""
+    """A link to a report, or "none found: WORDS, DATE"."""
+    found: dict[str, Any] = field(default_factory=dict)
+    """Seed, number, commit and time of the program that showed it first."""
+
+    def data(self) -> Program:
+        """The program."""
+        return from_json(self.program)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+
+def read(path: Path) -> Finding:
+    """One finding, by its directory or file; FindingError where it is none."""
+    file = path / "finding.json" if path.is_dir() else path
+    try:
+        return Finding(**json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise FindingError(f"{path} is no finding: {error}") from None
+
+
+def find(name: str, store: Path = STORE) -> Finding:
+    """The finding of a name in the store, or of a path; FindingError where there is none."""
+    for path in (store / name, Path(name)):
+        if path.exists():
+            return read(path)
+    there = ", ".join(f.name for f in every(store)) or "none"
+    raise FindingError(f"there is no finding {name[:80]!a}: {store} has {there}")
+
+
+def every(store: Path = STORE) -> list[Finding]:
+    """All findings, the worst first, then by name."""
+    found = [read(path.parent) for path in sorted(store.glob("*/finding.json"))]
+    return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), f.name))
+
+
+def known_groups(findings: Iterable[Finding]) -> Mapping[str, str]:
+    """The name of the finding that explains each group."""
+    return {group: f.name for f in findings for group in f.groups}
+
+
+def write(finding: Finding, script: str, report: str, store: Path = STORE) -> Path:
+    """Write its directory; gives it."""
+    directory = store / finding.name
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "finding.json").write_text(json.dumps(finding.to_json(), indent=1) + "\n", encoding="utf-8")
+    (directory / "repro.py").write_text(script, encoding="utf-8")
+    (directory / "report.md").write_text(report, encoding="utf-8")
+    return directory

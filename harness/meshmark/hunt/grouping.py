@@ -1,0 +1,59 @@
+"""Findings by root cause: alike where one smaller program, one check of the compiler or one message explains both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from meshmark.hunt.program import Program
+
+TRAITS = {
+    "window_strides": "strided",
+    "base_dilation": "dilated",
+    "lhs_dilation": "dilated",
+    "rhs_dilation": "dilated kernel",
+    "window_dilation": "dilated kernel",
+    "feature_group_count": "groups",
+    "batch_group_count": "batch groups",
+    "reverse": "reverse",
+}
+"""Options that tell programs of one operation apart, where they are not at rest."""
+
+
+def key(program: Program, difference: Mapping[str, Any]) -> str:
+    """The group of a shrunk finding.
+
+    Of wrong numbers the operations, with the options that make them what they are, and the transform. Of all others the
+    check or the message, without its numbers: it names the place in the compiler.
+    """
+    if difference["kind"] != "numbers":
+        return f"{difference['kind']}: {where(difference['what'])}"
+    parts = []
+    for node in program.nodes:
+        if node.op in ("item", "constrain"):
+            continue
+        traits = sorted({TRAITS[k] for k, v in node.kwargs.items() if k in TRAITS and _moves(v)})
+        name = node.op + (f"[{', '.join(traits)}]" if traits else "")
+        inner = "+".join(n.op for b in node.bodies for n in b.nodes)
+        parts.append(f"{name}({inner})" if inner else name)
+    transform = f" {program.transform.kind}" if program.transform.kind else ""
+    return f"numbers: {' '.join(sorted(set(parts))) or 'reshard'}{transform}"
+
+
+def _moves(value: Any) -> bool:
+    return value not in (1, 0, None, False) and not (isinstance(value, (list, tuple)) and set(value) == {1})
+
+
+def where(what: str) -> str:
+    """A message without what differs from program to program: dtypes, lists of shapes, names of instructions."""
+    line = re.sub(r"\b(?:f|s|u|bf|c|pred|float|int|uint|bfloat)N?\[\]", "T[]", what)
+    return re.sub(r"\s+", " ", line)[:120]
+
+
+def raw_key(difference: Mapping[str, Any], program: Program) -> str:
+    """What alike findings have in common before they are shrunk; wrong numbers by their last operations."""
+    if difference["kind"] != "numbers":
+        return f"{difference['kind']}: {where(difference['what'])}"
+    ops = sorted({op for op in program.operations if op not in ("item", "constrain")})
+    return f"numbers: {' '.join(ops)} {program.transform.kind}"

@@ -1,0 +1,241 @@
+"""The hunt: programs are drawn and judged in workers, findings shrunk and grouped, all written as it comes."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from meshmark.core.errors import BadInput
+from meshmark.hunt import grouping, shrinking
+from meshmark.hunt.program import from_json, to_json
+from meshmark.hunt.workers import Settings, Slot
+
+ALIKE = 2
+"""So many findings that look alike before they are shrunk are shrunk; of others only the number is kept."""
+
+SHRINK_S = 60.0
+"""Seconds that shrinking one finding may take."""
+
+
+def modes_of(number: int) -> tuple[str, ...]:
+    """The modes in which a program is run: automatic axes always, the others in turns."""
+    if number % 16 == 3:
+        return ("auto", "explicit")
+    if number % 16 == 11:
+        return ("auto", "eager")
+    return ("auto",)
+
+
+@dataclass
+class Group:
+    """Findings of one root cause in this hunt."""
+
+    key: str
+    kind: str
+    numbers: list[int] = field(default_factory=list)
+    program: dict[str, Any] = field(default_factory=dict)
+    difference: dict[str, Any] = field(default_factory=dict)
+    operations: int = 0
+    minute: float = 0.0
+    known: str = ""
+
+
+@dataclass
+class Hunt:
+    """One hunt and what it has found."""
+
+    seed: int
+    settings: Settings
+    weights: Mapping[str, float] = field(default_factory=dict)
+    shrink_s: float = SHRINK_S
+    groups: dict[str, Group] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+    invalid: int = 0
+    judged: int = 0
+    restarts: int = 0
+    judging_s: float = 0.0
+    waiting_s: float = 0.0
+    shrinking_s: float = 0.0
+    raw: Counter[str] = field(default_factory=Counter)
+    named: dict[str, str] = field(default_factory=dict)
+    """The group of findings that look alike, by what they have in common."""
+    known: Mapping[str, str] = field(default_factory=dict)
+    out: IO[str] | None = None
+    next: int = 0
+    start: float = field(default_factory=time.monotonic)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    failure: BaseException | None = None
+
+    def run(self, minutes: float, slots: int, tell: Any, programs: int | None = None) -> None:
+        """Hunt for so many minutes, or until so many programs are judged, with this many workers at once."""
+        end = self.start + 60 * minutes
+        stop = threading.Event()
+        threads = [
+            threading.Thread(target=self._slot, args=(end, stop, tell, programs), daemon=True)
+            for _ in range(slots)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.2)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(30)
+        if self.failure:
+            raise self.failure
+
+    def _slot(self, end: float, stop: threading.Event, tell: Any, programs: int | None) -> None:
+        try:
+            with Slot(self.settings) as slot:
+                while not stop.is_set() and time.monotonic() < end:
+                    with self.lock:
+                        if programs is not None and self.next >= programs:
+                            return
+                        number = self.next
+                        self.next += 1
+                    if number not in self.done:
+                        self._one(slot, number, tell)
+        except BaseException as error:
+            self.failure = self.failure or error
+            stop.set()
+
+    def _one(self, slot: Slot, number: int, tell: Any) -> None:
+        modes = modes_of(number)
+        job = {"draw": [self.seed, number]} | ({"weights": dict(self.weights)} if self.weights else {})
+        answer = slot.judge(job, modes)
+        with self.lock:
+            self.judged += 1
+            self.invalid += bool(answer.invalid)
+            self.judging_s += answer.seconds
+            self.waiting_s += answer.restart_s
+            self.restarts = slot.restarts
+        line: dict[str, Any] = {"n": number, "s": round(answer.seconds, 3)}
+        if answer.restart_s:
+            line["restart_s"] = round(answer.restart_s, 3)
+        if answer.invalid:
+            line["invalid"] = answer.invalid
+        if answer.program:
+            program = from_json(answer.program)
+            line["ops"] = sorted({op for op in program.operations if op != "item"})
+            if program.transform.kind:
+                line["transform"] = program.transform.kind
+        if answer.differences:
+            line["differences"] = answer.differences
+            line["program"] = answer.program
+            self._found(slot, number, answer.program, answer.differences, modes, line, tell)
+        self.write(line)
+
+    def _found(
+        self,
+        slot: Slot,
+        number: int,
+        data: dict[str, Any] | None,
+        differences: list[dict[str, Any]],
+        modes: tuple[str, ...],
+        line: dict[str, Any],
+        tell: Any,
+    ) -> None:
+        if data is None:
+            return
+        difference = differences[0]
+        program = from_json(data)
+        mode = difference["mode"] or modes[0]
+        raw = grouping.raw_key(difference, program)
+        with self.lock:
+            self.raw[raw] += 1
+            alike = self.raw[raw] > ALIKE and raw in self.named
+        if alike:
+            line["group"] = self.named[raw]
+            with self.lock:
+                self.groups[self.named[raw]].numbers.append(number)
+            return
+        start = time.monotonic()
+        signature = shrinking.Signature.of(difference, mode)
+        shrunk = shrinking.shrink(program, signature, slot, difference, self.shrink_s)
+        found = shrunk.difference | {"mode": shrunk.difference["mode"] or mode}
+        key = grouping.key(shrunk.program, found)
+        line |= {
+            "group": key,
+            "shrunk": to_json(shrunk.program),
+            "shrunk_difference": found,
+            "tried": shrunk.tried,
+            "shrink_s": round(shrunk.seconds, 1),
+            "minute": round((time.monotonic() - self.start) / 60, 2),
+        }
+        with self.lock:
+            self.shrinking_s += time.monotonic() - start
+            self.named[raw] = key
+            self._add(key, number, line)
+        tell(f"{number}: {key}" + (f" (known: {self.known[key]})" if key in self.known else ""))
+
+    def _add(self, key: str, number: int, line: Mapping[str, Any]) -> None:
+        group = self.groups.setdefault(
+            key, Group(key, line["shrunk_difference"]["kind"], known=self.known.get(key, ""))
+        )
+        group.numbers.append(number)
+        size = shrinking.weight(from_json(line["shrunk"]))
+        if not group.program or size < shrinking.weight(from_json(group.program)):
+            group.program, group.difference = line["shrunk"], line["shrunk_difference"]
+            group.operations = len([n for n in group.program["nodes"] if n["op"] != "item"])
+            group.minute = group.minute or line["minute"]
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Append a line to the record."""
+        with self.lock:
+            if self.out:
+                self.out.write(json.dumps(line) + "\n")
+                self.out.flush()
+
+    def resume(self, path: Path) -> None:
+        """Take over what a record has; BadInput where it is not one of this seed."""
+        try:
+            lines = [
+                json.loads(text)
+                for text in path.read_text(encoding="utf-8").splitlines()
+                if text.endswith("}")
+            ]
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{path} is no record of a hunt: {error}") from None
+        if not lines or lines[0].get("hunt") != 1:
+            raise BadInput(f"{path} is no record of a hunt: name a file that --record wrote")
+        if lines[0]["seed"] != self.seed:
+            raise BadInput(f"{path} is of seed {lines[0]['seed']}: go on with --seed {lines[0]['seed']}")
+        for line in lines[1:]:
+            if "n" not in line:
+                continue
+            self.done.add(line["n"])
+            self.judged += 1
+            self.invalid += "invalid" in line
+            self.judging_s += line["s"]
+            self.waiting_s += line.get("restart_s", 0.0)
+            if "shrunk" in line:
+                self._add(line["group"], line["n"], line)
+            elif "group" in line and line["group"] in self.groups:
+                self.groups[line["group"]].numbers.append(line["n"])
+
+
+def table(hunt: Hunt) -> list[list[str]]:
+    """The findings, wrong numbers first, the most frequent first."""
+    order = {"numbers": 0, "crash": 1, "hang": 2, "internal": 3, "refused": 4}
+    rows = []
+    for group in sorted(hunt.groups.values(), key=lambda g: (order.get(g.kind, 9), -len(g.numbers))):
+        rows.append(
+            [
+                group.known or "new",
+                group.key,
+                str(len(group.numbers)),
+                str(group.numbers[0]),
+                str(group.operations),
+                f"{group.minute:.1f}",
+            ]
+        )
+    return rows

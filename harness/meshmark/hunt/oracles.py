@@ -1,0 +1,236 @@
+"""Judges one program in this process: sharding never changes what a program means.
+
+The truth is the same program without any sharding, compiled for one device. What differs is said as a `Difference`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+
+from meshmark.hunt.building import Builder, mesh_of, partition
+from meshmark.hunt.drawing import ROUNDING
+from meshmark.hunt.program import Program
+from meshmark.hunt.values import inputs
+
+MODES = ("auto", "explicit", "eager")
+"""How a program is run over its mesh: jit with automatic or explicit axes, or operation by operation."""
+
+
+@dataclass
+class Difference:
+    """What one mode of a program did otherwise than the plain program.
+
+    kind: "numbers", "refused" (an exception of JAX), "internal" (one of the compiler), "crash", "hang", or "oracles"
+    (the plain program and its operation-by-operation run differ).
+    """
+
+    mode: str
+    kind: str
+    what: str
+    """Numbers: how they are wrong. Otherwise the end of the message without its numbers."""
+    text: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+
+class Invalid(Exception):
+    """The plain program itself can't be run or judged."""
+
+
+@dataclass
+class Truth:
+    """What should come out."""
+
+    results: list[np.ndarray]
+    largest: float
+    """The largest absolute value of a float on the way."""
+
+
+EXACT = 2.0**20
+"""Programs of integers whose values stay below are exact in float32: a result has at most 16 terms of this size."""
+
+
+def truth(program: Program) -> Truth:
+    """The plain program on the first device; Invalid where it raises or gives what can't be judged."""
+    given = inputs(program)
+    device = jax.devices()[0]
+    builder = Builder(program, "plain", None)
+    try:
+        with jax.default_device(device):
+            found, top = jax.jit(builder.function(keep=True))(*given)
+            if program.transform.kind:
+                found = jax.jit(builder.function())(*given)
+            results = [np.asarray(r) for r in found]
+    except Exception as error:
+        raise Invalid(f"{type(error).__name__}: {str(error)[:300]}") from None
+    for r in results:
+        if r.dtype.kind in "fc" and not np.isfinite(r).all():
+            raise Invalid("a result is not finite")
+    return Truth(results, float(top))
+
+
+def run(program: Program, mode: str, compiled_only: bool = False) -> list[Any]:
+    """The results of a program over its mesh; raises what JAX raises."""
+    explicit = mode == "explicit"
+    mesh = mesh_of(program, jax.devices(), explicit)
+    builder = Builder(program, "explicit" if explicit else "auto", mesh)
+    function = builder.function()
+    given = [
+        jax.device_put(x, NamedSharding(mesh, partition(i.spec)))
+        for x, i in zip(inputs(program), program.inputs, strict=True)
+    ]
+    shardings: Any = None
+    kind = program.transform.kind
+    if not kind and any(s is not None for s in program.out_specs):
+        shardings = tuple(None if s is None else NamedSharding(mesh, partition(s)) for s in program.out_specs)
+    if mode == "eager":
+        return list(function(*given))
+    if explicit:
+        with jax.set_mesh(mesh):
+            return list(jax.jit(function)(*given))
+    return list(jax.jit(function, out_shardings=shardings)(*given))
+
+
+def tolerance(known: Truth, want: np.ndarray, rounded: bool) -> float:
+    """How far a result may be off: nothing where all is integers that the dtype holds; else by rounding.
+
+    Another order of adding, another algorithm of a dot: a share of the largest value that came by.
+    """
+    if want.dtype.kind not in "fcV":
+        return 0.0
+    small = want.dtype.name in ("bfloat16", "float16")
+    exact = not rounded and known.largest < (16 if small else EXACT)
+    if exact:
+        biggest = float(np.abs(want.astype(np.float64)).max(initial=0.0)) if want.dtype.kind != "c" else 0.0
+        exact = biggest < (256 if small else EXACT)
+    if exact:
+        return 0.0
+    scale = max(known.largest, float(np.abs(want.astype(np.complex128)).max(initial=0.0)), 1.0)
+    return scale * (0.1 if small else 2e-4)
+
+
+def compare(known: Truth, found: Sequence[Any], mode: str, rounded: bool) -> Difference | None:
+    """The first result that differs on any device."""
+    for k, (want, out) in enumerate(zip(known.results, found, strict=True)):
+        if out.shape != want.shape or out.dtype != want.dtype:
+            return Difference(
+                mode, "numbers", "type", f"result {k}: {out.dtype}{out.shape} for {want.dtype}{want.shape}"
+            )
+        allowed = tolerance(known, want, rounded)
+        wrong_anywhere = np.zeros(want.shape, bool)
+        first = None
+        seen_whole = np.array(want)
+        replicas: dict[str, np.ndarray] = {}
+        differing_replicas = False
+        for shard in out.addressable_shards:
+            seen, right = np.asarray(shard.data), want[shard.index]
+            if seen.shape != right.shape:
+                return Difference(
+                    mode, "numbers", "shape", f"result {k}: shard {seen.shape} for {right.shape}"
+                )
+            wrong = _wrong(seen, right, allowed)
+            if wrong.any():
+                wrong_anywhere[shard.index] |= wrong
+                seen_whole[shard.index] = seen
+                if first is None:
+                    at = tuple(np.argwhere(wrong)[0].tolist())
+                    first = (str(shard.device), at, right[at].item(), seen[at].item())
+            key = str(shard.index)
+            if key in replicas:
+                differing_replicas |= bool(_wrong(seen, replicas[key], allowed).any())
+            replicas.setdefault(key, seen)
+        if first is not None:
+            device, at, expected, seen_value = first
+            text = (
+                f"result {k}: {wrong_anywhere.sum()} of {want.size} elements differ, first on {device} at {at}:"
+                f" expected {expected}, seen {seen_value}"
+            )
+            what = wrongness(want, seen_whole, wrong_anywhere, differing_replicas)
+            return Difference(
+                mode, "numbers", what, text, {"result": k, "share": float(wrong_anywhere.mean())}
+            )
+    return None
+
+
+def _wrong(seen: np.ndarray, right: np.ndarray, allowed: float) -> np.ndarray:
+    if allowed == 0.0 or right.dtype.kind not in "fcV":
+        return np.asarray(seen != right)
+    wide = np.complex128 if right.dtype.kind == "c" else np.float64
+    return np.asarray(~(np.abs(seen.astype(wide) - right.astype(wide)) <= allowed))
+
+
+def wrongness(want: np.ndarray, seen: np.ndarray, wrong: np.ndarray, replicas: bool) -> str:
+    """The kind of wrongness: replicas differ; an integer factor; zeros; elements moved; else values."""
+    if replicas:
+        return "replicas differ"
+    if want.dtype.kind in "b":
+        return "values"
+    w, s = want[wrong].astype(np.complex128), seen[wrong].astype(np.complex128)
+    if len(w) and (w != 0).all():
+        ratio = s / w
+        if np.allclose(ratio, ratio[0], rtol=1e-3):
+            factor = ratio[0].real
+            return "zeros" if factor == 0 else f"factor {factor:.3g}"
+    if not s.any():
+        return "zeros"
+    if not np.isfinite(s).all():
+        return "not finite"
+    if wrong.all() or set(np.round(s, 3).tolist()) <= set(
+        np.round(want.astype(np.complex128), 3).ravel().tolist()
+    ):
+        return (
+            "moved"
+            if sorted(np.round(seen.astype(np.complex128), 3).ravel().tolist(), key=repr)
+            == sorted(np.round(want.astype(np.complex128), 3).ravel().tolist(), key=repr)
+            else "values"
+        )
+    return "values"
+
+
+INTERNAL = re.compile(
+    r"INTERNAL|Internal|RET_CHECK|Check failed|verifier|Verif|Assertion|UNIMPLEMENTED", re.I
+)
+
+
+def refused(mode: str, error: BaseException) -> Difference:
+    """An exception as a difference."""
+    text = f"{type(error).__name__}: {error}"
+    kind = "internal" if INTERNAL.search(text) else "refused"
+    return Difference(mode, kind, normal(text), text[:2000])
+
+
+def normal(text: str) -> str:
+    """A message without its numbers, shapes and names, so that alike ones are equal."""
+    line = text.strip().splitlines()[0] if text.strip() else ""
+    line = re.sub(r"0x[0-9a-f]+|%[\w.-]+|\d+", "N", line)
+    line = re.sub(r"\[[N,\s]*\]|\([N,\s]*\)|\{[N,\s]*\}", "[]", line)
+    return line[:160]
+
+
+# Explicit mode asks for the sharding of some results and refuses others by rule, so its refusals are no findings.
+def judge(program: Program, modes: Sequence[str]) -> list[Difference]:
+    """What each mode does otherwise; Invalid where there is no truth."""
+    known = truth(program)
+    rounded = not ROUNDING.isdisjoint(program.operations)
+    found = []
+    for mode in modes:
+        try:
+            results = run(program, mode)
+        except Exception as error:
+            raised = refused(mode, error)
+            if mode != "explicit" or raised.kind != "refused":
+                found.append(raised)
+            continue
+        if difference := compare(known, results, mode, rounded):
+            found.append(difference)
+    return found

@@ -1,0 +1,302 @@
+"""A sharded JAX program as data, and its JSON.
+
+A program is a mesh, inputs with shapes, dtypes, shardings and values, a list of operations (a graph: each reads earlier
+values), the values that come out with their shardings, and at most one transform of the whole. The data says all: no
+seed is needed to repeat it.
+
+Expressions in the arguments of an operation are JSON values:
+
+    number, text, true, null     themselves; a text where a function takes a dtype or a mode
+    [a, b]                       a tuple
+    {"v": 3}                     value 3: the inputs come first, then the operations, in order
+    {"outer": 3}                 inside a body: value 3 of the program around it
+    {"name": "lax.add"}          a function of JAX
+    {"slice": [1, null, 2]}      1::2
+    {"float": "-inf"}            a float that JSON has no number for
+    {"call": "lax.F", "kwargs": {...}}    the value of a call with constant arguments
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from meshmark.core.errors import BadInput
+
+FORMAT = 1
+"""Of the JSON; raised when older data would be read differently."""
+
+Spec = tuple[tuple[str, ...], ...]
+"""For each dimension the mesh axes that it is sharded over, the slowest first."""
+
+
+class ProgramError(BadInput, ValueError):
+    """Data that is no program; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One argument: its shape, dtype, sharding and values (see `meshmark.hunt.values`)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    spec: Spec
+    fill: dict[str, Any] = field(default_factory=lambda: {"kind": "count"})
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Body:
+    """A function inside a program: so many parameters, operations, and the values that it returns."""
+
+    parameters: int
+    nodes: tuple[Node, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation: the name of a function of JAX or of a form (`meshmark.hunt.forms`), its arguments as
+    expressions, and the bodies of a form that takes functions."""
+
+    op: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    bodies: tuple[Body, ...] = ()
+
+    def reads(self) -> list[int]:
+        """The values that it reads of its own level, each time that it reads them."""
+        found = list(references((*self.args, *self.kwargs.values())))
+        for body in self.bodies:
+            found += outer_reads(body)
+        return found
+
+
+@dataclass(frozen=True)
+class Transform:
+    """What is done to the whole function.
+
+    kind: "" nothing; "vjp" the pull-back to the inputs `wrt`, of cotangents that are the last inputs, one for each
+    output; "jvp" the push-forward of tangents of the inputs `wrt`, which are the last inputs.
+    """
+
+    kind: str = ""
+    wrt: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole program."""
+
+    axes: tuple[tuple[str, int], ...]
+    """The mesh: each axis with its size, over the first devices."""
+    inputs: tuple[Input, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[int, ...]
+    out_specs: tuple[Spec | None, ...] = ()
+    """The sharding of each result; None leaves it to the compiler."""
+    transform: Transform = field(default_factory=Transform)
+
+    @property
+    def mesh_size(self) -> int:
+        """The number of devices."""
+        return math.prod(size for _, size in self.axes)
+
+    @property
+    def given(self) -> int:
+        """The number of inputs of the function itself, without cotangents and tangents."""
+        kind = self.transform.kind
+        return len(self.inputs) - {"vjp": len(self.outputs), "jvp": len(self.transform.wrt)}.get(kind, 0)
+
+    @property
+    def name(self) -> str:
+        """A stable name of the data: twelve hexadecimal digits."""
+        text = json.dumps(to_json(self), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def operations(self) -> list[str]:
+        """The names of all operations, those in bodies too."""
+        return [node.op for node in every_node(self.nodes)]
+
+
+def references(expression: Any, key: str = "v") -> Iterator[Any]:
+    """The values that an expression reads."""
+    if isinstance(expression, dict):
+        if key in expression:
+            yield expression[key]
+        else:
+            yield from references(list(expression.values()), key)
+    elif isinstance(expression, (list, tuple)):
+        for item in expression:
+            yield from references(item, key)
+
+
+def outer_reads(body: Body) -> list[int]:
+    """The values of the level around it that a body reads."""
+    return [i for node in body.nodes for i in references((*node.args, *node.kwargs.values()), "outer")]
+
+
+def every_node(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Operations and those in their bodies."""
+    for node in nodes:
+        yield node
+        for body in node.bodies:
+            yield from every_node(body.nodes)
+
+
+def renumbered(expression: Any, new: dict[int, Any], key: str = "v") -> Any:
+    """An expression with other expressions in the place of its values."""
+    if isinstance(expression, dict):
+        if key in expression:
+            return new.get(expression[key], expression)
+        return {k: renumbered(v, new, key) for k, v in expression.items()}
+    if isinstance(expression, (list, tuple)):
+        return type(expression)(renumbered(item, new, key) for item in expression)
+    return expression
+
+
+# JSON -------------------------------------------------------------------------------------------------------
+
+
+def to_json(program: Program) -> dict[str, Any]:
+    """The program as JSON values."""
+    made: dict[str, Any] = {
+        "format": FORMAT,
+        "mesh": [list(axis) for axis in program.axes],
+        "inputs": [
+            {"shape": list(i.shape), "dtype": i.dtype, "spec": _spec_json(i.spec), "fill": i.fill}
+            for i in program.inputs
+        ],
+        "nodes": list(map(_node_json, program.nodes)),
+        "outputs": list(program.outputs),
+        "out_specs": [None if s is None else _spec_json(s) for s in program.out_specs],
+    }
+    if program.transform.kind:
+        made["transform"] = {"kind": program.transform.kind, "wrt": list(program.transform.wrt)}
+    return made
+
+
+def from_json(data: Any) -> Program:
+    """The program of JSON values; ProgramError where they are none."""
+    try:
+        if data["format"] != FORMAT:
+            raise ProgramError(f"the program has format {data['format']}, this release reads {FORMAT}")
+        transform = data.get("transform", {})
+        made = Program(
+            tuple((str(name), int(size)) for name, size in data["mesh"]),
+            tuple(
+                Input(tuple(i["shape"]), i["dtype"], spec_of(i["spec"]), i.get("fill", {"kind": "count"}))
+                for i in data["inputs"]
+            ),
+            tuple(map(_node, data["nodes"])),
+            tuple(data["outputs"]),
+            tuple(None if s is None else spec_of(s) for s in data["out_specs"]),
+            Transform(transform.get("kind", ""), tuple(transform.get("wrt", ()))),
+        )
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ProgramError(f"this is no program: {type(error).__name__}: {error}") from None
+    for problem in problems(made):
+        raise ProgramError(f"this is no program: {problem}")
+    return made
+
+
+def problems(program: Program) -> Iterator[str]:
+    """What is wrong with the form of a program."""
+    if not program.outputs or len(program.outputs) != len(program.out_specs):
+        yield "it needs outputs, and one of out_specs for each"
+    count = program.given
+    for node in program.nodes:
+        if any(not 0 <= i < count for i in node.reads()):
+            yield f"{node.op} reads a value that is not there yet"
+        count += 1
+    if any(not 0 <= i < count for i in program.outputs):
+        yield "an output is no value"
+    sizes = dict(program.axes)
+    for item in program.inputs:
+        for dim, axes in zip(item.shape, item.spec, strict=False):
+            if any(a not in sizes for a in axes) or dim % math.prod(sizes[a] for a in axes):
+                yield f"an input of {item.shape} can't be sharded as {item.spec}"
+
+
+def _node_json(node: Node) -> dict[str, Any]:
+    made: dict[str, Any] = {"op": node.op, "args": list(node.args)}
+    if node.kwargs:
+        made["kwargs"] = node.kwargs
+    if node.bodies:
+        made["bodies"] = [
+            {"parameters": b.parameters, "nodes": list(map(_node_json, b.nodes)), "outputs": list(b.outputs)}
+            for b in node.bodies
+        ]
+    return made
+
+
+def _node(data: Any) -> Node:
+    bodies = tuple(
+        Body(b["parameters"], tuple(map(_node, b["nodes"])), tuple(b["outputs"]))
+        for b in data.get("bodies", ())
+    )
+    return Node(data["op"], tuple(data["args"]), dict(data.get("kwargs", {})), bodies)
+
+
+def spec_of(data: Sequence[Any]) -> Spec:
+    """A spec from JSON: null, an axis, or a list of axes for each dimension."""
+    return tuple((e,) if isinstance(e, str) else tuple(e or ()) for e in data)
+
+
+def _spec_json(spec: Spec) -> list[Any]:
+    return [list(entry) for entry in spec]
+
+
+def needed(program: Program) -> Program:
+    """The program without operations and inputs that no result needs."""
+    count, keep = program.given, set(program.outputs)
+    for k in reversed(range(len(program.nodes))):
+        if count + k in keep:
+            keep |= set(program.nodes[k].reads())
+    if program.transform.kind:
+        keep |= set(program.transform.wrt)
+    new: dict[int, Any] = {}
+    for i in range(count + len(program.nodes)):
+        if i in keep:
+            new[i] = len(new)
+    refs = {old: {"v": at} for old, at in new.items()}
+    inputs = [program.inputs[i] for i in range(count) if i in keep]
+    nodes = [renamed(n, refs) for k, n in enumerate(program.nodes) if count + k in keep]
+    return replace(
+        program,
+        inputs=(*inputs, *program.inputs[count:]),
+        nodes=tuple(nodes),
+        outputs=tuple(new[i] for i in program.outputs),
+        transform=replace(program.transform, wrt=tuple(new[i] for i in program.transform.wrt)),
+    )
+
+
+def renamed(node: Node, refs: dict[int, Any]) -> Node:
+    """A node that reads other values; its bodies too."""
+    outer = {old: {"outer": ref["v"]} for old, ref in refs.items() if isinstance(ref, dict) and "v" in ref}
+    bodies = tuple(
+        replace(
+            body,
+            nodes=tuple(
+                replace(
+                    n,
+                    args=renumbered(n.args, outer, "outer"),
+                    kwargs=renumbered(n.kwargs, outer, "outer"),
+                )
+                for n in body.nodes
+            ),
+        )
+        for body in node.bodies
+    )
+    return replace(
+        node, args=renumbered(node.args, refs), kwargs=renumbered(node.kwargs, refs), bodies=bodies
+    )

@@ -1,0 +1,250 @@
+"""A program as a script that stands alone, by the printer of `meshmark repro`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshmark.hunt.program import Body, Node, Program
+from meshmark.hunt.values import dtype_of, inputs
+from meshmark.judge.repro import printer
+from meshmark.judge.repro.literals import INLINE, array_literal, count_of, dtype_code
+from meshmark.judge.repro.text import Entry, literal, spelled, wrapped
+
+LETTERS = "abcdehijkmnopqrsuvwyz"
+"""Names of inputs; f and g are functions, t and x are left for others."""
+
+
+def script(
+    program: Program,
+    difference: Mapping[str, Any],
+    heading: Sequence[str],
+    expected: Sequence[np.ndarray],
+) -> str:
+    """The script. It exits with 1 where the difference is there, with 0 where all is right."""
+    numbers = difference["kind"] == "numbers"
+    return printer.render(
+        printer.Program(
+            heading=tuple(heading),
+            mesh=printer.Mesh(
+                tuple(size for _, size in program.axes),
+                tuple(name for name, _ in program.axes),
+                program.mesh_size,
+                explicit=difference["mode"] == "explicit",
+            ),
+            inputs=tuple(
+                printer.Input(name, tuple(_input_code(name, x)), _entries(i.spec))
+                for name, x, i in zip(_names(program), inputs(program), program.inputs, strict=True)
+            ),
+            outputs=tuple(
+                printer.Output(
+                    dtype_code(e.dtype.name),
+                    e.dtype.itemsize,
+                    _entries(spec) if spec is not None else (),
+                    "exact" if _exact(expected) else "bound",
+                    "" if _exact(expected) else "1e-3",
+                )
+                for e, spec in zip(expected, _out_specs(program, len(expected)), strict=True)
+            ),
+            expected=tuple(_expected(program, expected)),
+            function=_function(program),
+            imports=tuple(_imports(program)),
+            definitions=("\n".join(_definition(program)),),
+            mode="explicit" if difference["mode"] == "explicit" else "jit",
+            out_shardings=not program.transform.kind and all(s is not None for s in program.out_specs),
+            checks=(printer.NUMBERS,) if numbers else (printer.EXECUTE,),
+            brief=True,
+        )
+    )
+
+
+def _out_specs(program: Program, number: int) -> list[Any]:
+    return [None] * number if program.transform.kind else list(program.out_specs)
+
+
+def _exact(expected: Sequence[np.ndarray]) -> bool:
+    return all(
+        e.dtype.kind not in "fV" or bool((e.astype(float) == np.round(e.astype(float))).all())
+        for e in expected
+    )
+
+
+def _names(program: Program) -> list[str]:
+    return list(LETTERS[: len(program.inputs)])
+
+
+def _entries(spec: Any) -> tuple[Entry, ...]:
+    return tuple(None if not e else e[0] if len(e) == 1 else tuple(e) for e in spec)
+
+
+def _imports(program: Program) -> list[str]:
+    text = "\n".join(_definition(program))
+    found = []
+    if "jnp." in text:
+        found.append("import jax.numpy as jnp")
+    if " lax." in text or "(lax." in text:
+        found.append("from jax import lax")
+    return found
+
+
+def _input_code(name: str, x: np.ndarray) -> list[str]:
+    text = count_of(x) if x.size > 4 else ""
+    text = text or array_literal(x)
+    if not text:
+        kind = dtype_code(x.dtype.name)
+        data = x.astype(float).ravel() if x.dtype.kind in "fV" else x.ravel()
+        items = ", ".join(str(int(v)) if float(v).is_integer() else repr(v) for v in data.tolist())
+        text = f"np.array([{items}], {kind}).reshape({', '.join(map(str, x.shape))})"
+    return wrapped(f"{name} = {text}")
+
+
+def _expected(program: Program, expected: Sequence[np.ndarray]) -> list[str]:
+    if all(e.size <= INLINE and array_literal(e) for e in expected) and not any(
+        n.op == "constrain" for n in program.nodes
+    ):
+        items = [array_literal(e) for e in expected]
+        return wrapped(f"expected = {items[0]}") if len(items) == 1 else [f"expected = [{', '.join(items)}]"]
+    text = ", ".join(
+        array_literal(e) or f"np.array({e.tolist()}, {dtype_code(e.dtype.name)})" for e in expected
+    )
+    return wrapped(f"expected = {text}" if len(expected) == 1 else f"expected = [{text}]")
+
+
+def _function(program: Program) -> str:
+    """The expression of the whole function."""
+    kind, names = program.transform.kind, _names(program)
+    if not kind:
+        return "f"
+    own, extra = names[: program.given], names[program.given :]
+    chosen = [own[i] for i in program.transform.wrt]
+    inner = f"lambda {', '.join(chosen)}: f({', '.join(own)})" if chosen != own else "f"
+    if kind == "vjp":
+        cotangents = extra[0] if len(extra) == 1 else f"({', '.join(extra)})"
+        first = "[0]" if len(chosen) == 1 else ""
+        return f"lambda {', '.join(names)}: jax.vjp({inner}, {', '.join(chosen)})[1]({cotangents}){first}"
+    both = f"jax.jvp({inner}, ({', '.join(chosen)},), ({', '.join(extra)},))"
+    return f"lambda {', '.join(names)}: jax.tree.leaves({both})"
+
+
+def _definition(program: Program) -> list[str]:
+    names = [*_names(program)[: program.given], *(f"v{k}" for k in range(len(program.nodes)))]
+    lines = [f"def f({', '.join(names[: program.given])}):"]
+    lines += _lines(program.nodes, names, program.given, [], "    ", "")
+    results = ", ".join(names[o] for o in program.outputs)
+    if len(program.nodes) == 1 and program.outputs == (program.given,) and len(lines) == 2:
+        return [lines[0], "    return " + lines[1].split(" = ", 1)[1]]
+    return [*lines, f"    return {results}"]
+
+
+def _lines(
+    nodes: Sequence[Node], names: list[str], first: int, outer: list[str], indent: str, prefix: str
+) -> list[str]:
+    lines = []
+    for k, node in enumerate(nodes):
+        functions = []
+        for b, body in enumerate(node.bodies):
+            name = f"{prefix}body{k}{'ab'[b] if len(node.bodies) > 1 else ''}"
+            lines += [indent + line for line in _body(body, name, names)]
+            functions.append(name)
+        lines.append(f"{indent}{names[first + k]} = {_call(node, names, outer, functions)}")
+    return lines
+
+
+def _body(body: Body, name: str, outer: list[str]) -> list[str]:
+    own = [*(f"p{k}" for k in range(body.parameters)), *(f"w{k}" for k in range(len(body.nodes)))]
+    results = ", ".join(own[o] for o in body.outputs)
+    return [
+        f"def {name}({', '.join(own[: body.parameters])}):",
+        *_lines(body.nodes, own, body.parameters, outer, "    ", name),
+        f"    return {results}",
+    ]
+
+
+def _call(node: Node, names: list[str], outer: list[str], functions: list[str]) -> str:
+    """One operation as source."""
+
+    def said(expression: Any) -> str:
+        return _said(expression, names, outer)
+
+    args = list(map(said, node.args))
+    kwargs = [f"{k}={said(v)}" for k, v in node.kwargs.items()]
+    op = node.op
+    if op == "item":
+        return f"{args[0]}[{node.args[1]}]"
+    if op == "constrain":
+        spec = spelled(_entries(node.args[1]))
+        return f"jax.lax.with_sharding_constraint({args[0]}, NamedSharding(mesh, {spec}))"
+    if op == "getitem":
+        return f"{args[0]}[{_index(node.args[1], said)}]"
+    if op.startswith("at."):
+        return f"{args[0]}.at[{_index(node.args[1], said)}].{op[3:]}({', '.join([*args[2:], *kwargs])})"
+    if op in ("vmap", "remat"):
+        call = "jax.vmap" if op == "vmap" else "jax.checkpoint"
+        return f"{call}({', '.join([functions[0], *kwargs])})({', '.join(args)})"
+    if op in ("scan", "map"):
+        return f"lax.{op}({', '.join([functions[0], *args, *kwargs])})"
+    if op == "cond":
+        return f"lax.cond({', '.join([args[0], *functions, *args[1:]])})"
+    if op == "fori":
+        return f"lax.fori_loop({', '.join([*args[:2], functions[0], args[2]])})"
+    if op == "shard_map":
+        ins = ", ".join(spelled(_entries(s)) for s in node.kwargs["in_specs"])
+        outs = [spelled(_entries(s)) for s in node.kwargs["out_specs"]]
+        parts = [
+            functions[0],
+            "mesh=mesh",
+            f"in_specs=({ins},)",
+            f"out_specs={outs[0] if len(outs) == 1 else '(' + ', '.join(outs) + ')'}",
+        ]
+        if "axes" in node.kwargs:
+            parts.append("axis_names={" + ", ".join(map(literal, node.kwargs["axes"])) + "}")
+        if not node.kwargs.get("check_vma", True):
+            parts.append("check_vma=False")
+        return f"jax.shard_map({', '.join(parts)})({', '.join(args)})"
+    return f"{_name(op)}({', '.join([*args, *kwargs])})"
+
+
+def _name(name: str) -> str:
+    return f"jax.{name}" if name.startswith("nn.") else name
+
+
+def _index(expression: Any, said: Any) -> str:
+    if isinstance(expression, (list, tuple)):
+        return ", ".join(map(said, expression))
+    return str(said(expression))
+
+
+def _said(expression: Any, names: list[str], outer: list[str]) -> str:
+    if isinstance(expression, dict):
+        if "v" in expression:
+            return names[expression["v"]]
+        if "outer" in expression:
+            return outer[expression["outer"]]
+        if "name" in expression:
+            return _name(expression["name"])
+        if "float" in expression:
+            return {"-inf": "-np.inf", "inf": "np.inf", "nan": "np.nan"}[expression["float"]]
+        if "slice" in expression:
+            start, stop, step = expression["slice"]
+            text = f"{'' if start is None else start}:{'' if stop is None else stop}"
+            return text if step is None else f"{text}:{step}"
+        kwargs = ", ".join(f"{k}={_said(v, names, outer)}" for k, v in expression.get("kwargs", {}).items())
+        return f"{_name(expression['call'])}({kwargs})"
+    if isinstance(expression, (list, tuple)):
+        inside = ", ".join(_said(e, names, outer) for e in expression)
+        return f"({inside}{',' if len(expression) == 1 else ''})"
+    return literal(expression)
+
+
+def expected_of(program: Program) -> list[np.ndarray]:
+    """What should come out, by the plain program on one device."""
+    from meshmark.hunt.oracles import truth
+
+    return [np.asarray(r) for r in truth(program).results]
+
+
+def dtypes(program: Program) -> set[str]:
+    """The dtypes of the inputs, as NumPy has them."""
+    return {dtype_of(i.dtype).name for i in program.inputs}

@@ -1,0 +1,58 @@
+"""The values of a program's inputs, by the rule in its data: small integers, so that right answers are exact."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from meshmark.core.values import random_bits
+from meshmark.hunt.program import Input, Program, ProgramError
+
+
+def dtype_of(name: str) -> np.dtype:
+    """The NumPy dtype of a name, those of ml_dtypes too."""
+    return np.dtype(getattr(ml_dtypes, name)) if name == "bfloat16" else np.dtype(name)
+
+
+def inputs(program: Program) -> list[np.ndarray]:
+    """The arrays of all inputs."""
+    return [array(item) for item in program.inputs]
+
+
+def array(item: Input) -> np.ndarray:
+    """The array of one input.
+
+    fill: {"kind": "count"} 1, 2, 3 ...; {"kind": "ints", "low", "high", "seed"} random integers from low to high, both
+    included; {"kind": "permutation", "seed"} of 0 .. n-1 along the last dimension; {"kind": "data", "data": [...]} as
+    written. ProgramError for any other.
+    """
+    dtype = dtype_of(item.dtype)
+    size = math.prod(item.shape)
+    fill: dict[str, Any] = item.fill
+    kind = fill.get("kind")
+    if kind == "data":
+        numbers: np.ndarray = np.array(fill["data"], dtype=object).reshape(item.shape)
+        return numbers.astype(np.float64).astype(dtype) if dtype.kind in "fV" else numbers.astype(dtype)
+    if kind == "count":
+        flat: np.ndarray = np.arange(1, size + 1)
+    elif kind == "ints":
+        bits = random_bits(fill["seed"], np.arange(size, dtype=np.uint64))
+        span = fill["high"] - fill["low"] + 1
+        flat = fill["low"] + ((bits >> np.uint64(16)) % np.uint64(span)).astype(np.int64)
+    elif kind == "permutation":
+        last = item.shape[-1]
+        rows = [
+            np.argsort(random_bits(fill["seed"] + r, np.arange(last, dtype=np.uint64)), kind="stable")
+            for r in range(size // max(last, 1))
+        ]
+        flat = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+    else:
+        raise ProgramError(f"unknown fill {kind!r}: choose from count, ints, permutation, data")
+    if dtype.kind == "b":
+        return (flat % 2 == 0).reshape(item.shape)
+    if dtype.kind == "c":
+        return (flat + 1j * (flat[::-1] % 5 - 2)).astype(dtype).reshape(item.shape)
+    return flat.astype(dtype).reshape(item.shape)

@@ -1,0 +1,65 @@
+"""A process that judges programs, one after the other: `python -m meshmark.hunt.worker`.
+
+It reads one JSON line per job from standard input, {"program": data} or {"draw": [seed, number]} with "modes", and
+answers each with one line. A program that ends it, or passes its deadline, costs this process alone
+(`meshmark.hunt.workers`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from meshmark.devices import containment
+
+MARK = "meshmark-hunt "
+"""Begins each line that is an answer."""
+
+
+def main() -> None:
+    """Judge until standard input ends."""
+    directory, name, controller, deadline = sys.argv[1:5]
+    containment.belong_to(int(controller))
+    stream = containment.own_stderr(Path(directory), name)
+    watchdog = containment.Watchdog(float(deadline), stream)
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(answer: dict[str, Any]) -> None:
+        out.write(MARK + json.dumps(answer) + "\n")
+        out.flush()
+
+    with watchdog.over(containment.START):
+        from meshmark.devices.environment import configure_jax
+        from meshmark.hunt import generator, oracles
+        from meshmark.hunt.program import from_json, to_json
+
+        configure_jax()
+        say({"ready": containment.first_compile()})
+    for line in sys.stdin:
+        job = json.loads(line)
+        start = time.perf_counter()
+        answer: dict[str, Any] = {}
+        with watchdog.over():
+            try:
+                if "draw" in job:
+                    seed, number = job["draw"]
+                    program = generator.draw(seed, number, job.get("weights"))
+                    answer["program"] = to_json(program)
+                    say({"drawn": answer["program"]})
+                else:
+                    program = from_json(job["program"])
+                found = oracles.judge(program, job["modes"])
+                answer["differences"] = [d.to_json() for d in found]
+            except oracles.Invalid as error:
+                answer["invalid"] = str(error)
+        answer["seconds"] = time.perf_counter() - start
+        say(answer)
+
+
+if __name__ == "__main__":
+    main()

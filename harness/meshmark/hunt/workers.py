@@ -1,0 +1,207 @@
+"""Worker processes for one slot: one that judges and a spare one that has already started."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from meshmark.core.errors import BadInput
+from meshmark.core.installation import SOURCE
+from meshmark.devices import containment
+from meshmark.devices.environment import of_child
+from meshmark.hunt.program import Program, to_json
+from meshmark.hunt.worker import MARK
+
+MOST_IDLE_DEATHS = 3
+"""Workers that may die one after the other before they judge anything."""
+
+
+class WorkerError(BadInput, RuntimeError):
+    """Workers die before they judge anything; the message is one line."""
+
+
+@dataclass
+class Answer:
+    """What became of one program."""
+
+    differences: list[dict[str, Any]] = field(default_factory=list)
+    invalid: str = ""
+    program: dict[str, Any] | None = None
+    """The data of a program that the worker drew."""
+    seconds: float = 0.0
+    restart_s: float = 0.0
+    """Of these the seconds that the slot waited for another worker."""
+
+
+class Worker:
+    """One process."""
+
+    def __init__(self, directory: Path, name: str, settings: Settings) -> None:
+        self.directory, self.name = directory, name
+        command = [settings.python, "-m", "meshmark.hunt.worker"]
+        self.process = subprocess.Popen(
+            [*command, str(directory), name, str(os.getpid()), str(settings.deadline)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if settings.quiet else None,
+            text=True,
+            env=of_child(settings.environment, settings.source),
+        )
+        (directory / f"{name}.pid").write_text(str(self.process.pid))
+        self.ready = False
+
+    def read(self) -> dict[str, Any] | None:
+        """The next answer; None where the process has ended."""
+        assert self.process.stdout
+        for line in self.process.stdout:
+            if line.startswith(MARK) and line.endswith("\n"):
+                found: dict[str, Any] = json.loads(line.removeprefix(MARK))
+                return found
+        return None
+
+    def ask(self, job: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """(the answer, None where it died; the program that it drew, where it said so)."""
+        assert self.process.stdin
+        if not self.ready:
+            if self.read() is None:
+                return None, None
+            self.ready = True
+        try:
+            self.process.stdin.write(json.dumps(job) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return None, None
+        answer = self.read()
+        drawn = None
+        if answer is not None and "drawn" in answer:
+            drawn = answer["drawn"]
+            answer = self.read()
+        return answer, drawn
+
+    def end(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe:
+                pipe.close()
+
+
+@dataclass
+class Settings:
+    """How workers run."""
+
+    deadline: float = 40.0
+    """Seconds that one program may take in all its modes."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    python: str = sys.executable
+    source: Path = SOURCE
+    quiet: bool = True
+    spare: bool = True
+
+
+class Slot:
+    """Judges one program at a time; a death costs the time of taking the spare worker."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.directory = Path(tempfile.mkdtemp(prefix="meshmark-hunt-"))
+        self.number = 0
+        self.restarts = 0
+        self.worker: Worker | None = None
+        self.spare: Worker | None = None
+        self.idle_deaths = 0
+
+    def _start(self) -> Worker:
+        self.number += 1
+        return Worker(self.directory, f"hunt{self.number}", self.settings)
+
+    def judge(self, job: Mapping[str, Any] | Program, modes: tuple[str, ...] = ("auto",)) -> Answer:
+        """What became of one program, given as data or as {"draw": [seed, number]}."""
+        if isinstance(job, Program):
+            job = {"program": to_json(job)}
+        job = {"modes": list(modes)} | dict(job)
+        start = time.perf_counter()
+        while True:
+            if self.worker is None:
+                self.worker, self.spare = self.spare or self._start(), None
+            waited = 0.0
+            if not self.worker.ready:
+                waiting = time.perf_counter()
+                self.worker.ready = self.worker.read() is not None
+                waited = time.perf_counter() - waiting
+            if self.worker.ready:
+                break
+            self.worker.end()
+            self.worker = None
+            self.idle_deaths += 1
+            if self.idle_deaths >= MOST_IDLE_DEATHS:
+                raise WorkerError("workers die before they judge a program: look at `meshmark devices`")
+        self.idle_deaths = 0
+        if self.spare is None and self.settings.spare:
+            self.spare = self._start()
+        answer, drawn = self.worker.ask(job)
+        seconds = time.perf_counter() - start
+        if answer is not None:
+            return Answer(
+                answer.get("differences", []),
+                answer.get("invalid", ""),
+                answer.get("program", drawn),
+                seconds,
+                waited,
+            )
+        line, raw = containment.post_mortem(self.directory, self.worker.name)
+        self.restarts += 1
+        self.worker.end()
+        for left in self.directory.glob(f"{self.worker.name}.*"):
+            left.unlink()
+        self.worker = None
+        kind = "hang" if line.verdict == "hang" else "crash"
+        difference = {
+            "mode": modes[0] if len(modes) == 1 else "",
+            "kind": kind,
+            "what": death(line.reason, raw),
+            "text": last_words(raw) or line.reason,
+            "data": {},
+        }
+        return Answer([difference], "", drawn, seconds, waited)
+
+    def close(self) -> None:
+        """End the processes and clean up."""
+        for worker in (self.worker, self.spare):
+            if worker:
+                worker.end()
+        self.worker = self.spare = None
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Slot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_FATAL = re.compile(r"^F\d+ .*?([\w./-]+\.(?:cc|h)):\d+\] (.*)$", re.MULTILINE)
+
+
+def last_words(raw: str) -> str:
+    """The line of a failed check in what a dead worker wrote; "" where there is none."""
+    found = _FATAL.findall(raw)
+    return f"{found[-1][0]}: {found[-1][1]}" if found else ""
+
+
+def death(reason: str, raw: str) -> str:
+    """How a worker died, without numbers: the file and the check that failed, or the signal."""
+    words = last_words(raw) or reason
+    words = re.sub(r"%[\w.-]+|0x[0-9a-f]+|-?\d+", "N", words)
+    return words[:160]

@@ -1,0 +1,119 @@
+"""A right program passes, and every kind of wrong result is seen and named."""
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from meshmark.hunt import oracles
+from meshmark.hunt.building import Builder
+from meshmark.hunt.program import Body, Input, Node, Program, Transform
+
+COUNT = {"kind": "count"}
+
+
+PLAIN = Transform()
+
+
+def program(node, *inputs, axes=(("x", 2), ("y", 2)), transform=PLAIN):
+    return Program(axes, inputs, (node,), (len(inputs) - (transform.kind == "vjp"),), (None,), transform)
+
+
+ROWS = Input((4, 2), "float32", (("x",), ()))
+
+
+@pytest.mark.parametrize("mode", oracles.MODES)
+def test_a_right_program_passes(mode):
+    assert oracles.judge(program(Node("jnp.multiply", ({"v": 0}, 2)), ROWS), (mode,)) == []
+
+
+def test_a_gradient_passes():
+    pulled = program(Node("jnp.square", ({"v": 0},)), ROWS, ROWS, transform=Transform("vjp", (0,)))
+    assert oracles.judge(pulled, ("auto",)) == []
+    assert (oracles.truth(pulled).results[0] == 2 * np.arange(1, 9).reshape(4, 2) ** 2).all()
+
+
+COLLECTIVES = [
+    Node("lax.psum", ({"v": 0}, ["x", "y"])),
+    Node("lax.all_gather", ({"v": 0}, "x"), {"axis": 1, "tiled": True}),
+    Node("lax.all_to_all", ({"v": 0}, "y"), {"split_axis": 1, "concat_axis": 0, "tiled": True}),
+    Node("lax.ppermute", ({"v": 0}, "x", [[0, 1], [1, 0]])),
+    Node("lax.psum_scatter", ({"v": 0}, "y"), {"scatter_dimension": 1, "tiled": True}),
+]
+
+
+@pytest.mark.parametrize("node", COLLECTIVES, ids=lambda node: node.op)
+def test_shard_map_means_vmap_with_names(node):
+    specs = {"in_specs": [[["x"], ["y"]]], "out_specs": [[["x"], ["y"]]]}
+    whole = program(
+        Node("shard_map", ({"v": 0},), specs, (Body(1, (node,), (1,)),)),
+        Input((4, 4), "float32", (("x",), ("y",))),
+    )
+    assert oracles.judge(whole, ("auto", "eager")) == []
+
+
+WRONG = {
+    "values": lambda want: want + np.eye(4, 2, dtype=want.dtype) * 0.5,
+    "factor 2": lambda want: want * 2,
+    "zeros": lambda want: want * (np.arange(4)[:, None] > 1),
+    "moved": lambda want: np.roll(want, 1, 0),
+    "type": lambda want: want.astype(np.int32),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_results_are_seen_and_named(monkeypatch, what):
+    """Planted: the partitioned program gives something else."""
+    good = program(Node("jnp.add", ({"v": 0}, 1)), ROWS)
+
+    def run(program, mode):
+        return [jax.device_put(WRONG[what](oracles.truth(program).results[0]))]
+
+    monkeypatch.setattr(oracles, "run", run)
+    (found,) = oracles.judge(good, ("auto",))
+    assert (found.kind, found.what) == ("numbers", what)
+
+
+def test_one_wrong_replica_is_seen(monkeypatch):
+    good = program(Node("jnp.add", ({"v": 0}, 1)), ROWS)
+
+    def run(program, mode):
+        want = oracles.truth(program).results[0]
+        mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+        parts = [jax.device_put(want + k, d) for k, d in enumerate(mesh.devices.flat)]
+        return [jax.make_array_from_single_device_arrays(want.shape, NamedSharding(mesh, P()), parts)]
+
+    monkeypatch.setattr(oracles, "run", run)
+    (found,) = oracles.judge(good, ("auto",))
+    assert found.what == "replicas differ"
+
+
+def test_a_rounding_is_no_difference_and_a_lost_row_is_one(monkeypatch):
+    rounded = program(Node("nn.softmax", ({"v": 0},), {"axis": 0}), ROWS)
+    for change, expected in ((lambda r: r * (1 + 1e-6), 0), (lambda r: np.vstack([r[:3], r[:1]]), 1)):
+        monkeypatch.setattr(
+            oracles,
+            "run",
+            lambda p, mode, change=change: [jax.device_put(change(oracles.truth(p).results[0]))],
+        )
+        assert len(oracles.judge(rounded, ("auto",))) == expected
+
+
+def test_a_program_without_a_truth_is_invalid():
+    with pytest.raises(oracles.Invalid):
+        oracles.judge(program(Node("jnp.reshape", ({"v": 0}, [3])), ROWS), ("auto",))
+
+
+def test_refusals_of_explicit_mode_are_rules_and_no_findings():
+    assert oracles.judge(program(Node("lax.cumsum", ({"v": 0},), {"axis": 0}), ROWS), ("explicit",)) == []
+
+
+def test_an_exception_of_the_compiler_is_internal():
+    assert oracles.refused("auto", RuntimeError("INTERNAL: RET_CHECK failure 7")).kind == "internal"
+    assert oracles.refused("auto", ValueError("no")).kind == "refused"
+
+
+def test_the_plain_function_has_no_sharding():
+    plain = Builder(program(Node("constrain", ({"v": 0}, [["x"], []])), ROWS), "plain", None).function()
+    assert "sharding" not in str(jax.make_jaxpr(plain)(np.zeros((4, 2), np.float32)))

@@ -1,0 +1,66 @@
+"""Shrinking keeps the signature and gives the operation that is to blame."""
+
+import dataclasses
+import json
+
+from meshmark.hunt import grouping, shrinking
+from meshmark.hunt.generator import draw
+from meshmark.hunt.program import from_json, problems, to_json
+from meshmark.hunt.workers import Answer
+
+WRONG = {"mode": "auto", "kind": "numbers", "what": "values", "text": "", "data": {}}
+
+
+@dataclasses.dataclass
+class Judge:
+    """Stands for a worker: a program is wrong where it has this operation."""
+
+    op: str
+    asked: int = 0
+
+    def judge(self, program, modes):
+        self.asked += 1
+        return Answer([WRONG] if self.op in program.operations else [])
+
+
+def test_what_is_left_is_the_operation():
+    shrunk = 0
+    for number in range(120):
+        program = draw(11, number)
+        tops = [n.op for n in program.nodes]
+        if "lax.pad" not in tops or len(tops) < 3:
+            continue
+        found = shrinking.shrink(
+            program, shrinking.Signature("auto", "numbers", ""), Judge("lax.pad"), WRONG, 20
+        )
+        assert [n.op for n in found.program.nodes] == ["lax.pad"]
+        assert not found.program.transform.kind
+        assert grouping.key(found.program, WRONG) == "numbers: lax.pad"
+        shrunk += 1
+        if shrunk == 3:
+            return
+    raise AssertionError("too few programs with a pad")
+
+
+def test_another_kind_of_failure_is_not_taken():
+    signature = shrinking.Signature.of({"kind": "crash", "what": "a.cc: Check failed"}, "auto")
+    assert signature.matches({"kind": "crash", "what": "a.cc: Check failed"})
+    assert not signature.matches({"kind": "crash", "what": "b.cc: Check failed"})
+    assert not signature.matches(WRONG)
+
+
+def test_candidates_are_smaller_programs_that_jax_accepts():
+    """Each rule gives programs in a right form; those that pass `valid` survive JSON."""
+    seen = 0
+    for number in range(25):
+        program = draw(12, number)
+        for rule in shrinking.RULES:
+            for candidate in rule(program):
+                candidate = shrinking.fitted(candidate)
+                if next(problems(candidate), None) or shrinking.weight(candidate) >= shrinking.weight(
+                    program
+                ):
+                    continue
+                seen += 1
+                assert from_json(json.loads(json.dumps(to_json(candidate)))).name == candidate.name
+    assert seen > 300

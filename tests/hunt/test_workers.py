@@ -1,0 +1,61 @@
+"""A program that ends its process, or never ends, costs that program alone."""
+
+import pytest
+
+from meshmark.hunt.program import Input, Node, Program
+from meshmark.hunt.workers import Settings, Slot, WorkerError, death
+
+GOOD = Program(
+    (("x", 2),), (Input((4,), "float32", (("x",),)),), (Node("jnp.negative", ({"v": 0},)),), (1,), (None,)
+)
+
+FAULTS = """
+import jax.numpy as jnp, os, signal, time
+def sign(x):
+    os.write(2, b"F1122 05:14:59.590100    3277 spmd_partitioner.cc:1128] Check failed: a == b (1 vs. -1)\\n")
+    os.kill(os.getpid(), signal.SIGABRT)
+def square(x):
+    time.sleep(600)
+jnp.sign, jnp.square = sign, square
+"""
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(FAULTS)
+    return Settings(deadline=5.0, environment={"PYTHONPATH": str(tmp_path), "JAX_PLATFORMS": "cpu"})
+
+
+def with_op(name):
+    return Program(GOOD.axes, GOOD.inputs, (Node(name, ({"v": 0},)),), (1,), (None,))
+
+
+def test_a_crash_and_a_hang_are_findings_and_the_next_program_runs(faulty):
+    with Slot(faulty) as slot:
+        assert slot.judge(GOOD).differences == []
+        (crash,) = slot.judge(with_op("jnp.sign")).differences
+        assert (crash["kind"], crash["what"]) == (
+            "crash",
+            "spmd_partitioner.cc: Check failed: a == b (N vs. N)",
+        )
+        assert slot.judge(GOOD).differences == []
+        (hang,) = slot.judge(with_op("jnp.square")).differences
+        assert hang["kind"] == "hang"
+        assert slot.judge(GOOD).differences == []
+        assert slot.restarts == 2
+
+
+def test_a_drawn_program_is_told_even_where_it_kills(faulty):
+    with Slot(faulty) as slot:
+        answer = slot.judge({"draw": [1, 0]})
+        assert answer.program and "nodes" in answer.program
+
+
+def test_workers_that_never_start_are_one_line():
+    with Slot(Settings(environment={"JAX_PLATFORMS": "nothing"})) as slot, pytest.raises(WorkerError):
+        slot.judge(GOOD)
+
+
+def test_deaths_that_differ_in_numbers_are_one():
+    a = death("", "F1122 05:14 3277 a.cc:11] Check failed: x (1 vs. -1)")
+    assert a == death("", "F0101 01:02 9 b/a.cc:11] Check failed: x (20 vs. 3)").removeprefix("b/")
