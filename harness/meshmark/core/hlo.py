@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 Groups = tuple[tuple[int, ...], ...]
-_Instruction = re.Match[str]  # of _INSTRUCTION: name, type, opcode, the rest of the line
+Instruction = re.Match[str]  # of _INSTRUCTION: name, type, opcode, the rest of the line
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def collectives(text: str, num_partitions: int | None = None) -> tuple[Collectiv
     """
     if not ("all-" in text or "reduce-scatter" in text or "collective-" in text):
         return ()
-    module = _Module(text)
+    module = Module(text)
     found: list[Collective] = []
     chains: set[tuple[str, ...]] = set()
     for computation, instruction in module.collectives:
@@ -124,12 +124,12 @@ _CHANNEL = re.compile(r"channel_id=(\d+)")
 _CHAIN = re.compile(r'chain_id="([^"]*)"')
 
 
-class _Module:
+class Module:
     """The HLO text by computation, with the callers of each."""
 
     def __init__(self, text: str) -> None:
         self.lines: dict[str, list[str]] = {}  # of each computation
-        self.collectives: list[tuple[str, _Instruction]] = []  # computation, instruction
+        self.collectives: list[tuple[str, Instruction]] = []  # computation, instruction
         self.entry = self.header = name = ""
         lines: list[str] = []
         for line in text.split("\n"):
@@ -149,11 +149,12 @@ class _Module:
 
     @property
     def num_devices(self) -> int:
+        """How many devices the header says that the program is for."""
         return math.prod(map(int, _DEVICES.findall(self.header)))
 
     def root(self, name: str) -> str:
         """The opcode of a computation's root; "" if it has none."""
-        root = self._instructions(name).get("ROOT")
+        root = self.instructions(name).get("ROOT")
         return root[3] if root else ""
 
     def runs(self, name: str) -> tuple[int | None, bool]:
@@ -186,7 +187,7 @@ class _Module:
                         callers.setdefault(name, []).append((caller, times, opcode == "async-start"))
         return callers
 
-    def _loop_count(self, caller: str, loop: _Instruction) -> int | None:
+    def _loop_count(self, caller: str, loop: Instruction) -> int | None:
         """How often a while loop runs its body: from the compiler's note, otherwise from its constants.
 
         TPU compilers leave no note, but keep a counted loop as i = start; while i < stop: i += step.
@@ -195,17 +196,17 @@ class _Module:
             return int(noted[1])
         called = dict(_CALL.findall(loop[4]))
         try:
-            condition = self._instructions(called["condition"][1:])
-            body = self._instructions(called["body"][1:])
-            before = self._instructions(caller)
+            condition = self.instructions(called["condition"][1:])
+            body = self.instructions(called["body"][1:])
+            before = self.instructions(caller)
             test = condition["ROOT"]
             if test[3] != "compare" or "direction=LT" not in test[4]:
                 return None
-            i, stop = _operands(test)
+            i, stop = operands(test)
             index = _tuple_index(condition, i)
-            start = _operands(before[_operands(loop)[0]])[index]
-            following = body[_operands(body["ROOT"])[index]]
-            i, step = _operands(following)
+            start = operands(before[operands(loop)[0]])[index]
+            following = body[operands(body["ROOT"])[index]]
+            i, step = operands(following)
             if following[3] != "add" or _tuple_index(body, i) != index:
                 return None
             distance, stride = _constant(condition, stop) - _constant(before, start), _constant(body, step)
@@ -213,9 +214,9 @@ class _Module:
         except (LookupError, ValueError):
             return None  # another form of loop
 
-    def _instructions(self, name: str) -> dict[str, _Instruction]:
+    def instructions(self, name: str) -> dict[str, Instruction]:
         """The instructions of a computation by name; the root is also under "ROOT"."""
-        instructions: dict[str, _Instruction] = {}
+        instructions: dict[str, Instruction] = {}
         for line in self.lines.get(name, ()):
             if match := _INSTRUCTION.match(line):
                 instructions[match[1]] = match
@@ -224,28 +225,29 @@ class _Module:
         return instructions
 
 
-def _operands(instruction: _Instruction) -> list[str]:
+def operands(instruction: Instruction) -> list[str]:
+    """The names of its operands."""
     return _NAME.findall(instruction[4].partition(")")[0])
 
 
-def _source(instructions: Mapping[str, _Instruction], name: str, opcode: str) -> _Instruction:
+def _source(instructions: Mapping[str, Instruction], name: str, opcode: str) -> Instruction:
     """The instruction `name`, or the one that it copies; its opcode must be `opcode`."""
     instruction = instructions[name]
     while instruction[3] in ("copy", "copy-start", "copy-done"):
-        instruction = instructions[_operands(instruction)[0]]
+        instruction = instructions[operands(instruction)[0]]
     if instruction[3] != opcode:
         raise LookupError(name)
     return instruction
 
 
-def _tuple_index(instructions: Mapping[str, _Instruction], name: str) -> int:
+def _tuple_index(instructions: Mapping[str, Instruction], name: str) -> int:
     """Which element of the computation's parameter `name` is."""
     element = _source(instructions, name, "get-tuple-element")
-    _source(instructions, _operands(element)[0], "parameter")
+    _source(instructions, operands(element)[0], "parameter")
     return int(element[4].partition(", index=")[2].partition(",")[0])
 
 
-def _constant(instructions: Mapping[str, _Instruction], name: str) -> int:
+def _constant(instructions: Mapping[str, Instruction], name: str) -> int:
     return int(_source(instructions, name, "constant")[4].partition(")")[0])
 
 
@@ -259,6 +261,11 @@ _BITS |= {
 }
 
 _ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")  # without its layout; <= marks a bounded dynamic dimension
+
+
+def shapes(text: str) -> list[tuple[str, tuple[int, ...]]]:
+    """(element type, dimensions) of the array, or of each array of the tuple, that an HLO type names."""
+    return [(dtype, _integers(dims.replace("<=", ""))) for dtype, dims in _ARRAY.findall(text)]
 
 
 @functools.lru_cache(maxsize=4096)
