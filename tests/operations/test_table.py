@@ -7,7 +7,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshmark.core import layout, meshes, values
@@ -95,6 +95,7 @@ def test_an_unknown_choice_is_an_error_that_lists_the_valid_ones(narrowed, named
         Selection(**narrowed).checked(8)
 
 
+@settings(deadline=None)  # a busy machine is slow at times
 @given(st.sampled_from(SHAPES), st.data())
 def test_blocks_of_an_array_give_it_back(mesh: MeshShape, data):
     axes = data.draw(st.permutations(mesh.names))
