@@ -20,8 +20,12 @@ from meshmark.levels.must_pass import (
 )
 from meshmark.operations import cases
 from meshmark.operations.selection import LEVELS, Selection
+from meshmark.operations.versions import as_of
 from meshmark.records.reading import read
 from tests.submissions import DEVICES, facts, judged, level, merged_line, over, run_line, write
+
+FROZEN = 1
+"""The version of the table of which the newest lists are."""
 
 
 def test_the_table_and_the_newest_list_are_one():
@@ -44,14 +48,14 @@ def test_the_lists_are_small_and_every_version_reads_back():
 
 
 def test_a_list_is_the_standard_profile_and_holds_nothing_optional():
-    chosen = {c.id: c for c in cases.cases(Selection(), 8)}
+    chosen = {c.id: c for c in as_of(FROZEN).cases(Selection(), 8)}
     listed = [name for level in levels.names() for name in must_pass(level, 8).cases]
     assert sorted(chosen) == sorted(listed)
     assert not any(case.cell.capabilities for case in chosen.values())
 
 
 def test_the_list_of_several_processes_is_all_of_the_standard_profile_over_them():
-    chosen = {c.id: c for c in cases.cases(Selection(processes=2), 8)}
+    chosen = {c.id: c for c in as_of(FROZEN).cases(Selection(processes=2), 8)}
     listed = must_pass("L4", 8, processes=2).cases
     assert sorted(chosen) == sorted(listed) and {c.level for c in chosen.values()} == {*LEVELS}
     assert any("-interleaved/" in name for name in listed) and any("process_" in name for name in listed)

@@ -52,6 +52,33 @@ def test_every_version_after_the_first_says_what_it_changed():
     assert all(change.summary for change in CHANGES.values())
 
 
+@pytest.mark.parametrize(
+    ("name", "flops", "nbytes", "factor"),
+    [
+        ("pmax/axes=x+y/manual/2x4/float32/64KiB", 131072, 65536, 1.75),
+        ("all_gather/axes=x+y,dim=0,tiled/auto/2x4/float32/64KiB", 0, 524288, 0.875),
+        ("ragged_all_to_all/axes=x+y/manual/2x4/float32/4KiB", 0, 4096, 0.875),
+        ("mlp_gradient/batch=x,model=y/manual/2x4/float32/n64", 1572864, 0, 0.0),
+        ("attention_gradient/batch=x,sequence=y/manual/2x4/float32/n32", 786432, 0, 0.0),
+        ("attention/batch=x,sequence=y/auto/2x4/float32/n512", 67108864, 0, 0.0),
+        ("dense_gradient/batch=x,inner=y/auto/2x4/float32/n64", 786432, 0, 0.0),
+    ],
+)
+def test_the_first_version_has_the_costs_that_its_records_have(name, flops, nbytes, factor):
+    """Written down from the code of version 1."""
+    assert as_of(1).entry(cases.find(name, 8)).cost == Cost(flops, nbytes, factor)
+
+
+def test_the_first_version_has_odd_blocks_and_no_cases_of_them():
+    names = [f"psum/axes=x+y{odd}/manual/2x4/float32/4KiB" for odd in ("", ",shape=odd")]
+    tiled, odd = (cases.find(name, 8) for name in names)
+    assert tiled.plan.arguments[0].shape == (8, 1, 8, 128)
+    assert as_of(1).plan(tiled).arguments == odd.plan.arguments
+    assert odd.plan.arguments[0].shape == (8, 64, 4, 4)
+    assert as_of(1).has(tiled) and not as_of(1).has(odd)
+    assert not as_of(1).compiles_as_today(tiled)
+
+
 def test_todays_version_says_what_the_code_says(psum):
     size = sum(nbytes(a, psum.mesh) for a in psum.plan.arguments)
     assert as_of().entry(psum) == CaseEntry(psum.level, size, psum.plan.cost)

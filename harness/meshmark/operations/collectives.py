@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -33,6 +34,7 @@ from meshmark.operations.base import (
     Variant,
     nbytes,
 )
+from meshmark.operations.weights import TIMED_PROFILES
 
 NUMBERS = ("float32", "bfloat16", "float16", "int32", "int8", "uint8", "complex64", "float64", "complex128")
 ORDERED = ("float32", "bfloat16", "float16", "int32", "int8", "uint8", "bool", "float64")
@@ -88,13 +90,32 @@ def axis_choices(mesh: MeshShape) -> Iterator[tuple[int, tuple[str, ...]]]:
         yield 1, names[::-1]
 
 
+ROWS, LANES = 8, 128
+"""The tile of the accelerators' vector memory: the second-last and the last dimension of an array in whole tiles."""
+
+
+def tiled_block(elements: int, dim: int, parts: int) -> list[int]:
+    """A block [A, B, C] of about so many elements that divides into `parts` along dimension 0 or 1. Each part is
+    contiguous, and whole tiles [*, 8, 128] where it has so many elements, else one row of up to 128 and as many rows
+    as there are."""
+    part = max(1, elements // parts)
+    lanes = min(LANES, part)
+    rows = min(ROWS, part // lanes)
+    tiles = parts * max(bool(elements), round(elements / (parts * rows * lanes)))
+    return [tiles, rows, lanes] if dim == 0 else [1, tiles * rows, lanes]
+
+
 def interleaved(n: int) -> tuple[tuple[int, ...], ...]:
     """The two groups of every other member: ((0, 2, ...), (1, 3, ...))."""
     return tuple(range(0, n, 2)), tuple(range(1, n, 2))
 
 
 class CollectiveOperation(Operation):
-    """The base of the collectives: blocks of rank three (or one), axes, groups and the cost model."""
+    """The base of the collectives: blocks of rank three (or one), axes, groups and the cost model.
+
+    The payload of the ordinary options, which are timed, is whole tiles: compilers for accelerators make other
+    collectives, or copies, of other shapes. All other options, and `shape=odd`, have blocks of [*, 4, 4].
+    """
 
     family = "collectives"
     level = "L1"
@@ -105,19 +126,28 @@ class CollectiveOperation(Operation):
     }  # fmt: skip
     kind: ClassVar[str]
     """The HLO collective of manual mode."""
+    shaped: ClassVar[bool] = True
+    """Whether its payload is a block, so that there is a variant of the ordinary options with an odd one."""
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         for weight, axes in axis_choices(mesh):
             for more, options in self.choices(mesh.product(axes)):
-                yield Variant.of(weight + more, options.pop("capability", None), axes=axes, **options)
+                capability = options.pop("capability", None)
+                yield Variant.of(weight + more, capability, axes=axes, **options)
+                if self.shaped and not more:
+                    yield Variant.of(weight + 1, capability, axes=axes, **options, shape="odd")
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """The ordinary options over all axes, and over each axis alone, because the links of axes may differ."""
+        """The ordinary options over all axes, and over each axis alone, because the links of axes may differ; with odd
+        blocks in the full profile alone."""
         every = list(self.variants(mesh))
         ordinary = [v.options[1:] for v in every if not v.weight]  # the axes come first
         for variant in every:
-            if variant.options[1:] in ordinary and (not variant.weight or len(variant["axes"]) == 1):
-                yield variant
+            odd = variant.get("shape") == "odd"
+            options = tuple(option for option in variant.options[1:] if option[0] != "shape")
+            weight = variant.weight - odd
+            if options in ordinary and (not weight or len(variant["axes"]) == 1):
+                yield replace(variant, weight=weight + TIMED_PROFILES["full"] * odd)
 
     def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """(weight, options) beside the axes, for a group of n."""
@@ -136,10 +166,20 @@ class CollectiveOperation(Operation):
                 return "axis_index_groups take one axis"
         return super().absent(mode, variant, mesh)
 
-    def block(self, request: Request, dim: int) -> list[int]:
-        """Local shape [A, B, C] of about the requested size, with dimension `dim` a multiple of n."""
+    def lane_tiled(self, variant: Variant, mesh: MeshShape) -> bool:
+        """Whether the payload of a variant is whole tiles: its options are ordinary ones."""
+        ordinary = [options for weight, options in self.choices(mesh.product(variant["axes"])) if not weight]
+        named = variant.options[1:]  # the axes come first
+        chosen = {k: v for k, v in named if k != "fill" or v not in self.fills}
+        return self.shaped and chosen in [{k: o[k] for k in o if k != "capability"} for o in ordinary]
+
+    def block(self, request: Request, dim: int, parts: int = 1) -> list[int]:
+        """Local shape [A, B, C] of about the requested size. Dimension `dim` is a multiple of `parts`, and of n where
+        the payload is not of whole tiles."""
         n = request.mesh.product(request.variant["axes"])
         elements = request.elements
+        if self.lane_tiled(request.variant, request.mesh):
+            return tiled_block(elements, dim, parts)
         side = 4 if elements >= 16 * n else 1
         shape = [side, side, side]
         shape[dim] = n * max(bool(elements), round(elements / (n * side * side)))
@@ -210,7 +250,7 @@ class Reduction(CollectiveOperation):
             (result,),
             options,
             judge="bound" if self.divided and members & (members - 1) else "exact",
-            cost=Cost(math.prod(argument.shape), payload, 2 * (members - 1) / members),
+            cost=Cost(0, payload, 2 * (members - 1) / members),
             traffic=self.traffic(request, payload, options),
             connect=self.connect(request, options),
         )
@@ -429,7 +469,7 @@ class PsumScatter(CollectiveOperation):
         axes, rest, dim, tiled = variant["axes"], mesh.rest(variant["axes"]), variant["dim"], variant["tiled"]
         n = mesh.product(axes)
         members = len(interleaved(n)[0]) if variant.get("groups") else n
-        local = self.block(request, dim)
+        local = self.block(request, dim, n)
         if not tiled:  # the scattered dimension is used up: move its elements next to it
             local[1 - dim] *= local[dim] // n
             local[dim] = n
@@ -452,7 +492,7 @@ class PsumScatter(CollectiveOperation):
             (result,),
             options,
             judge="exact",
-            cost=Cost(math.prod(argument.shape), payload, (members - 1) / members),
+            cost=Cost(0, payload, (members - 1) / members),
             traffic=self.traffic(request, payload, options),
             connect=self.connect(request, options),
         )
@@ -511,7 +551,7 @@ class AllToAll(CollectiveOperation):
         axes, rest = variant["axes"], mesh.rest(variant["axes"])
         cut, concat, tiled = variant["split"], variant["concat"], variant["tiled"]
         n = mesh.product(axes)
-        local = self.block(request, cut)
+        local = self.block(request, cut, n)
         if not tiled:  # the split dimension has one element per member
             local[1 - cut] *= local[cut] // n
             local[cut] = n
@@ -749,6 +789,7 @@ class AxisIndex(CollectiveOperation):
 
     name = "axis_index"
     dtypes = ("int32",)
+    shaped = False
     sizes: ClassVar[Mapping[str, int]] = {"4B": 0}
     timed: ClassVar[Mapping[str, int]] = {}
 
@@ -840,12 +881,16 @@ class Pbroadcast(CollectiveOperation):
         return over_groups(lambda blocks: [blocks[source]] * len(blocks), x, sizes, axes, in_spec, out_spec)
 
 
+def ragged_sends(n: int) -> np.ndarray:
+    """The rows of a ragged exchange, [n, n]: member i sends (i + 2j) mod 3 of them to member j."""
+    return (np.arange(n)[:, None] + 2 * np.arange(n)) % 3
+
+
 def ragged_table(
     bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype, *, part: str
 ) -> np.ndarray:
-    """Sizes and offsets of a ragged exchange, [n, n]: member i sends (i + 2j) mod 3 rows to member j."""
-    n = shape[1]
-    send = (np.arange(n)[:, None] + 2 * np.arange(n)) % 3
+    """Sizes and offsets of a ragged exchange, [n, n] each."""
+    send = ragged_sends(shape[1])
     table = {
         "send": send,
         "receive": send.T,
@@ -861,6 +906,7 @@ class RaggedAllToAll(CollectiveOperation):
     name = "ragged_all_to_all"
     fills: ClassVar[tuple[str, ...]] = ("nan", "extreme")
     kind = "ragged-all-to-all"
+    shaped = False
     sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0, "64B": 1}
 
     def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -880,6 +926,8 @@ class RaggedAllToAll(CollectiveOperation):
             Argument((n, n), "int32", spec, ragged_table, {"part": part})
             for part in ("from", "send", "to", "receive")
         ]
+        send = ragged_sends(n)
+        leaving = int((send.sum(axis=1) - send.diagonal()).max())  # rows, of the member that sends the most
         operand = Argument((rows, width), request.dtype, spec)
         output = Argument((rows, width), request.dtype, spec)
         return Plan(
@@ -887,7 +935,7 @@ class RaggedAllToAll(CollectiveOperation):
             (Result((rows, width), request.dtype, spec),),
             self.options(request, spec, spec),
             judge="bits",
-            cost=Cost(0, nbytes(operand, mesh), (n - 1) / n),
+            cost=Cost(0, leaving * width * dtype_of(request.dtype).itemsize, 1.0),
         )
 
     @staticmethod

@@ -101,6 +101,8 @@ class Layer(Operation):
     """The weight of all its variants."""
     gathers: ClassVar[tuple[str, ...]] = ()
     """The sharded dimensions over which a gradient must exchange data."""
+    recomputed: ClassVar[float] = 1.0
+    """The part of the forward pass's flops whose results a gradient needs: no gradient needs a last product's."""
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         for i, variant in enumerate(self.shardings(mesh)):
@@ -131,7 +133,7 @@ class Layer(Operation):
             results=tuple(Result(a.shape, a.dtype, a.spec) for a in inputs),
             forward=forward.results,
             wrt=self.wrt,
-            cost=replace(forward.cost, flops=3 * forward.cost.flops),
+            cost=replace(forward.cost, flops=round((2 + self.recomputed) * forward.cost.flops)),
             traffic=None,
             connect=tuple(
                 group
@@ -338,6 +340,7 @@ class MlpGradient(Mlp):
     dtypes = ("float32", "float64")
     wrt = (0, 1, 2)
     gathers = ("batch", "model")
+    recomputed = 0.5
 
     @staticmethod
     def gradient(x, w1, w2, g):
@@ -347,12 +350,13 @@ class MlpGradient(Mlp):
 
 
 class Attention(Layer):
-    """softmax(Q K^T / sqrt(d)) V on [batch, heads, sequence, d = 16]. Sharded over heads it communicates
-    nothing; sharded over the sequence, every device gathers all of K and V."""
+    """softmax(Q K^T / sqrt(d)) V on [batch, heads, sequence, d]; d is 16 in the sizes that are judged, and 128 in
+    larger ones, which are timed. Sharded over heads it communicates nothing; sharded over the sequence, every device
+    gathers all of K and V."""
 
     name = "attention"
     sizes: ClassVar[dict[str, int]] = {"n32": 0, "n64": 3}
-    timed: ClassVar[dict[str, int]] = {"n64": 1, "n512": 1, "n2048": 4}
+    timed: ClassVar[dict[str, int]] = {"n128": 1, "n512": 1, "n2048": 4}
 
     def shardings(self, mesh: MeshShape) -> Iterator[Variant]:
         names = mesh.names
@@ -368,7 +372,8 @@ class Attention(Layer):
         batch, heads, sequence = (variant.get(name) for name in ("batch", "heads", "sequence"))
         dtype, n = request.dtype, parse_size(request.size)
         parts = [mesh.product(axes or ()) for axes in (batch, heads, sequence)]
-        shape = (*(fitted(size, k) for size, k in zip((2, 2, n), parts, strict=True)), 16)
+        width = 16 if f"n{n}" in self.sizes or variant.get("shape") == "odd" else 128
+        shape = (*(fitted(size, k) for size, k in zip((2, 2, n), parts, strict=True)), width)
         spec: Spec = (batch, heads, sequence, None)
         options = layer_options(
             request,
@@ -434,6 +439,7 @@ class AttentionGradient(Attention):
     dtypes = ("float32", "float64")
     wrt = (0, 1, 2)
     gathers = ("sequence",)
+    recomputed = 0.5
     rare = 1
 
     @staticmethod

@@ -8,26 +8,29 @@ To mend the table, raise TABLE_VERSION by one and add a Change for the new versi
 the table says now, and the Change what the version before said instead. An example, for a version 2 that mends the
 cost of one operation:
 
-    def _with_old_cost(case: Case, entry: CaseEntry) -> CaseEntry:
-        return replace(entry, cost=replace(entry.cost, factor=1.0)) if case.operation.name == "pmax" else entry
+    def _with_old_cost(case: Case, plan: Plan) -> Plan:
+        return replace(plan, cost=replace(plan.cost, factor=1.0)) if case.operation.name == "pmax" else plan
 
-    CHANGES = {2: Change("pmax: the factor of its bus bandwidth", entry=_with_old_cost)}
+    CHANGES = {2: Change("pmax: the factor of its bus bandwidth", plan=_with_old_cost)}
 
 A case is added without a Change where no frozen level list can miss it; `new` keeps the level lists of older versions.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meshmark.core.errors import BadInput
 from meshmark.operations import cases
-from meshmark.operations.base import Cost, nbytes
+from meshmark.operations.base import Cost, Plan, nbytes
 from meshmark.operations.cases import Case
+from meshmark.operations.collectives import CollectiveOperation, PsumScatter, RaggedAllToAll, Reduction
+from meshmark.operations.layers import Attention, Layer
 from meshmark.operations.selection import Selection, SelectionError
 
-TABLE_VERSION = 1
+TABLE_VERSION = 2
 """The version of the table as the code has it. Run lines name it as `table`."""
 
 
@@ -49,6 +52,10 @@ def _same(case: Case, entry: CaseEntry) -> CaseEntry:
     return entry
 
 
+def _same_plan(case: Case, plan: Plan) -> Plan:
+    return plan
+
+
 def _none(case: Case) -> bool:
     return False
 
@@ -59,8 +66,10 @@ class Change:
 
     summary: str
     """The change, in a few words."""
+    plan: Callable[[Case, Plan], Plan] = _same_plan
+    """The plan of a case in the version before, from the plan of this version."""
     entry: Callable[[Case, CaseEntry], CaseEntry] = _same
-    """What the version before said of a case, from what this version says."""
+    """What else the version before said of a case, from what this version says."""
     new: Callable[[Case], bool] = _none
     """Whether this version added the case."""
     recompiled: Callable[[Case], bool] = _none
@@ -68,7 +77,46 @@ class Change:
     collectives do not apply."""
 
 
-CHANGES: dict[int, Change] = {}
+def _odd(case: Case) -> bool:
+    """Whether the case has the odd blocks that version 1 gave to every payload."""
+    return case.cell.request.variant.get("shape") == "odd"
+
+
+def _in_tiles(case: Case) -> bool:
+    """Whether version 2 gave the case another payload: whole tiles."""
+    operation, request = case.operation, case.cell.request
+    if isinstance(operation, CollectiveOperation):
+        return operation.lane_tiled(request.variant, request.mesh)
+    return isinstance(operation, Attention) and case.plan.arguments[0].shape[-1] != 16
+
+
+def _first_plan(case: Case, plan: Plan) -> Plan:
+    """The plan of a case in version 1."""
+    operation, request = case.operation, case.cell.request
+    if _in_tiles(case):
+        variant = request.variant
+        odd = replace(variant, options=(*variant.options, ("shape", "odd")))
+        plan = operation.plan(replace(request, variant=odd))
+    cost = plan.cost
+    if isinstance(operation, (Reduction, PsumScatter)):  # the additions of the collective
+        cost = replace(cost, flops=math.prod(plan.arguments[0].shape))
+    elif isinstance(operation, RaggedAllToAll):  # the whole operand
+        n = request.mesh.product(request.variant["axes"])
+        cost = Cost(0, nbytes(plan.arguments[0], request.mesh), (n - 1) / n)
+    elif isinstance(operation, Layer) and operation.wrt:  # a product that the compiler leaves out
+        cost = replace(cost, flops=round(cost.flops * 3 / (2 + operation.recomputed)))
+    return replace(plan, cost=cost)
+
+
+CHANGES: dict[int, Change] = {
+    2: Change(
+        "payloads that are timed are whole tiles; flops are those of the compiled contractions; the bytes of"
+        " ragged_all_to_all are those that leave a member",
+        plan=_first_plan,
+        new=_odd,
+        recompiled=_in_tiles,
+    )
+}
 """Every version after the first, with what it changed."""
 
 
@@ -87,10 +135,17 @@ class Table:
         """Whether this version has a case of today's table."""
         return not any(change.new(case) for change in self._later)
 
+    def plan(self, case: Case) -> Plan:
+        """The plan of a case in this version."""
+        plan = case.plan
+        for change in self._later:
+            plan = change.plan(case, plan)
+        return plan
+
     def entry(self, case: Case) -> CaseEntry:
         """What this version says of a case."""
-        size = sum(nbytes(a, case.mesh) for a in case.plan.arguments)
-        entry = CaseEntry(case.level, size, case.plan.cost)
+        plan = self.plan(case)
+        entry = CaseEntry(case.level, sum(nbytes(a, case.mesh) for a in plan.arguments), plan.cost)
         for change in self._later:
             entry = change.entry(case, entry)
         return entry
