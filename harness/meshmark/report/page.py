@@ -24,8 +24,9 @@ PLOTTING = ("bokeh.min.js", "bokeh-api.min.js")
 """Bokeh's core, and its interface for making plots in the browser."""
 
 PARTS = (
-    *("dom", "data", "address", "tables", "filters", "matrix", "cases", "changes", "modes", "charts"),
-    *("communication", "answers", "runs", "main"),
+    *("dom", "data", "address", "tables", "filters"),
+    *("matrix", "cases", "glance", "wrong", "changes", "heat", "modes"),
+    *("charts", "over_time", "communication", "answers", "runs", "main"),
 )
 """The parts of the page's own script, in their order; they share one scope."""
 

@@ -20,7 +20,7 @@ KINDS = (
     "hangs",
     "raises",
     "wrong placement",
-    "other communication or memory",
+    "communication",
     "something else",
 )
 """Kinds of wrongness, the most severe first."""
@@ -30,8 +30,7 @@ _KIND_OF_CHECK = {
     "gradient": "wrong numbers",
     "replicas": "wrong numbers",
     "sharding": "wrong placement",
-    "communication": "other communication or memory",
-    "memory": "other communication or memory",
+    "communication": "communication",
 }
 _KIND_OF_VERDICT = {"crash": "process dies", "hang": "hangs", "error": "raises"}
 _FIGURES = re.compile(r"\d[\d.,e+-]*|\[[^\]]*\]|cpu:\d+|0x[0-9a-f]+", re.ASCII)
@@ -85,7 +84,7 @@ def _finding(judged: Judged) -> Finding:
     """A finding of one case: its first line with the worst verdict."""
     verdict = judged.verdict
     line = next(line for line in judged.lines if line["verdict"] == verdict)
-    kind = _KIND_OF_CHECK.get(line["check"]) or _KIND_OF_VERDICT.get(verdict, "something else")
+    kind = _KIND_OF_VERDICT.get(verdict) or _KIND_OF_CHECK.get(line["check"], "something else")
     known = verdict == "known"
     if known and line["check"] in ("execute", "compile", "export"):
         kind = "raises"

@@ -24,35 +24,39 @@ function code(text, wrap) {
   return [el("div", { class: "code" }, pre, button)];
 }
 const SPELLS = { "manual-novma": "manual", pmap: "manual", pjit: "auto" };
-function openCell(level, operation, mode, key) { set("cell", [level, operation, mode, key].join("~")); showCell(); }
+// `keys`: one or more runs, joined by "."; a link from outside the matrix shows every case, whatever the filters say.
+function openCell(level, operation, mode, keys, everything) { set("cell", [level, operation, mode, keys, ...(everything ? ["all"] : [])].join("~")); showCell(); }
 function showCell() {
-  const dialog = $("detail"), parts = state.cell.split("~"), run = byKey.get(parts[3]);
-  if (!state.cell || !run || !run.judged) { if (dialog.open) dialog.close(); return; }
-  const [level, operation, mode] = parts, m = matcher(), wanted = want(), j = run.judged, found = [];
-  for (let i = 0; i < j.case.length; i++) {
-    const c = j.case[i];
-    if (S[C.level[c]] === level && S[C.operation[c]] === operation && S[C.mode[c]] === mode && wanted[j.verdict[i]] && passes(m, c, j.reason[i])) found.push(i);
+  const dialog = $("detail"), [level, operation, mode, keys = "", everything] = state.cell.split("~");
+  const shown = keys.split(".").map((k) => byKey.get(k)).filter((r) => r && r.judged);
+  if (!state.cell || !shown.length) { if (dialog.open) dialog.close(); return; }
+  const m = matcher(), wanted = want(), found = [], tallied = new Int32Array(V.length);
+  for (const run of shown) {
+    const j = run.judged;
+    for (let i = 0; i < j.case.length; i++) {
+      const c = j.case[i];
+      if (S[C.operation[c]] !== operation || S[C.mode[c]] !== mode || level && S[C.level[c]] !== level) continue;
+      if (everything || wanted[j.verdict[i]] && passes(m, c, j.reason[i])) { found.push({ run, i, v: j.verdict[i] }); tallied[j.verdict[i]]++; }
+    }
   }
-  found.sort((a, b) => j.verdict[a] - j.verdict[b]);
-  const tallied = new Int32Array(V.length);
-  for (const i of found) tallied[j.verdict[i]]++;
-  $("detail-h").textContent = `${operation} · ${mode} · ${level}`;
+  found.sort((a, b) => a.v - b.v);
+  $("detail-h").textContent = [operation, mode, level].filter(Boolean).join(" · ");
   const program = D.programs[`${operation}/${SPELLS[mode] || mode}`];
   const list = el("div"), more = el("button", { type: "button", class: "more", onclick: () => add() });
   let at = 0;
   function add() {
-    for (const i of found.slice(at, at + 40)) list.append(oneCase(run, i));
+    for (const { run, i } of found.slice(at, at + 40)) list.append(oneCase(run, i, shown.length > 1));
     at += 40; more.hidden = at >= found.length; more.textContent = `Show more (${count(Math.min(at, found.length))} of ${count(found.length)})`;
   }
   add();
-  $("detail-body").replaceChildren(el("p", {}, run.label, " ", el("span", { class: `tag ${run.class}` }, CLASS[run.class])), el("p", {}, `${plural(found.length, "case")}: ${tally(tallied, found.length)}.`, state.q || state.verdict || state.dtype || state.mesh ? " The filters of the page apply." : ""),
+  $("detail-body").replaceChildren(...[shown.map((run) => el("p", {}, run.label, " ", el("span", { class: `tag ${run.class}` }, CLASS[run.class]))), el("p", {}, `${plural(found.length, "case")}: ${tally(tallied, found.length)}.`, filtering() && !everything ? " The filters of the page apply." : ""),
     info.get(operation) ? el("p", { class: "soft" }, info.get(operation).about) : "",
     program ? el("details", {}, el("summary", {}, `The program${SPELLS[mode] ? `: ${mode} runs the spelling of ${SPELLS[mode]}` : ""}`), code(program)) : "",
-    el("h3", {}, "Cases, the worst first"), list, more, provenance([run]));
+    el("h3", {}, "Cases, the worst first"), list, more, provenance(shown)].flat().filter((x) => x !== ""));
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
 }
-function oneCase(run, i) {
+function oneCase(run, i, several) {
   const j = run.judged, c = j.case[i], v = V[j.verdict[i]], reason = S[j.reason[i]], body = el("div");
   const made = el("details", { class: "case", ontoggle: () => {
     if (!made.open || body.childNodes.length) return;
@@ -64,6 +68,6 @@ function oneCase(run, i) {
       el("p", { class: "small" }, "To repeat it:"), ...commands(c, run).flatMap((t) => code(t, true)),
       script ? el("details", {}, el("summary", {}, "Stand-alone script (jax and numpy alone)"), code(script)) : "",
     ].filter((x) => x !== ""));
-  } }, el("summary", {}, verdict(v), " ", el("span", { class: "mono" }, ids[c]), reason && v !== "pass" ? el("span", { class: "soft small" }, ` ${reason.slice(0, 140)}`) : ""), body);
+  } }, el("summary", {}, verdict(v), " ", el("span", { class: "mono" }, ids[c]), several ? el("span", { class: "soft small" }, ` JAX ${run.release}${run.processes > 1 ? `, ${run.processes} processes` : ""}`) : "", reason && v !== "pass" ? el("span", { class: "soft small" }, ` ${reason.slice(0, 140)}`) : ""), body);
   return made;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // What changed between two releases or machines.
-const BAD = new Set(["crash", "hang", "error", "fail"]);
 function drawChanges() {
   const list = machines.filter((m) => m.judged.length || m.times.length), out = $("changes-out");
   if (list.length < 2) { out.replaceChildren(el("p", { class: "soft" }, "There is only one machine and release here: nothing to compare.")); return; }

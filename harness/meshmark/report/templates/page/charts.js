@@ -60,11 +60,18 @@ const powers = (lo, hi, base) => { const out = []; for (let e = Math.floor(Math.
 const size = (b) => b >= 2 ** 30 ? `${digits(b / 2 ** 30)} GiB` : b >= 2 ** 20 ? `${digits(b / 2 ** 20)} MiB` : b >= 1024 ? `${digits(b / 1024)} KiB` : `${digits(b)} B`;
 const behind = (...content) => el("details", {}, el("summary", {}, "The table behind this chart"), content);
 
+// What times are held against, bandwidth and arithmetic apart: one of them may be known without the other.
+function peaks(m, first) {
+  const others = [...new Set(m.times.filter((t) => t.share !== null && !t.busbw).map((t) => t.share_of))];
+  const said = [first ? `Bandwidth is held against ${bytes(first.peak.value)}/s of a device: ${first.peak.of}.` : "No peak of bandwidth is published or measured for it."];
+  if (others.length) said.push(`Arithmetic is held against ${short(others, 3)}.`); else if (m.times.some((t) => t.flops_per_s)) said.push("No peak of arithmetic is published or measured for it.");
+  return said.join(" ");
+}
 function drawSpeed() {
   if (!timed.length) { $("speed-note").textContent = "No times among these records."; for (const id of ["bw", "scale", "share"]) { $(`${id}-chart`).classList.add("empty"); $(`${id}-chart`).textContent = ""; } return; }
   const m = machine(), cadence = $("m-cadence").value, theme = dark() ? "d" : "l";
   const first = m.timedRuns.find((r) => r.peak);
-  $("speed-note").replaceChildren(el("span", { class: `tag ${m.class}` }, CLASS[m.class]), ` ${m.label}, ${cadence} calls (choose above). `, first ? `Bandwidth is held against ${bytes(first.peak.value)}/s of a device: ${first.peak.of}.` : "No peak is published or measured for it: there is no share.", m.class === "virtual" ? " Virtual devices share the cores of one machine." : "");
+  $("speed-note").replaceChildren(el("span", { class: `tag ${m.class}` }, CLASS[m.class]), ` ${m.label}, ${cadence} calls (choose above). `, peaks(m, first), m.class === "virtual" ? " Virtual devices share the cores of one machine." : "");
   const ops = [...new Set(m.times.filter((t) => t.busbw).map((t) => t.operation))], op = options($("s-op"), ops.map((o) => [o, o]), state.op || (ops.includes("psum") ? "psum" : ""));
   const modes = D.modes.filter((x) => m.times.some((t) => t.mode === x && t.operation === op)), mode = options($("s-mode"), [...modes.map((x) => [x, x]), ["all", "all modes"]], state.smode || (modes.includes("manual") ? "manual" : modes[0]));
   const meshes = [...new Set(m.times.filter((t) => t.operation === op).map((t) => t.mesh))], mesh = options($("s-mesh"), [["", "all meshes"], ...meshes.map((x) => [x, x])], state.smesh);

@@ -8,6 +8,7 @@ const MEANING = {
   pass: "pass", known: "known issue, listed with its link", unsupported: "optional and not there",
   not_run: "compiled alone", fail: "wrong result", error: "raised an error", hang: "past its deadline", crash: "the process died",
 };
+const BAD = new Set(["crash", "hang", "error", "fail"]);
 const LEVELS = { L0: "L0 bring-up", L1: "L1 collectives", L2: "L2 modes", L3: "L3 transforms", L4: "L4 processes" };
 const CLASS = { real: "real devices", virtual: "virtual devices", compiled: "compiled only" };
 

@@ -12,15 +12,15 @@ function controls() {
   const shown = shownRuns();
   const chip = (r) => el("label", {}, el("input", { type: "checkbox", value: r.key, checked: shown.includes(r), onchange: () => {
     const keys = [...$("run-chips").querySelectorAll("input:checked")].map((i) => i.value);
-    set("runs", keys.join(".")); if (!keys.length) controls(); drawMatrix(); $("matrix-prov").replaceChildren(provenance(shownRuns())); drawCommunication();
+    set("runs", keys.join(".")); if (!keys.length) controls(); drawMatrix(); $("matrix-prov").replaceChildren(provenance(shownRuns())); drawCommunication(); drawAdvice();
   } }), r.label);
   const [ran, compiled] = [judgedRuns.filter((r) => r.class !== "compiled"), judgedRuns.filter((r) => r.class === "compiled")];
   $("run-chips").replaceChildren(el("legend", {}, "Runs shown"), ...ran.map(chip), compiled.length && ran.length ? el("details", { class: "more-runs", open: compiled.some((r) => shown.includes(r)) }, el("summary", {}, `compiled for ${plural(compiled.length, "machine")} that ${compiled.length === 1 ? "was" : "were"} not there`), compiled.map(chip)) : el("span", {}, compiled.map(chip)));
 }
 function filtered() { drawMatrix(); later(); }
 let timer = 0;
-function later() { clearTimeout(timer); timer = setTimeout(() => { drawChanges(); drawModes(); drawCommunication(); drawSide(); }, 120); }  // what is below the fold follows
-function drawAll() { controls(); drawMatrix(); $("matrix-prov").replaceChildren(provenance(shownRuns())); drawChanges(); drawModes(); drawSpeed(); drawCommunication(); showCell(); }
+function later() { clearTimeout(timer); timer = setTimeout(() => { drawChanges(); drawModes(); drawAdvice(); drawCommunication(); drawSide(); }, 120); }  // what is below the fold follows
+function drawAll() { controls(); drawMatrix(); $("matrix-prov").replaceChildren(provenance(shownRuns())); drawWrong(); drawChanges(); drawModes(); drawAdvice(); drawSpeed(); drawOverTime(); drawCommunication(); showCell(); }
 function go(view, focus) {
   const target = $(view);
   if (!target) return;
@@ -36,7 +36,9 @@ $("f-q").addEventListener("input", (e) => { set("q", e.target.value.slice(0, 500
 $("filters").addEventListener("submit", (e) => e.preventDefault());
 $("filters").addEventListener("reset", () => { for (const k of ["q", "level", "mode", "dtype", "mesh", "verdict"]) state[k] = ""; writeHash(); setTimeout(() => { controls(); filtered(); }); });
 for (const [id, key] of [["c-old", "old"], ["c-new", "new"], ["c-what", "what"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawChanges(); });
-for (const [id, key] of [["m-machine", "machine"], ["m-cadence", "cadence"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawModes(); drawSpeed(); });
+for (const [id, key] of [["m-machine", "machine"], ["m-cadence", "cadence"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawModes(); drawAdvice(); drawSpeed(); });
+$("m-mode").addEventListener("change", (e) => { set("hmode", e.target.value); drawModes(); });
+$("t-machine").addEventListener("change", (e) => { set("tmachine", e.target.value); drawOverTime(); });
 for (const [id, key] of [["s-op", "op"], ["s-mode", "smode"], ["s-mesh", "smesh"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawSpeed(); });
 $("s-class").addEventListener("change", (e) => { set("class", e.target.value); drawSide(); });
 document.addEventListener("click", (e) => {
@@ -56,8 +58,6 @@ function theme(t) { if (t) document.documentElement.dataset.theme = t; else dele
 theme(["light", "dark"].includes(kept) ? kept : "");
 $("theme").addEventListener("change", (e) => { theme(e.target.value); try { localStorage.setItem("meshmark-theme", e.target.value); } catch { /* a file without storage */ } drawSpeed(); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawSpeed());
-addEventListener("beforeprint", () => { for (const d of document.querySelectorAll(".prov")) d.open = true; });
-addEventListener("afterprint", () => { for (const d of document.querySelectorAll(".prov")) d.open = false; });
 
 drawAnswers(); drawRuns(); drawAll();
 for (const id of ["bw-chart", "scale-chart", "share-chart"]) watcher.observe($(id));

@@ -1,17 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// The matrix: operations by mode, a group of columns for each run.
+// The matrix: families and their operations by mode, a group of columns for each run; runs that agree share one.
 const rowOf = new Int32Array(N), modeOf = new Int32Array(N);
 const rows = [];
 {
   const seen = new Map();
   for (let i = 0; i < N; i++) {
-    const key = `${S[C.level[i]]}~${S[C.operation[i]]}`;
-    if (!seen.has(key)) { seen.set(key, rows.length); rows.push({ level: S[C.level[i]], operation: S[C.operation[i]] }); }
-    rowOf[i] = seen.get(key); modeOf[i] = modesSeen.indexOf(S[C.mode[i]]);
+    const operation = S[C.operation[i]];
+    if (!seen.has(operation)) {
+      seen.set(operation, rows.length);
+      rows.push({ operation, family: info.get(operation)?.family || "not in this release of the suite" });
+    }
+    rowOf[i] = seen.get(operation);
+    modeOf[i] = modesSeen.indexOf(S[C.mode[i]]);
   }
 }
-const rowOrder = rows.map((_, i) => i).sort((a, b) => rows[a].level.localeCompare(rows[b].level) || (rank.get(rows[a].operation) ?? 999) - (rank.get(rows[b].operation) ?? 999) || rows[a].operation.localeCompare(rows[b].operation));
-let built = "", cells = [], groupCells = [], trs = [];
+const place = (name) => rank.get(name) ?? 9999;
+const rowOrder = rows.map((_, i) => i).sort((a, b) => place(rows[a].operation) - place(rows[b].operation) || rows[a].operation.localeCompare(rows[b].operation));
+const families = new Map();  // family -> its rows, both in the order of the table
+for (const r of rowOrder) {
+  if (!families.has(rows[r].family)) families.set(rows[r].family, []);
+  families.get(rows[r].family).push(r);
+}
+const opened = new Map();  // family -> whether the reader opened or closed it
+let built = "", columns = [], cells = [], groups = [], trs = [];
 
 function shownRuns() {
   const chosen = state.runs ? state.runs.split(".").map((k) => byKey.get(k)).filter((r) => r && r.judged) : [];
@@ -19,83 +30,163 @@ function shownRuns() {
   const ran = judgedRuns.filter((r) => r.class !== "compiled");
   return (ran.length ? ran : judgedRuns).slice(0, 3);
 }
+
+// The worst verdict of each operation and mode of a run, as a place in V; -1 where it has no case.
+function worstOf(run) {
+  if (!run.worst) {
+    run.worst = new Int8Array(rows.length * modesSeen.length).fill(-1);
+    run.judged.case.forEach((c, i) => {
+      const at = rowOf[c] * modesSeen.length + modeOf[c], v = run.judged.verdict[i];
+      if (run.worst[at] < 0 || v < run.worst[at]) run.worst[at] = v;
+    });
+  }
+  return run.worst;
+}
+// Two runs are one group of columns when they are of one class and no operation and mode that both have differs.
+function agree(a, b) {
+  if (a.class !== b.class) return false;
+  const x = worstOf(a), y = worstOf(b);
+  let shared = 0, own = 0;
+  for (let i = 0; i < x.length; i++) {
+    if (x[i] < 0 && y[i] < 0) continue;
+    own++;
+    if (x[i] < 0 || y[i] < 0) continue;
+    if (x[i] !== y[i]) return false;
+    shared++;
+  }
+  return shared * 10 >= own * 9;
+}
+function fold(shown) {
+  const found = [];
+  for (const run of shown) {
+    const same = found.find((f) => f.runs.every((r) => agree(r, run)));
+    if (same) same.runs.push(run); else found.push({ runs: [run] });
+  }
+  for (const f of found) {
+    const machines_ = [...new Set(f.runs.map((r) => r.machine))], releases = [...new Set(f.runs.map((r) => r.release))];
+    f.label = f.runs.length === 1 ? f.runs[0].label : `JAX ${releases.join(", ")} · ${machines_.join("; ")}`;
+    const used = new Set();
+    for (const r of f.runs) worstOf(r).forEach((v, i) => { if (v >= 0) used.add(i % modesSeen.length); });
+    f.modes = modesSeen.map((_, i) => i).filter((i) => used.has(i));
+  }
+  return found;
+}
+
 function buildMatrix(shown) {
-  const table = el("table", { class: "matrix" }), used = shown.map((r) => { const s = new Set(); for (const c of r.judged.case) s.add(modeOf[c]); return modesSeen.map((_, i) => i).filter((i) => s.has(i)); });
-  table.append(el("caption", {}, "Cases by operation and mode. Each cell opens the cases behind it."));
+  columns = fold(shown);
+  const table = el("table", { class: "matrix" }, el("caption", {}, "Cases by operation and mode. A cell opens its cases; arrow keys move between cells."));
+  const head = (f) => el("th", { class: "first", scope: "colgroup", colspan: Math.max(1, f.modes.length) }, f.label, " ",
+    el("span", { class: `tag ${f.runs[0].class}` }, CLASS[f.runs[0].class]),
+    f.runs.length > 1 ? el("div", { class: "soft small" }, `${f.runs.length} runs with the same verdicts`) : "",
+    f.runs.some((r) => r.expired) ? [" ", el("span", { class: "tag expired" }, f.runs.every((r) => r.expired) ? "expired" : "partly expired")] : "");
   table.append(el("thead", {},
-    el("tr", {}, el("th", { class: "corner", rowspan: 2, scope: "col" }, "operation"), shown.map((r, k) => el("th", { class: "first", scope: "colgroup", colspan: Math.max(1, used[k].length) }, r.label, " ", el("span", { class: `tag ${r.class}` }, CLASS[r.class]), r.expired ? [" ", el("span", { class: "tag expired" }, "expired")] : ""))),
-    el("tr", {}, shown.map((r, k) => used[k].map((m, j) => el("th", { scope: "col", class: j ? null : "first" }, modesSeen[m].replace("manual-novma", "no-vma")))))));
-  cells = []; groupCells = []; trs = new Array(rows.length);
-  let body = null, level = null;
-  for (const r of rowOrder) {
-    const row = rows[r];
-    if (row.level !== level) {
-      level = row.level;
-      body = el("tbody"); table.append(body);
-      const g = { level, tr: el("tr", { class: "group" }, el("th", { class: "level", scope: "rowgroup" }, LEVELS[level] || level)), tds: shown.map((_, k) => el("td", { class: "first", colspan: Math.max(1, used[k].length) })) };
-      g.tr.append(...g.tds); body.append(g.tr); groupCells.push(g);
+    el("tr", {}, el("th", { class: "corner", rowspan: 2, scope: "col" }, "operation"), columns.map(head)),
+    el("tr", {}, columns.map((f) => f.modes.map((m, j) => el("th", { scope: "col", class: j ? null : "first" }, modesSeen[m].replace("manual-novma", "no-vma")))))));
+  cells = []; groups = []; trs = new Array(rows.length);
+  const cell = (owner, k, m, j, name, open) => {
+    const n = el("span", { class: "n" }), b = el("b", { "aria-hidden": "true" });
+    const button = el("button", { type: "button", class: "cell", tabindex: "-1", hidden: true, onclick: open }, b, n);
+    const none = el("span", { class: "none", "aria-label": "no case" }, "·");
+    cells.push({ ...owner, k, m, name, button, b, n, none, last: "" });
+    return el("td", { class: j ? null : "first" }, button, none);
+  };
+  for (const [family, members] of families) {
+    const body = el("tbody"), group = { family, members };
+    group.toggle = el("button", { type: "button", class: "toggle", tabindex: "-1", "aria-expanded": "false", onclick: () => { opened.set(family, group.toggle.getAttribute("aria-expanded") !== "true"); drawMatrix(); } }, family);
+    group.tr = el("tr", { class: "group" }, el("th", { class: "level", scope: "rowgroup" }, group.toggle));
+    columns.forEach((f, k) => f.modes.forEach((m, j) => group.tr.append(cell({ members, group }, k, m, j, family, () => { opened.set(family, true); drawMatrix(); }))));
+    body.append(group.tr);
+    for (const r of members) {
+      const operation = rows[r].operation;
+      const tr = trs[r] = el("tr", {}, el("th", { scope: "row", title: info.get(operation)?.about }, operation));
+      columns.forEach((f, k) => f.modes.forEach((m, j) => tr.append(cell({ members: [r] }, k, m, j, operation, () => openCell("", operation, modesSeen[m], f.runs.map((x) => x.key).join("."))))));
+      body.append(tr);
     }
-    const tr = trs[r] = el("tr", {}, el("th", { scope: "row", title: info.get(row.operation)?.about }, row.operation));
-    shown.forEach((run, k) => used[k].forEach((m, j) => {
-      const n = el("span", { class: "n" }), b = el("b", { "aria-hidden": "true" });
-      const button = el("button", { type: "button", class: "cell", hidden: true, onclick: () => openCell(row.level, row.operation, modesSeen[m], run.key) }, b, n);
-      const none = el("span", { class: "none", "aria-label": "no case" }, "·");
-      tr.append(el("td", { class: j ? null : "first" }, button, none));
-      cells.push({ r, k, m, button, b, n, none, last: "" });
-    }));
-    body.append(tr);
+    table.append(body);
+    groups.push(group);
   }
   $("matrix-box").replaceChildren(table);
   requestAnimationFrame(() => { const h = table.querySelector("thead tr"); if (h) table.style.setProperty("--head", `${h.offsetHeight}px`); });
 }
-const want = () => state.verdict === "bad" ? V.map((v) => ["crash", "hang", "error", "fail"].includes(v)) : state.verdict === "notpass" ? V.map((v) => v !== "pass" && v !== "not_run") : state.verdict ? V.map((v) => v === state.verdict) : V.map(() => true);
+const want = () => state.verdict === "bad" ? V.map((v) => BAD.has(v)) : state.verdict === "notpass" ? V.map((v) => v !== "pass" && v !== "not_run") : state.verdict ? V.map((v) => v === state.verdict) : V.map(() => true);
+const filtering = () => ["q", "level", "mode", "dtype", "mesh", "verdict"].some((k) => state[k]);
 
 function drawMatrix() {
   const shown = shownRuns(), key = shown.map((r) => r.key).join(".");
   if (key !== built) { buildMatrix(shown); built = key; }
   const m = matcher(), wanted = want(), M = modesSeen.length, K = V.length;
-  const total = shown.map(() => new Int32Array(rows.length * M * K));
+  const total = columns.map(() => new Int32Array(rows.length * M * K));
   let hits = 0, all = 0;
-  shown.forEach((run, k) => {
+  columns.forEach((f, k) => f.runs.forEach((run) => {
     const j = run.judged, t = total[k];
     for (let i = 0; i < j.case.length; i++) {
       all++;
       const c = j.case[i], v = j.verdict[i];
       if (wanted[v] && passes(m, c, j.reason[i])) { t[(rowOf[c] * M + modeOf[c]) * K + v]++; hits++; }
     }
-  });
-  const visible = new Uint8Array(rows.length), sums = new Map();
+  }));
+  const visible = new Uint8Array(rows.length), loud = new Set(), sum = new Int32Array(K);
   for (const cell of cells) {
-    const at = (cell.r * M + cell.m) * K, t = total[cell.k];
+    sum.fill(0);
+    for (const r of cell.members) for (let v = 0, at = (r * M + cell.m) * K; v < K; v++) sum[v] += total[cell.k][at + v];
     let n = 0, worst = -1;
-    for (let v = 0; v < K; v++) { const x = t[at + v]; if (x) { n += x; if (worst < 0) worst = v; } }
-    const level = `${rows[cell.r].level}~${cell.k}`, sum = sums.get(level) || new Int32Array(K);
-    for (let v = 0; v < K; v++) sum[v] += t[at + v];
-    sums.set(level, sum);
-    if (n) visible[cell.r] = 1;
-    const name = n ? V[worst] : "", passed = name === "not_run" ? n : t[at + PASS], text = n ? (passed === n || !passed ? `${n}` : `${passed}/${n}`) : "";
+    for (let v = 0; v < K; v++) if (sum[v]) { n += sum[v]; if (worst < 0) worst = v; }
+    if (n && !cell.group) visible[cell.members[0]] = 1;
+    const name = n ? V[worst] : "", passed = name === "not_run" ? n : sum[PASS], text = n ? (passed === n || !passed ? `${n}` : `${passed}/${n}`) : "";
+    if (cell.group && BAD.has(name)) loud.add(cell.group.family);
     const now = `${name}${text}`;
     if (now === cell.last) continue;
     cell.last = now; cell.button.hidden = !n; cell.none.hidden = !!n;
-    if (n) {
-      cell.button.className = `cell v-${name}`; cell.b.textContent = SYMBOL[name]; cell.n.textContent = text;
-      cell.button.setAttribute("aria-label", `${rows[cell.r].operation}, ${modesSeen[cell.m]}, ${shown[cell.k].label}: ${name === "not_run" ? `${n} compiled, not run` : `${passed} of ${n} pass`}${name !== "pass" && name !== "not_run" ? `, worst: ${name}` : ""}`);
-      cell.button.title = `${passed} of ${n} ${name === "not_run" ? "compiled" : "pass"}${name !== "pass" && name !== "not_run" ? `; worst: ${name}` : ""}`;
-    }
+    if (!n) continue;
+    cell.button.className = `cell v-${name}`; cell.b.textContent = SYMBOL[name]; cell.n.textContent = text;
+    const said = name === "not_run" ? `${n} compiled, not run` : `${passed} of ${n} pass${name === "pass" ? "" : `, worst: ${name}`}`;
+    cell.button.setAttribute("aria-label", `${cell.name}, ${modesSeen[cell.m]}, ${columns[cell.k].label}: ${said}`);
+    cell.button.title = said;
   }
-  trs.forEach((tr, r) => { tr.hidden = !visible[r]; });
-  for (const g of groupCells) {
-    let any = false;
-    g.tds.forEach((td, k) => {
-      const s = sums.get(`${g.level}~${k}`), n = s ? s.reduce((a, b) => a + b, 0) : 0;
-      any = any || n > 0;
-      td.textContent = n ? tally(s, n) : "";
-    });
-    g.tr.hidden = !any;
+  const narrow = filtering();
+  for (const g of groups) {
+    const some = g.members.filter((r) => visible[r]), open = opened.get(g.family) ?? (narrow || loud.has(g.family) || families.size < 3);
+    g.tr.hidden = !some.length;
+    g.toggle.setAttribute("aria-expanded", String(open));
+    g.toggle.textContent = `${open ? "▾" : "▸"} ${g.family} `;
+    g.toggle.append(el("span", { class: "soft small" }, plural(some.length, "operation")));
+    for (const r of g.members) trs[r].hidden = !open || !visible[r];
   }
+  rove();
   $("matrix-status").textContent = (hits === all ? `${plural(all, "case")} in ${plural(shown.length, "run")}.` : `${count(hits)} of ${plural(all, "case")} match, in ${plural(shown.length, "run")}.`) + (D.cut ? ` ${plural(D.cut, "reason")} cut short to keep the page small.` : "");
 }
 function tally(s, n) {
   const parts = V.map((v, i) => [v, s[i]]).filter(([v, x]) => x && v !== "pass").map(([v, x]) => `${count(x)} ${v === "not_run" ? "compiled" : v}`);
   return s[PASS] ? `${count(s[PASS])} of ${count(n)} pass${parts.length ? `, ${parts.join(", ")}` : ""}` : parts.join(", ");
 }
+
+// The keyboard: the matrix is one tab stop, and arrow keys, Home, End and the page keys move within it.
+let stop = null;
+function grid2d() {
+  return [...$("matrix-box").querySelectorAll("tbody tr:not([hidden])")].map((tr) => [...tr.children].map((td) => td.querySelector("button:not([hidden])")));
+}
+function rove(to) {
+  const next = to || (stop && stop.isConnected && !stop.hidden && !stop.closest("[hidden]") ? stop : $("matrix-box").querySelector("tbody tr:not([hidden]) button:not([hidden])"));
+  if (stop && stop !== next) stop.tabIndex = -1;
+  stop = next;
+  if (stop) stop.tabIndex = 0;
+}
+function moveInMatrix(e) {
+  const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], PageUp: [-10, 0], PageDown: [10, 0], Home: [0, -1e3], End: [0, 1e3] }[e.key];
+  const from = e.target.closest("button");
+  if (!step || !from || !$("matrix-box").contains(from)) return;
+  e.preventDefault();
+  const table = grid2d(), r = table.findIndex((line) => line.includes(from)), c = table[r].indexOf(from);
+  const clamp = (x, n) => Math.max(0, Math.min(n - 1, x));
+  let to = null;
+  if (step[0]) {  // up or down: the next row that has a button in this column
+    const sign = Math.sign(step[0]);
+    for (let i = clamp(r + step[0], table.length); i >= 0 && i < table.length && !to && i !== r; i += sign) to = table[i][c];
+  } else {
+    const sign = Math.sign(step[1]), line = table[r];
+    for (let i = clamp(c + step[1], line.length); i >= 0 && i < line.length && !to && i !== c; i += Math.abs(step[1]) > 1 ? -sign : sign) to = line[i];
+  }
+  if (to) { rove(to); to.focus(); to.scrollIntoView({ block: "nearest", inline: "nearest" }); }
+}
+$("matrix-box").addEventListener("keydown", moveInMatrix);
+$("matrix-box").addEventListener("focusin", (e) => { const b = e.target.closest("button"); if (b) rove(b); });

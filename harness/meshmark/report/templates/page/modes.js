@@ -13,7 +13,7 @@ function sideBySide(m, cadence) {
 function ratioNode(t) {
   if (!t || t.ratio === null) return "";
   const known = t.ratio_low !== null && t.ratio_high !== null;
-  const slow = known && t.ratio_low > 1.05, fast = known && t.ratio_high < .95;
+  const slow = order(t) > 0, fast = order(t) < 0;
   return el("span", { class: slow ? "bar-slow" : fast ? "bar-fast" : null }, `${t.ratio.toFixed(2)}${slow ? " slower" : fast ? " faster" : ""} `, el("span", { class: "soft small" }, known ? `(${t.ratio_low.toFixed(2)}–${t.ratio_high.toFixed(2)})` : "(?)"));
 }
 function perMode(by, modes, f) {
@@ -30,6 +30,7 @@ function drawModes() {
   const cadence = options($("m-cadence"), cadences.map((c) => [c, { isolated: "isolated: one call, blocked on", stream: "stream: calls inside one program", device: "device: what the profiler saw" }[c] || c]), state.cadence);
   const list = sideBySide(m, cadence), modes = D.modes.filter((x) => list.some((r) => r.by[x])), others = modes.filter((x) => x !== "manual" && x !== "host" && modes.includes("manual"));
   const bad = list.filter((r) => modes.some((x) => r.by[x] && r.by[x].median_s === null));
+  $("heat-out").replaceChildren(...[drawHeat(m, cadence, list)].flat());
   out.replaceChildren(...[el("p", {}, el("span", { class: `tag ${m.class}` }, CLASS[m.class]), ` ${plural(list.length, "cell")}${bad.length ? `, ${bad.length} of them with a mode that has no published time` : ""}.`), grid("modes", `Modes side by side on ${m.label}, ${cadence}`, [
     { name: "case", text: (r) => [el("span", { class: "op" }, r.first.operation), ` ${r.first.variant} `, el("span", { class: "soft" }, `${r.first.mesh} ${r.first.dtype} ${r.first.size}`)], value: (r) => `${r.first.operation} ${r.first.variant} ${r.first.mesh} ${r.first.dtype} ${String(r.first.nbytes ?? 0).padStart(15, "0")}`, cls: "id" },
     ...modes.map((x) => ({ name: x, num: true, text: (r) => !r.by[x] ? "" : r.by[x].median_s === null ? el("span", { title: r.by[x].reason }, verdict(V[r.by[x].verdict])) : spread(r.by[x].median_s, r.by[x].low_s, r.by[x].high_s), value: (r) => r.by[x]?.median_s ?? null })),

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+// The picture of the landing view: each operation by mode, for the newest run of each kind of place.
+const SVG = "http://www.w3.org/2000/svg";
+function draw(tag, attributes, ...children) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value); else made.setAttribute(name, value);
+  }
+  for (const child of children.flat(9)) if (child !== null && child !== undefined && child !== "") made.append(child);
+  return made;
+}
+// One run for each place that a reader asks about: the newest on real devices, on virtual ones, and for each chip.
+function places() {
+  const found = [], seen = new Set();
+  for (const run of judgedRuns) {
+    const what = run.class === "compiled" ? (run.kind.startsWith("TPU") ? "TPU" : "GPU") : run.class;
+    if (!seen.has(what)) { seen.add(what); found.push(run); }
+  }
+  return found.slice(0, 4);
+}
+const QUIET = { pass: "g-pass", known: "g-known", not_run: "g-compiled", unsupported: "g-none" };
+function drawGlance() {
+  const shown = places(), box = $("glance");
+  if (!shown.length) { box.replaceChildren(el("p", { class: "soft" }, "No conformance records here.")); return; }
+  const size = 11, step = 13, left = 74, gap = 9, M = modesSeen.length;
+  const has = (run, r) => modesSeen.some((_, m) => worstOf(run)[r * M + m] >= 0);
+  let x = left;
+  const at = new Map(), names = [];
+  for (const [family, every] of families) {
+    const members = every.filter((r) => shown.some((run) => has(run, r)));
+    if (!members.length) continue;
+    names.push([family, x, members.length * step]);
+    for (const r of members) { at.set(r, x); x += step; }
+    x += gap;
+  }
+  const strips = shown.map((run, nth) => {
+    const worst = worstOf(run), marks = [], head = nth ? 3 : 18, used = modesSeen.map((_, m) => m).filter((m) => worst.some((v, i) => v >= 0 && i % M === m)), tall = head + used.length * step + 2;
+    let pass = 0, total = 0;
+    for (const v of run.judged.verdict) { total++; if (V[v] === "pass" || V[v] === "not_run") pass++; }
+    names.forEach(([family, from, wide], n) => {
+      const label = wide < 7 * family.length ? `${family.slice(0, Math.max(2, Math.floor(wide / 6.4) - 1))}…` : family;
+      if (!nth) marks.push(draw("text", { x: from, y: head - 6, class: "g-text" }, label, draw("title", {}, family)));
+      if (n) marks.push(draw("line", { x1: from - gap / 2 - 1, x2: from - gap / 2 - 1, y1: head, y2: head + used.length * step - 2, class: "g-line" }));
+    });
+    used.forEach((m, k) => {
+      const y = head + k * step;
+      marks.push(draw("text", { x: left - 6, y: y + size - 2, class: "g-text g-end" }, modesSeen[m].replace("manual-novma", "no-vma")));
+      for (const [r, from] of at) {
+        const v = worst[r * M + m];
+        if (v < 0) continue;
+        const bad = BAD.has(V[v]);
+        const one = draw("rect", { x: from, y, width: size, height: size, rx: 2, class: QUIET[V[v]] || "g-bad", onclick: () => openCell("", rows[r].operation, modesSeen[m], run.key, true) },
+          draw("title", {}, `${rows[r].operation}, ${modesSeen[m]}: ${MEANING[V[v]]}`));
+        marks.push(one);
+        if (bad || V[v] === "known") marks.push(draw("text", { x: from + size / 2, y: y + size - 2, class: `g-mark${bad ? " g-mark-bad" : ""}` }, SYMBOL[V[v]]));
+      }
+    });
+    const said = run.class === "compiled" ? "compiled" : "pass";
+    const title = `${run.label}: ${count(pass)} of ${plural(total, "case")} ${said}`;
+    return el("figure", {}, el("figcaption", {}, el("strong", {}, run.label), ` · ${CLASS[run.class]} · ${count(pass)} of ${count(total)} cases ${said}`),
+      draw("svg", { viewBox: `0 0 ${x} ${tall}`, role: "img", "aria-label": `${title}. One square for each operation and mode; the matrix below has the same as a table.` }, marks));
+  });
+  box.replaceChildren(...strips, el("ul", { class: "legend" }, [["g-pass", "every case passes"], ["g-known", "a known issue"], ["g-bad", "a failure"], ["g-compiled", "compiled, not run"]].map(([name, text]) => el("li", {}, el("span", { class: `dot ${name}` }), ` ${text}`))));
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+// Which mode for what: a heat map of times beside manual mode, and one line of advice for each operation.
+
+// 1 where a mode is slower than manual, -1 where it is faster, 0 where the records do not resolve it: the records say so
+// themselves, from intervals over processes that are corrected for the number of ratios in their table.
+const order = (t) => t.order ?? 0;
+function single(m) {
+  const most = Math.max(0, ...m.times.map((t) => t.processes || 1));
+  return most > 1 ? `${most} processes.` : "A single run of one process: how processes differ is not known, so no order is claimed.";
+}
+// From blue (faster) over nothing to orange (slower), by the logarithm of the ratio; full at a factor of two.
+function shade(ratio) {
+  const x = Math.max(-1, Math.min(1, Math.log2(ratio)));
+  return `background: color-mix(in srgb, var(${x > 0 ? "--slow" : "--fast"}) ${Math.round(70 * Math.abs(x))}%, var(--bg))`;
+}
+function drawHeat(m, cadence, list) {
+  const modes = D.modes.filter((x) => x !== "manual" && x !== "host" && list.some((r) => r.by[x] && r.by[x].ratio !== null));
+  if (!modes.length) return el("p", { class: "soft" }, "No mode has a time beside manual mode here.");
+  const mode = options($("m-mode"), modes.map((x) => [x, x]), state.hmode), found = new Map(), heads = new Map();
+  for (const r of list) {
+    const t = r.by[mode];
+    if (!t || t.ratio === null) continue;
+    const column = `${r.first.mesh} · ${r.first.size}`, row = r.first.operation;
+    heads.set(column, [r.first.mesh, r.first.nbytes ?? 0]);
+    if (!found.has(row)) found.set(row, new Map());
+    if (!found.get(row).has(column)) found.get(row).set(column, []);
+    found.get(row).get(column).push(t);
+  }
+  const ordered = [...heads].sort(([, a], [, b]) => a[0].length - b[0].length || a[0].localeCompare(b[0]) || a[1] - b[1]).map(([name]) => name);
+  const operations = [...found.keys()].sort((a, b) => place(a) - place(b));
+  const cell = (ts) => {
+    if (!ts) return el("td", { class: "num" });
+    const ratio = median(ts.map((t) => t.ratio)), sure = ts.length === 1 && order(ts[0]);
+    const said = ts.length === 1 ? `${ts[0].variant} ${ts[0].dtype}${ts[0].ratio_low === null ? "" : `, ${ts[0].ratio_low.toFixed(2)} to ${ts[0].ratio_high.toFixed(2)}`}` : `median of ${ts.length}: ${ts.map((t) => `${t.variant} ${t.dtype} ${t.ratio.toFixed(2)}`).slice(0, 6).join("; ")}`;
+    return el("td", { class: `num heat${sure ? " sure" : ""}`, style: shade(ratio), title: said }, ratio.toFixed(2));
+  };
+  return [el("p", { class: "soft small" }, `Time of ${mode} over time of manual; orange is slower, blue is faster, and bold is resolved. ${single(m)}`),
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Heat map of ${mode} beside manual` }, el("table", { class: "heatmap" },
+      el("caption", {}, `${mode} / manual on ${m.label}, ${cadence}, by mesh and size`),
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "operation"), ordered.map((c) => el("th", { scope: "col", class: "num" }, c)))),
+      el("tbody", {}, operations.map((o) => el("tr", {}, el("th", { scope: "row", class: "op" }, o), ordered.map((c) => cell(found.get(o).get(c))))))))];
+}
+
+// One row for each operation of a run whose auto or explicit cases stand beside manual ones.
+function advice(run, m, cadence) {
+  const j = run.judged, found = new Map();
+  j.case.forEach((c, i) => {
+    if (j.manual[i] === null || j.wire[i] === null) return;
+    const operation = S[C.operation[c]], mode = S[C.mode[c]];
+    if (!found.has(operation)) found.set(operation, { operation, by: new Map() });
+    const by = found.get(operation).by;
+    if (!by.has(mode)) by.set(mode, { cells: 0, more: 0, less: 0, times: 1 });
+    const one = by.get(mode), times = j.wire[i] === j.manual[i] ? 1 : j.manual[i] ? j.wire[i] / j.manual[i] : Infinity;
+    one.cells++; if (times > 1) one.more++; if (times < 1) one.less++;
+    one.times = Math.max(one.times, times);
+  });
+  return [...found.values()].map((row) => {
+    const all = [...row.by].sort(([a], [b]) => D.modes.indexOf(a) - D.modes.indexOf(b)), more = all.filter(([, x]) => x.more), cells = all.reduce((n, [, x]) => n + x.cells, 0);
+    const timesOf = m ? m.times.filter((t) => t.operation === row.operation && t.cadence === cadence && t.ratio !== null) : [];
+    row.cells = cells;
+    row.worst = Math.max(...all.map(([, x]) => x.times));
+    row.bytes = all.map(([mode, x]) => `${mode}: ${x.more ? `more in ${x.more} of ${x.cells}${x.times === Infinity ? "" : `, up to ${digits(x.times)}×`}` : x.less ? `less in ${x.less} of ${x.cells}, never more` : `the same in all ${x.cells}`}`).join("; ");
+    row.time = [...new Set(timesOf.map((t) => t.mode))].map((x) => { const of = timesOf.filter((t) => t.mode === x); return `${x} ${median(of.map((t) => t.ratio)).toFixed(2)}× of ${of.length}`; }).join("; ");
+    row.slowest = timesOf.length ? median(timesOf.map((t) => t.ratio)) : null;
+    row.say = !more.length ? "Every mode sends the same or less: choose the one that reads best." : more.length === all.length ? "Spell it with shard_map where the bytes matter." : `${all.filter(([, x]) => !x.more).map(([mode]) => mode).join(" or ")} sends no more than shard_map; ${more.map(([mode]) => mode).join(" and ")} ${more.length > 1 ? "do" : "does"}.`;
+    return row;
+  }).sort((a, b) => b.worst - a.worst || place(a.operation) - place(b.operation));
+}
+function drawAdvice() {
+  const run = shownRuns()[0], out = $("advice-out");
+  if (!run) { out.replaceChildren(el("p", { class: "soft" }, "No conformance records here.")); return; }
+  const m = timed.find((x) => x.class === run.class && x.release === run.release) || null, cadence = $("m-cadence").value || "isolated";
+  out.replaceChildren(...[grid("advice", `Advice for each operation, from ${run.label}`, [
+    { name: "operation", text: (r) => el("span", { class: "op" }, r.operation), value: (r) => r.operation, cls: "nowrap" },
+    { name: "advice", wide: true, text: (r) => r.say, value: (r) => r.say },
+    { name: "bytes beside manual", wide: true, text: (r) => r.bytes, value: (r) => r.worst },
+    { name: m ? "time beside manual, median of cells" : "time (no times of this run)", text: (r) => r.time, value: (r) => r.slowest },
+  ], advice(run, m, cadence), { empty: "No auto or explicit case stands beside a manual one." }), provenance([run, ...(m ? m.timedRuns : [])])].flat(3));
+}
