@@ -45,16 +45,18 @@ def test_what_is_checked_passes_and_what_would_run_is_not_run(on_cpu, mode):
     axes = "x" if mode == "pmap" else "x+y"
     lines = by_check(judged(f"psum/axes={axes}/{mode}/{mesh}/float32/4KiB"))
     assert {c for c, line in lines.items() if line.verdict == "pass"} == {
-        *("compile", "sharding", "communication", "memory", "host")
+        *("compile", "sharding", "communication", "memory", "host", "numbers", "replicas")
     }
-    assert {c for c, line in lines.items() if line.verdict == "not_run"} == {"execute", "numbers", "replicas"}
+    assert {c for c, line in lines.items() if line.verdict == "not_run"} == {"execute"}
     assert worst(line.verdict for line in lines.values()) == "not_run"
     assert lines["compile"].data["compile_s"] > 0
+    assert {c for c, line in lines.items() if line.data.get("interpreted")} == {"numbers", "replicas"}
 
 
-def test_a_gradient_is_not_run_under_its_own_name(on_cpu):
+def test_a_gradient_is_interpreted_under_its_own_name(on_cpu):
     lines = by_check(judged("mlp_gradient/batch=x,model=y/auto/2x4/float32/n64"))
-    assert lines["gradient"].verdict == "not_run"
+    assert lines["gradient"].verdict == "pass"
+    assert lines["gradient"].data["interpreted"] is True
     assert "numbers" not in lines
 
 
@@ -255,9 +257,9 @@ def test_not_run_is_told_apart_and_never_counted_as_passed(on_cpu):
     case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
     lines = record_lines.case_lines(case, CompileOnly(V5E).run(case), 0, 0.1)
     said = "\n".join(summary.closing({case.id: reading.Judged(case.id, lines)}))
-    assert "L1: 1 of 1 compiled, nothing ran" in said and "0 of 1 pass" not in said
+    assert "L1 (interpreted): numbers of 1 of 1 pass, nothing ran" in said and "0 of 1 pass" not in said
     assert "memory 1 pass" in said
-    assert "numbers 1 not_run" in said
+    assert "numbers (interpreted) 1 pass" in said and "execute 1 not_run" in said and "1 interpreted" in said
 
 
 # What follows needs the compilers. ----------------------------------------------------------------------------------

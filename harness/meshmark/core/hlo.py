@@ -2,23 +2,21 @@
 """Reads the collectives that the compiler inserted: how many, over which groups, with how many bytes.
 
 The input is optimized HLO text (`compiled.as_text()`), the only public account of compiled communication, as JAX
-0.10 to 0.12 print it for CPU, TPU and GPU. The syntax is that of openxla/xla, xla/hlo/ir (replica_group.cc,
-mesh_and_axis.cc, tile_assignment.cc). Numbers in groups and pairs are positions in the flattened array of the mesh's
-devices, not device ids.
+0.10 to 0.12 print it for CPU, TPU and GPU. Numbers in groups and pairs (`meshmark.core.groups`) are positions in the
+flattened array of the mesh's devices, not device ids.
 
 `send`, `recv` and custom calls that communicate are not read. A branch of a conditional counts as if it ran.
 """
 
 import functools
-import itertools
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
+from meshmark.core import groups
+from meshmark.core.groups import Groups, integers
 
-Groups = tuple[tuple[int, ...], ...]
 Instruction = re.Match[str]  # of _INSTRUCTION: name, type, opcode, the rest of the line
 
 
@@ -76,10 +74,10 @@ def collectives(text: str, num_partitions: int | None = None) -> tuple[Collectiv
                 continue
             chains.add(key)
         permute = kind == "collective-permute"
-        groups = () if permute else _groups(rest, num_partitions or module.num_devices)
+        members = () if permute else groups.groups(rest, num_partitions or module.num_devices)
         dtype, nbytes = payload(_result_of_start(shape, kind) if start else shape)
         if kind == "reduce-scatter":
-            nbytes *= len(groups[0])  # the text gives its output; S is its input
+            nbytes *= len(members[0])  # the text gives its output; S is its input
         elif kind == "all-reduce" and computation.startswith("all-reduce-scatter"):
             kind = "reduce-scatter"  # a TPU fusion that does this with all-reduce and dynamic-slice
         trips, in_async = module.runs(computation)
@@ -90,10 +88,10 @@ def collectives(text: str, num_partitions: int | None = None) -> tuple[Collectiv
                 kind=kind,
                 nbytes=nbytes,
                 dtype=dtype,
-                groups=groups,
-                pairs=_pairs(rest) if permute else (),
+                groups=members,
+                pairs=groups.pairs(rest) if permute else (),
                 trips=trips,
-                dimensions=_integers(dimensions[1]) if dimensions else (),
+                dimensions=integers(dimensions[1]) if dimensions else (),
                 reduction=module.root(applied[1]) if applied else "",
                 asynchronous=start or in_async or bool(chain),
             )
@@ -265,7 +263,7 @@ _ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")  # without its layout; <= marks
 
 def shapes(text: str) -> list[tuple[str, tuple[int, ...]]]:
     """(element type, dimensions) of the array, or of each array of the tuple, that an HLO type names."""
-    return [(dtype, _integers(dims.replace("<=", ""))) for dtype, dims in _ARRAY.findall(text)]
+    return [(dtype, integers(dims.replace("<=", ""))) for dtype, dims in _ARRAY.findall(text)]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -278,7 +276,7 @@ def payload(shape: str) -> tuple[str, int]:
     for dtype, dims in arrays:
         if dtype not in _BITS:
             raise ValueError(f"unknown HLO element type {dtype!r} in {shape!r}")
-        nbytes += -(-_BITS[dtype] * math.prod(_integers(dims.replace("<=", ""))) // 8)
+        nbytes += -(-_BITS[dtype] * math.prod(integers(dims.replace("<=", ""))) // 8)
     return arrays[0][0], nbytes
 
 
@@ -299,80 +297,3 @@ def _result_of_start(shape: str, kind: str) -> str:
         else:
             part += character
     return (*parts, part)[1]
-
-
-# Groups -----------------------------------------------------------------------------------------------------
-
-_AXIS = r"(?:'[^']*'|[\w.-]+)"
-_LIST = re.compile(r"\{\}|\{\{[\d,]*\}(?:,\{[\d,]*\})*\}")
-_IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-_MESH = re.compile(
-    rf"mesh\[((?:{_AXIS}=\d+,?)+)\](?:, device_ids=\((?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))\))?"
-    rf" \{{((?:{_AXIS}(?::\(\d+\)\d+)?,?)*)\}}"
-)
-_GROUPS = re.compile(rf"replica_groups=({_LIST.pattern}|{_IOTA.pattern}|{_MESH.pattern})")
-_SIZE = re.compile(rf"({_AXIS})=(\d+)")
-_REFERENCE = re.compile(rf"({_AXIS})(?::\((\d+)\)(\d+))?")
-_PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
-
-
-def _integers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, filter(None, text.split(","))))
-
-
-def _pairs(rest: str) -> tuple[tuple[int, int], ...]:
-    if not (match := _PAIRS.search(rest)):
-        raise ValueError(f"no source_target_pairs in {rest[:200]!r}")
-    numbers = _integers(match[1].replace("{", "").replace("}", ""))
-    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
-
-
-def _groups(rest: str, devices: int) -> Groups:
-    if not (match := _GROUPS.search(rest)):
-        raise ValueError(f"unknown form of replica_groups in {rest[:200]!r}")
-    return _expand(match[1], devices)
-
-
-@functools.lru_cache(maxsize=1024)
-def _expand(spelling: str, devices: int) -> Groups:
-    """Replica groups as explicit lists: {{0,1},{2,3}}, [2,2]<=[4] or mesh['x'=2,'y'=2] {'y'}."""
-    if spelling == "{}":
-        return (tuple(range(devices)),)
-    if _LIST.fullmatch(spelling):
-        return tuple(map(_integers, spelling[2:-2].split("},{")))
-    if match := _IOTA.fullmatch(spelling):
-        dims, shape, order = match.groups()
-        return _rows(_iota(shape, order).reshape(_integers(dims)))
-    match = _MESH.fullmatch(spelling)
-    assert match  # _GROUPS admits no fourth
-    axes, shape, order, listed, references = match.groups()
-    sizes = {name: int(size) for name, size in _SIZE.findall(axes)}
-    ids = np.array(_integers(listed)) if listed else _iota(shape or str(math.prod(sizes.values())), order)
-    # With 'y'=12, 'y':(2)3 is the middle when y is cut into 2, 3 and 2, major to minor; 'y' is 'y':(1)12.
-    # So cut every axis at the start and end of each part, and move the pieces of the parts to the end.
-    parts = [
-        (name, int(left or 1), int(size or sizes[name]))
-        for name, left, size in _REFERENCE.findall(references)
-    ]
-    cuts = {name: {1, size} for name, size in sizes.items()}
-    for name, left, size in parts:
-        cuts[name] |= {left, left * size}
-    pieces = [(name, *piece) for name in sizes for piece in itertools.pairwise(sorted(cuts[name]))]
-    grouped = [
-        index
-        for name, left, size in parts
-        for index, (axis, begin, _) in enumerate(pieces)
-        if axis == name and left <= begin < left * size
-    ]
-    others = [index for index in range(len(pieces)) if index not in grouped]
-    cube = ids.reshape([end // begin for _, begin, end in pieces]).transpose(others + grouped)
-    return _rows(cube.reshape(-1, math.prod(size for *_, size in parts)))
-
-
-def _iota(shape: str, order: str | None) -> np.ndarray:
-    numbers = np.arange(math.prod(_integers(shape))).reshape(_integers(shape))
-    return numbers.transpose(_integers(order)) if order else numbers
-
-
-def _rows(table: np.ndarray) -> Groups:
-    return tuple(map(tuple, table.tolist()))

@@ -249,6 +249,16 @@ _PASSES = {"default": 1, "fastest": 1, "high": 3, "highest": 6}
 _FLOAT32 = {"default": "tf32", "fastest": "tf32", "high": "tf32", "highest": "float32"}
 """The arithmetic of a float32 product on a GPU with TF32, by precision (lax.Precision)."""
 
+_TPU_BITS: Mapping[str, int] = MappingProxyType({"default": 8, "high": 16})
+_GPU_BITS: Mapping[str, int] = MappingProxyType({"default": 11, "high": 11})
+
+
+def factor_bits(chip: Chip) -> Mapping[str, int]:
+    """The significand bits to which a float32 product rounds its factors, by precision (lax.Precision): one and three
+    bfloat16 passes on TPU, TF32 on GPU. At highest precision it does not round them."""
+    return _TPU_BITS if chip.network == "torus" else _GPU_BITS
+
+
 _OWN = {
     "float64": "float64",
     "bfloat16": "bfloat16",

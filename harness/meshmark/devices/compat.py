@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 import warnings
+from typing import Any
 
 with warnings.catch_warnings():
     # pjit is deprecated and still importable in all supported releases; it is tested as a legacy mode.
     warnings.simplefilter("ignore", DeprecationWarning)
     from jax.experimental.pjit import pjit
 
-__all__ = ["coordinator_address", "pjit"]
+__all__ = ["coordinator_address", "pjit", "whole_text"]
 
 
 def coordinator_address() -> str:
@@ -26,3 +27,31 @@ def coordinator_address() -> str:
     except ImportError:
         return ""
     return str(getattr(global_state, "coordinator_address", None) or "")
+
+
+def whole_text(compiled: Any) -> str:
+    """The optimized HLO text of a compiled program, with all of its constants.
+
+    `as_text` leaves out constants of more than a few elements (`{...}`), and no supported release has a public way to
+    print them. If a later release moves this one, the text stays as it is.
+    """
+    text: str = compiled.as_text()
+    if "{...}" not in text:
+        return text
+    try:
+        from jaxlib import _hlo  # type: ignore[attr-defined]
+
+        options = _hlo.HloPrintOptions()
+    except ImportError:
+        try:
+            from jaxlib.xla_client import _xla
+
+            options = _xla.HloPrintOptions()
+        except (ImportError, AttributeError):
+            return text
+    options.print_large_constants = True
+    try:
+        modules = compiled.runtime_executable().hlo_modules()
+    except AttributeError:
+        return text
+    return "\n".join(module.to_string(options) for module in modules)

@@ -19,7 +19,7 @@ from meshmark.core.calls import select_options
 from meshmark.core.verdicts import Line, worst
 from meshmark.judge import calls, precision
 from meshmark.judge.communication import communication
-from meshmark.judge.numbers import compare, same_bits, without_subnormals
+from meshmark.judge.numbers import Numbers, compare, same_bits, without_subnormals
 from meshmark.judge.placement import placement, typed
 from meshmark.judge.programs import Program, make_gradient, mesh_over, place
 from meshmark.levels import deviations
@@ -260,7 +260,7 @@ def outputs_lines(
 ) -> list[Line]:
     """The lines of numbers (or gradient), replicas and sharding of one execution; `places` are the devices by
     flat mesh position."""
-    check = "gradient" if case.plan.wrt else "numbers"
+    check = numbers_check(case)
     if len(outputs) != len(results):
         return [Line(check, "fail", f"{len(outputs)} results instead of {len(results)}")]
     flush = flushed(case.cell)
@@ -268,20 +268,30 @@ def outputs_lines(
         compare(case, places, result, output, want, limit, flush)
         for result, output, want, limit in zip(results, outputs, wanted, limits, strict=True)
     ]
-    largest = max(numbers, key=lambda n: n.badness)
-    data = {"error": largest.error, "bound": largest.bound, "bits": _digest([n.assembled for n in numbers])}
+    lines = numbers_lines(case, numbers)
     if has_special_values(case.cell) and case.plan.judge != "bits":
-        data["subnormals"] = "flushed" if flush else "kept"
+        lines[0].data["subnormals"] = "flushed" if flush else "kept"
     if case.plan.precision:
-        data["precision"] = precision.format_precision(case.plan, case.cell.request.dtype)
-    replica = next((n.replica for n in numbers if n.replica), "")
+        lines[0].data["precision"] = precision.format_precision(case.plan, case.cell.request.dtype)
     misplaced = [placement(case, places, r, o) for r, o in zip(results, outputs, strict=True)]
     types = [typed(case, r, t) for r, t in zip(results, traced, strict=False)]
     wrong_place = next(filter(None, [*misplaced, *types]), "")
+    return [*lines, Line("sharding", "fail" if wrong_place else "pass", wrong_place)]
+
+
+def numbers_check(case: Case) -> str:
+    """The check that judges a case's numbers: numbers, or gradient."""
+    return "gradient" if case.plan.wrt else "numbers"
+
+
+def numbers_lines(case: Case, numbers: Sequence[Numbers]) -> list[Line]:
+    """The lines of numbers (or gradient) and replicas, from the comparison of each result."""
+    largest = max(numbers, key=lambda n: n.badness)
+    data = {"error": largest.error, "bound": largest.bound, "bits": _digest([n.assembled for n in numbers])}
+    replica = next((n.replica for n in numbers if n.replica), "")
     return [
-        Line(check, "fail" if largest.badness > 1 else "pass", largest.reason, data),
+        Line(numbers_check(case), "fail" if largest.badness > 1 else "pass", largest.reason, data),
         Line("replicas", "fail" if replica else "pass", replica),
-        Line("sharding", "fail" if wrong_place else "pass", wrong_place),
     ]
 
 

@@ -9,7 +9,8 @@ A case is lowered and compiled for a topology (`devices.topologies`) by the real
     memory         the memory that one device needs, and the memory that it has
     host           no transfer between host and device inside the program
     export         exported on this machine's CPU for another platform, read back, the same program
-    execute, numbers (or gradient), replicas    not_run
+    execute        not_run: nothing can run there
+    numbers (or gradient), replicas    by interpretation of the text (`meshmark.judge.interpreted`), and marked so
 
 An exception gives a line `execute` with verdict error, as for programs that run.
 """
@@ -30,6 +31,7 @@ from meshmark.devices import topologies
 from meshmark.devices.chips import CHIPS
 from meshmark.devices.facts import Facts
 from meshmark.devices.topologies import Topology
+from meshmark.judge import interpreted
 from meshmark.judge.checks import clear_sometimes, line_of_exception
 from meshmark.judge.communication import SPELLED, communication
 from meshmark.judge.placement import typed
@@ -85,6 +87,8 @@ class CompileOnly:
     """The committed counters of this release, compiler and topology by case id (see meshmark.levels.counters)."""
     exports: tuple[str, ...] = ()
     """Platforms for which each case is exported too: tpu, cuda."""
+    seed: int = 0
+    """The seed of the inputs with which compiled programs are interpreted."""
     _judged_cases: int = 0
 
     def run(self, case: Case) -> list[Line]:
@@ -116,11 +120,10 @@ class CompileOnly:
         )
         yield memory(self.topology, compiled)
         yield host(compiled.as_text())
-        not_run = f"compiled for {self.topology}, where nothing can run"
         for name in self.exports if case.mode != "pmap" else ():  # jax.export takes only jitted functions
             yield exported(program, name)
-        for check in ("execute", "gradient" if case.plan.wrt else "numbers", "replicas"):
-            yield Line(check, "not_run", not_run)
+        yield Line("execute", "not_run", f"compiled for {self.topology}, where nothing can run")
+        yield from interpreted.lines(program, compiled, self.topology, self.seed)
 
 
 def promised(

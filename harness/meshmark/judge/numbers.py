@@ -54,7 +54,6 @@ def compare(
     A device's part follows from the mesh and the expected spec, by this project's own arithmetic. JAX must give the
     same index for the shard. `flushed`: whether subnormal numbers count as zeros (see `without_subnormals`).
     """
-    verdict = Numbers()
     if output.shape != result.shape or output.dtype.name != result.dtype:
         return Numbers(
             np.inf,
@@ -62,15 +61,45 @@ def compare(
         )
     if absent := hidden(places, output):
         return Numbers(np.inf, reason=absent)
+    shards = [
+        Shard(
+            shard.device,
+            np.asarray(shard.data),
+            tuple(slice(*i.indices(n)[:2]) for i, n in zip(shard.index, result.shape, strict=True)),
+        )
+        for shard in output.addressable_shards
+    ]
+    return compare_shards(case, places, result, shards, want, bound, flushed)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What one device holds of a result, and which part of it this is by the array's own sharding."""
+
+    device: Any
+    data: np.ndarray
+    index: tuple[slice, ...]
+
+
+def compare_shards(
+    case: Case,
+    places: Sequence[Any],
+    result: Argument | Result,
+    shards: Sequence[Shard],
+    want: np.ndarray,
+    bound: np.ndarray | None,
+    flushed: bool = False,
+) -> Numbers:
+    """The comparison of `compare`, of shards whose type and devices are right."""
+    verdict = Numbers()
     parts = dict(zip(places, layout.indices(result.shape, result.spec, case.mesh.sizes), strict=True))
     first: dict[tuple, tuple[Any, np.ndarray]] = {}
-    assembled = np.zeros(result.shape, output.dtype)
-    for shard in output.addressable_shards:
-        index = parts.get(shard.device)
-        seen = np.asarray(shard.data)
+    assembled = np.zeros(result.shape, dtype_of(result.dtype).numpy)
+    for shard in shards:
+        index, seen = parts.get(shard.device), shard.data
         if index is None or seen.shape != want[index].shape:
             # The placement check reports the wrong sharding; here the existing data are compared.
-            index = tuple(slice(*i.indices(n)[:2]) for i, n in zip(shard.index, result.shape, strict=True))
+            index = shard.index
         if seen.shape != want[index].shape:
             return Numbers(
                 np.inf,

@@ -74,7 +74,9 @@ def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:
         with watchdog.over(containment.START) if watchdog else nullcontext():
             topologies.devices(topology)
         committed = config.stash[EXPECTED].committed(facts.to_json())
-        judges[facts.place] = CompileOnly(topology, facts.layout, committed, names_of(config, "export"))
+        judges[facts.place] = CompileOnly(
+            topology, facts.layout, committed, names_of(config, "export"), config.getoption("seed")
+        )
         issues[facts.place] = config.stash[EXPECTED].issues(facts.to_json())
     if watchdog and watchdog.seconds == containment.DEADLINE:
         watchdog.seconds = COMPILING

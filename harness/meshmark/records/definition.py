@@ -423,6 +423,22 @@ class ConformanceLine(CaseLine, Counters, Ending):
             Field("Why the values may differ from NumPy's: they are those of JAX on one device.", most=1000),
         ]
     ]
+    interpreted: NotRequired[
+        Annotated[
+            Literal[True],
+            Field("The line judges an interpretation of the compiled text. Nothing ran on a device."),
+        ]
+    ]
+    refused: NotRequired[
+        Annotated[str, Field("Interpretation: what the interpreter does not know.", most=400)]
+    ]
+    assumed: NotRequired[
+        Annotated[
+            list[Annotated[str, Field(most=200)]],
+            Field("Interpretation: what the text does not say and documentation does.", most=10),
+        ]
+    ]
+    interpret_s: NotRequired[Annotated[Seconds, Field("Interpretation: the time that it took.")]]
     fixed: NotRequired[Annotated[bool, Field("A known issue covers the case, and it passes.")]]
     collectives: NotRequired[Collectives]
     runs: NotRequired[Annotated[int, Field("Executions of the program, where it is repeated.", least=1)]]

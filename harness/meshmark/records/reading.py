@@ -69,6 +69,13 @@ class Judged:
         return worst(line["verdict"] for line in self.lines)
 
     @property
+    def interpreted(self) -> bool:
+        """Whether its numbers pass by interpretation of the compiled text, and nothing ran or failed."""
+        numbers = [line for line in self.lines if line.get("interpreted") is True]
+        judged = {line["check"] for line in numbers} & {"numbers", "gradient"}
+        return self.verdict == "not_run" and bool(judged) and all(n["verdict"] == "pass" for n in numbers)
+
+    @property
     def finished(self) -> bool:
         """Whether its last line is there: it holds the seconds that the case took."""
         return any("seconds" in line for line in self.lines)

@@ -14,15 +14,22 @@ from meshmark.operations.base import MODES
 from meshmark.records.reading import Judged
 from meshmark.report import sent
 
+INTERPRETED = "interpreted"
+"""The word for a case that compiled, and whose numbers pass by interpretation. It is no verdict: nothing ran."""
+
 
 def tally(verdicts: Sequence[str]) -> str:
     """How many of these pass: 12, or 10/12 and the worst verdict where not all do; - for none. Where nothing ran,
-    how many were compiled without a failure: 12 not_run."""
+    how many pass by interpretation (12 interpreted, 10/12 interpreted), or compiled without a failure: 12 not_run."""
     if not verdicts:
         return "-"
-    passed, compiled = verdicts.count("pass"), verdicts.count("not_run")
+    passed, interpreted = verdicts.count("pass"), verdicts.count(INTERPRETED)
+    compiled = verdicts.count("not_run") + interpreted
     if compiled == len(verdicts):
-        return f"{compiled} not_run"
+        if not interpreted:
+            return f"{compiled} not_run"
+        return f"{interpreted}{f'/{compiled}' * (interpreted < compiled)} {INTERPRETED}"
+    verdicts = ["not_run" if v == INTERPRETED else v for v in verdicts]
     return str(passed) if passed == len(verdicts) else f"{passed}/{len(verdicts)} {worst(verdicts)}"
 
 
@@ -32,7 +39,7 @@ def by_mode(cases: Mapping[str, Judged]) -> tuple[list[str], list[list[str]]]:
     found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for judged in cases.values():
         row = found.setdefault((judged["level"], judged["operation"]), {})
-        row.setdefault(judged["mode"], []).append(judged.verdict)
+        row.setdefault(judged["mode"], []).append(INTERPRETED if judged.interpreted else judged.verdict)
     order = list(OPERATIONS)
     rows = [
         [f"{level} {name}", *(tally(row.get(mode, [])) for mode in modes)]
@@ -75,7 +82,10 @@ def standing(cases: Mapping[str, Judged]) -> list[str]:
         own = [j.verdict for j in cases.values() if j["level"] == line.partition(":")[0]]
         if "pass" not in own and (compiled := own.count("not_run")):
             others = ", ".join(f"{n} {v}" for v in VERDICTS if v != "not_run" and (n := own.count(v)))
-            line = f"{line.partition(':')[0]}: {compiled} of {len(own)} compiled, nothing ran"
+            level = line.partition(":")[0]
+            line = f"{level}: {compiled} of {len(own)} compiled, nothing ran"
+            if passing := sum(j.interpreted for j in cases.values() if j["level"] == level):
+                line = f"{level} (interpreted): numbers of {passing} of {len(own)} pass, nothing ran"
             line += f" ({others})" if others else ""
         lines.append(line)
     return lines
@@ -121,10 +131,13 @@ def checked(cases: Mapping[str, Judged]) -> list[str]:
     tallied: dict[str, Counter[str]] = {}
     for judged in cases.values():
         for line in judged.lines:
-            tallied.setdefault(str(line.get("check")), Counter())[line["verdict"]] += 1
+            name = str(line.get("check"))
+            name += f" ({INTERPRETED})" if line.get("interpreted") is True else ""
+            tallied.setdefault(name, Counter())[line["verdict"]] += 1
     found = [
         f"{check} " + " ".join(f"{tallied[check][v]} {v}" for v in reversed(VERDICTS) if tallied[check][v])
-        for check in CHECKS
+        for each in CHECKS
+        for check in (each, f"{each} ({INTERPRETED})")
         if check in tallied
     ]
     return ["compiled and not run; by check: " + ", ".join(found)]

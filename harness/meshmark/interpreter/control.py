@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instructions that call computations or pass values on: fusions, calls, loops, branches, tuples, async pairs.
+
+Predicates and trip counts belong to each device. A loop or a branch is computed for the devices that take it; a
+collective in it, which some members of a group never reach, hangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from meshmark.interpreter.faults import Fault, Refused
+from meshmark.interpreter.meanings import called, means
+from meshmark.interpreter.module import Instruction
+from meshmark.interpreter.reader import split
+from meshmark.interpreter.shapes import AnyShape, TupleShape
+from meshmark.interpreter.values import AnyValue, Pending, Value, array, full, mask, unwritten
+
+if TYPE_CHECKING:
+    from meshmark.interpreter.evaluator import Evaluator
+
+MOST_TRIPS = 1_000_000
+"""The most trips of a loop; one that goes on is called endless."""
+
+
+@means("fusion", attributes=("kind", "calls"))
+def _fusion(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return evaluator.run(called(instruction, "calls"), operands)
+
+
+@means("call", attributes=("to_apply", "is_composite"))
+def _call(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return evaluator.run(called(instruction, "to_apply"), operands)
+
+
+@means("tuple")
+def _tuple(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return tuple(operands)
+
+
+@means("get-tuple-element", attributes=("index",))
+def _element(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    whole = operands[0]
+    if not isinstance(whole, tuple):
+        raise Fault(f"{instruction.name} takes an element of what is no tuple")
+    return whole[int(instruction.attributes["index"])]
+
+
+@means("opt-barrier")
+def _barrier(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return operands[0] if len(operands) == 1 else tuple(operands)
+
+
+@means("after-all")
+def _after_all(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return ()
+
+
+@means("add-dependency")
+def _dependency(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return operands[0]
+
+
+# Values of some devices --------------------------------------------------------------------------------------
+
+
+def chosen(value: AnyValue, rows: np.ndarray, devices: int) -> AnyValue:
+    """A value of `devices` devices for some of them."""
+    if isinstance(value, tuple):
+        return tuple(chosen(part, rows, devices) for part in value)
+    if isinstance(value, Pending):
+        return Pending(chosen(value.value, rows, devices))
+    if value.data.shape[0] != devices and (value.poison is None or value.poison.shape[0] != devices):
+        return value
+    poison = None if value.poison is None else full(value.poison, devices)[rows]
+    return Value(full(value.data, devices)[rows], poison)
+
+
+def merged(parts: Sequence[tuple[np.ndarray, AnyValue]], devices: int) -> AnyValue:
+    """The value of all devices, from values of some of them with the rows that these take."""
+    first = parts[0][1]
+    if len(parts) == 1 and len(parts[0][0]) == devices:
+        return first
+    if isinstance(first, tuple):
+        return tuple(
+            merged([(rows, value[i]) for rows, value in parts], devices)  # type: ignore[index]
+            for i in range(len(first))
+        )
+    arrays = [(rows, array(value, "a branch")) for rows, value in parts]
+    sample = arrays[0][1].data
+    data = np.empty((devices, *sample.shape[1:]), sample.dtype)
+    for rows, value in arrays:
+        data[rows] = value.data
+    if all(value.poison is None for _, value in arrays):
+        return Value(data)
+    poison = np.zeros(data.shape, bool)
+    for rows, value in arrays:
+        poison[rows] = mask(value)
+    return Value(data, poison)
+
+
+# Branches and loops ------------------------------------------------------------------------------------------
+
+
+@means("conditional", attributes=("branch_computations", "true_computation", "false_computation"))
+def _conditional(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    selector = array(operands[0], instruction.name).known(instruction.name)
+    if "branch_computations" in instruction.attributes:
+        inner = instruction.attributes["branch_computations"].strip("{}")
+        names = [part.lstrip("%") for part in split(inner)]
+    else:
+        names = [called(instruction, f"{which}_computation") for which in ("true", "false")]
+    if selector.dtype == bool:
+        index = np.where(selector, 0, 1)
+    else:  # out of range means the last one
+        index = np.where((selector < 0) | (selector >= len(names)), len(names) - 1, selector)
+    devices = evaluator.devices
+    each = np.broadcast_to(index.reshape(-1), (devices,)) if index.size == 1 else index.reshape(-1)
+    parts = []
+    for branch in sorted(set(each.tolist())):
+        rows = np.flatnonzero(each == branch)
+        argument = chosen(operands[1 + branch], rows, devices)
+        with evaluator.among(rows):
+            parts.append((rows, evaluator.run(names[branch], [argument])))
+    return merged(parts, devices)
+
+
+@means("while", attributes=("condition", "body"))
+def _while(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    condition, body = called(instruction, "condition"), called(instruction, "body")
+    state = operands[0] if len(operands) == 1 else tuple(operands)
+    devices = evaluator.devices
+    rows = np.arange(devices)
+    finished: list[tuple[np.ndarray, AnyValue]] = []
+    for _ in range(MOST_TRIPS):
+        with evaluator.among(rows):
+            test = array(evaluator.run(condition, [state]), instruction.name).known(instruction.name)
+            goes_on = np.broadcast_to(test.reshape(-1), (len(rows),))
+        if not goes_on.all():
+            ended = np.flatnonzero(~goes_on)
+            finished.append((rows[ended], chosen(state, ended, len(rows))))
+            kept = np.flatnonzero(goes_on)
+            state, rows = chosen(state, kept, len(rows)), rows[kept]
+            if not len(rows):
+                return merged(finished, devices)
+        with evaluator.among(rows):
+            state = evaluator.run(body, [state])
+    raise Fault(f"{instruction.name} goes on after {MOST_TRIPS} trips")
+
+
+# Asynchronous pairs ------------------------------------------------------------------------------------------
+
+
+def contexts(shape: AnyShape, known: Sequence[AnyValue]) -> tuple[AnyValue, ...]:
+    """The tuple of a start: the known parts, and contexts that no instruction may read."""
+    if not isinstance(shape, TupleShape):
+        raise Refused(f"an asynchronous start of type {shape}")
+    return (*known, *(fresh(part) for part in shape.parts[len(known) :]))
+
+
+def fresh(shape: AnyShape) -> AnyValue:
+    """A value of this type that nothing wrote."""
+    if isinstance(shape, TupleShape):
+        return tuple(fresh(part) for part in shape.parts)
+    return unwritten(shape.dims, shape.numpy)
+
+
+@means("copy-start")
+def _copy_start(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return contexts(instruction.shape, [Pending(operands[0]), operands[0]])
+
+
+@means("copy-done")
+def _copy_done(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return done(operands[0], 0)
+
+
+def done(started: AnyValue, at: int) -> AnyValue:
+    """The result of an asynchronous start, which stands at this place of its tuple."""
+    if isinstance(started, Pending):
+        return started.value
+    if isinstance(started, tuple) and len(started) > at and isinstance(started[at], Pending):
+        return started[at].value  # type: ignore[union-attr]
+    raise Fault("a done without its start")
+
+
+@means("async-start", attributes=("calls", "async_group_id"))
+def _async_start(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    result = evaluator.run(called(instruction, "calls"), operands)
+    return contexts(instruction.shape, [tuple(operands), Pending(result)])
+
+
+@means("async-update", attributes=("calls", "async_group_id"))
+def _async_update(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return operands[0]
+
+
+@means("async-done", attributes=("calls", "async_group_id"))
+def _async_done(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return done(operands[0], 1)

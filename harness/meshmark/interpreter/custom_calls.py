@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Custom calls whose meaning is known, by target. Any other target is refused by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from meshmark.interpreter.collectives import COLLECTIVES
+from meshmark.interpreter.control import contexts, fresh
+from meshmark.interpreter.faults import Fault, Refused
+from meshmark.interpreter.meanings import Function, array_shape, means
+from meshmark.interpreter.module import Instruction
+from meshmark.interpreter.reductions import largest
+from meshmark.interpreter.shapes import TupleShape
+from meshmark.interpreter.values import AnyValue, Value, array
+
+if TYPE_CHECKING:
+    from meshmark.interpreter.evaluator import Evaluator
+
+TARGETS: dict[str, Function] = {}
+"""The meaning of each target."""
+
+_ATTRIBUTES = (
+    *("custom_call_target", "operand_layout_constraints", "api_version", "custom_call_has_side_effect"),
+    *("called_computations", "schedule"),
+)
+
+
+def target(*names: str) -> Callable[[Function], Function]:
+    """Register a function as the meaning of targets."""
+
+    def register(function: Function) -> Function:
+        TARGETS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@means("custom-call", attributes=_ATTRIBUTES)
+def _custom_call(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    name = instruction.attributes["custom_call_target"].strip('"')
+    if name not in TARGETS:
+        raise Refused(f"custom call {name}")
+    return TARGETS[name](evaluator, instruction, operands)
+
+
+@target("AllocateBuffer", "CreateBuffer")
+def _buffer(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return fresh(instruction.shape)
+
+
+@target(
+    "AssumeGatherIndicesInBound",
+    "Sharding",
+    "annotate_device_placement",
+    "MoveToHost",
+    "MoveToDevice",
+    "LayoutConstraint",
+    "PinToVmem",
+    "Pin",
+    "Unpin",
+)
+def _same(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    """Notes for the compiler: the value stays as it is."""
+    return operands[0] if len(operands) == 1 else tuple(operands)
+
+
+@target("AsyncCollectiveStart")
+def _chain_start(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    """The start of a chain of TPU fusions: what the collective takes, then room for its result, then contexts."""
+    collective = evaluator.computation_now.by_name[instruction.operands[0]]
+    if collective.opcode not in COLLECTIVES or len(collective.operands) != 1:
+        raise Refused(f"AsyncCollectiveStart of {collective.opcode}")
+    given = evaluator.value(collective.operands[0])
+    return contexts(instruction.shape, [given])
+
+
+@target("AsyncCollectiveDone")
+def _chain_done(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    """The end of a chain: the result of its collective, which the fusion prints once more."""
+    for name, operand in zip(instruction.operands, operands, strict=True):
+        if evaluator.computation_now.by_name[name].opcode in COLLECTIVES:
+            return operand
+    raise Fault(f"{instruction.name} ends a chain without its collective")
+
+
+@target("TopK")
+def _top_k(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    if not isinstance(instruction.shape, TupleShape):
+        raise Refused("TopK without indices")
+    first = instruction.shape.parts[0]
+    return largest(array(operands[0], instruction.name), first.dims[-1])  # type: ignore[union-attr]
+
+
+# 64-bit integers on TPU, in two words ------------------------------------------------------------------------
+
+
+def _words(instruction: Instruction, operands: Sequence[AnyValue]) -> tuple[Value, np.ndarray]:
+    value = array(operands[0], instruction.name)
+    if value.data.dtype.kind not in "iu":
+        raise Refused(f"{instruction.attributes['custom_call_target']} of {value.data.dtype}")
+    return value, value.data.astype(np.uint64)
+
+
+@target("X64SplitLow")
+def _low(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    value, words = _words(instruction, operands)
+    low = (words & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    return Value(low.view(array_shape(instruction).numpy), value.poison)
+
+
+@target("X64SplitHigh")
+def _high(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    value, words = _words(instruction, operands)
+    high = (words >> np.uint64(32)).astype(np.uint32)
+    return Value(high.view(array_shape(instruction).numpy), value.poison)
+
+
+@target("X64Combine")
+def _combine(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    low, high = (array(operand, instruction.name) for operand in operands)
+    kind = array_shape(instruction).numpy
+    if kind.kind not in "iu" or low.data.dtype.kind not in "iu":
+        raise Refused(f"X64Combine to {kind}")
+    words = (high.data.view(np.uint32).astype(np.uint64) << np.uint64(32)) | low.data.view(np.uint32)
+    poison = (
+        low.poison if high.poison is None else high.poison if low.poison is None else low.poison | high.poison
+    )
+    return Value(words.view(kind), poison)

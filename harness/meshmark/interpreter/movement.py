@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instructions that place elements: reshapes, slices, pads, gathers and scatters. Poison moves with its element."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from meshmark.interpreter.faults import Refused
+from meshmark.interpreter.literals import literal
+from meshmark.interpreter.meanings import array_shape, called, dimensions, means
+from meshmark.interpreter.module import Instruction
+from meshmark.interpreter.reductions import BINARY, plain_reducer
+from meshmark.interpreter.shapes import Shape, reinterpretation
+from meshmark.interpreter.values import AnyValue, Value, array, full, lead, mask, moved
+
+if TYPE_CHECKING:
+    from meshmark.interpreter.evaluator import Evaluator
+
+
+@means("constant")
+def _constant(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return Value(literal(instruction.literal, array_shape(instruction))[None])
+
+
+@means("iota", attributes=("iota_dimension",))
+def _iota(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    shape = array_shape(instruction)
+    d = int(instruction.attributes["iota_dimension"])
+    line = np.arange(shape.dims[d]).astype(shape.numpy)
+    line = line.reshape([-1 if e == d else 1 for e in range(len(shape.dims))])
+    return Value(np.broadcast_to(line, shape.dims)[None])
+
+
+@means("broadcast", attributes=("dimensions",))
+def _broadcast(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    shape, at = array_shape(instruction), dimensions(instruction)
+
+    def move(data: np.ndarray) -> np.ndarray:
+        order = sorted(range(len(at)), key=lambda i: at[i])
+        source = data.transpose(0, *(i + 1 for i in order))
+        sizes = [1] * len(shape.dims)
+        for i in order:
+            sizes[at[i]] = data.shape[i + 1]
+        return np.broadcast_to(source.reshape(-1, *sizes), (data.shape[0], *shape.dims))
+
+    return moved(move, array(operands[0], instruction.name))
+
+
+@means("reshape")
+def _reshape(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    dims = array_shape(instruction).dims
+    return moved(lambda data: data.reshape(data.shape[0], *dims), array(operands[0], instruction.name))
+
+
+@means("transpose", attributes=("dimensions",))
+def _transpose(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    order = [d + 1 for d in dimensions(instruction)]
+    return moved(lambda data: data.transpose(0, *order), array(operands[0], instruction.name))
+
+
+@means("reverse", attributes=("dimensions",))
+def _reverse(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    axes = tuple(d + 1 for d in dimensions(instruction))
+    return moved(lambda data: np.flip(data, axes), array(operands[0], instruction.name))
+
+
+@means("concatenate", attributes=("dimensions",))
+def _concatenate(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    values = [array(operand, instruction.name) for operand in operands]
+    axis, devices = dimensions(instruction)[0] + 1, lead(*values)
+    return moved(lambda *parts: np.concatenate([full(p, devices) for p in parts], axis), *values)
+
+
+_SLICE = re.compile(r"\[(\d+):(\d+)(?::(\d+))?\]")
+
+
+@means("slice", attributes=("slice",))
+def _slice(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    found = _SLICE.findall(instruction.attributes["slice"])
+    index = (slice(None), *(slice(int(a), int(b), int(s or 1)) for a, b, s in found))
+    return moved(lambda data: data[index], array(operands[0], instruction.name))
+
+
+_PAD = re.compile(r"(-?\d+)_(-?\d+)(?:_(\d+))?")
+
+
+@means("pad", attributes=("padding",))
+def _pad(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    values = [array(operand, instruction.name) for operand in operands]
+    text = instruction.attributes["padding"]
+    pads = [tuple(map(int, m)) for m in (_PAD.fullmatch(p).groups("0") for p in text.split("x"))]  # type: ignore[union-attr]
+    return moved(lambda data, fill: padded(data, fill, pads), *values)
+
+
+def padded(data: np.ndarray, fill: np.ndarray, pads: Sequence[tuple[int, ...]]) -> np.ndarray:
+    """Data with (low, high, interior) of padding per dimension; negative low and high cut off.
+
+    data: [devices, *dims]; fill: [devices]."""
+    dims = data.shape[1:]
+    if not pads:
+        return data
+    inner = [(n - 1) * (i + 1) + 1 if n else 0 for n, (_, _, i) in zip(dims, pads, strict=True)]
+    sizes = [n + low + high for n, (low, high, _) in zip(inner, pads, strict=True)]
+    devices = max(data.shape[0], fill.shape[0])
+    result = np.empty((devices, *sizes), data.dtype)
+    result[:] = fill.reshape(-1, *(1,) * len(dims))
+    to: list[slice] = []
+    of: list[slice] = []
+    for n, size, (low, _, interior) in zip(dims, sizes, pads, strict=True):
+        step = interior + 1
+        first = max(0, -(low // step)) if low < 0 else 0
+        last = min(n, (size - 1 - low) // step + 1) if size else 0
+        if last <= first:
+            return result
+        to.append(slice(low + first * step, low + (last - 1) * step + 1, step))
+        of.append(slice(first, last))
+    result[(slice(None), *to)] = data[(slice(None), *of)]
+    return result
+
+
+@means("bitcast")
+def _bitcast(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    value = array(operands[0], instruction.name)
+    target = array_shape(instruction)
+    source = evaluator.shape_of(instruction.operands[0])
+    if not isinstance(source, Shape):
+        raise Refused("bitcast of a tuple")
+    return bitcast(value, source, target)
+
+
+GARBAGE = 0xA5
+"""What the bytes of padding hold that a bitcast makes a part of an element: reading them shows in the numbers."""
+
+
+def bitcast(value: Value, source: Shape, target: Shape) -> Value:
+    """The bytes of a value of type `source` as they lie in memory, read as `target`.
+
+    An element of nothing but padding of the source's tiles is poison."""
+    found = reinterpretation(source, target)
+    units = target.numpy.itemsize // found.unit
+    rows = np.ascontiguousarray(value.data).view(f"u{found.unit}").reshape(value.data.shape[0], -1)
+    poison = None if value.poison is None else mask(value).reshape(value.data.shape[0], -1)
+    if poison is not None:
+        poison = np.repeat(poison, source.numpy.itemsize // found.unit, axis=1)
+    if found.index is not None:
+        rows = rows[:, found.index]
+        poison = None if poison is None else poison[:, found.index]
+    if poison is not None:
+        poison = poison.reshape(-1, target.size, units).any(axis=2)
+    if found.missing is not None:
+        rows[:, found.missing] = int.from_bytes(bytes([GARBAGE] * found.unit), "little")
+        padding = found.missing.reshape(target.size, units).all(axis=1)[None]
+        poison = padding if poison is None else poison | padding
+    data = np.ascontiguousarray(rows).view(target.numpy).reshape(-1, *target.dims)
+    return Value(data, None if poison is None else poison.reshape(-1, *target.dims))
+
+
+# With indices that are data ----------------------------------------------------------------------------------
+
+
+def _starts(instruction: Instruction, operands: Sequence[AnyValue]) -> list[np.ndarray]:
+    """Start indices, int64 [devices] or [1] per dimension."""
+    return [array(o, instruction.name).known(instruction.name).astype(np.int64).reshape(-1) for o in operands]
+
+
+def _clamped(starts: Sequence[np.ndarray], dims: Sequence[int], sizes: Sequence[int]) -> np.ndarray:
+    """Starts at which a window of `sizes` lies inside of `dims`, int64 [devices, dimensions]."""
+    devices = max((s.shape[0] for s in starts), default=1)
+    clipped = [np.clip(full(s, devices), 0, n - size) for s, n, size in zip(starts, dims, sizes, strict=True)]
+    return np.stack(clipped, axis=1) if clipped else np.zeros((1, 0), np.int64)
+
+
+@means("dynamic-slice", attributes=("dynamic_slice_sizes",))
+def _dynamic_slice(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    value, sizes = array(operands[0], instruction.name), dimensions(instruction, "dynamic_slice_sizes")
+    starts = _clamped(_starts(instruction, operands[1:]), value.data.shape[1:], sizes)
+
+    def move(data: np.ndarray) -> np.ndarray:
+        if len(starts) == 1 or (starts == starts[0]).all():
+            return data[(slice(None), *_window(starts[0], sizes))]
+        each = full(data, len(starts))
+        return np.stack([each[d][_window(start, sizes)] for d, start in enumerate(starts)])
+
+    return moved(move, value)
+
+
+def _window(start: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(int(s), int(s) + n) for s, n in zip(start, sizes, strict=True))
+
+
+@means("dynamic-update-slice")
+def _dynamic_update_slice(
+    evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]
+) -> AnyValue:
+    value, update = array(operands[0], instruction.name), array(operands[1], instruction.name)
+    sizes = update.data.shape[1:]
+    starts = _clamped(_starts(instruction, operands[2:]), value.data.shape[1:], sizes)
+    devices = max(lead(value, update), len(starts))
+
+    def move(data: np.ndarray, new: np.ndarray) -> np.ndarray:
+        result = np.array(full(data, devices))
+        if (starts == starts[0]).all():
+            result[(slice(None), *_window(starts[0], sizes))] = new
+            return result
+        each = full(new, devices)
+        for d, start in enumerate(starts):
+            result[d][_window(start, sizes)] = each[d]
+        return result
+
+    return moved(move, value, update)
+
+
+def _index_vectors(data: np.ndarray, vector_dim: int) -> np.ndarray:
+    """Index vectors, int64 [devices, *batch, components]."""
+    if vector_dim == data.ndim - 1:  # each index is a scalar
+        return data[..., None].astype(np.int64)
+    return np.moveaxis(data, vector_dim + 1, -1).astype(np.int64)
+
+
+def _grid(sizes: Sequence[int]) -> list[np.ndarray]:
+    """Indices of a window, one array per dimension, which broadcast against each other."""
+    return [
+        np.arange(n).reshape([-1 if e == d else 1 for e in range(len(sizes))]) for d, n in enumerate(sizes)
+    ]
+
+
+_GATHER = (
+    *("offset_dims", "collapsed_slice_dims", "start_index_map", "index_vector_dim", "slice_sizes"),
+    *("operand_batching_dims", "start_indices_batching_dims"),
+)
+
+
+@means("gather", attributes=_GATHER)
+def _gather(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    value, places = (array(operand, instruction.name) for operand in operands)
+    named = {name: dimensions(instruction, name) for name in _GATHER}
+    vector_dim = int(instruction.attributes["index_vector_dim"])
+    vectors = _index_vectors(places.known(instruction.name), vector_dim)
+    sizes, dims = named["slice_sizes"], value.data.shape[1:]
+    batch = vectors.shape[1:-1]
+    # One index array per dimension of the operand, each [devices, *batch, *window].
+    ndim = 1 + len(batch) + len(dims)
+    at = _start_arrays(vectors, named["start_index_map"], dims, sizes, ndim)
+    _add_batching(
+        at,
+        named["operand_batching_dims"],
+        named["start_indices_batching_dims"],
+        vector_dim,
+        batch,
+        len(dims),
+    )
+    index = [place + offset for place, offset in zip(at, _grid(sizes), strict=True)]
+    devices = max(lead(value), vectors.shape[0])
+    first = np.arange(devices).reshape(-1, *(1,) * (ndim - 1))
+    dropped = {*named["collapsed_slice_dims"], *named["operand_batching_dims"]}
+    kept = [d for d in range(len(dims)) if d not in dropped]
+    shape = array_shape(instruction)
+
+    def move(data: np.ndarray) -> np.ndarray:
+        found = full(data, devices)[(first, *index)]
+        found = np.broadcast_to(found, (devices, *batch, *sizes))
+        found = found.reshape(devices, *batch, *(sizes[d] for d in kept))
+        order = [0] * (len(shape.dims) + 1)
+        rest = iter(range(1, len(batch) + 1))
+        offset = dict(zip(named["offset_dims"], range(len(batch) + 1, len(shape.dims) + 1), strict=True))
+        for d in range(len(shape.dims)):
+            order[d + 1] = offset[d] if d in offset else next(rest)
+        return found.transpose(order)
+
+    return moved(move, value)
+
+
+def _start_arrays(
+    vectors: np.ndarray,
+    index_map: Sequence[int],
+    dims: Sequence[int],
+    sizes: Sequence[int],
+    ndim: int,
+    clamp: bool = True,
+) -> list[np.ndarray]:
+    """The start of each window along each dimension of the operand, [devices, *batch, 1...]."""
+    at: list[np.ndarray] = [np.zeros((1,) * ndim, np.int64) for _ in dims]
+    for component, d in enumerate(index_map):
+        start = vectors[..., component]
+        if clamp:
+            start = np.clip(start, 0, dims[d] - sizes[d])
+        at[d] = start.reshape(*start.shape, *(1,) * (ndim - start.ndim))
+    return at
+
+
+def _add_batching(
+    at: list[np.ndarray],
+    operand_dims: Sequence[int],
+    index_dims: Sequence[int],
+    vector_dim: int,
+    batch: Sequence[int],
+    rank: int,
+) -> None:
+    """Batching dimensions count along: the i-th batch takes the i-th slice of the operand."""
+    for operand_dim, index_dim in zip(operand_dims, index_dims, strict=True):
+        place = index_dim - (index_dim > vector_dim)
+        line = np.arange(batch[place])
+        at[operand_dim] = line.reshape(1, *(-1 if b == place else 1 for b in range(len(batch))), *(1,) * rank)
+
+
+_SCATTER = (
+    *("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims", "index_vector_dim"),
+    *("input_batching_dims", "scatter_indices_batching_dims"),
+)
+
+
+@means("scatter", attributes=(*_SCATTER, "to_apply"))
+def _scatter(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    values = [array(operand, instruction.name) for operand in operands]
+    if len(values) != 3:
+        raise Refused("scatter of several arrays")
+    value, places, update = values
+    named = {name: dimensions(instruction, name) for name in _SCATTER}
+    vector_dim = int(instruction.attributes["index_vector_dim"])
+    vectors = _index_vectors(places.known(instruction.name), vector_dim)
+    dims, batch = value.data.shape[1:], vectors.shape[1:-1]
+    dropped = {*named["inserted_window_dims"], *named["input_batching_dims"]}
+    kept = [d for d in range(len(dims)) if d not in dropped]
+    window = [1] * len(dims)
+    for d, u in zip(kept, named["update_window_dims"], strict=True):
+        window[d] = update.data.shape[u + 1]
+    ndim = 1 + len(batch) + len(dims)
+    at = _start_arrays(vectors, named["scatter_dims_to_operand_dims"], dims, window, ndim, clamp=False)
+    _add_batching(
+        at,
+        named["input_batching_dims"],
+        named["scatter_indices_batching_dims"],
+        vector_dim,
+        batch,
+        len(dims),
+    )
+    devices = max(lead(value, update), vectors.shape[0])
+    inside: np.ndarray = np.ones((1,) * ndim, bool)  # a window that is not wholly inside is left out
+    for place, n, size in zip(at, dims, window, strict=True):
+        inside = inside & (place >= 0) & (place + size <= n)
+    flat: np.ndarray = np.zeros((1,) * ndim, np.int64)
+    for place, offset, n in zip(at, _grid(window), dims, strict=True):
+        flat = flat * n + place + offset
+    shape = (devices, *batch, *window)
+    count = math.prod(batch)
+    flat = np.broadcast_to(flat, shape).reshape(devices, count, -1)
+    inside = np.broadcast_to(inside, shape).reshape(devices, count, -1)
+    scattered = [d for d in range(len(update.data.shape) - 1) if d not in named["update_window_dims"]]
+    order = [0, *(d + 1 for d in scattered), *(d + 1 for d in named["update_window_dims"])]
+
+    def rows(data: np.ndarray) -> np.ndarray:
+        return full(data, devices).transpose(order).reshape(devices, count, -1)
+
+    combine = evaluator.computation(called(instruction, "to_apply"))
+    whole = math.prod(dims)
+    lines = np.arange(devices)[:, None, None] * whole
+    target = np.broadcast_to(flat + lines, flat.shape)[inside]
+    result = np.array(full(value.data, devices)).reshape(-1)
+    new = rows(update.data)[inside]
+    opcode = plain_reducer(combine)
+    if combine.root.opcode == "parameter" and combine.root.literal == "1":
+        result[target] = new
+    elif opcode and result.dtype.kind in "fiucb":
+        BINARY[opcode].at(result, target, new)
+    else:
+        _one_by_one(evaluator, instruction, result, flat + lines, inside, rows(update.data))
+    poison = None
+    if value.poison is not None or update.poison is not None:
+        marks = np.array(np.broadcast_to(False if value.poison is None else value.poison, (devices, *dims)))
+        marks = marks.reshape(-1)
+        if update.poison is not None:
+            spoiled = rows(np.broadcast_to(update.poison, update.data.shape))[inside]
+            marks[target[spoiled]] = True
+        poison = marks.reshape(devices, *dims)
+    return Value(result.reshape(devices, *dims), poison)
+
+
+def _one_by_one(
+    evaluator: Evaluator,
+    instruction: Instruction,
+    result: np.ndarray,
+    target: np.ndarray,
+    inside: np.ndarray,
+    new: np.ndarray,
+) -> None:
+    """Combine update after update by the computation of a scatter, into the flat `result`."""
+    name = called(instruction, "to_apply")
+    for n in range(target.shape[1]):
+        places, seen = target[:, n][inside[:, n]], new[:, n][inside[:, n]]
+        if places.size:
+            [result[places]] = evaluator.apply(name, [result[places], seen])

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers without the hardware: interprets a compiled program, and judges what it computes.
+
+The lines of numbers (or gradient) and replicas that this gives carry `interpreted`. They say what the compiled text
+means, and nothing ran on a device. What the text does not state is taken from the chip's documentation and is named in
+`assumed`. What the interpreter does not know makes the lines `not_run`, with the name in `refused`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from meshmark.core import layout
+from meshmark.core.dtypes import dtype as dtype_of
+from meshmark.core.verdicts import Line
+from meshmark.devices import chips
+from meshmark.devices.compat import whole_text
+from meshmark.devices.topologies import Topology
+from meshmark.interpreter import reader
+from meshmark.interpreter.evaluator import interpret
+from meshmark.interpreter.faults import Fault, Hang, Refused
+from meshmark.judge.checks import numbers_check, numbers_lines
+from meshmark.judge.numbers import Numbers, Shard, compare_shards
+from meshmark.judge.programs import Program
+from meshmark.operations.cases import Cell
+
+MOST_BYTES = 8 * 2**30
+"""The most memory, by the compiler's own figures and of all devices together, of a program that is interpreted."""
+
+
+def lines(program: Program, compiled: Any, topology: Topology, seed: int) -> list[Line]:
+    """The lines of numbers (or gradient) and replicas of a program that was compiled for a topology."""
+    chip = chips.CHIPS[topology.chip]
+    own = {"interpreted": True, "assumed": assumptions(program, chip, topology)}
+    start = time.perf_counter()
+    found = judged(program, compiled, chips.factor_bits(chip), seed)
+    own["interpret_s"] = round(time.perf_counter() - start, 6)
+    for line in found:
+        line.data |= {name: value for name, value in own.items() if value not in ([], "")}
+    return found
+
+
+def assumptions(program: Program, chip: chips.Chip, topology: Topology) -> list[str]:
+    """What the interpretation takes from documentation, since the text does not state it."""
+    found = []
+    if program.case.plan.precision == "default":
+        bits = chips.factor_bits(chip)["default"]
+        found.append(f"float32 products at default precision round their factors to {bits} bits")
+    if topology.platform == "cuda":
+        found.append("not autotuned: compiled without a GPU")
+    return found
+
+
+def judged(program: Program, compiled: Any, factor_bits: Mapping[str, int], seed: int) -> list[Line]:
+    """The lines of a compiled program by interpretation of its text, without the marks."""
+    check = numbers_check(program.case)
+    try:
+        if (need := program.case.mesh.size * memory_bytes(compiled)) > MOST_BYTES:
+            raise Refused(f"a program of {need / 2**30:.0f} GiB on all devices")
+        module = reader.read(whole_text(compiled))
+        outputs = interpret(module, arguments(program, compiled, seed), factor_bits)
+    except Refused as refused:
+        data = {"refused": refused.name}
+        return [Line(name, "not_run", str(refused), dict(data)) for name in (check, "replicas")]
+    except Hang as hang:
+        return [Line(check, "hang", str(hang))]
+    except Fault as fault:
+        return [Line(check, "fail", str(fault))]
+    return compared(program, outputs, factor_bits, seed)
+
+
+@lru_cache(maxsize=4)
+def inputs(cell: Cell, seed: int) -> list[np.ndarray]:
+    """The whole inputs of a cell, once for all of its modes."""
+    return cell.arguments(seed)
+
+
+@lru_cache(maxsize=4)
+def wanted(cell: Cell, seed: int, u_factor: float) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
+    """The expected results of a cell and their bounds, once for all of its modes. Subnormal numbers are kept, as the
+    interpreter keeps them. `u_factor`: the unit roundoff of the factors of products."""
+    return cell.expected(inputs(cell, seed), u_factor)
+
+
+def memory_bytes(compiled: Any) -> int:
+    """What one device needs, by the compiler: arguments, outputs and temporaries."""
+    found = compiled.memory_analysis()
+    return int(found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes)
+
+
+def arguments(program: Program, compiled: Any, seed: int) -> list[np.ndarray]:
+    """The inputs of the compiled program, [devices, *local shape] each, in the order of the mesh. Arguments that the
+    program does not use are dropped, as JAX drops them."""
+    case = program.case
+    arrays = inputs(case.cell, seed)
+    used = jax.tree.leaves(compiled.input_shardings[0], is_leaf=lambda s: s is None)
+    return [
+        np.stack(layout.split(program.view(plan, array), seen.spec, case.mesh.sizes))
+        for plan, seen, array, sharding in zip(
+            case.plan.arguments, program.arguments, arrays, used, strict=True
+        )
+        if sharding is not None
+    ]
+
+
+def compared(
+    program: Program, outputs: Sequence[np.ndarray], factor_bits: Mapping[str, int], seed: int
+) -> list[Line]:
+    """The lines of these outputs, [devices, *local shape] each."""
+    case, check = program.case, numbers_check(program.case)
+    if len(outputs) != len(program.results):
+        return [Line(check, "fail", f"{len(outputs)} results instead of {len(program.results)}")]
+    asked = case.plan.precision == "default" and case.plan.judge == "bound"
+    rounds = asked and dtype_of(case.cell.request.dtype).name in ("float32", "complex64")
+    bits = factor_bits.get("default", 0) if rounds else 0
+    expected, bounds = wanted(case.cell, seed, 2.0**-bits if bits else 0.0)
+    places = [program.devices[i] for i in case.mesh.ordinals.flat]
+    numbers: list[Numbers] = []
+    for plan, result, output, whole, limit in zip(
+        case.plan.results, program.results, outputs, expected, bounds, strict=True
+    ):
+        if output.dtype != dtype_of(result.dtype).numpy:
+            return [Line(check, "fail", f"result is {output.dtype} instead of {result.dtype}")]
+        parts = layout.indices(result.shape, result.spec, case.mesh.sizes)
+        shards = [
+            Shard(place, np.ascontiguousarray(data), part)
+            for place, data, part in zip(places, output, parts, strict=True)
+        ]
+        want = program.view(plan, whole)
+        bound = None if limit is None else program.view(plan, limit)
+        numbers.append(compare_shards(case, places, result, shards, want, bound))
+        if numbers[-1].badness > 1 and bound is None and unspecified(shards, want):
+            name = "unspecified bits: only NaN payloads, signs of zeros or subnormals differ"
+            return [Line(c, "not_run", name, {"refused": name}) for c in (check, "replicas")]
+    found = numbers_lines(case, numbers)
+    if case.plan.precision:
+        bits = factor_bits.get(case.plan.precision, 0)
+        found[0].data["precision"] = case.plan.precision + (f" ({bits} bits, assumed)" if bits else "")
+    return found
+
+
+def unspecified(shards: Sequence[Shard], want: np.ndarray) -> bool:
+    """Whether the shards differ from the reference only where arithmetic may: both are NaN, both are zero, or a
+    subnormal is flushed."""
+    for shard in shards:
+        wanted = want[shard.index]
+        if wanted.dtype.kind not in "fcV" or shard.data.shape != wanted.shape:
+            return False
+        seen = shard.data.astype(np.complex128 if wanted.dtype.kind == "c" else np.float64)
+        exact = wanted.astype(seen.dtype)
+        tiny = np.finfo(wanted.dtype).tiny if wanted.dtype.kind == "f" else 0.0
+        same = (seen == exact) | (np.isnan(seen) & np.isnan(exact))
+        flushed = (np.abs(exact) < tiny) & (seen == 0)
+        if not (same | flushed).all():
+            return False
+    return True
