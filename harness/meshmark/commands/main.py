@@ -36,6 +36,7 @@ COMMANDS = {
     "growth": "what grows how fast with the number of devices, compiled only",
     "asv-doctor": "known pitfalls in benchmarks and configurations of asv",
     "report": "records in; page, Markdown, CSV and LaTeX out, or checked",
+    "serve": "the page of records for this machine alone, while a run goes on",
     "levels": "the level statement of records, and the frozen must-pass lists",
     "counters": "the committed counters, from the records of a run",
     "submit": "records in, a bundle out that can be published",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
+import webbrowser
 
 from meshmark.commands.arguments import path
 from meshmark.core.text import printable
@@ -29,6 +30,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write nothing: say whether the report in --output is what the records give (exit code 1 if not)",
     )
+    add.add_argument("--open", action="store_true", help="open the page in the browser")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,5 +62,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return 1
     for file in report.write(texts, arguments.output):
         print(f"wrote {file}")
-    print(f"open {arguments.output / report.PAGE} in a browser; it needs no network")
+    shown = arguments.output / report.PAGE
+    if arguments.open and webbrowser.open(shown.absolute().as_uri()):
+        return code
+    print(f"open {shown} in a browser; it needs no network")
     return code

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of record files, served to this machine alone while a run goes on.
+
+It listens on the loopback address and answers GET and HEAD of "/" only. A request must name the loopback host, so that
+a page of the web can't read the records through a name that resolves to this machine. The page is made again when a
+file has changed since it was made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import threading
+import time
+from collections.abc import Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from meshmark.core.errors import BadInput
+from meshmark.report import page, page_data, report
+
+HOST = "127.0.0.1"
+GROWING = 120.0
+"""Seconds after the last change of a file for which its page still asks to be loaded again."""
+
+
+class Live:
+    """The page of some record files, made again when one of them changes."""
+
+    def __init__(self, paths: Sequence[Path], refresh: int) -> None:
+        self.paths, self.refresh = paths, refresh
+        self._made: tuple[object, str] | None = None
+        self._lock = threading.Lock()
+
+    def page(self) -> str:
+        """The page as the files are now; BadInput if they can't be used."""
+        with self._lock:
+            seen = self.state()
+            if self._made is None or self._made[0] != seen:
+                self._made = (seen, page.page(page_data.build(report.find(self.paths).sources)))
+            return self._made[1]
+
+    def state(self) -> list[tuple[str, int, int]]:
+        """Name, time of the last change in nanoseconds, and size in bytes of each file that is there."""
+        files = [f for p in self.paths for f in (sorted(p.rglob("*.jsonl*")) if p.is_dir() else [p])]
+        stats = [(f, f.stat()) for f in files if f.is_file()]
+        return [(str(f), s.st_mtime_ns, s.st_size) for f, s in stats]
+
+    def growing(self) -> bool:
+        """Whether a file changed within the last GROWING seconds, or none is there yet."""
+        newest = max((changed for _, changed, _ in self.state()), default=time.time_ns())
+        return time.time_ns() - newest < GROWING * 1e9
+
+
+def make_server(live: Live, port: int) -> ThreadingHTTPServer:
+    """A server on the loopback address that is ready to serve; port 0 takes a free one. BadInput if it is taken."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(body=True)
+
+        def do_HEAD(self) -> None:
+            self._answer(body=False)
+
+        def _answer(self, body: bool) -> None:
+            listening = self.connection.getsockname()[1]
+            if self.headers.get("Host") not in (f"{HOST}:{listening}", f"localhost:{listening}"):
+                self.send_error(HTTPStatus.FORBIDDEN, "this server answers to the loopback address alone")
+                return
+            if self.path.partition("?")[0] not in ("/", "/index.html"):
+                self.send_error(HTTPStatus.NOT_FOUND, "the page is at /")
+                return
+            status = HTTPStatus.OK
+            try:
+                text = live.page()
+            except (BadInput, OSError) as error:  # no record yet, or a line that is being written
+                status = HTTPStatus.SERVICE_UNAVAILABLE
+                text = f"<!DOCTYPE html><title>Meshmark</title><p>{html.escape(str(error))}</p>"
+            data = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(data)))
+            self.send_header("Cache-Control", "no-store")
+            if live.refresh and live.growing():
+                self.send_header("Refresh", str(live.refresh))
+            self.end_headers()
+            if body:
+                with contextlib.suppress(ConnectionError):  # the browser has gone on
+                    self.wfile.write(data)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Requests are not news."""
+
+    try:
+        return ThreadingHTTPServer((HOST, port), Handler)
+    except OSError as error:
+        raise BadInput(f"can't listen on {HOST}:{port}: {error.strerror}: choose another --port") from None
