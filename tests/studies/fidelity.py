@@ -80,7 +80,7 @@ def bare(prepared: Prepared, number: int) -> list[float]:
 
 def core(prepared: Prepared, number: int, rng: random.Random) -> list[float]:
     """So many samples of the core, no fewer and no more, after one to warm up."""
-    [samples] = sample([prepared], Budget(seconds=1e-9, precision=0.0, least=number, most=number), rng)
+    [samples] = sample([prepared], Budget(seconds=1e-9, least=number, most=number), rng)
     return samples
 
 

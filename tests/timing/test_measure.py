@@ -82,8 +82,8 @@ def test_a_stream_takes_as_long_as_its_calls(judge, case_id):
         s.count = count
         return min(s.sample() for _ in range(7)) * count
 
-    # Forty calls more take at least as long as half of forty single ones would without dispatch.
-    few, many = least(4), least(44)
+    # Four hundred calls more take longer than the scheduler of a busy machine adds to four.
+    few, many = least(4), least(404)
     assert many > 1.5 * few
 
 
@@ -118,6 +118,83 @@ def test_a_stream_without_its_work_is_refused(judge):
         stream(p, judge)
 
 
+HOLLOW = [
+    PSUM.format("manual"),
+    "all_gather/axes=x+y,dim=0,tiled/auto/2x4/float32/4KiB",
+    "matmul/rows=x+y,check=exact/auto/2x4/float32/n64",
+    "mlp/batch=x,model=y/explicit/2x4/float32/n8",
+    "attention/batch=x,sequence=y/manual/2x4/float32/n8",
+]
+
+
+@pytest.mark.parametrize("case_id", HOLLOW)
+def test_a_stream_without_its_barrier_is_refused(judge, case_id):
+    """The planted fault: XLA takes the work out of the loop, and the values stay right."""
+    p = prepared(judge, case_id)
+    with (
+        patch.object(lax, "optimization_barrier", lambda x: x),
+        pytest.raises(Wrong, match=r"its stream (does|is not|comm)"),
+    ):
+        measure.verify_stream(p, judge)
+    assert measure.verify_stream(p, judge).compiled
+
+
+@pytest.mark.parametrize("case_id", HOLLOW)
+def test_work_outside_the_loop_is_refused(judge, case_id):
+    """The barrier covers what comes out and not what goes in: a loop stays, and the work stands before it."""
+    p = prepared(judge, case_id)
+    real = lax.optimization_barrier
+
+    def outputs_only(carry):
+        inputs, outputs = carry
+        return inputs, real(outputs)
+
+    with (
+        patch.object(lax, "optimization_barrier", outputs_only),
+        pytest.raises(Wrong, match=r"outside its loop|differently"),
+    ):
+        measure.verify_stream(p, judge)
+
+
+@pytest.mark.parametrize("planted", ["half", "one", "branch"])
+def test_a_loop_that_runs_less_often_is_refused(judge, planted):
+    """The loop's own bound is not the argument, or the work is in a branch that is seldom taken."""
+    p = prepared(judge, "matmul/rows=x+y,check=exact/auto/2x4/float32/n64")
+    real = lax.fori_loop
+
+    def fori_loop(start, stop, body, carry):
+        if planted == "branch":
+            return real(start, stop, lambda i, c: lax.cond(i < 3, lambda: body(i, c), lambda: c), carry)
+        return real(start, stop // 2 + 1 if planted == "half" else jnp.minimum(stop, 2), body, carry)
+
+    with (
+        patch.object(measure.lax, "fori_loop", fori_loop),
+        pytest.raises(Wrong, match=r"not counted|branch"),
+    ):
+        measure.verify_stream(p, judge)
+
+
+def test_a_program_without_collectives_and_contractions_is_held_by_its_effort(judge):
+    p = prepared(judge, "ppermute/axes=x,perm=identity/manual/1/float32/4KiB")
+    alone = p.called.as_text()
+    streamed = measure.verify_stream(p, judge).compiled.as_text()
+    assert measure.hollow(alone, streamed, 1) == ""
+    x = jnp.ones((64, 64))
+    call = jax.jit(lambda x: jnp.sin(jnp.cos(x) + 1) * x).lower(x).compile().as_text()
+
+    def loop(count, x, barrier=lax.optimization_barrier):
+        def body(_, carry):
+            x, _ = barrier(carry)
+            return x, jnp.sin(jnp.cos(x) + 1) * x
+
+        return lax.fori_loop(0, count, body, (x, x))[1]
+
+    good = jax.jit(loop).lower(jnp.int32(1), x).compile().as_text()
+    assert measure.hollow(call, good, 1) == ""
+    empty = jax.jit(lambda n, x: lax.fori_loop(0, n, lambda _, x: lax.optimization_barrier(x + 1), x))
+    assert "does less" in measure.hollow(call, empty.lower(jnp.int32(1), x).compile().as_text(), 1)
+
+
 class Clock:
     """A timer that takes what it is told, and notes whose turn it was."""
 
@@ -134,16 +211,16 @@ class Clock:
 def test_timers_take_turns_in_random_order():
     Clock.turns = []
     timers = [Clock(name, [1.0, 2.0]) for name in "abc"]
-    samples = sample(timers, Budget(seconds=60, precision=1e-9, least=5, most=30), random.Random(0))
+    samples = sample(timers, Budget(seconds=60, least=5, most=30), random.Random(0))
     assert [len(s) for s in samples] == [30, 30, 30]
     turns = Clock.turns[-90:]
     rounds = ["".join(turns[i : i + 3]) for i in range(0, 90, 3)]
     assert all(sorted(r) == ["a", "b", "c"] for r in rounds) and len(set(rounds)) == 6
 
 
-def test_sampling_ends_when_it_is_precise():
+def test_sampling_does_not_end_because_an_interval_looks_narrow():
     (samples,) = sample([Clock("a", [1.0])], Budget(seconds=60, least=10, most=1000), random.Random(0))
-    assert len(samples) == 20
+    assert len(samples) == 1000
 
 
 def test_sampling_ends_when_the_time_is_spent():
@@ -154,7 +231,7 @@ def test_sampling_ends_when_the_time_is_spent():
                 pass
             return super().sample()
 
-    budget = Budget(seconds=0.2, precision=1e-9, least=5, most=1000)
+    budget = Budget(seconds=0.2, least=5, most=1000)
     (samples,) = sample([Slow("a", [1.0, 2.0])], budget, random.Random(0))
     assert 5 <= len(samples) <= 21
 

@@ -33,7 +33,6 @@ from meshmark.records.reading import Records
 from meshmark.records.writing import Writer
 from meshmark.timing import bench, timing_tables
 from meshmark.timing.bench import Progress
-from meshmark.timing.measure import Budget
 from meshmark.timing.progress import shown
 from meshmark.timing.timer import Job
 
@@ -59,14 +58,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         + ", ".join(f"{v} {k}" for k, v in SECONDS.items())
         + ")",
     )
-    add.add_argument(
-        "--precision",
-        type=seconds,
-        default=Budget.precision,
-        metavar="SHARE",
-        help="stop earlier where the 95 %% interval of each median is as narrow: half of it as a share of the median"
-        f" (default {Budget.precision})",
-    )
+    add.add_argument("--precision", type=seconds, metavar="SHARE", help=argparse.SUPPRESS)
     add.add_argument(
         "--processes",
         type=positive,
@@ -87,6 +79,11 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Choose, time, print."""
     check_cadences(arguments.cadence)
+    if arguments.precision:
+        note(
+            "--precision has no effect: sampling ends by count and time, since an interval looks narrow by chance too;"
+            " see --seconds"
+        )
     if arguments.record and arguments.resume:
         raise reading.RecordError(
             "--record and --resume name one file each: --resume appends to the file that it names"
@@ -106,7 +103,6 @@ def run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         cadences=list(arguments.cadence),
         seconds=arguments.seconds or SECONDS[arguments.profile],
-        precision=arguments.precision,
         ceilings=not arguments.no_ceilings,
         deadline=arguments.deadline,
     )
@@ -117,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
         "repeat": arguments.processes,
         "table": TABLE_VERSION,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "precision", "least", "most")},
+        "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "least", "most")},
     }
     before = Records()
     before.add({"kind": "run", **described})

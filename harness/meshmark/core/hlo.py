@@ -110,11 +110,11 @@ _INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w-]+)\((.*)"
 _COMPUTATION = re.compile(r"(?:ENTRY )?%?([^\s(]+)")
 _DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(\d+)")
 _FREE_TEXT = re.compile(r", (?:metadata|backend_config)=")  # last in the line, with names that the user chose
-_CALL = re.compile(
+CALL = re.compile(
     r", (body|condition|calls|to_apply|(?:true|false)_computation|(?:branch|called)_computations)"
     r"=(\{[^}]*\}|%[\w.-]+)"
 )
-_NAME = re.compile(r"%([\w.-]+)")
+NAME = re.compile(r"%([\w.-]+)")
 _TRIP_COUNT = re.compile(r"known_trip_count\W+n\W+(\d+)")
 _TO_APPLY = re.compile(r", to_apply=%?([\w.-]+)")
 _DIMENSIONS = re.compile(r", dimensions=\{([\d,]*)\}")
@@ -157,16 +157,16 @@ class Module:
 
     def runs(self, name: str) -> tuple[int | None, bool]:
         """How often a computation runs in one execution (None: unknown), and whether an async-start calls it."""
-        if name == self.entry or name not in self._callers:
+        if name == self.entry or name not in self.callers:
             return 1, False
         trips: int | None = 0
-        for caller, times, _ in self._callers[name]:
+        for caller, times, _ in self.callers[name]:
             outer, _ = self.runs(caller)
             trips = None if trips is None or outer is None or times is None else trips + outer * times
-        return trips, any(asynchronous for *_, asynchronous in self._callers[name])
+        return trips, any(asynchronous for *_, asynchronous in self.callers[name])
 
     @functools.cached_property
-    def _callers(self) -> dict[str, list[tuple[str, int | None, bool]]]:
+    def callers(self) -> dict[str, list[tuple[str, int | None, bool]]]:
         """Callers by computation: caller, calls per run of the caller, whether by async-start."""
         callers: dict[str, list[tuple[str, int | None, bool]]] = {}
         for caller, lines in self.lines.items():
@@ -178,10 +178,10 @@ class Module:
                 if opcode in ("async-update", "async-done"):  # these repeat what their async-start calls
                     continue
                 count = self._loop_count(caller, instruction) if opcode == "while" else 1
-                for attribute, called in _CALL.findall(instruction[4]):
+                for attribute, called in CALL.findall(instruction[4]):
                     # A loop tests its condition one more time than it runs its body.
                     times = count + 1 if attribute == "condition" and count is not None else count
-                    for name in _NAME.findall(called):
+                    for name in NAME.findall(called):
                         callers.setdefault(name, []).append((caller, times, opcode == "async-start"))
         return callers
 
@@ -192,7 +192,7 @@ class Module:
         """
         if noted := _TRIP_COUNT.search(loop[4]):
             return int(noted[1])
-        called = dict(_CALL.findall(loop[4]))
+        called = dict(CALL.findall(loop[4]))
         try:
             condition = self.instructions(called["condition"][1:])
             body = self.instructions(called["body"][1:])
@@ -225,7 +225,7 @@ class Module:
 
 def operands(instruction: Instruction) -> list[str]:
     """The names of its operands."""
-    return _NAME.findall(instruction[4].partition(")")[0])
+    return NAME.findall(instruction[4].partition(")")[0])
 
 
 def _source(instructions: Mapping[str, Instruction], name: str, opcode: str) -> Instruction:

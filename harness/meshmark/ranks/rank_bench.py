@@ -51,7 +51,7 @@ from meshmark.timing.timing_tables import cell_of
 
 ALIKE = (
     *("profile", "operations", "modes", "meshes", "dtypes", "sizes", "cadence", "seed"),
-    *("deadline", "seconds", "precision", "record", "resume"),
+    *("deadline", "seconds", "record", "resume"),
 )
 """The options in which ranks must not differ."""
 
@@ -119,7 +119,6 @@ class Rank:
             seed=arguments.seed,
             cadences=list(arguments.cadence),
             seconds=seconds,
-            precision=arguments.precision,
             deadline=arguments.deadline,
         )
         # A line holds the samples of all ranks, 16 characters each, and no more than half of the longest that is read.
@@ -136,7 +135,7 @@ class Rank:
             "repeat": 1,
             "table": TABLE_VERSION,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "precision", "least", "most")},
+            "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "least", "most")},
             "rank": self.group.rank,
             "group": self._all("group", token)[0],
         }

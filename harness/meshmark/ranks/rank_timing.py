@@ -31,7 +31,6 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from meshmark.core import statistics
 from meshmark.core.skew import slowest
 from meshmark.core.verdicts import VERDICTS, Line
 from meshmark.judge.checks import Judge, line_of_exception
@@ -230,13 +229,11 @@ def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random, agree: A
     rank, and the same order of timers in each round where `rng` is seeded alike.
 
     Warm-up: each timer once, then as often as rank 0 says: no more than WARM times, nor than a tenth of the budget by
-    the slowest rank. Rounds come in blocks that double what there is. After each block rank 0 gets all samples, and
-    says how many rounds come next: none where the medians of the slowest rank are as precise as asked, or where the
-    time is spent on any rank (`budget.seconds` for each timer, alignments included), and no more than fit into what is
-    left of it. Settled where another rank raised.
+    the slowest rank. Rounds come in blocks that double what there is. After each block rank 0 hears how long each rank
+    took, and says how many rounds come next: none where the time is spent on any rank (`budget.seconds` for each
+    timer, alignments included), and no more than fit into what is left of it. Settled where another rank raised.
     """
     every: list[list[float]] = [[] for _ in timers]
-    headline: list[list[float]] = [[] for _ in timers]  # rank 0's: the slowest of all ranks
     order = list(range(len(timers)))
 
     def warming(by_rank: list[Any]) -> list[int]:
@@ -244,17 +241,9 @@ def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random, agree: A
         return [min(WARM, max(1, int(budget.seconds / 10 / s))) - 1 for s in once]
 
     def more(by_rank: list[Any]) -> int:
-        for i in order:
-            headline[i] += slowest([samples[i] for _, samples in by_rank])
-        spent = max(elapsed for elapsed, _ in by_rank)
-        done = len(headline[0])
-        left = min(
-            done, budget.most - done, math.floor((budget.seconds * len(timers) - spent) * done / spent)
-        )
-        precise = done >= 2 * budget.least and all(
-            statistics.median(s).relative <= budget.precision for s in headline
-        )
-        return 0 if precise else max(0, left)
+        spent, done = max(elapsed for elapsed, _ in by_rank), by_rank[0][1]
+        left = math.floor((budget.seconds * len(timers) - spent) * done / spent)
+        return max(0, min(done, budget.most - done, left))
 
     with undisturbed():
         calls = agree("warm-up", [timer.sample() for timer in timers], warming)
@@ -269,7 +258,6 @@ def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random, agree: A
                     rng.shuffle(order)
                 for i in order:
                     every[i].append(timers[i].sample())
-            block = [samples[done:] for samples in every]
             done += number
-            number = agree(f"{done} rounds", [perf_counter() - start, block], more)
+            number = agree(f"{done} rounds", [perf_counter() - start, done], more)
     return every

@@ -273,7 +273,10 @@ class TimingSettings(TypedDict):
     cadences: NotRequired[Annotated[list[Name], Field("The cadences.")]]
     seconds: NotRequired[Annotated[float | None, Field("The time to spend per case and cadence.", "s")]]
     precision: NotRequired[
-        Annotated[float, Field("The relative precision of the median at which sampling stops.")]
+        Annotated[
+            float,
+            Field("Of earlier versions: the relative precision of the median at which sampling stopped."),
+        ]
     ]
     least: NotRequired[Annotated[int, Field("Fewest samples per case and cadence.", least=1)]]
     most: NotRequired[Annotated[int, Field("Most samples per case and cadence.", least=1)]]

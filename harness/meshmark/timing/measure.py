@@ -16,6 +16,7 @@ import gc
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from meshmark.core import statistics
+from meshmark.core import loops
 from meshmark.core.hlo import Collective, collectives
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.judge.checks import Judge, line_of_exception, placed_inputs
@@ -45,6 +46,11 @@ ELIDED = 0.02
 millisecond or more: dispatch is never so large a part of such a call."""
 
 
+LEAST_EFFORT = 0.5
+"""The least share of a call's flops, and of what it writes, that one turn of its stream has. It is not 1, since the
+compiler fuses otherwise in a loop."""
+
+
 class Wrong(RuntimeError):
     """A program that must not be timed: it raised or its values are wrong; `lines` holds the check lines."""
 
@@ -57,12 +63,11 @@ class Wrong(RuntimeError):
 class Budget:
     """How long to sample one program in one cadence.
 
-    seconds: the time for its calls. precision: sampling stops earlier if the half width of the median's 95 percent
-    interval is at most this share of the median. least, most: numbers of samples, which override the other two.
+    seconds: the time for its calls. least, most: numbers of samples, which override it. Sampling never ends because an
+    interval looks narrow: how narrow it looks depends on the samples themselves.
     """
 
     seconds: float = 0.25
-    precision: float = 0.01
     least: int = 10
     most: int = 1000
 
@@ -229,8 +234,8 @@ def stream(prepared: Prepared, judge: Judge, seconds: float = STREAM_SECONDS) ->
 
 
 def verify_stream(prepared: Prepared, judge: Judge) -> Stream:
-    """The stream of a prepared case, verified like the case; Wrong if its values are wrong or if it
-    communicates differently from the same number of isolated calls.
+    """The stream of a prepared case, verified like the case; Wrong if its values are wrong or if it does not do what
+    the same number of isolated calls does (`hollow`).
 
     The loop's carry holds inputs and outputs and passes an optimization barrier in each turn, so that the
     inputs of a call depend on the outputs of the one before.
@@ -275,15 +280,42 @@ def verify_stream(prepared: Prepared, judge: Judge) -> Stream:
     if worst(line.verdict for line in lines) != "pass":
         bad = min((line for line in lines if line.verdict in BAD), key=_badness)
         raise Wrong(f"its stream: {bad.check}: {bad.reason}", lines)
-    size = prepared.case.mesh.size
-    alone = _exchanged(collectives(prepared.called.as_text(), size))
-    looped = _exchanged(collectives(made.compiled.as_text(), size))
-    if alone != looped:
-        raise Wrong(
-            f"its stream communicates differently: {'; '.join(looped) or 'nothing'} instead of"
-            f" {'; '.join(alone) or 'nothing'}"
-        )
+    if why := hollow(prepared.called.as_text(), made.compiled.as_text(), prepared.case.mesh.size):
+        raise Wrong(f"its stream {why}")
     return made
+
+
+def hollow(alone: str, streamed: str, size: int) -> str:
+    """Why a stream is not as many calls as it counts, by the optimized HLO of the call and of the stream; else "".
+
+    Each collective, contraction and custom call of the call stands in the body of the loop that `count` bounds, runs as
+    often there as in the call, and nowhere else. A program without any is held by its flops and by what it writes.
+    size: the number of devices.
+    """
+    try:
+        turn, once = loops.divide(streamed)
+    except loops.NoLoop as error:
+        return f"is not counted: {error}"
+    wanted, inside, outside = (_exchanged(collectives(text, size)) for text in (alone, turn, once))
+    work = [loops.contractions(text) for text in (alone, turn, once)]
+    if taken_out := [*outside.elements(), *work[2].elements()]:
+        return f"does work outside its loop: {'; '.join(taken_out)}"
+    if inside != wanted:
+        return f"communicates differently: {_told(inside)} instead of {_told(wanted)}"
+    if work[1] != work[0]:
+        return f"computes differently: {_told(work[1])} instead of {_told(work[0])}"
+    if not wanted and not work[0]:
+        call, here = loops.effort(alone), loops.effort(turn)
+        if here.flops < LEAST_EFFORT * call.flops or here.written < LEAST_EFFORT * call.written:
+            return (
+                f"does less than a call: {here.flops} of {call.flops} flops, and writes {here.written} of"
+                f" {call.written} elements"
+            )
+    return ""
+
+
+def _told(work: Counter[str]) -> str:
+    return "; ".join(sorted(work.elements())) or "nothing"
 
 
 def calibrate_stream(
@@ -310,9 +342,12 @@ def calibrate_stream(
     return made
 
 
-def _exchanged(found: Sequence[Collective]) -> list[str]:
-    """The collectives of a program, without the trip counts of its loops."""
-    return sorted(f"{c.kind} of {c.nbytes} B over {c.pairs or c.groups}" for c in found)
+def _exchanged(found: Sequence[Collective]) -> Counter[str]:
+    """The collectives of a program with their trip counts."""
+    return Counter(
+        f"{c.kind} of {c.nbytes} B over {c.pairs or c.groups}{'' if c.trips == 1 else f', {c.trips} times'}"
+        for c in found
+    )
 
 
 # Sampling ---------------------------------------------------------------------------------------------------
@@ -335,7 +370,7 @@ def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random) -> list[
     """Samples of each timer, taken in rounds: each round samples every timer once, in random order. Disturbances of the
     machine then affect all timers alike, and the samples of one round are pairs.
 
-    Sampling ends if the medians are as precise as requested, or the time is spent (`budget.seconds` per timer).
+    Sampling ends when the time is spent (`budget.seconds` per timer), or at `budget.most` rounds.
     """
     samples: list[list[float]] = [[] for _ in timers]
     order = list(range(len(timers)))
@@ -348,18 +383,11 @@ def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random) -> list[
                 if perf_counter() > until:
                     break
         until = perf_counter() + budget.seconds * len(timers)
-        look = 2 * budget.least
         for number in range(1, budget.most + 1):
             if len(order) > 1:  # work between calls cools the caches of short calls: 0.5 percent of 14 us
                 rng.shuffle(order)
             for i in order:
                 samples[i].append(timers[i].sample())
-            if number < budget.least:
-                continue
-            if perf_counter() > until:
+            if number >= budget.least and perf_counter() > until:
                 break
-            if number == look:  # at doubling numbers, because the check takes time too
-                look *= 2
-                if all(statistics.median(s).relative <= budget.precision for s in samples):
-                    break
     return samples

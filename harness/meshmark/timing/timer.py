@@ -14,7 +14,7 @@ import random
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -50,7 +50,8 @@ class Job:
     process: int = 0
     cadences: list[str] = field(default_factory=lambda: ["isolated", "stream"])
     seconds: float = Budget.seconds
-    precision: float = Budget.precision
+    precision: float = 0.0
+    """For a commit from before sampling ended by count and time alone: 0 makes its sampling end so too."""
     least: int = Budget.least
     most: int = Budget.most
     ceilings: bool = False
@@ -60,8 +61,9 @@ class Job:
     deadline: float = 60.0
 
     def to_json(self) -> str:
-        """The line on standard input."""
-        return json.dumps(asdict(self))
+        """The line on standard input. What has its default is left out: a commit of before may not know it."""
+        said = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return json.dumps(said | {"cells": self.cells, "precision": self.precision})
 
 
 def say(**message: Any) -> None:
@@ -87,7 +89,7 @@ class Timing:
         self.devices = tuple(jax.devices())
         self.judge = Judge(self.devices, job.seed)
         self.rng = random.Random(f"{job.seed} {job.process}")
-        self.budget = Budget(job.seconds, job.precision, job.least, job.most)
+        self.budget = Budget(job.seconds, job.least, job.most)
 
     def watched(self, what: str, ids: Sequence[str], factor: float = 1.0) -> AbstractContextManager[None]:
         """Report the next step, and bound its time."""

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one turn of a counted loop does, by the optimized HLO text: its contractions, custom calls, flops and bytes.
+
+A stream is a program whose loop runs as often as its first argument says. It is timed as so many calls, so each of the
+single call's collectives and contractions must stand in the body of that very loop, as often as in the single call.
+`divide` cuts the text of a stream in two: what one turn does, and what is done once. Both are texts of a module, which
+`meshmark.core.hlo.collectives` and the functions here read as any other.
+
+Element types are not compared: a compiler may convert what does not change before the loop, as TPU compilers do with
+the float32 inputs of a bfloat16 product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from meshmark.core.hlo import CALL, NAME, Instruction, Module, operands, shapes
+
+PASSING = ("copy", "copy-start", "copy-done", "bitcast", "convert", "reshape", "optimization-barrier")
+"""Operations that hand a number on."""
+
+ALLOCATING = (
+    *("AllocateBuffer", "AssumeGatherIndicesInBound", "AsyncCollectiveStart", "AsyncCollectiveDone"),
+    *("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"),
+    *("X64Split", "X64Combine", "X64SplitLow", "X64SplitHigh", "MoveToHost", "MoveToDevice"),
+)
+"""Custom calls that compute nothing."""
+
+FREE = (
+    *(
+        "parameter",
+        "constant",
+        "tuple",
+        "get-tuple-element",
+        "bitcast",
+        "while",
+        "call",
+        "conditional",
+        "fusion",
+    ),
+    *("after-all", "optimization-barrier", "partition-id", "replica-id", "copy-done", "async-start"),
+    *("async-update", "async-done", "custom-call", "domain"),
+)
+"""Operations that write nothing of their own."""
+
+MOVING = (
+    *(
+        "copy",
+        "copy-start",
+        "broadcast",
+        "iota",
+        "reshape",
+        "transpose",
+        "slice",
+        "dynamic-slice",
+        "concatenate",
+    ),
+    *("dynamic-update-slice", "pad", "gather", "reverse", "convert", "bitcast-convert"),
+)
+"""Operations that write and compute nothing."""
+
+REDUCING = ("reduce", "reduce-window", "sort", "scatter", "select-and-scatter")
+"""Operations that look at each element of their first operand."""
+
+
+class NoLoop(ValueError):
+    """No loop of the program runs as often as its first argument says; the message says what was found."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a program without collectives and contractions does in one execution, on one device.
+
+    An unknown trip count is taken as 1.
+    """
+
+    flops: int
+    """Elements that arithmetic gives, or that a reduction looks at."""
+    written: int
+    """Elements that are written to memory: the results of what is not fused into another operation."""
+
+
+def contractions(text: str) -> Counter[str]:
+    """Every dot, convolution and working custom call of a program, with its sizes, and how often it runs.
+
+    Operands are in no order and without element types, since compilers swap and convert them. What runs in a branch
+    says so.
+    """
+    module = Module(text)
+    found: Counter[str] = Counter()
+    branches = _branches(module)
+    for name in module.lines:
+        own = module.instructions(name)
+        for key, instruction in own.items():
+            what = _contraction(instruction) if key != "ROOT" else ""
+            if not what:
+                continue
+            sizes = sorted(_elements(own[o][2]) for o in operands(instruction) if o in own)
+            trips, _ = module.runs(name)
+            told = "in a loop" if trips is None else f"{trips} times" if trips != 1 else "once"
+            where = ", in a branch" if _below(module, name, branches) else ""
+            found[f"{what} of {sizes} to {_elements(instruction[2])} elements {told}{where}"] += 1
+    return found
+
+
+def effort(text: str) -> Effort:
+    """What a program does."""
+    module = Module(text)
+    flops = written = 0
+    fused = _fused(module)
+    for name in module.lines:
+        trips = module.runs(name)[0]
+        times = 1 if trips is None else trips
+        own = module.instructions(name)
+        for key, instruction in own.items():
+            opcode = instruction[3]
+            if key == "ROOT" or (opcode in FREE and not (opcode == "fusion" and name not in fused)):
+                continue
+            size = _elements(instruction[2])
+            if opcode in REDUCING and (first := operands(instruction)) and first[0] in own:
+                flops += times * _elements(own[first[0]][2])
+            elif opcode not in (*MOVING, "fusion"):
+                flops += times * size
+            if name not in fused:
+                written += times * size
+    return Effort(flops, written)
+
+
+def divide(text: str) -> tuple[str, str]:
+    """(what one turn of the loop does that the first argument bounds, what is done once), each the text of a module.
+
+    NoLoop where no loop of the program counts from 0 in steps of 1 up to the first argument.
+    """
+    module = Module(text)
+    seen = []
+    for place in _called_once(module):
+        for key, loop in module.instructions(place).items():
+            if loop[3] == "while" and key != "ROOT":
+                called = {attribute: NAME.findall(names)[0] for attribute, names in CALL.findall(loop[4])}
+                if not (why := _not_counted(module, place, loop, called)):
+                    body, condition = called["body"], called["condition"]
+                    return _part(module, body, ()), _part(module, module.entry, (body, condition))
+                seen.append(why)
+    raise NoLoop("; ".join(seen) or "it has no loop")
+
+
+def _called_once(module: Module) -> list[str]:
+    """The entry, and the computations that it calls: CPU compilers put small loops into a call of their own."""
+    found = [module.entry]
+    for place in found:
+        for key, instruction in module.instructions(place).items():
+            if instruction[3] == "call" and key != "ROOT":
+                called = NAME.findall(dict(CALL.findall(instruction[4]))["to_apply"])[0]
+                if len(module.callers[called]) == 1:
+                    found.append(called)
+    return found
+
+
+def _part(module: Module, start: str, without: tuple[str, ...]) -> str:
+    """The text of a module whose entry is `start`, with what that calls, but for what `without` alone call."""
+    wanted, left = [start], [start]
+    while left:
+        for line in module.lines[left.pop()]:
+            for _, names in CALL.findall(line):
+                for name in NAME.findall(names):
+                    if name in module.lines and name not in (*wanted, *without):
+                        wanted.append(name)
+                        left.append(name)
+    parts = [module.header]
+    for name in wanted:
+        parts += [f"{'ENTRY ' if name == start else ''}%{name} {{", *module.lines[name]]
+    return "\n".join(parts)
+
+
+# The loop that the argument bounds --------------------------------------------------------------------------
+
+
+def _not_counted(module: Module, place: str, loop: Instruction, called: dict[str, str]) -> str:
+    """Why a loop does not run as often as the first argument says; "" where it does. `place` is where it stands."""
+    condition, body = (module.instructions(called[name]) for name in ("condition", "body"))
+    outside, carry = _behind(module, place, operands(loop)[0])
+    if carry[3] != "tuple":
+        return f"loop {loop[1]} begins with a {carry[3]}"
+    initial = operands(carry)
+    test, given, _ = _through(module, condition["ROOT"])
+    if test[3] != "compare" or "direction=LT" not in test[4]:
+        return f"loop {loop[1]} does not end at a number of turns"
+    index, bound = (_element(condition, given[o]) for o in operands(test))
+    if index is None or bound is None:
+        return f"loop {loop[1]} is not bounded by an argument"
+    where, argument = _behind(module, outside, initial[bound])
+    if where != module.entry or argument[3] != "parameter" or not argument[4].startswith("0)"):
+        return f"loop {loop[1]} is not bounded by the argument `count` itself"
+    if not _constant(_behind(module, outside, initial[index])[1], 0):
+        return f"loop {loop[1]} does not begin at 0"
+    step, given, own = _through(module, body[operands(body["ROOT"])[index]])
+    named = {_element(body, outer): outer for outer in given.values() if _element(body, outer) is not None}
+    numbers = [o for o in operands(step) if _element(body, given[o]) != index]
+    if step[3] != "add" or index not in named or len(numbers) != 1:
+        return f"loop {loop[1]} does not count"
+    number = numbers[0]
+    element = _element(body, given[number])
+    if element is not None:  # it does not change, as the compiler's own constants
+        stays = operands(body["ROOT"])[element]
+        one = _element(body, stays) == element and _constant(_behind(module, outside, initial[element])[1], 1)
+    else:
+        one = _constant(body.get(_source(body, given[number])) or own.get(number), 1)
+    return "" if one else f"loop {loop[1]} does not count in steps of 1"
+
+
+def _behind(module: Module, place: str, name: str) -> tuple[str, Instruction]:
+    """(where it stands, the operation) that a name of a computation hands on, through the calls into it."""
+    while True:
+        own = module.instructions(place)
+        name = _source(own, name)
+        found = own[name]
+        callers = module.callers.get(place, [])
+        if found[3] != "parameter" or len(callers) != 1:
+            return place, found
+        position, called, place = int(found[4].partition(")")[0]), place, callers[0][0]
+        calls = (i for i in module.instructions(place).values() if i[3] == "call")
+        call = next((i for i in calls if f"to_apply=%{called}" in i[4]), None)
+        if call is None:
+            return called, found
+        name = operands(call)[position]
+
+
+def _constant(found: Instruction | None, value: int) -> bool:
+    return found is not None and found[3] == "constant" and found[4].startswith(f"{value})")
+
+
+def _through(
+    module: Module, instruction: Instruction
+) -> tuple[Instruction, dict[str, str], dict[str, Instruction]]:
+    """(the operation that a fusion is made of, what each of its operands is outside, what else the fusion holds); of no
+    fusion (the operation itself, its operands, nothing)."""
+    if instruction[3] != "fusion":
+        return instruction, {name: name for name in operands(instruction)}, {}
+    called = NAME.findall(dict(CALL.findall(instruction[4]))["calls"])[0]
+    own, outside = module.instructions(called), operands(instruction)
+    given = {
+        key: outside[int(inner[4].partition(")")[0])]
+        for key, inner in own.items()
+        if key != "ROOT" and inner[3] == "parameter"
+    }
+    root = own["ROOT"]
+    return root, {name: given.get(_source(own, name), name) for name in operands(root)}, own
+
+
+def _source(own: dict[str, Instruction], name: str) -> str:
+    """The name behind operations that only hand it on."""
+    while name in own and own[name][3] in PASSING and operands(own[name]):
+        name = operands(own[name])[0]
+    return name
+
+
+def _element(own: dict[str, Instruction], name: str) -> int | None:
+    """Which element of the computation's parameter a name is; None for another thing."""
+    found = own.get(_source(own, name))
+    if found is None or found[3] != "get-tuple-element":
+        return None
+    return int(found[4].partition(", index=")[2].partition(",")[0])
+
+
+# Operations -------------------------------------------------------------------------------------------------
+
+
+def _contraction(instruction: Instruction) -> str:
+    """What a working operation is called: TPU compilers write dots as convolutions. "" for any other."""
+    opcode = instruction[3]
+    if opcode in ("dot", "convolution", "ragged-dot"):
+        return "contraction"
+    if opcode == "custom-call":
+        target = instruction[4].partition('custom_call_target="')[2].partition('"')[0]
+        return "" if target in ALLOCATING else f"custom call {target}"
+    return ""
+
+
+def _elements(shape: str) -> int:
+    """Elements of an array type, or of the largest one of a tuple."""
+    return max((math.prod(dimensions) for _, dimensions in shapes(shape)), default=0)
+
+
+def _branches(module: Module) -> set[str]:
+    """The computations that a conditional chooses from."""
+    return {
+        name
+        for lines in module.lines.values()
+        for line in lines
+        if " conditional(" in line
+        for _, names in CALL.findall(line)
+        for name in NAME.findall(names)
+    }
+
+
+def _below(module: Module, name: str, marked: set[str]) -> bool:
+    return name in marked or any(
+        _below(module, caller, marked) for caller, *_ in module.callers.get(name, ())
+    )
+
+
+def _fused(module: Module) -> set[str]:
+    """The computations whose results stay in registers: of fusions, and what is applied to elements."""
+    return {
+        name
+        for lines in module.lines.values()
+        for line in lines
+        for attribute, names in CALL.findall(line)
+        if (attribute == "to_apply" and " call(" not in line) or " fusion(" in line
+        for name in NAME.findall(names)
+    }
