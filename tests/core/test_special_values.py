@@ -7,6 +7,7 @@ import pytest
 from meshmark.core import special_values, values
 from meshmark.core.dtypes import DTYPES, as_bits
 from meshmark.core.special_values import MANY, ONE, has, replaced
+from meshmark.judge.numbers import without_subnormals
 from meshmark.operations.base import Argument
 
 KINDS = (*ONE, *MANY)
@@ -82,3 +83,13 @@ def test_dtypes_without_a_value_do_not_have_the_kind():
     assert not has("float8_e4m3fn", "inf") and not has("float4_e2m1fn", "nan") and not has("bool", "extreme")
     assert not has("float16", "extreme") and has("int8", "extreme") and has("bool", "ties")
     assert special_values.special_values(np.dtype("int8"), "extreme").tolist() == [-128, 127]
+
+
+def test_what_only_moves_has_special_values_where_its_dtype_does():
+    for dtype in ("bool", "int8", "complex64", "float8_e4m3fn"):
+        Argument((12, 10), dtype, (), values.special).block(3, values.whole((12, 10)))
+
+
+def test_an_empty_array_has_no_subnormals():
+    empty = np.zeros((8, 0, 2), np.float32)
+    assert without_subnormals(empty).shape == empty.shape

@@ -42,6 +42,11 @@ def has(dtype: str, kind: str) -> bool:
     return True
 
 
+def allows(kind: str | None, fills: Sequence[str], dtype: str) -> bool:
+    """Whether a dtype goes with a variant's kind of values, where `fills` are the kinds that the operation has."""
+    return kind is None or kind not in fills or has(dtype, kind)
+
+
 def replaced(
     bits: np.ndarray,
     index: np.ndarray,

@@ -74,7 +74,9 @@ def distinct(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: n
 
 def special(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """Special values of a float dtype (NaN, infinities, both zeros, the smallest and largest) mixed with
-    ordinary ones. A program that only moves data must keep each of them to the bit."""
+    ordinary ones. A program that only moves data must keep each of them to the bit. Other dtypes have none."""
+    if kind_of(dtype) != "f":
+        return distinct(bits, index, shape, dtype)
     info = ml_dtypes.finfo(dtype)
     values = np.array(
         [

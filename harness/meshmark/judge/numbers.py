@@ -233,4 +233,4 @@ def _wide(array: np.ndarray) -> np.ndarray:
 def _parts(array: np.ndarray) -> np.ndarray:
     """float64 of shape [..., 1], or [..., 2] for the parts of complex numbers."""
     wide = np.ascontiguousarray(_wide(array))
-    return wide.view(np.float64).reshape(*array.shape, -1)
+    return wide.view(np.float64).reshape(*array.shape, 1 + (array.dtype.kind == "c"))

@@ -24,7 +24,12 @@ from meshmark.core.layout import Spec, split
 from meshmark.core.meshes import MeshShape
 from meshmark.devices.compat import pjit
 from meshmark.operations.base import Argument, Result
-from meshmark.operations.cases import Case
+from meshmark.operations.cases import Case, Cell
+
+
+def x64(cell: Cell) -> AbstractContextManager[Any]:
+    """The context in which a cell is judged: 64-bit types are on for the cells that need them, and for no other."""
+    return jax.enable_x64(True) if "x64" in cell.capabilities else nullcontext()
 
 
 @lru_cache(maxsize=64)

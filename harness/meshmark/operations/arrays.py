@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import auto_axes, reshard
 
 from meshmark.core import values
+from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.layout import Spec, axes_of
 from meshmark.core.meshes import MeshShape
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Traffic, Variant, nbytes
@@ -250,6 +252,9 @@ class PadConcatenate(Moves):
     name = "pad_concatenate"
     distance = 2
 
+    def plan(self, request: Request) -> Plan:
+        return replace(super().plan(request), repeats=3)  # the rounds
+
     def options(self, request: Request, shape: tuple[int, ...]) -> dict[str, Any]:
         return {"value": 0}
 
@@ -294,6 +299,17 @@ class Scan(ArrayOperation):
         return (Traffic("all-gather", payload, tuple(groups)),) if n > 1 else ()
 
 
+def steps(
+    bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype, *, stride: int
+) -> np.ndarray:
+    """Differences h(i + 1) - h(i) of random integers, i + 1 the next element along the dimension of this stride: the
+    sum of any neighbours is exact, however many they are."""
+    room = np.uint64(64 - values.digits_of(dtype) + (values.kind_of(dtype) in "iu"))
+    here = (values.random_bits(5, index) >> room).astype(np.int64)
+    after = (values.random_bits(5, index + np.uint64(stride)) >> room).astype(np.int64)
+    return (after - here).astype(dtype)
+
+
 class Cumsum(Scan):
     """Running sum."""
 
@@ -302,6 +318,9 @@ class Cumsum(Scan):
 
     def arguments(self, request: Request, x: Argument) -> tuple[Argument, ...]:
         terms = x.shape[request.variant["dim"]]
+        if values.digits_of(dtype_of(x.dtype).numpy) <= max(terms - 1, 0).bit_length():
+            stride = x.shape[1] if request.variant["dim"] == 0 else 1
+            return (Argument(x.shape, x.dtype, x.spec, steps, {"stride": stride}),)
         return (Argument(x.shape, x.dtype, x.spec, values.summands, {"terms": terms}),)
 
     @staticmethod
@@ -464,7 +483,9 @@ class TopK(ArrayOperation):
 
     @staticmethod
     def reference(x, *, dim, k):
-        index = np.take(np.argsort(-x, axis=dim, kind="stable"), range(k), axis=dim)
+        missing = np.isnan(x)  # NaN is the largest, as in numpy.sort
+        order = np.lexsort((np.where(missing, 0, -x), ~missing), axis=dim)
+        index = np.take(order, range(k), axis=dim)
         return np.take_along_axis(x, index, axis=dim), index
 
 

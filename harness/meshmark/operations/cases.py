@@ -21,8 +21,8 @@ from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.errors import nearest
 from meshmark.core.meshes import MeshShape
 from meshmark.core.values import whole
-from meshmark.operations import OPERATIONS
-from meshmark.operations.base import Argument, Operation, Plan, Request, Variant, owners_of
+from meshmark.operations import OPERATIONS, pairs
+from meshmark.operations.base import FILLED, Argument, Operation, Plan, Request, owners_of
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 
 
@@ -166,7 +166,21 @@ class Case:
 
 
 def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[str]]]:
-    """Each selected cell with its selected modes, in the order of the table."""
+    """Each selected cell with its selected modes, in the order of the table: what the weights choose, and of each
+    operation what covers pairs of classes (see meshmark.operations.pairs)."""
+    covering = _covering(selection, num_devices)
+    done: set[str] = set()
+    for cell, modes in _by_weight(selection, num_devices):
+        while covering and (name := next(iter(covering))) in done and name != cell.operation.name:
+            yield from covering.pop(name).values()
+        done.add(cell.operation.name)
+        more = covering.get(cell.operation.name, {}).pop(cell.id, (cell, []))[1]
+        yield cell, [*modes, *(mode for mode in more if mode not in modes)]
+    for rest in covering.values():
+        yield from rest.values()
+
+
+def _by_weight(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[str]]]:
     weights = selection.weights
     limit = weights.profiles[selection.profile] if selection.limit is None else selection.limit
     shapes = weights.meshes(selection, num_devices)
@@ -201,13 +215,37 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
                     if operation.absent(mode, variant, mesh) is None
                 }
                 for (dtype, dtype_weight), (size, size_weight) in product(dtypes.items(), sizes.items()):
-                    if not _has_values(operation, variant, dtype):
+                    if not special_values.allows(variant.get("fill"), operation.fills, dtype):
                         continue
                     total = weight + dtype_weight + size_weight
                     used = [mode for mode, more in modes.items() if total + more <= limit]
                     if used:
                         request = Request(variant, mesh, dtype, size, selection.processes)
                         yield Cell(operation, request, total), used
+
+
+def _covering(selection: Selection, num_devices: int) -> dict[str, dict[str, tuple[Cell, list[str]]]]:
+    """The selected cells that cover pairs of classes, with their modes, by operation and by id."""
+    found: dict[str, dict[str, tuple[Cell, list[str]]]] = {name: {} for name in OPERATIONS}
+    if not selection.covers:
+        return {}
+    for one in pairs.picked(num_devices, selection.processes):
+        request, operation = one.request, one.operation
+        level = request.variant.get("level") or operation.level
+        if all(
+            not wanted or name in wanted
+            for name, wanted in (
+                (operation.name, selection.operations),
+                (one.mode, selection.modes),
+                (request.mesh.label, selection.meshes),
+                (request.dtype, selection.dtypes),
+                (request.size, selection.sizes),
+                (level, selection.levels),
+            )
+        ) and _allowed(dtype_of(request.dtype).capability, selection):
+            cell = Cell(operation, request, FILLED)
+            found[operation.name].setdefault(cell.id, (cell, []))[1].append(one.mode)
+    return {name: of for name, of in found.items() if of}
 
 
 def cases(selection: Selection, num_devices: int) -> Iterator[Case]:
@@ -267,12 +305,6 @@ def find(case_id: str, num_devices: int, processes: int = 1) -> Case:
         + (f" did you mean {' or '.join(near)}?" if near else "")
         + f" (see `meshmark list --cases --operations {name} --profile full`)"
     )
-
-
-def _has_values(operation: Operation, variant: Variant, dtype: str) -> bool:
-    """Whether the dtype has the special values that the variant names."""
-    kind = variant.get("fill")
-    return kind not in operation.fills or special_values.has(dtype, kind)
 
 
 def _allowed(capability: str | None, selection: Selection) -> bool:

@@ -53,10 +53,19 @@ class Selection:
     """Whether to select from what the benchmarks time: their sizes (any size if named), variants and
     profiles."""
 
+    covering: bool = True
+    """Whether profiles that are not the shortest take the cases that cover pairs of classes too."""
+
+    @property
+    def covers(self) -> bool:
+        """Whether such cases are taken."""
+        return self.covering and not self.timed and self.limit is None and self.profile != "smoke"
+
     def described(self) -> dict[str, Any]:
         """The selection for a run line: only what was set, and the number of processes only if there are
         several."""
-        return {k: v for k, v in vars(self).items() if v not in ((), None) and (k, v) != ("processes", 1)}
+        usual = (("processes", 1), ("covering", True))
+        return {k: v for k, v in vars(self).items() if v not in ((), None) and (k, v) not in usual}
 
     @property
     def weights(self) -> Weights:

@@ -72,9 +72,49 @@ class Change:
     """What else the version before said of a case, from what this version says."""
     new: Callable[[Case], bool] = _none
     """Whether this version added the case."""
+    covering: bool = False
+    """Whether this version added the cases that cover pairs of classes (see meshmark.operations.pairs)."""
     recompiled: Callable[[Case], bool] = _none
     """Whether the case compiled to another program before though its entry was the same, so that today's counters of
     collectives do not apply."""
+
+
+_FIRST_OPERATIONS = """
+    addressable_shards all_gather all_to_all argsort assert_equal associative_scan attention
+    attention_gradient axis_index axis_size batch_matmul broadcast_one_to_all concatenate cumprod
+    cumsum data_parallel dense dense_gradient device_put device_put_of_host_array
+    distributed_initialize einsum embedding embedding_gradient embedding_micro_batches
+    host_local_array_to_global_array in_shardings_out_shardings inference input_pipeline
+    inspect_array_sharding large_all_gather large_all_to_all large_ppermute large_psum
+    large_psum_scatter make_array_from_callback make_array_from_process_local_data
+    make_array_from_single_device_arrays matmul micro_batches mlp mlp_gradient orbax_checkpoint
+    pad_concatenate pbroadcast pmap_of_local_rows pmax pmean pmin ppermute process_allgather
+    process_batches process_data_parallel process_identity process_metrics pshuffle psum
+    psum_scatter pswapaxes put_get ragged_all_to_all random_bits reshard ring_attention scatter
+    scatter_add shift_set sort strided_set sync_global_devices top_k transpose
+    visualize_array_sharding visualize_sharding with_sharding_constraint
+"""
+
+FIRST_OPERATIONS = frozenset(_FIRST_OPERATIONS.split())
+"""The operations of version 1."""
+
+FIRST_DTYPES = (
+    *("float32", "bfloat16", "float16", "int32", "int8", "uint8", "bool"),
+    *("complex64", "float64", "complex128"),
+)
+"""The dtypes of version 1."""
+
+
+def _added(case: Case) -> bool:
+    """Whether version 2 added the case: its operation, dtype, values, blocks or size."""
+    request, operation = case.cell.request, case.operation
+    return (
+        operation.name not in FIRST_OPERATIONS
+        or request.dtype not in FIRST_DTYPES
+        or request.variant.get("fill") in operation.fills
+        or (operation.family == "collectives" and request.size == "4MiB")
+        or _odd(case)
+    )
 
 
 def _odd(case: Case) -> bool:
@@ -110,10 +150,12 @@ def _first_plan(case: Case, plan: Plan) -> Plan:
 
 CHANGES: dict[int, Change] = {
     2: Change(
-        "payloads that are timed are whole tiles; flops are those of the compiled contractions; the bytes of"
+        "special values, every dtype, and pairs of classes; payloads that are timed are whole tiles; flops are those"
+        " of the compiled contractions; the bytes of"
         " ragged_all_to_all are those that leave a member",
         plan=_first_plan,
-        new=_odd,
+        new=_added,
+        covering=True,
         recompiled=_in_tiles,
     )
 }
@@ -158,6 +200,8 @@ class Table:
 
     def cases(self, selection: Selection, num_devices: int) -> Iterator[Case]:
         """The chosen cases that this version has."""
+        if any(change.covering for change in self._later):
+            selection = replace(selection, covering=False)
         return filter(self.has, cases.cases(selection, num_devices))
 
     def find(self, case_id: str, num_devices: int, processes: int = 1) -> Case:

@@ -76,8 +76,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def _prepare_environment(config: pytest.Config, ranks: bool) -> None:
     """Set what JAX reads when it starts, here and in the workers."""
     default = environment.CPU_DEVICES_A_PROCESS if ranks else environment.DEFAULT_CPU_DEVICES
-    x64 = {environment.X64: "1"} if "x64" in config.getoption("with_") else {}
-    environment.set_here(environment.cpu_devices(config.getoption("num_devices"), default) | x64)
+    environment.set_here(environment.cpu_devices(config.getoption("num_devices"), default))
 
 
 def _prepare_workers(config: pytest.Config) -> None:

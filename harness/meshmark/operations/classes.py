@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classes of the coordinates of a case: what covering arrays cover, and the members that a class has here.
+
+Two members of a class differ less than two classes do: bfloat16 and float16 are one class of dtypes, and every mesh
+with an axis of size 1 is one class of meshes. A class may have no member with few devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshmark.core import meshes
+from meshmark.core.dtypes import dtype as dtype_of
+from meshmark.core.layout import axes_of
+from meshmark.core.meshes import MeshShape
+from meshmark.operations.base import Operation, Plan, Variant, parse_size
+
+
+def of_dtype(name: str) -> str:
+    """float32, half, wide (64 bits), narrow (8 bits and fewer, of floats or packed), int, uint, bool or complex."""
+    kind = dtype_of(name)
+    if kind.capability == "x64":
+        return "wide"
+    if kind.capability in ("fp8", "subbyte"):
+        return "narrow"
+    return "half" if kind.kind == "float" and kind.itemsize == 2 else name if name == "float32" else kind.kind
+
+
+def of_mesh(mesh: MeshShape, num_devices: int) -> str:
+    """part (of the devices), ordered (out of order), ones (an axis of size 1), line, cube, square or flipped."""
+    if mesh.size < num_devices:
+        return "part"
+    if mesh.order:
+        return "ordered"
+    if 1 in mesh.shape and len(mesh.shape) > 1:
+        return "ones"
+    if len(mesh.shape) != 2:
+        return "line" if len(mesh.shape) == 1 else "cube"
+    return "square" if mesh == meshes.preferred(num_devices) else "flipped"
+
+
+def of_size(operation: Operation, size: str) -> str:
+    """ordinary, empty, small or large, beside the ordinary size of the operation."""
+    if size == "0B":
+        return "empty"
+    if not operation.sizes[size]:
+        return "ordinary"
+    ordinary = min(parse_size(s) for s, weight in operation.sizes.items() if not weight)
+    return "small" if parse_size(size) < ordinary else "large"
+
+
+def of_fill(variant: Variant) -> str:
+    """ordinary, nan, infinite (or too large), or small: zeros, subnormal numbers, ties and mixtures."""
+    kind = str(variant.get("fill") or "")
+    if not kind:
+        return "ordinary"
+    if kind.startswith("nan"):
+        return "nan"
+    return "infinite" if kind.startswith("inf") or kind == "extreme" else "small"
+
+
+def of_input(plan: Plan, mesh: MeshShape) -> str:
+    """all, some or none: the axes of more than one device over which the inputs are sharded."""
+    used = {a for argument in plan.arguments for entry in argument.spec for a in axes_of(entry)}
+    real = {a for a, size in mesh.sizes.items() if size > 1}
+    return "all" if real <= used else "some" if used & real else "none"
+
+
+def meshes_by_class(num_devices: int, processes: int = 1) -> dict[str, list[MeshShape]]:
+    """The meshes of each class, the lightest first."""
+    found: dict[str, list[MeshShape]] = {}
+    weighted = meshes.weighted(num_devices, processes)
+    for mesh in sorted(weighted, key=lambda m: weighted[m]):
+        found.setdefault(of_mesh(mesh, num_devices), []).append(mesh)
+    return found
+
+
+def members(operation: Operation, kind: str) -> Iterator[str]:
+    """The dtypes of a class that the operation has."""
+    return (name for name in operation.dtypes if of_dtype(name) == kind)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases that cover pairs of classes: faults hide where two unusual coordinates meet.
+
+`data/pairs/<family>.tsv` holds one row per case: an operation, and a class of each other coordinate (see
+meshmark.operations.classes). Within a family the rows cover every pair of classes that some case of the table has,
+the operation being one of the coordinates. The file is made by `python -m tests.studies.covering`, and extended only
+by appending. A row gives the same case for the same devices always: which member of each class it takes follows from
+the row's own text, so that the members of a class take turns. Where a class has no member, the row gives none.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from meshmark.core import special_values
+from meshmark.core.meshes import MeshShape
+from meshmark.operations import OPERATIONS, classes
+from meshmark.operations.base import Operation, Request, Variant, owners_of
+
+DIRECTORY = Path(__file__).resolve().parent / "data" / "pairs"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a covering array."""
+
+    operation: str
+    dtype: str
+    mesh: str
+    size: str
+    fill: str
+    input: str
+    mode: str
+
+    @property
+    def text(self) -> str:
+        """The row as a line of its file."""
+        return "\t".join(astuple(self))
+
+
+@dataclass(frozen=True)
+class Picked:
+    """What a row gives on these devices: a cell of the table, and a mode."""
+
+    operation: Operation
+    request: Request
+    mode: str
+
+
+@cache
+def rows(directory: Path = DIRECTORY) -> tuple[Row, ...]:
+    """The rows of every family, in the order of their files."""
+    found = []
+    for path in sorted(directory.glob("*.tsv")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if len(fields := line.split("\t")) != 7:
+                raise ValueError(f"{path}:{number} is not an operation and six classes: make the file again")
+            found.append(Row(*fields))
+    return tuple(found)
+
+
+@lru_cache(maxsize=4)
+def picked(num_devices: int, processes: int = 1) -> tuple[Picked, ...]:
+    """What the rows give on these devices."""
+    by_class = classes.meshes_by_class(num_devices, processes)
+    found = (_pick(row, by_class, num_devices, processes) for row in rows())
+    return tuple(one for one in found if one is not None)
+
+
+def turned(items: Sequence[Any], row: Row, what: str) -> list[Any]:
+    """The items, beginning with the one whose turn it is in this row."""
+    start = zlib.crc32(f"{what} {row.text}".encode()) % len(items) if items else 0
+    return [*items[start:], *items[:start]]
+
+
+def _pick(row: Row, by_class: dict[str, list[MeshShape]], num_devices: int, processes: int) -> Picked | None:
+    operation = OPERATIONS.get(row.operation)
+    if operation is None or (operation.processes and processes == 1) or row.mode not in operation.modes:
+        return None
+    sizes = turned([s for s in operation.sizes if classes.of_size(operation, s) == row.size], row, "size")
+    dtypes = turned([*classes.members(operation, row.dtype)], row, "dtype")
+    for mesh in turned(by_class.get(row.mesh, []), row, "mesh"):
+        owners = owners_of(mesh, num_devices, processes)
+        filled = [v for v in variants_of(operation, mesh) if classes.of_fill(v) == row.fill]
+        for variant in turned(filled, row, "variant"):
+            if operation.absent(row.mode, variant, mesh) is not None:
+                continue
+            if processes > 1 and operation.refuses(variant, mesh, owners):
+                continue
+            for dtype in dtypes:
+                if not special_values.allows(variant.get("fill"), operation.fills, dtype):
+                    continue
+                for size in sizes:
+                    if spread(operation, variant, mesh) == row.input:
+                        return Picked(operation, Request(variant, mesh, dtype, size, processes), row.mode)
+    return None
+
+
+@lru_cache(maxsize=4096)
+def variants_of(operation: Operation, mesh: MeshShape) -> tuple[Variant, ...]:
+    """The variants of an operation without an optional capability."""
+    return tuple(v for v in operation.filled_variants(mesh) if v.capability is None)
+
+
+@lru_cache(maxsize=65536)
+def spread(operation: Operation, variant: Variant, mesh: MeshShape) -> str:
+    """How a variant's inputs are sharded (see meshmark.operations.classes.of_input); no dtype or size changes it."""
+    plain = Variant(tuple((k, v) for k, v in variant.options if k != "fill"), variant.weight)
+    if plain.options != variant.options:
+        return spread(operation, plain, mesh)
+    size = next(size for size, weight in operation.sizes.items() if not weight)
+    return classes.of_input(operation.plan(Request(plain, mesh, operation.dtypes[0], size)), mesh)
