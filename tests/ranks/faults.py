@@ -85,7 +85,12 @@ class Stage:
         """Start one process, in a session of its own, its output in a file."""
         own = ("PYTEST_", "MESHMARK_", "JAX_", "XLA_")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(own)}
-        kept |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1", "PYTHONUNBUFFERED": "1"}
+        kept |= {
+            "JAX_PLATFORMS": "cpu",
+            "JAX_NUM_CPU_DEVICES": "1",
+            "PYTHONUNBUFFERED": "1",
+            "COLUMNS": "300",
+        }
         kept |= {"MESHMARK_FAULT": self.tag}
         if plan is not None:
             kept["MESHMARK_SABOTAGE"] = json.dumps({"case": STRUCK, "mark": str(self.mark)} | dict(plan))

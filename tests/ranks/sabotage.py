@@ -39,7 +39,7 @@ import numpy as np
 import pytest
 
 from meshmark.judge.programs import Program
-from meshmark.pytest_plugin.controller import case_of
+from meshmark.pytest_plugin.trials import case_of
 
 PLAN: dict[str, Any] = json.loads(os.environ.get("MESHMARK_SABOTAGE", "{}"))
 

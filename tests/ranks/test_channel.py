@@ -32,8 +32,10 @@ from meshmark.ranks.messages import (
     Whereabouts,
     decode,
     encode,
+    proof,
 )
 from meshmark.ranks.wire import ChannelError, Wire, address
+from tests.waiting import until
 
 SOON = 60.0
 
@@ -48,6 +50,11 @@ def _quick(monkeypatch):
 @pytest.fixture
 def where():
     return f"127.0.0.1:{free_ports(1)[0]}"
+
+
+def hello(rank, size, secret=""):
+    """The greeting of a rank of the run with this secret."""
+    return Hello(PROTOCOL, rank, size, proof(secret, f"{rank} of {size}"))
 
 
 @contextmanager
@@ -96,7 +103,7 @@ def by_hand(where, rank, size):
     with ThreadPoolExecutor(rank) as pool, ExitStack() as stack:
         others = [pool.submit(Channel, where, n, size, SOON) for n in range(rank)]
         bare = stack.enter_context(connected(where))
-        Wire(bare).send(Hello(PROTOCOL, rank, size))
+        Wire(bare).send(hello(rank, size))
         channels = [one.result(SOON) for one in others]
         assert b'"welcome"' in bare.recv(1000)
         try:
@@ -134,12 +141,12 @@ def test_of_mappings_only_what_differs_is_shown():
 # Messages ---------------------------------------------------------------------------------------------------
 
 ONE_OF_EACH = [
-    Hello(PROTOCOL, 1, 2),
+    Hello(PROTOCOL, 1, 2, ""),
     Give(3, "verdict of a case", [{"check": "numbers", "ä": None}]),
     Begin("psum"),
     Whereabouts("in module:function:12"),
     Bye(""),
-    Welcome(PROTOCOL, 2),
+    Welcome(PROTOCOL, 2, proof("", "hub")),
     Refused("two processes"),
     Given(3, ["x", "x"], [1.5, None]),
     Ask(),
@@ -223,7 +230,7 @@ def test_one_rank_alone_is_a_group(where):
 def test_a_hub_on_a_loopback_address_listens_there_alone():
     hub = Hub("127.0.0.1", free_ports(1)[0], 1, 0.2)
     try:
-        assert hub._listening.getsockname()[0] == "127.0.0.1"
+        assert [one.getsockname()[0] for one in hub._listening] == ["127.0.0.1"]
     finally:
         hub.close()
 
@@ -250,9 +257,9 @@ NO_GREETINGS = {
     "no object": b"[1, 2]\n",
     "what is too deep": b"[" * 50_000 + b"\n",
     "an older version": b'{"hello":"meshmark-ranks 1","rank":1,"size":2}\n',
-    "another version": encode(Hello("meshmark-ranks 0", 1, 2)),
-    "a rank that is no number": encode(Hello(PROTOCOL, "1", 2)),
-    "a rank that is true": encode(Hello(PROTOCOL, True, 2)),
+    "another version": encode(Hello("meshmark-ranks 0", 1, 2, "")),
+    "a rank that is no number": encode(Hello(PROTOCOL, "1", 2, "")),
+    "a rank that is true": encode(Hello(PROTOCOL, True, 2, "")),
     "a greeting without a rank": json.dumps({"kind": "hello", "protocol": PROTOCOL}).encode() + b"\n",
     "another message": encode(Begin("psum")),
 }
@@ -273,7 +280,7 @@ def test_what_is_no_rank_does_not_hinder_the_others(where, sent):
 def test_a_stranger_during_the_run_is_turned_away(where):
     with group(where, 2) as ranks:
         with connected(where) as bare:
-            Wire(bare).send(Hello(PROTOCOL, 1, 2))
+            Wire(bare).send(hello(1, 2))
             assert "two processes say that they are rank 1 of 2" in Wire(bare).receive()[0].reason
         assert together(*(lambda c=c: c.exchange("x", c.rank)[1] for c in ranks)) == [[0, 1]] * 2
 
@@ -366,7 +373,10 @@ def ended(call):
         (b'{"kind":"give","turn":1}\n', "sent something that is not a message of this suite"),
         (encode(Bye(1)), "sent something that is not a message of this suite"),
         (b'{"kind":"shutdown"}\n', "sent something that is not a message of this suite"),
-        (encode(Welcome(PROTOCOL, 2)), "sent something that is not a message of this suite"),
+        (
+            encode(Welcome(PROTOCOL, 2, proof("", "hub"))),
+            "sent something that is not a message of this suite",
+        ),
         (b"[" * 50_000 + b"\n", "sent something that is not a message of this suite"),
         (b"\xff\xfe\n", "sent something that is not a message of this suite"),
     ],
@@ -436,7 +446,7 @@ def test_a_hub_that_ends_is_heard_by_who_waits(where):
         def answer():
             with listening.accept()[0] as one:
                 Wire(one).receive()
-                Wire(one).send(Welcome(PROTOCOL, 2))
+                Wire(one).send(Welcome(PROTOCOL, 2, proof("", "hub")))
                 Wire(one).receive()
 
         thread = threading.Thread(target=answer)
@@ -454,7 +464,7 @@ def test_a_hub_that_ends_is_heard_at_once_where_the_main_thread_is_elsewhere(whe
         second = pool.submit(Channel, where, 1, 2, SOON, lambda ending: heard.set())
         with listening.accept()[0] as one:
             Wire(one).receive()
-            Wire(one).send(Welcome(PROTOCOL, 2))
+            Wire(one).send(Welcome(PROTOCOL, 2, proof("", "hub")))
             second.result(SOON)
         assert heard.wait(SOON)
         second.result().close()
@@ -501,7 +511,7 @@ def test_a_hub_that_does_not_answer_is_named(where):
         )
         with listening.accept()[0] as one:
             Wire(one).receive()
-            Wire(one).send(Welcome(PROTOCOL, 2))
+            Wire(one).send(Welcome(PROTOCOL, 2, proof("", "hub")))
             with second.result(SOON).during("this", 0.3):
                 assert done.wait(SOON)
             second.result().close()
@@ -514,12 +524,158 @@ def test_a_hub_that_sends_a_message_of_a_rank_is_as_good_as_gone(where):
         second = pool.submit(Channel, where, 1, 2, SOON)
         with listening.accept()[0] as one:
             Wire(one).receive()
-            Wire(one).send(Welcome(PROTOCOL, 2))
+            Wire(one).send(Welcome(PROTOCOL, 2, proof("", "hub")))
             joined = second.result(SOON)
-            Wire(one).send(Hello(PROTOCOL, 0, 2))
+            Wire(one).send(hello(0, 2))
             ending = ended(lambda: joined.exchange("x", 0))
         joined.close()
     assert (
         ending.reason
         == "rank 0 sent something that is not a message of this suite (the hub does not send hello)"
     )
+
+
+# Runs are told apart ----------------------------------------------------------------------------------------
+
+
+def test_a_rank_of_another_run_takes_nobody_s_place(where):
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Channel, where, 0, 2, SOON, secret="this")
+        for greeting in (hello(1, 2, "another"), hello(1, 2), hello(1, 3), hello(7, 2, "another")):
+            with connected(where) as stale:
+                Wire(stale).send(greeting)
+                assert "it is of another run" in Wire(stale).receive()[0].reason
+        second = Channel(where, 1, 2, SOON, secret="this")
+        channels = [first.result(SOON), second]
+        assert together(*(lambda c=c: c.exchange("x", c.rank)[1] for c in channels)) == [[0, 1]] * 2
+        together(*(c.close for c in channels))
+
+
+def test_a_rank_does_not_join_the_hub_of_another_run(where):
+    made = Hub("127.0.0.1", address(where)[1], 1, 1.0, "another")
+    try:
+        with pytest.raises(ChannelError, match="it is of another run"):
+            Channel(where, 1, 2, 1.0, secret="this")
+    finally:
+        made.close()
+
+
+def test_who_is_missing_is_told_with_those_of_another_run(where):
+    found = together(joining(where, 0, 2, 3.0), lambda: Channel(where, 1, 2, 3.0, secret="another"))
+    assert "rank 1 of 2 did not come within 3 s" in str(found[0])
+    assert "(1 of another run came)" in str(found[0])
+    assert "it is of another run" in str(found[1])
+
+
+def test_silent_connections_do_not_starve_the_ranks(where):
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        first = pool.submit(Channel, where, 0, 2, SOON)
+        for number in range(60):
+            stack.enter_context(connected(where)).sendall(b"{" * (number % 3))
+        start = time.monotonic()
+        channels = [Channel(where, 1, 2, SOON), first.result(SOON)]
+        assert time.monotonic() - start < 30, "each silent connection cost a second, one after the other"
+        together(*(c.close for c in channels))
+
+
+def test_more_guests_than_there_is_room_for_push_out_the_oldest(where, monkeypatch):
+    monkeypatch.setattr(hub, "MOST_GUESTS", 4)
+    monkeypatch.setattr(hub, "GREETING", 1.0)
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        first = pool.submit(Channel, where, 0, 2, SOON)
+        bare = [stack.enter_context(connected(where)) for _ in range(12)]
+        channels = [Channel(where, 1, 2, SOON), first.result(SOON)]
+        bare[0].settimeout(SOON)
+        assert bare[0].recv(1) == b""
+        together(*(c.close for c in channels))
+
+
+NONSENSE = {
+    "an exchange that is not": Give(99, "x", 0),
+    "an exchange of the past": Give(0, "x", 0),
+    "a number below any": Give(-1, "x", 0),
+}
+
+
+@pytest.mark.parametrize("sent", NONSENSE.values(), ids=NONSENSE)
+def test_nonsense_of_a_joined_rank_is_its_own_end_and_told(where, sent):
+    with by_hand(where, 1, 2) as ((first,), bare):
+        Wire(bare).send(sent)
+        ending = ended(lambda: first.exchange("x", 0))
+        assert ending.reason.startswith("rank 1 sent something that is not a message of this suite")
+        assert first._thread.is_alive()
+
+
+def test_a_value_given_twice_is_nonsense(where):
+    with by_hand(where, 1, 2) as ((first,), bare):
+        for _ in range(2):
+            Wire(bare).send(Give(1, "x", 0))
+        assert until(lambda: first._ending is not None)
+        assert "(a value of exchange 1 in exchange 1)" in ended(lambda: first.exchange("x", 0)).reason
+
+
+def test_an_error_of_the_hub_in_one_rank_s_message_leaves_the_hub_to_the_others(where, monkeypatch):
+    obey = Hub._obey
+
+    def fails(self, rank, messages):
+        if rank.number == 1:
+            raise TypeError("not foreseen")
+        obey(self, rank, messages)
+
+    monkeypatch.setattr(Hub, "_obey", fails)
+    with by_hand(where, 1, 2) as ((first,), bare):
+        Wire(bare).send(Begin("psum"))
+        ending = ended(lambda: first.exchange("x", 0))
+    assert ending.reason == "rank 1 sent something that is not a message of this suite (TypeError)"
+
+
+ESCAPES = "\x1b[2J\x1b]0;owned\x07 \udcff"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Bye(ESCAPES),
+        Refused(ESCAPES),
+        Begin(ESCAPES),
+        Lost(1, ESCAPES, ESCAPES, True),
+        Over({"0": ESCAPES}, {}),
+    ],
+    ids=lambda message: message.kind,
+)
+def test_escapes_of_a_peer_are_text_when_they_arrive(message):
+    found = decode(encode(message))
+    assert "\x1b" not in str(vars(found)).replace("\\x1b", "")
+    assert all(text.isprintable() for text in _texts(vars(found)))
+
+
+def _texts(value):
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield from (*_texts(name), *_texts(one))
+
+
+def test_escapes_in_what_ranks_differ_in_are_text_where_they_are_told():
+    assert spans(["a", ESCAPES]).isprintable()
+
+
+def test_the_hub_listens_at_the_address_that_is_named_where_it_is_local():
+    port = free_ports(1)[0]
+    made = Hub("127.0.0.2", port, 1, 0.2)
+    try:
+        assert [one.getsockname()[0] for one in made._listening] == ["127.0.0.2"] and not made.note
+    finally:
+        made.close()
+
+
+def test_the_hub_says_where_it_listens_at_every_address():
+    made = Hub("192.0.2.1", free_ports(1)[0], 1, 0.2)  # of a network that is for documents alone
+    try:
+        assert (
+            made.note
+            == "rank 0 listens for the others at every address, since 192.0.2.1 is none of this machine's"
+        )
+    finally:
+        made.close()

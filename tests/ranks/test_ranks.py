@@ -49,6 +49,19 @@ def test_detection_is_left_to_jax():
     assert found == Coordinates(control="b:9") and not found.given
 
 
+def test_a_run_is_told_apart_by_its_secret_or_by_its_job():
+    def secret(environ, **options):
+        return ranks.coordinates(environ, coordinator="h:7", num_processes=2, process_id=0, **options).secret
+
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
+    assert secret({}) == ""
+    assert secret({"SLURM_JOB_ID": "7"}) == "", "a job has several steps"
+    assert secret(slurm) == "SLURM_JOB_ID=7 SLURM_STEP_ID=0" != secret(slurm | {"SLURM_STEP_ID": "1"})
+    assert secret({"PMIX_NAMESPACE": "prterun@1"}) == "PMIX_NAMESPACE=prterun@1"
+    assert secret(slurm | {"MESHMARK_CONTROL_SECRET": "s"}) == "s"
+    assert secret(slurm | {"MESHMARK_CONTROL_SECRET": "s"}, control_secret="t") == "t"
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import signal
 import sys
 from types import FrameType
 
 from meshmark.commands.arguments import positive, seconds
-from meshmark.core import interrupts
+from meshmark.core import interrupts, scratch
 from meshmark.ranks.launch import GRACE, Launcher, LaunchError
 
 
@@ -59,4 +58,4 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        shutil.rmtree(launcher.directory, ignore_errors=True)
+        scratch.remove(launcher.directory)

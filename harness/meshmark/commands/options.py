@@ -61,7 +61,7 @@ def expectations(arguments: argparse.Namespace) -> Expectations:
     return Expectations(arguments.known_issues, getattr(arguments, "counters", None))
 
 
-RANKS = ("distributed", "coordinator", "num_processes", "process_id", "control")
+RANKS = ("distributed", "coordinator", "num_processes", "process_id", "control", "control_secret")
 """The options that say which rank this process is."""
 
 
@@ -82,6 +82,12 @@ def add_ranks(add: argparse.ArgumentParser) -> None:
         "--control",
         metavar="HOST:PORT",
         help="where rank 0 listens for the suite's own channel (default: the coordinator's port + 1)",
+    )
+    group.add_argument(
+        "--control-secret",
+        metavar="TEXT",
+        help="what tells this run's processes from those of another (default: the job's id under Slurm and PMIx;"
+        " better in the variable MESHMARK_CONTROL_SECRET, which other users can't see)",
     )
     group.add_argument(
         "--join",

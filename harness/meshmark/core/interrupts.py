@@ -12,20 +12,64 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class Terminated(KeyboardInterrupt):
+class FromOutside(BaseException):
+    """What ends a case from outside of it: a signal, or the end of the run. Whatever else a case raises is its own,
+    SystemExit and KeyboardInterrupt too, and becomes its verdict."""
+
+
+class Interrupted(FromOutside, KeyboardInterrupt):
+    """SIGINT came."""
+
+
+class Terminated(FromOutside, KeyboardInterrupt):
     """SIGTERM came: the run ends as with Ctrl-C."""
 
     def __init__(self) -> None:
         super().__init__("signal SIGTERM")
 
 
+def interrupt(number: int, frame: object) -> None:
+    """The handler of SIGINT; raises Interrupted, which is told apart from a KeyboardInterrupt of a case's own."""
+    if not _doubled(number):
+        raise Interrupted
+
+
+def from_outside(error: BaseException) -> bool:
+    """Whether what a case seems to raise comes from outside of it. Where no handler of this suite is in place, a
+    KeyboardInterrupt may be a person's Ctrl-C."""
+    if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        return True
+    return isinstance(error, FromOutside)
+
+
 def terminate(number: int, frame: object) -> None:
     """The handler of SIGTERM; raises Terminated."""
-    raise Terminated
+    if not _doubled(number):
+        raise Terminated
+
+
+_DOUBLE = 0.5
+"""Seconds within which a signal that comes again is the same one."""
+_came: dict[int, float] | None = None
+
+
+def expect_doubles() -> None:
+    """A terminal sends its signals to all processes, and the parent of this one passes them on: each counts once."""
+    global _came
+    _came = {}
+
+
+def _doubled(number: int) -> bool:
+    if _came is None:
+        return False
+    now = time.monotonic()
+    before, _came[number] = _came.get(number, -_DOUBLE), now
+    return now - before < _DOUBLE
 
 
 def code(error: KeyboardInterrupt) -> int:

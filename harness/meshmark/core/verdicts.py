@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshmark.core import saying
+
 VERDICTS = ("crash", "hang", "error", "fail", "known", "unsupported", "not_run", "pass")
 """From worst to best; a case has the verdict of its worst line."""
 
@@ -21,12 +23,19 @@ CHECKS = (
 
 @dataclass
 class Line:
-    """The outcome of one check of one case; `data` holds what was measured, in JSON types."""
+    """The outcome of one check of one case; `data` holds what was measured, in JSON types.
+
+    What a case says comes in here, and is made safe: the reason becomes a printable line, and the data JSON types.
+    """
 
     check: str
     verdict: str = "pass"
     reason: str = ""
     data: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.reason = saying.line_of(self.reason)
+        self.data = saying.data_of(self.data)
 
 
 def worst(verdicts: Iterable[str]) -> str:

@@ -3,9 +3,11 @@
 
 In a worker, file descriptor 2 is a separate file, and `faulthandler.dump_traceback_later` ends the process when a
 case is past its deadline. Its watchdog is a native thread that needs no GIL, so it also ends code that holds the GIL
-or never returns. In the controller, `post_mortem` reads what a dead worker left: the signal, whether the watchdog
-ended it, and the end of its standard error. A worker ends with its controller: on Linux at once, on other systems
-when its pipe is closed, or at its deadline at the latest. Posix only; on Windows the signal is unknown.
+or never returns. A case can cancel that timer, and a stopped process has no threads that run: so the worker also writes
+down until when it may be silent (`Clock`), and the controller ends one that is late (`Overseer`). `post_mortem` reads
+what a dead worker left: the signal, whether a deadline ended it, and the end of its standard error. A worker ends with
+its controller: on Linux at once, on other systems when its pipe is closed, or at its deadline at the latest. Posix
+only; on Windows the signal is unknown.
 """
 
 from __future__ import annotations
@@ -16,15 +18,17 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import IO
+from typing import IO, Protocol
 
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import Line
+from meshmark.devices import offspring
 
 DEADLINE = 20.0
 """Seconds that a case may take on a backend with a fast first compile; far below XLA's own 60."""
@@ -38,14 +42,53 @@ BRISK = 1.0
 START = 300.0
 """Seconds that a worker may take to start its backend; the same as for the child process that probes the devices."""
 
+MARGIN = 5.0
+"""Seconds past its deadline after which a process is ended from outside: its own watchdog ends it first, and keeps
+more of it."""
+
+BETWEEN = 120.0
+"""Seconds that a worker may take for what is around a case, and for its own end."""
+
 _TAIL = 1 << 18
 """Bytes of standard error that are kept of a dead worker; enough for the stacks of many threads."""
 
+_PF_FORKNOEXEC = 0x40
+"""In the flags of /proc/PID/stat: forked, and no program of its own."""
+_EXECNET = b"sys.stdin.readline()"
 _PR_SET_PDEATHSIG = 1
 _DUMP = re.compile(r"^(?:(?P<hang>Timeout \([\d:.]+\)!)|Fatal Python error: .*)$", re.MULTILINE)
 _NATIVE = re.compile(r"\s+@\s+0x|\*\*\* .* stack trace")
 _THREAD = re.compile(r"^(?:Current thread|Thread) .*", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
+
+
+class Silence(Protocol):
+    """Whoever is told for how long this process may be silent."""
+
+    def within(self, seconds: float) -> None:
+        """From now on for so long; `math.inf`: for ever."""
+
+
+class Clock:
+    """A small file that says until when a process may be silent, in seconds of the monotonic clock, which all
+    processes of a machine share. Its length never changes, so a full disk does not matter."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self.within(START)
+
+    def within(self, seconds: float) -> None:
+        """From now on for so long; `math.inf` for ever."""
+        with suppress(OSError):  # a case may have closed it
+            os.pwrite(self._file, f"{time.monotonic() + seconds:24.3f}".encode(), 0)
+
+
+def read_clock(path: Path) -> float:
+    """Until when the process may be silent; inf where nothing says so."""
+    try:
+        return float(path.read_bytes())
+    except (OSError, ValueError):
+        return float("inf")
 
 
 @dataclass
@@ -54,17 +97,102 @@ class Watchdog:
 
     seconds: float
     stream: IO[str]
+    clock: Silence | None = None
+    """What ends this process from outside where it is silent for too long."""
 
     @contextmanager
     def over(self, seconds: float = 0.0) -> Iterator[None]:
         """Watch one case, or work that may take `seconds`; empties standard error first, so that its end
         belongs to this case."""
-        os.ftruncate(self.stream.fileno(), 0)
-        faulthandler.dump_traceback_later(seconds or self.seconds, exit=True, file=self.stream)
+        with suppress(OSError, ValueError):  # a case before may have closed it
+            os.ftruncate(self.stream.fileno(), 0)
+        limit = seconds or self.seconds
+        self.silent(limit)
+        faulthandler.dump_traceback_later(limit, exit=True, file=self.stream)
         try:
-            yield
+            with offspring.ended_after():
+                yield
         finally:
             faulthandler.cancel_dump_traceback_later()
+            self.silent(BETWEEN)
+
+    def silent(self, seconds: float) -> None:
+        """Tell whoever watches from outside."""
+        if self.clock:
+            self.clock.within(seconds)
+
+
+@dataclass
+class Overseer:
+    """In the controller: a thread that ends workers which are late, and what dead workers have left behind."""
+
+    directory: Path
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _swept: set[str] = field(default_factory=set)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        offspring.adopt()
+        threading.Thread(target=self._watch, name="meshmark-overseer", daemon=True).start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._stop.set()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.5):
+            for file in self.directory.glob("*.pid"):
+                with suppress(OSError, ValueError):
+                    self._look_at(file.stem, int(file.read_text()))
+
+    def _look_at(self, worker: str, pid: int) -> None:
+        if not _runs(pid):
+            if worker not in self._swept:  # a child of it may hold its pipe, and so hide its death
+                self._swept.add(worker)
+                sweep(self.directory)
+        elif time.monotonic() > read_clock(self.directory / f"{worker}.until") + MARGIN:
+            (self.directory / f"{worker}.overdue").touch()
+            os.kill(pid, signal.SIGABRT)  # faulthandler writes the stacks
+            for _ in range(20):
+                if not _runs(pid):
+                    return
+                time.sleep(0.1)
+            os.kill(pid, signal.SIGKILL)
+
+
+MARK = "MESHMARK_WORKERS"
+"""The variable that names the workers' directory in their environment, and in that of their children."""
+
+
+def sweep(directory: Path) -> None:
+    """End the processes that dead workers of this directory have left to this one."""
+    if sys.platform != "linux":
+        return
+    found = offspring.marked(offspring.descendants(), f"{MARK}={directory}")
+    alive = set()
+    for file in directory.glob("*.pid"):
+        with suppress(OSError, ValueError):
+            if _runs(pid := int(file.read_text())):
+                alive |= {pid, *offspring.descendants(pid)}
+    starting = {pid for pid in found if _is_worker(pid)}
+    offspring.end(found - alive - starting)
+
+
+def _is_worker(pid: int) -> bool:
+    """Whether this is a worker, which may not have written down its id yet, and no forked copy of one: a worker is a
+    program that execnet has started."""
+    with suppress(OSError, ValueError, IndexError):
+        flags = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6])
+        return not flags & _PF_FORKNOEXEC and _EXECNET in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+def _runs(pid: int) -> bool:
+    """Whether a child of this process runs; False for any other process. Its status stays to be collected."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
+    except (OSError, AttributeError):
+        return False
 
 
 def stretched(deadline: float, first_compile: float) -> float:
@@ -104,30 +232,37 @@ def end_workers(directory: Path) -> None:
     for file in directory.glob("*.pid"):
         try:
             pid = int(file.read_text())
-            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            if _runs(pid):  # one that has ended may have left its id to another process
                 os.kill(pid, signal.SIGKILL)
-        except (
-            OSError,
-            ValueError,
-            AttributeError,
-        ):  # it has ended, and its id may belong to another process
+        except (OSError, ValueError):
             continue
 
 
 def post_mortem(directory: Path, worker: str) -> tuple[Line, str]:
     """(the line of the case that a dead worker ran, the raw end of its standard error)."""
     how = cause(directory, worker)
-    raw = _end_of(directory / f"{worker}.stderr")
+    raw = end_of(directory / f"{worker}.stderr")
+    return line_of_death(how, raw, (directory / f"{worker}.overdue").exists()), raw
+
+
+def line_of_death(how: str, raw: str, overdue: bool = False) -> Line:
+    """The line of a case whose process died.
+
+    how: the signal or exit code. raw: the end of its standard error. overdue: whether it was ended from outside, past
+    its deadline.
+    """
     start = _DUMP.search(raw)
     words, dump = (raw[: start.start()], raw[start.start() :]) if start else (raw, "")
     stacks = threads(dump)
     last = [line for line in words.splitlines() if line.strip() and not _NATIVE.match(line)][-8:]
     tail = ["".join(filter(str.isprintable, redact(line)))[:300] for line in last]
     data = {"stderr": tail, "stacks": stacks}
+    innermost = stacks[-1][0] if stacks and stacks[-1] else "unknown"
+    if overdue:
+        return Line("execute", "hang", f"past its deadline, in {innermost}, and ended from outside", data)
     if start and start["hang"]:
-        innermost = stacks[-1][0] if stacks and stacks[-1] else "unknown"
-        return Line("execute", "hang", f"past its deadline, in {innermost}", data), raw
-    return Line("execute", "crash", f"{how}: {tail[-1]}" if tail else how, {"signal": how, **data}), raw
+        return Line("execute", "hang", f"past its deadline, in {innermost}", data)
+    return Line("execute", "crash", f"{how}: {tail[-1]}" if tail else how, {"signal": how, **data})
 
 
 def cause(directory: Path, worker: str) -> str:
@@ -147,7 +282,8 @@ def cause(directory: Path, worker: str) -> str:
     return "the process died"
 
 
-def _end_of(path: Path) -> str:
+def end_of(path: Path) -> str:
+    """The end of a file, as text; "" where there is none."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL))

@@ -46,7 +46,14 @@ def probe(variables: Mapping[str, str] | None = None, timeout: float = 300.0) ->
         raise NoBackend(
             f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r})"
         )
-    return Facts.from_json(marked[-1])
+    found = Facts.from_json(marked[-1])
+    asked = environment.of_child(variables or {}).get(environment.CPU_DEVICES, "")
+    if found.virtual and asked.isdecimal() and int(asked) != found.num_devices:
+        raise NoBackend(
+            f"JAX shows {found.num_devices} CPU devices, and {asked} were asked for: see XLA_FLAGS and"
+            f" {environment.CPU_DEVICES}"
+        )
+    return found
 
 
 def probe_topology(topology: Topology, layout: str, shapes: Iterable[MeshShape]) -> Facts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from meshmark.core import interrupts, saying
 from meshmark.core.calls import select_options
 from meshmark.core.verdicts import Line, worst
 from meshmark.judge import calls, precision
@@ -25,6 +27,7 @@ from meshmark.judge.programs import Program, make_gradient, mesh_over, place, x6
 from meshmark.levels import deviations
 from meshmark.operations.base import Argument, Missing, Result
 from meshmark.operations.cases import Case, Cell
+from meshmark.operations.selection import OWN_WORDS
 
 VALUES = ("numbers", "gradient")
 """The checks that compare values."""
@@ -75,14 +78,16 @@ class Judge:
     _judged_cases: int = 0
 
     def run(self, case: Case) -> list[Line]:
-        """All check lines of a case. An exception of the case becomes a line and is not raised."""
+        """All check lines of a case. Whatever the case raises becomes a line and is not raised."""
         lines: list[Line] = []
         self._judged_cases += 1
         clear_sometimes(self._judged_cases)
         try:
             with x64(case.cell):
                 lines += self._host(case) if case.mode == "host" else self._program(case)
-        except Exception as error:
+        except BaseException as error:  # SystemExit and pytest's outcomes are the case's own too
+            if interrupts.from_outside(error):
+                raise
             lines.append(line_of_exception(case, error))
         return lines
 
@@ -297,13 +302,14 @@ def numbers_lines(case: Case, numbers: Sequence[Numbers]) -> list[Line]:
     ]
 
 
-def line_of_exception(case: Case, error: Exception) -> Line:
-    """The line of an exception: unsupported if a stated precondition is missing, or if an optional capability is not
-    implemented; otherwise error."""
-    message = next(iter(str(error).splitlines()), "")
+def line_of_exception(case: Case, error: BaseException) -> Line:
+    """The line of an exception: unsupported if a stated precondition is missing, or if the backend says of an optional
+    capability that it is not implemented; otherwise error. Not implemented is not enough: what the message names must
+    be the capability."""
+    message = saying.first_line(error)
     missing = isinstance(error, NotImplementedError) or "UNIMPLEMENTED" in message
-    unsupported = isinstance(error, Missing) or (missing and case.cell.capabilities)
-    verdict = "unsupported" if unsupported else "error"
+    named = any(re.search(OWN_WORDS[name], message, re.IGNORECASE) for name in case.cell.capabilities)
+    verdict = "unsupported" if isinstance(error, Missing) or (missing and named) else "error"
     frames = [
         f"{PurePath(f.filename).stem}:{f.name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)
     ]

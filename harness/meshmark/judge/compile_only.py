@@ -25,7 +25,7 @@ from typing import Any
 
 import jax
 
-from meshmark.core import hlo, layout
+from meshmark.core import hlo, interrupts, layout
 from meshmark.core.verdicts import Line
 from meshmark.devices import topologies
 from meshmark.devices.chips import CHIPS
@@ -98,7 +98,9 @@ class CompileOnly:
         clear_sometimes(self._judged_cases)
         try:
             lines.extend(self._lines(case))
-        except Exception as error:
+        except BaseException as error:
+            if interrupts.from_outside(error):
+                raise
             lines.append(line_of_exception(case, error))
         return lines
 
@@ -217,7 +219,7 @@ def exported(program: Program, platform: str) -> Line:
             back = export.deserialize(data)
             again = jax.jit(back.call, out_shardings=places[0] if len(places) == 1 else tuple(places))
             lowered = again.trace(*structs).lower(lowering_platforms=(platform,))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         line = line_of_exception(case, error)
         return Line("export", line.verdict, line.reason, line.data | {"platform": platform})
     wrong = ""

@@ -3,25 +3,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from meshmark.core.privacy import redact
-from meshmark.core.verdicts import Line
+from meshmark.core.verdicts import BAD, Line
 from meshmark.operations.base import nbytes
 from meshmark.operations.cases import Case
 from meshmark.records.definition import SCHEMA
+from meshmark.records.reading import LONGEST
+
+MARGIN = 1 << 10
+"""Characters of a record line that the writer may add: the run, the seconds, the place."""
 
 
 def case_lines(case: Case, lines: Iterable[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
     """The record lines of one judged case, without `run`; `seconds` is the time of the whole case."""
     head = case_head(case, seed, "conformance")
-    found = [
-        head | {"check": line.check, "verdict": line.verdict, "reason": redact(line.reason)} | line.data
-        for line in lines
-    ]
+    found = [_within_limit(head, line) for line in lines]
     found[-1]["seconds"] = round(seconds, 6)
     return found
+
+
+def _within_limit(head: Mapping[str, Any], line: Line) -> dict[str, Any]:
+    """One record line. What is too long to be read again loses its data, and is no pass any more."""
+    own = {"check": line.check, "verdict": line.verdict, "reason": redact(line.reason)}
+    record = {**head, **own, **line.data}
+    length = len(json.dumps(record))
+    if length <= LONGEST - MARGIN:
+        return record
+    verdict = line.verdict if line.verdict in BAD else "error"
+    reason = f"its record has {length} characters, more than {LONGEST - MARGIN}: the data are left out"
+    return {**head, **own, "verdict": verdict, "reason": "; ".join(filter(None, [own["reason"], reason]))}
 
 
 def case_cost(case: Case) -> dict[str, Any]:

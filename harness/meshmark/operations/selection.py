@@ -28,6 +28,17 @@ CAPABILITIES = {
 }
 """What hardware may lack; --with takes these names."""
 
+OWN_WORDS = {
+    "x64": r"\b(float64|int64|uint64|f64|s64|u64|64[- ]bit|x64|double)\b",
+    "complex": r"\b(complex\w*|c64|c128)\b",
+    "groups": r"axis_index_groups|replica[ _]?groups?|subgroups?",
+    "broadcast": r"pbroadcast|collective[-_ ]?broadcast",
+    "ragged": r"ragged",
+    "checkpoint": r"checkpoint|orbax",
+}
+"""What a backend says of a capability that it has not: a pattern that its message must contain. `unsupported` comes
+from such a message, or from a stated precondition; anything else that is not implemented is an error."""
+
 
 class SelectionError(BadInput, ValueError):
     """A selection that the table does not have; the message names the wrong part and the valid choices."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import time
 from contextlib import suppress
@@ -17,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from meshmark.core import interrupts, text
+from meshmark.core import interrupts, scratch, text
 from meshmark.core.terminal import pieces
 from meshmark.core.verdicts import BAD, VERDICTS, Line
 from meshmark.devices import containment
@@ -25,12 +24,16 @@ from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
 from meshmark.operations.selection import Selection
+from meshmark.pytest_plugin import expecting, guard
+from meshmark.pytest_plugin.counting import WELL, Count
 from meshmark.pytest_plugin.stashed import (
     CONTROLLER,
     EXPECTED,
     FACTS,
     FINISHED,
+    GUARD,
     LEFT_OUT,
+    OUTPUT,
     PLACES,
     RANK,
     SELECTION,
@@ -38,7 +41,7 @@ from meshmark.pytest_plugin.stashed import (
     WORKERS,
     WRITER,
 )
-from meshmark.pytest_plugin.trials import Trial, split_id
+from meshmark.pytest_plugin.trials import Trial, case_of, split_id
 from meshmark.ranks import group as ranks
 from meshmark.records.reading import Judged
 from meshmark.records.writing import Writer
@@ -56,10 +59,21 @@ class Controller:
         done: dict[str, Judged] = config.stash[FINISHED]
         self.cases = dict(done)
         self.writer: Writer | None = config.stash.get(WRITER, None)
+        self.count = Count(config, self.cases)
+        config.pluginmanager.register(self.count, "meshmark-count")
         self.resident = 0
         self.idle_deaths = 0
         self.started: dict[str, float] = {}
-        self._terminate = signal.signal(signal.SIGTERM, interrupts.terminate)
+        self._last: dict[str, str] = {}
+        """The case that each worker has judged last."""
+        self._died: dict[str, str] = {}
+        """Workers that died outside of a case, and how. They may have died of the case before."""
+        self._handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupts.terminate)}
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._handlers[signal.SIGINT] = signal.signal(signal.SIGINT, interrupts.interrupt)
+        self._overseer = containment.Overseer(config.stash[WORKERS]) if WORKERS in config.stash else None
+        if self._overseer:
+            self._overseer.start()
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -79,6 +93,8 @@ class Controller:
         lines = vars(report).pop("meshmark", None)
         if lines is not None:
             self.take(*json.loads(lines))
+            if node := getattr(report, "node", None):
+                self._last[node.gateway.id] = case_of(report.nodeid)
         if self.session.shouldfail and report.when == "???":
             self.end_workers()
             raise self.session.Failed(self.session.shouldfail)
@@ -104,6 +120,8 @@ class Controller:
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
         """pytest-xdist: a worker died while it ran this item."""
         worker = report.node.gateway.id
+        self._died.pop(worker, None)
+        containment.sweep(self.config.stash[WORKERS])
         line, raw = containment.post_mortem(self.config.stash[WORKERS], worker)
         own, place = split_id(case_of(crashitem))
         facts = next(facts for facts in self.config.stash[PLACES] if facts.place == place)
@@ -124,6 +142,7 @@ class Controller:
         """pytest-xdist: a worker ended. Workers that die without a case would be started again for ever."""
         self.resident = max(self.resident, getattr(node, "workeroutput", {}).get("resident", 0))
         if error:
+            self._died[node.gateway.id] = containment.cause(self.config.stash[WORKERS], node.gateway.id)
             self.idle_deaths += 1
             if self.idle_deaths > 3:
                 _, raw = containment.post_mortem(self.config.stash[WORKERS], node.gateway.id)
@@ -142,15 +161,23 @@ class Controller:
             containment.end_workers(self.config.stash[WORKERS])
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A resumed run ends with the exit code of an uninterrupted one."""
-        well = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if session.exitstatus in well and self.config.stash[FINISHED]:
+        """A resumed run ends with the exit code of an uninterrupted one; one that lost a verdict does not end well."""
+        if session.exitstatus in WELL and self.config.stash[FINISHED]:
             bad = any(judged.verdict in BAD for judged in self.cases.values())
             session.exitstatus = pytest.ExitCode.TESTS_FAILED if bad else pytest.ExitCode.OK
+        for worker, how in self._died.items():
+            before = f", after {self._last[worker]}" if worker in self._last else ""
+            self.count.problem(f"a worker died outside of a case{before}: {how}")
+        if OUTPUT in self.config.stash and self.config.stash[OUTPUT].lost:
+            self.count.problem(self.config.stash[OUTPUT].lost)
+        if not self.count.is_early(session):
+            for problem in expecting.problems(self.config, self.cases):
+                self.count.problem(problem)
+        self.count.settle(session)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The closing table."""
-        if not self.cases:
+        if not self.cases and not self.count.lines():
             return
         width = self.config.get_terminal_writer().fullwidth
 
@@ -179,6 +206,9 @@ class Controller:
         for case, judged in self.config.stash[FINISHED].items():
             if judged.verdict in BAD:  # pytest tells of those of this session alone
                 write(f"before: {judged.verdict} {case}: {text.printable(judged.reason)}")
+        for line in (*self.count.lines(), expecting.unjudged(self.config, self.cases)):
+            if line:
+                write(line)
         if self.resident:
             write(f"largest worker: {self.resident / 1e6:.0f} MB resident")
         whole = self.config.stash[SELECTION] == Selection("full")
@@ -194,11 +224,34 @@ class Controller:
 
     def pytest_unconfigure(self) -> None:
         """Close the file and clear the workers' directory."""
-        signal.signal(signal.SIGTERM, self._terminate)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if watching := self.config.stash.get(GUARD, None):
+            session = getattr(self, "session", None)
+            watching.ended(int(session.exitstatus) if session else int(pytest.ExitCode.INTERNAL_ERROR))
+        if self._overseer:
+            self._overseer.stop()
+            containment.end_workers(self.config.stash[WORKERS])
+            containment.sweep(self.config.stash[WORKERS])
         if self.writer:
             self.writer.close()
         if WORKERS in self.config.stash:
-            shutil.rmtree(self.config.stash[WORKERS], ignore_errors=True)
+            scratch.remove(self.config.stash[WORKERS])
+
+
+def blame(config: pytest.Config, case: str, line: Line) -> None:
+    """In the guard of a run without workers: write the verdict of the case that the run died in."""
+    trials = (trial for family in config.stash[TRIALS].values() for trial in family)
+    trial = next((trial for trial in trials if trial.id == case), None)
+    again = ""
+    if trial is not None:
+        issues = config.stash[EXPECTED].issues(trial.facts.to_json())
+        known_issues.apply(issues, split_id(case)[0], [line])
+        if writer := config.stash.get(WRITER, None):
+            writer.mend()
+            writer.write(record_lines(trial, [line], config.getoption("seed"), 0.0))
+            again = f"; go on with --resume {config.getoption('record') or config.getoption('resume')}"
+    guard.tell(f"{case}: {line.verdict}: {line.reason}{again}")
 
 
 def record_lines(trial: Trial, lines: list[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
@@ -288,10 +341,5 @@ def under_test(config: pytest.Config) -> list[str]:
     if RANK in config.stash:
         lines.append(ranks.describe(facts))
     elif not getattr(config.option, "numprocesses", 0) and not config.option.collectonly:
-        lines.append("no workers: nothing contains a case that crashes or hangs")
+        lines.append("no workers: a case that crashes or hangs ends the run")
     return lines
-
-
-def case_of(nodeid: str) -> str:
-    """The case id in a node id."""
-    return nodeid.partition("[")[2].removesuffix("]")

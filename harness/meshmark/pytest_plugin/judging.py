@@ -10,13 +10,14 @@ from contextlib import nullcontext
 
 import pytest
 
+from meshmark.core import saying
 from meshmark.core.verdicts import BAD, Line, worst
-from meshmark.devices import containment, environment, topologies
+from meshmark.devices import containment, environment, offspring, topologies
 from meshmark.judge.compile_only import CompileOnly
 from meshmark.levels import known_issues
 from meshmark.pytest_plugin.controller import message, record_lines
 from meshmark.pytest_plugin.options import names_of
-from meshmark.pytest_plugin.stashed import CASE_RECORDS, EXPECTED, FACTS, PLACES, RANK, WATCHDOG
+from meshmark.pytest_plugin.stashed import CASE_RECORDS, EXPECTED, FACTS, PLACES, RANK, WATCHDOG, WORKERS
 from meshmark.pytest_plugin.trials import Trial
 from meshmark.ranks import group as ranks
 
@@ -36,10 +37,12 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Trial], list[Line]]:
 
     facts, watchdog = pytestconfig.stash[FACTS], pytestconfig.stash[WATCHDOG]
     rank = pytestconfig.stash.get(RANK, None)
-    if not watchdog and not rank:  # -n 0
+    if not rank and WORKERS not in pytestconfig.stash:  # -n 0
         environment.configure_jax()
     with watchdog.over(containment.START) if watchdog else nullcontext():
         devices_here, compiling = tuple(jax.devices()), containment.first_compile()
+    if len(set(devices_here)) != facts.num_devices:
+        raise RuntimeError(f"JAX shows {len(set(devices_here))} devices here, and showed {facts.num_devices}")
     if watchdog:
         watchdog.seconds = containment.stretched(watchdog.seconds, compiling)
     if rank:
@@ -55,7 +58,7 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Trial], list[Line]]:
     issues = pytestconfig.stash[EXPECTED].issues(facts.to_json())
 
     def run(trial: Trial) -> list[Line]:
-        with watchdog.over() if watchdog else nullcontext():
+        with watchdog.over() if watchdog else offspring.ended_after():
             lines = judge.run(trial.case)
         known_issues.apply(issues, trial.id, lines)
         return lines
@@ -82,7 +85,7 @@ def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:
         watchdog.seconds = COMPILING
 
     def run(trial: Trial) -> list[Line]:
-        with watchdog.over() if watchdog else nullcontext():
+        with watchdog.over() if watchdog else offspring.ended_after():
             lines = judges[trial.facts.place].run(trial.case)
         known_issues.apply(issues[trial.facts.place], trial.case.id, lines)
         return lines
@@ -113,3 +116,17 @@ def verdict(
         (pytest.xfail if found == "known" else pytest.skip)(reason)
 
     return assert_verdict
+
+
+def unjudged(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """The verdict of a case that an error of the suite kept from being judged. Ranks have none: they agree on one, or
+    the run ends."""
+    trial = getattr(item, "callspec", None) and item.callspec.params.get("case")  # type: ignore[attr-defined]
+    if not isinstance(trial, Trial) or RANK in item.config.stash or call.excinfo is None:
+        return
+    error = call.excinfo.value
+    line = Line(
+        "execute", "error", f"it could not be judged: {type(error).__name__}: {saying.first_line(error)}"
+    )
+    lines = record_lines(trial, [line], item.config.getoption("seed"), call.duration)
+    item.stash[CASE_RECORDS] = json.dumps([lines])

@@ -18,12 +18,23 @@ from meshmark.ranks.group import Coordinates
 
 ALIKE = (
     *("profile", "level", "with_", "operations", "modes", "meshes", "dtypes", "sizes", "seed", "deadline"),
-    *("repeat", "record", "resume", "maxfail", "keyword", "markexpr", "file_or_dir", "collectonly"),
+    *(
+        "expect_devices",
+        "expect_level",
+        "repeat",
+        "record",
+        "resume",
+        "maxfail",
+        "keyword",
+        "markexpr",
+        "file_or_dir",
+        "collectonly",
+    ),
 )
 """The options in which ranks must not differ."""
 
 
-RANKS = ("distributed", "coordinator", "num_processes", "process_id", "control")
+RANKS = ("distributed", "coordinator", "num_processes", "process_id", "control", "control_secret")
 """The options that say which rank this process is."""
 
 
@@ -105,6 +116,19 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="committed counters that go before the suite's own (files JAX-BACKEND-DEVICES.tsv)",
     )
+    add(
+        "--expect-devices",
+        type=int,
+        default=None,
+        metavar="N",
+        help="exit with 1 where JAX does not show N devices",
+    )
+    add(
+        "--expect-level",
+        default=None,
+        metavar="LEVEL",
+        help="exit with 1 where a must-pass case of this level, or of one below it, has no verdict",
+    )
     group = parser.getgroup("meshmark-ranks", "Meshmark over several processes (each runs this command)")
     add = group.addoption
     add(
@@ -120,6 +144,13 @@ def add_options(parser: pytest.Parser) -> None:
         default=None,
         metavar="HOST:PORT",
         help="where rank 0 listens for the suite's own channel (default: the coordinator's port + 1)",
+    )
+    add(
+        "--control-secret",
+        default=None,
+        metavar="TEXT",
+        help="what tells this run's processes from those of another (default: the job's id under Slurm and PMIx;"
+        " better in the variable MESHMARK_CONTROL_SECRET, which other users can't see)",
     )
     add(
         "--join",

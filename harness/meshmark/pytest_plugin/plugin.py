@@ -2,27 +2,31 @@
 """The pytest plugin behind `pytest conformance`: options, workers, cases, records and the closing table.
 
 The controller probes the devices in a child process and starts no backend. Workers (pytest-xdist) are on by
-default: as many as there are cores on CPU, one on any other backend; `-n 0` runs in the pytest process, where
-nothing contains a crash or a hang.
+default: as many as there are cores on CPU, one on any other backend. `-n 0` runs in one process, which a guard watches
+(meshmark.pytest_plugin.guard): there a case that crashes or hangs ends the run.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import math
 import os
-import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from meshmark.core import scratch, steady
 from meshmark.core.errors import BadInput
 from meshmark.devices import containment, environment
 from meshmark.devices.facts import Facts
+from meshmark.pytest_plugin import expecting, guard, worker
 from meshmark.pytest_plugin.choosing import choose, find_places
-from meshmark.pytest_plugin.controller import Controller, case_of, matches_nothing, under_test
-from meshmark.pytest_plugin.judging import judge_case, verdict
+from meshmark.pytest_plugin.controller import Controller, blame, matches_nothing, under_test
+from meshmark.pytest_plugin.judging import judge_case, unjudged, verdict
 from meshmark.pytest_plugin.options import (
     add_options,
     check_numbers,
@@ -36,12 +40,15 @@ from meshmark.pytest_plugin.stashed import (
     EXPECTED,
     FACTS,
     FINISHED,
+    GUARD,
+    OUTPUT,
     PLACES,
     RANK,
     TRIALS,
     WATCHDOG,
     WORKERS,
 )
+from meshmark.pytest_plugin.trials import case_of
 
 __all__ = ["judge_case", "verdict"]
 """The fixtures, which pytest finds in this module."""
@@ -59,7 +66,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if asks or hasattr(config, "workerinput"):
         return
     check_numbers(config)
+    config.stash[OUTPUT] = steady.standard_output()
     try:
+        expecting.check(config)
         config.stash[EXPECTED] = expectations_of(config)
         coordinates = coordinates_of(config)
         _prepare_environment(config, ranks=bool(coordinates))
@@ -71,6 +80,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     except BadInput as error:
         raise pytest.UsageError(str(error)) from None
     _prepare_workers(config)
+    if not getattr(config.option, "numprocesses", 0):
+        config.stash[GUARD] = guard.begin(config, partial(blame, config))
 
 
 def _prepare_environment(config: pytest.Config, ranks: bool) -> None:
@@ -100,25 +111,25 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "family(name): the family of operations that a conformance test runs")
     handed = getattr(config, "workerinput", {}).get("meshmark")
     config.stash[WATCHDOG] = None
+    if (watching := config.stash.get(GUARD, None)) and RANK not in config.stash:
+        config.stash[WATCHDOG] = containment.Watchdog(config.getoption("deadline"), watching.stream, watching)
     if handed is not None:
         data = json.loads(handed)
         choose(config, list(map(Facts.from_json, data["places"])))
         config.stash[EXPECTED] = expectations_of(config)
         config.stash[FINISHED] = dict.fromkeys(data["done"])  # type: ignore[misc]
         config.stash[WORKERS] = Path(data["directory"])
-        containment.belong_to(data["controller"])
-        stream = containment.own_stderr(config.stash[WORKERS], config.workerinput["workerid"])  # type: ignore[attr-defined]
-        config.stash[WATCHDOG] = containment.Watchdog(config.getoption("deadline"), stream)
+        worker.begin(config, data["controller"])
     elif FACTS in config.stash and not config.option.collectonly:
         if getattr(config.option, "numprocesses", 0):
             try:
-                config.stash[WORKERS] = Path(tempfile.mkdtemp(prefix="meshmark-"))
+                config.stash[WORKERS] = scratch.make()
             except OSError as error:
                 raise pytest.UsageError(f"no temporary directory: {error.strerror} (see TMPDIR)") from None
+            environment.set_here({containment.MARK: str(config.stash[WORKERS])})
         config.pluginmanager.register(Controller(config), "meshmark-controller")
         if RANK in config.stash:
             config.stash[RANK].listen_to_signals()
-            config.pluginmanager.register(config.stash[RANK], "meshmark-rank")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -160,10 +171,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Send the record lines of a case along with its report."""
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Send the record lines of a case along with its report. A case that the suite could not judge, for an error of
+    its own, has the verdict error."""
     report: Any = yield
-    if report.when == "call" and CASE_RECORDS in item.stash:
+    if report.failed and report.when in ("setup", "call") and CASE_RECORDS not in item.stash:
+        unjudged(item, call)
+    if CASE_RECORDS in item.stash and (report.when == "call" or report.failed):
         report.meshmark = item.stash[CASE_RECORDS]
         del item.stash[CASE_RECORDS]
     return report
@@ -177,6 +191,28 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """In a worker of pytest-xdist: tell the controller how large it has grown."""
-    output = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output["resident"] = containment.largest_resident_bytes()
+    if hasattr(session.config, "workeroutput"):
+        worker.end(session.config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """A case begins. It may have work around it, of which the start of a backend is the longest."""
+    worker.silent(containment.START + containment.BETWEEN)
+    if watching := item.config.stash.get(GUARD, None):
+        watching.at(case_of(item.nodeid), containment.START + containment.BETWEEN)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_logfinish(nodeid: str) -> Iterator[None]:
+    """In a worker: it may wait for the next case for as long as the others take."""
+    yield
+    worker.silent(math.inf)
+
+
+def pytest_enter_pdb(config: pytest.Config) -> None:
+    """A person thinks: nothing is late."""
+    faulthandler.cancel_dump_traceback_later()
+    worker.silent(math.inf)
+    if watching := config.stash.get(GUARD, None):
+        watching.within(math.inf)

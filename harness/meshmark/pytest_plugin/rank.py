@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,11 @@ from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
 from meshmark.operations.record_lines import case_lines
+from meshmark.pytest_plugin import guard
 from meshmark.pytest_plugin.choosing import choose
 from meshmark.pytest_plugin.options import ALIKE
 from meshmark.pytest_plugin.recording import open_records
-from meshmark.pytest_plugin.stashed import CONTROLLER, EXPECTED, FACTS, FINISHED, RANK, TRIALS, WRITER
+from meshmark.pytest_plugin.stashed import CONTROLLER, EXPECTED, FACTS, FINISHED, GUARD, RANK, TRIALS, WRITER
 from meshmark.pytest_plugin.trials import Trial
 from meshmark.ranks import endings, handover, merge
 from meshmark.ranks import group as ranks
@@ -57,6 +59,9 @@ class RankPlugin:
         self._suspect: dict[str, int] = {}
         """Cases that an earlier group may have died of, and how often they were begun."""
         self._stderr = os.dup(2)
+        self._finished = False
+        """Whether the session has come to its end, well or not."""
+        self._status = 0
 
     # Beginning ----------------------------------------------------------------------------------------------
 
@@ -66,6 +71,7 @@ class RankPlugin:
         no sense beside ranks; BadInput where the ranks can't begin."""
         _check_options(config)
         _stop_capturing(config)
+        config.stash[GUARD] = guard.begin(config)
         made = config.stash[RANK] = cls(config)
         environment.configure_jax()
         options = {name: str(config.getoption(name)) for name in ALIKE} | config.stash[EXPECTED].described
@@ -75,6 +81,8 @@ class RankPlugin:
             ids = [trial.id for family in config.stash[TRIALS].values() for trial in family]
             made.group.alike("cases", ranks.digest(ids))
             open_records(config)
+        config.pluginmanager.register(made, "meshmark-rank")
+        config.add_cleanup(made._abandon)
         if made.group.rank:  # rank 0 speaks for all
             config.pluginmanager.set_blocked("terminalreporter")
         return made
@@ -83,6 +91,8 @@ class RankPlugin:
         """Come together with the others; ChannelError and RankError as meshmark.ranks.group.join."""
         self.group = ranks.join(coordinates, options, seconds, ended=self.give_up)
         self.consensus = Consensus(self.group.channel, self._stderr)
+        if self.group.channel.hub and self.group.channel.hub.note:
+            self.notes.append(self.group.channel.hub.note)
 
     def open_records(self, path: Path, resume: bool, run: dict[str, Any]) -> None:
         """Open FILE.rankK, and take over what any rank has finished before; RecordError as records.reading has it."""
@@ -154,6 +164,7 @@ class RankPlugin:
             self.marker.set(trial.id, self._suspect.get(trial.id, 0) + 1)
         self._trial = trial
         try:
+            self._within(self.deadline + BACKUP)
             with self.consensus.on(trial.id, self.deadline):
                 lines = run(trial)
                 everywhere = self.consensus.settle(lines)
@@ -163,9 +174,15 @@ class RankPlugin:
         except ChannelError as error:
             pytest.exit(str(error), returncode=pytest.ExitCode.INTERNAL_ERROR)
         self._trial = None
+        self._within(containment.BETWEEN)
         if self.marker:
             self.marker.clear()
         return lines, everywhere
+
+    def _within(self, seconds: float) -> None:
+        """Tell the guard how long this may take."""
+        if watching := self.config.stash.get(GUARD, None):
+            watching.within(seconds)
 
     # Ending -------------------------------------------------------------------------------------------------
 
@@ -242,6 +259,7 @@ class RankPlugin:
         if self.ending is None and self.path:
             self._merge(self.path)
         self._status = int(session.exitstatus)
+        self._finished = True
 
     def _merge(self, path: Path) -> None:
         if self.marker:
@@ -250,19 +268,38 @@ class RankPlugin:
         if self.group.rank == 0 and (problem := merge.write_where_seen(path, self.group.size)):
             self.notes.append(problem)
 
+    @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         """Leave the group: in order, or at once where a rank is gone, for whom JAX would wait for minutes."""
         signal.set_wakeup_fd(-1)
+        if not self._finished:
+            self._abandon()
         if self.ending is None:
             self.group.leave()
             return
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush()
         if self.group.rank:  # whose terminal reporter is silent
             os.write(
                 self._stderr, f"meshmark: rank {self.group.rank}: {self.describe(self.ending)}\n".encode()
             )
-        os._exit(self._status or self.code(self.ending))
+        code = self._status or self.code(self.ending)
+        self._announce(code)
+        os._exit(code)
+
+    def _announce(self, code: int) -> None:
+        if watching := self.config.stash.get(GUARD, None):
+            watching.ended(code)
+
+    def _abandon(self) -> None:
+        """pytest does not get as far as a session's end: leave at once. JAX would wait for the others, and they for
+        this rank, at the end of its cluster."""
+        if self._finished or self.group.left:
+            return
+        self._finished = True
+        self.group.channel.interrupt("an internal error of pytest or a plugin")
+        _flush()
+        self._announce(int(pytest.ExitCode.INTERNAL_ERROR))
+        os._exit(int(pytest.ExitCode.INTERNAL_ERROR))
 
 
 def _check_options(config: pytest.Config) -> None:
@@ -270,6 +307,12 @@ def _check_options(config: pytest.Config) -> None:
         raise pytest.UsageError("-n starts workers of one machine: leave it out, each rank is one process")
     if config.getoption("topology"):
         raise pytest.UsageError("--topology compiles in one process: leave out --distributed")
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
 
 
 def _stop_capturing(config: pytest.Config) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from meshmark.core.steady import Steady
 from meshmark.devices import containment
 from meshmark.devices.facts import Facts
 from meshmark.levels.expectations import Expectations
 from meshmark.operations.selection import Selection
+from meshmark.pytest_plugin import guard
 from meshmark.pytest_plugin.trials import Trial
 from meshmark.records.reading import Judged
 from meshmark.records.writing import Writer
@@ -42,3 +44,7 @@ CONTROLLER = pytest.StashKey[Any]()
 """The meshmark.pytest_plugin.controller.Controller of this session."""
 RANK = pytest.StashKey[Any]()
 """The meshmark.pytest_plugin.rank.RankPlugin of a rank; only where there are several."""
+GUARD = pytest.StashKey[guard.Guard | None]()
+"""Without workers: this process's way to the guard that watches it; None or absent where there is none."""
+OUTPUT = pytest.StashKey[Steady]()
+"""The standard output, on which pytest's terminal reporter writes."""

@@ -44,3 +44,8 @@ def trials_of(selection: Selection, facts: Facts) -> tuple[list[Trial], dict[str
         else:
             taken.append(Trial(case, facts))
     return taken, dict(left_out)
+
+
+def case_of(nodeid: str) -> str:
+    """The id of the trial in a node id; pytest-xdist may write a group behind the bracket."""
+    return nodeid.partition("[")[2].rpartition("]")[0]

@@ -12,7 +12,7 @@ from typing import Any
 
 from meshmark.core.privacy import redact
 from meshmark.core.text import number
-from meshmark.core.verdicts import VERDICTS, Line
+from meshmark.core.verdicts import CHECKS, VERDICTS, Line
 
 Finding = Mapping[str, Any]
 """One check of one case by one rank: `check`, `verdict`, `reason` and what was measured, as in a record."""
@@ -27,6 +27,17 @@ def line_of(finding: Finding) -> Line:
     """The inverse of `finding_of`."""
     data = {name: value for name, value in finding.items() if name not in ("check", "verdict", "reason")}
     return Line(finding["check"], finding["verdict"], finding["reason"], data)
+
+
+def are_findings(value: Any) -> bool:
+    """Whether what another rank gave are the findings of a case."""
+    return isinstance(value, list) and all(
+        isinstance(one, dict)
+        and one.get("check") in CHECKS
+        and one.get("verdict") in VERDICTS
+        and isinstance(one.get("reason"), str)
+        for one in value
+    )
 
 
 def merge_findings(by_rank: Mapping[int, Sequence[Finding]]) -> list[dict[str, Any]]:

@@ -5,12 +5,13 @@ Rank 0 holds the hub (`meshmark.ranks.hub`); every rank, 0 among them, connects 
 `Channel.exchange`: each rank gives a value and gets those of all, in the order of ranks. Beside it a thread learns
 what becomes of the others.
 
-Like JAX's own coordinator, the channel trusts the network that it listens on; on a loopback address it listens
-there alone.
+The hub listens at the address that is named, where it is this machine's. A secret that all ranks of a run have tells
+them from those of another run, and from strangers; like JAX's own coordinator, the channel trusts whoever can read it.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import selectors
 import socket
@@ -23,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from meshmark.core import saying
+from meshmark.core.interrupts import FromOutside
 from meshmark.ranks import hub as hubs
 from meshmark.ranks.hub import Hub, describe_loss
 from meshmark.ranks.messages import (
@@ -40,6 +43,7 @@ from meshmark.ranks.messages import (
     Refused,
     Welcome,
     Whereabouts,
+    proof,
 )
 from meshmark.ranks.wire import SILENCE, ChannelError, Wire, address, keep_alive
 
@@ -58,8 +62,8 @@ class Ending:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Ended(BaseException):
-    """Raised in the main thread when the run can't go on; no Exception, so that nothing that is judged catches it."""
+class Ended(FromOutside):
+    """Raised in the main thread when the run can't go on; nothing that is judged catches it."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.reason)
@@ -76,16 +80,17 @@ class Channel:
         size: int,
         join: float = 120.0,
         ended: Callable[[Ending], None] = lambda ending: None,
+        secret: str = "",
     ) -> None:
         """Join the run at HOST:PORT, rank 0 opening the hub there; ChannelError where the ranks don't come
-        together within `join` seconds.
+        together within `join` seconds. Those without the same `secret` are of another run.
 
         `ended` is called in the channel's thread where the run can't go on and the main thread did not come back
         to the channel to hear it: it is expected to write down the ending and to leave the process.
         """
         host, port = address(where)
         self.rank, self.size, self.ended = rank, size, ended
-        self.hub = Hub(host, port, size, join) if rank == 0 else None
+        self.hub = Hub(host, port, size, join, secret) if rank == 0 else None
         self._state = threading.Condition()
         self._answers: dict[int, tuple[list[str], list[Any]]] = {}
         self._turn = 0
@@ -96,7 +101,7 @@ class Channel:
         self._leave_at = float("inf")
         self._main = threading.main_thread().ident
         try:
-            self._wire, early = _joined(host, port, rank, size, join)
+            self._wire, early = _joined(host, port, rank, size, join, secret)
         except ChannelError:
             if self.hub:
                 self.hub.close(hubs.LINGER)
@@ -246,7 +251,9 @@ class Channel:
         return "in " + " < ".join(found)
 
 
-def _joined(host: str, port: int, rank: int, size: int, join: float) -> tuple[Wire, list[Message]]:
+def _joined(
+    host: str, port: int, rank: int, size: int, join: float, secret: str
+) -> tuple[Wire, list[Message]]:
     """The connection to the hub, once every rank is there, and what came behind the welcome; ChannelError where
     that does not come about."""
     until = time.monotonic() + join + 5.0  # the hub gives up first, and says who is missing
@@ -260,11 +267,13 @@ def _joined(host: str, port: int, rank: int, size: int, join: float) -> tuple[Wi
             continue
         wire = Wire(connection)
         try:
-            wire.send(Hello(PROTOCOL, rank, size))
+            wire.send(Hello(PROTOCOL, rank, size, proof(secret, f"{rank} of {size}")))
             connection.settimeout(max(0.1, until - time.monotonic()))
             message, *early = wire.receive()
             if not isinstance(message, Welcome | Refused):
                 raise Garbled(f"{message.kind} instead of welcome")
+            if isinstance(message, Welcome) and not hmac.compare_digest(message.run, proof(secret, "hub")):
+                raise Garbled("a hub of another run")
         except (OSError, ValueError) as error:  # ValueError: garbled, or half a message
             # A hub that is just ending, such as that of a group before this one, closes the connection too.
             connection.close()
@@ -296,6 +305,6 @@ def spans(values: Sequence[Any]) -> str:
     if len(groups) < 2:
         return ""
     return "; ".join(
-        f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {json.loads(text)}"
+        f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {saying.line_of(json.loads(text))}"
         for text, ranks in groups.items()
     )

@@ -18,7 +18,7 @@ from typing import IO, Any
 from meshmark.core.verdicts import Line
 from meshmark.levels.counters import format_collectives
 from meshmark.operations.cases import Case
-from meshmark.ranks.agreement import finding_of, line_of, merge_findings
+from meshmark.ranks.agreement import are_findings, finding_of, line_of, merge_findings
 from meshmark.ranks.channel import Channel, Ending
 from meshmark.ranks.wire import ChannelError
 
@@ -103,6 +103,9 @@ class Consensus:
         while True:
             whats, values = self.channel.exchange(self.matter, found)
             if all(what == self.matter for what in whats):
+                for rank, value in enumerate(values):
+                    if not are_findings(value):
+                        raise ChannelError(f"rank {rank} gave no findings of {self.matter}")
                 return [line_of(finding) for finding in merge_findings(dict(enumerate(values)))]
             # A rank that still consults hears in this exchange that the matter is settled here, and settles it too.
             if not all(what == self.matter or what.startswith(f"{self.matter}: ") for what in whats):

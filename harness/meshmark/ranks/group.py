@@ -36,9 +36,16 @@ ENVIRONMENT = {
     "num_processes": "MESHMARK_NUM_PROCESSES",
     "process_id": "MESHMARK_PROCESS_ID",
     "control": "MESHMARK_CONTROL",
+    "control_secret": "MESHMARK_CONTROL_SECRET",
 }
 """The variables that stand for the options where these are not given; `meshmark launch` sets them."""
 
+JOBS = (
+    ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    ("PMIX_NAMESPACE",),
+    ("OMPI_MCA_ess_base_jobid",),
+)
+"""Variables that all processes of one job have alike, and no other job: those of Slurm, of PMIx, of Open MPI 4."""
 
 TRANSPORT = "jax_cpu_collectives_implementation"
 """The option of JAX that says what carries collectives between CPU processes."""
@@ -56,6 +63,8 @@ class Coordinates:
     num_processes: int = 0
     process_id: int = -1
     control: str = ""
+    secret: str = ""
+    """What tells this run's ranks from those of another."""
 
     @property
     def given(self) -> bool:
@@ -70,6 +79,7 @@ def coordinates(
     num_processes: int | None = None,
     process_id: int | None = None,
     control: str | None = None,
+    control_secret: str | None = None,
 ) -> Coordinates | None:
     """The coordinates that options and environment give; None where one process alone is meant. RankError for half of
     them, or a rank out of range; ChannelError for what is not an address."""
@@ -77,11 +87,12 @@ def coordinates(
         coordinator = environ.get(ENVIRONMENT["coordinator"])
         num_processes = _number(environ, "num_processes")
         process_id = _number(environ, "process_id")
+    secret = control_secret or environ.get(ENVIRONMENT["control_secret"], "") or _job(environ)
     control = control or environ.get(ENVIRONMENT["control"], "")
     if control:
         address(control)
     if coordinator is None and num_processes is None and process_id is None:
-        return Coordinates(control=control) if distributed else None
+        return Coordinates(control=control, secret=secret) if distributed else None
     if coordinator is None or num_processes is None or process_id is None:
         raise RankError(
             "--coordinator, --num-processes and --process-id go together (or --distributed alone, under a launcher"
@@ -94,7 +105,16 @@ def coordinates(
         raise RankError(
             f"--process-id {process_id}: of {num_processes} processes they are 0 to {num_processes - 1}"
         )
-    return Coordinates(coordinator, num_processes, process_id, control or next_port(coordinator))
+    return Coordinates(coordinator, num_processes, process_id, control or next_port(coordinator), secret)
+
+
+def _job(environ: Mapping[str, str]) -> str:
+    """The id of the job that started this process; "" where no launcher names one. It is no secret, and tells a job's
+    ranks from those of the job before."""
+    for names in JOBS:
+        if all(environ.get(name) for name in names):
+            return " ".join(f"{name}={environ[name]}" for name in names)
+    return ""
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:
@@ -200,7 +220,9 @@ def _joined(found: Coordinates, options: Mapping[str, Any], seconds: float, **ch
         group = Group(
             found.process_id,
             found.num_processes,
-            Channel(found.control, found.process_id, found.num_processes, seconds, **channel),
+            Channel(
+                found.control, found.process_id, found.num_processes, seconds, secret=found.secret, **channel
+            ),
             False,
         )
         _compare(group, options)
@@ -211,7 +233,7 @@ def _joined(found: Coordinates, options: Mapping[str, Any], seconds: float, **ch
 
     rank, size = jax.process_index(), jax.process_count()
     control = found.control or _control()
-    group = Group(rank, size, Channel(control, rank, size, seconds, **channel), True)
+    group = Group(rank, size, Channel(control, rank, size, seconds, secret=found.secret, **channel), True)
     _compare(group, options)
     return group
 

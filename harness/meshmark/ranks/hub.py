@@ -7,7 +7,8 @@ everybody where they are when one is past its deadline.
 
 from __future__ import annotations
 
-import ipaddress
+import errno
+import hmac
 import selectors
 import socket
 import threading
@@ -15,6 +16,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from meshmark.ranks.messages import (
     PROTOCOL,
@@ -32,11 +34,28 @@ from meshmark.ranks.messages import (
     Welcome,
     Whereabouts,
     encode,
+    proof,
 )
 from meshmark.ranks.wire import SILENCE, ChannelError, Wire, keep_alive
 
 LINGER = 3.0
 """Seconds for which a hub whose ranks do not fit together goes on to tell those that come later."""
+
+GREETING = 20.0
+"""Seconds that a connection has to say who it is."""
+
+LONGEST_GREETING = 1 << 12
+"""Bytes of the longest greeting."""
+
+MOST_GUESTS = 256
+"""Connections that may be about to say who they are; the oldest is turned away for a new one."""
+
+BACKLOG = 4096
+"""Connections that the system may hold until they are taken in."""
+
+OTHER_RUN = (
+    "it is of another run: give every process the same --control-secret, or none, and start them as one job"
+)
 
 GATHER = 2.0
 """Seconds that the hub waits for the others' whereabouts once one rank is past its deadline."""
@@ -64,33 +83,40 @@ class _Rank:
     left: bool = False
 
 
+@dataclass(eq=False)
+class _Guest:
+    """A connection that has not said yet who it is."""
+
+    wire: Wire
+    until: float
+    """When it is turned away."""
+
+
 class Hub:
     """Rank 0's side: takes the ranks in, passes their values around, and says when it is over."""
 
-    def __init__(self, host: str, port: int, size: int, join: float) -> None:
-        """Listen; ChannelError where the port is taken. Ranks have `join` seconds to come."""
-        self.size, self.join = size, join
+    def __init__(self, host: str, port: int, size: int, join: float, secret: str = "") -> None:
+        """Listen; ChannelError where the port is taken. Ranks have `join` seconds to come, and prove by `secret` that
+        they are of this run."""
+        self.size, self.join, self.secret = size, join, secret
         self.ranks: dict[int, _Rank] = {}
         self.refusal = ""
         self.turn = 0
         self.given: dict[int, Give] = {}
         self.asked: float | None = None
-        family, bound = _bound(host)
-        self._listening = socket.socket(family, socket.SOCK_STREAM)
+        self.strangers = 0
+        """How many of another run have come."""
         try:
-            self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6 and bound == "::":
-                self._listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            self._listening.bind((bound, port))
-            self._listening.listen(size + 8)
+            self._listening, self.note = _listening(host, port)
         except OSError as error:
-            self._listening.close()
             raise ChannelError(
                 f"rank 0 can't listen on {host}:{port} for the other ranks ({error.strerror}): is another process"
                 " rank 0 too? Else name a free port with --control HOST:PORT on every rank"
             ) from None
+        self._guests: dict[socket.socket, _Guest] = {}
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listening, selectors.EVENT_READ, None)
+        for one in self._listening:
+            self._selector.register(one, selectors.EVENT_READ, None)
         self._until = time.monotonic() + join
         self._thread = threading.Thread(target=self._run, name="meshmark-hub", daemon=True)
         self._thread.start()
@@ -103,15 +129,19 @@ class Hub:
         joined = False
         while not (self.refusal and len(self.ranks) == self.size):
             for key, _ in self._selector.select(0.25):
-                if key.fileobj is self._listening:
-                    self._greet()
+                if isinstance(key.fileobj, socket.socket) and key.fileobj in self._listening:
+                    self._welcome_guest(key.fileobj)
+                elif isinstance(key.data, _Guest):
+                    self._greet(key.data)
                 else:
                     self._hear(key.data)
             now = time.monotonic()
+            for guest in [guest for guest in self._guests.values() if now > guest.until]:
+                self._turn_away(guest)
             if not joined and len(self.ranks) == self.size:
                 joined = True
                 for rank in self.ranks.values():
-                    self._send(rank, Welcome(PROTOCOL, self.size))
+                    self._send(rank, Welcome(PROTOCOL, self.size, proof(self.secret, "hub")))
             if not joined and now > self._until:
                 if self.refusal:
                     break
@@ -119,6 +149,7 @@ class Hub:
                 self._refuse(
                     f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} of {self.size} did not come within"
                     f" {self.join:.0f} s: is every rank started, with the same addresses and --num-processes?"
+                    + (f" ({self.strangers} of another run came)" if self.strangers else "")
                 )
                 break
             if self.asked is not None and (
@@ -128,7 +159,8 @@ class Hub:
             if joined and all(r.left for r in self.ranks.values()):
                 break
         self._selector.close()
-        self._listening.close()
+        for one in (*self._listening, *self._guests):
+            one.close()
         for rank in self.ranks.values():
             with suppress(OSError):
                 rank.wire.socket.close()
@@ -137,45 +169,73 @@ class Hub:
         """Who has not left; rank 0 last, for its process may end, and this thread with it, once it has heard."""
         return [rank for _, rank in sorted(self.ranks.items(), reverse=True) if not rank.left]
 
-    def _greet(self) -> None:
-        """Take a new connection in: its first message must be the greeting of a rank that is still missing."""
-        with suppress(OSError):
-            connection, _ = self._listening.accept()
-            connection.settimeout(1.0)  # silent peers cannot block others for long
-            wire = Wire(connection)
-            try:
-                hello = next(iter(wire.receive()), None)
-            except (OSError, Garbled):
-                hello = None
-            if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
-                connection.close()
-                return
-            number, size = hello.rank, hello.size
-            refusal = ""
-            if self.refusal:
-                with suppress(OSError):
-                    wire.send(Refused(self.refusal))
-                connection.close()
-                self.ranks.setdefault(number, _Rank(number, wire, left=True))
-                return
-            if size != self.size:
-                refusal = f"rank {number} says {size} processes and rank 0 says {self.size}"
-            elif not 0 <= number < self.size:
-                refusal = f"rank {number} is not one of 0 to {self.size - 1}"
-            elif number in self.ranks:
-                refusal = f"two processes say that they are rank {number} of {self.size}"
-            if refusal:
-                refusal += ": give every process its own --process-id and the same --num-processes"
-                with suppress(OSError):
-                    wire.send(Refused(refusal))
-                connection.close()
-                if len(self.ranks) < self.size:  # of a run that has begun, only the newcomer is turned away
-                    self._refuse(refusal)
-                return
-            connection.settimeout(SILENCE)
-            keep_alive(connection)
-            self.ranks[number] = rank = _Rank(number, wire)
-            self._selector.register(connection, selectors.EVENT_READ, rank)
+    def _welcome_guest(self, listening: socket.socket) -> None:
+        """Take a new connection in, which has some seconds to say who it is. Nobody waits for it."""
+        try:
+            connection, _ = listening.accept()
+        except OSError:
+            return
+        if len(self._guests) >= MOST_GUESTS:
+            self._turn_away(next(iter(self._guests.values())))
+        connection.settimeout(1.0)
+        guest = _Guest(Wire(connection, LONGEST_GREETING), time.monotonic() + GREETING)
+        self._guests[connection] = guest
+        self._selector.register(connection, selectors.EVENT_READ, guest)
+
+    def _turn_away(self, guest: _Guest, why: str = "") -> None:
+        """Close a connection that is no rank's, and say why if it can know."""
+        self._leave_guests(guest)
+        if why:
+            with suppress(OSError):
+                guest.wire.send(Refused(why))
+        guest.wire.socket.close()
+
+    def _leave_guests(self, guest: _Guest) -> None:
+        del self._guests[guest.wire.socket]
+        self._selector.unregister(guest.wire.socket)
+
+    def _greet(self, guest: _Guest) -> None:
+        """Hear a guest: its first message must be the greeting of a rank of this run that is still missing."""
+        try:
+            said = guest.wire.receive()
+        except (OSError, Garbled):
+            self._turn_away(guest)
+            return
+        if not said:  # half a greeting
+            return
+        hello = said[0]
+        if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
+            self._turn_away(guest)
+            return
+        number, size = hello.rank, hello.size
+        if not hmac.compare_digest(hello.run, proof(self.secret, f"{number} of {size}")):
+            self.strangers += 1
+            self._turn_away(guest, OTHER_RUN)
+            return
+        if self.refusal:
+            self._turn_away(guest, self.refusal)
+            self.ranks.setdefault(number, _Rank(number, guest.wire, left=True))
+            return
+        refusal = ""
+        if size != self.size:
+            refusal = f"rank {number} says {size} processes and rank 0 says {self.size}"
+        elif not 0 <= number < self.size:
+            refusal = f"rank {number} is not one of 0 to {self.size - 1}"
+        elif number in self.ranks:
+            refusal = f"two processes say that they are rank {number} of {self.size}"
+        if refusal:
+            refusal += ": give every process its own --process-id and the same --num-processes"
+            self._turn_away(guest, refusal)
+            if len(self.ranks) < self.size:  # of a run that has begun, only the newcomer is turned away
+                self._refuse(refusal)
+            return
+        self._leave_guests(guest)
+        connection = guest.wire.socket
+        guest.wire.longest = None
+        connection.settimeout(SILENCE)
+        keep_alive(connection)
+        self.ranks[number] = rank = _Rank(number, guest.wire)
+        self._selector.register(connection, selectors.EVENT_READ, rank)
 
     def _refuse(self, reason: str) -> None:
         """The ranks can't come together: tell those that are there, and who comes in the next seconds."""
@@ -194,11 +254,15 @@ class Hub:
             self._obey(rank, rank.wire.receive())
         except (OSError, Garbled) as error:
             self._drop(rank, describe_loss(error))
+        except Exception as error:  # whatever a rank says, the hub goes on for the others
+            self._drop(rank, describe_loss(Garbled(type(error).__name__)))
 
     def _obey(self, rank: _Rank, messages: Sequence[Message]) -> None:
         for message in messages:
             match message:
                 case Give():
+                    if message.turn != self.turn + 1 or rank.number in self.given:
+                        raise Garbled(f"a value of exchange {message.turn} in exchange {self.turn + 1}")
                     self.given[rank.number] = message
                     if gone := [r.number for r in self.ranks.values() if r.left]:
                         self._send(rank, Lost(gone[0], "had left before", "", orderly=True))
@@ -244,13 +308,38 @@ class Hub:
             self._send(rank, Over(places, given))
 
 
-def _bound(host: str) -> tuple[socket.AddressFamily, str]:
-    """Where to listen for a coordinator of this name: a loopback address alone, else on every address."""
+def _listening(host: str, port: int) -> tuple[list[socket.socket], str]:
+    """(sockets that listen at this host's address, a note). At every address, with a note that says so, where the
+    name is of none that this machine has, as behind a router or a service. OSError where the port is taken."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
         found = []
-    for family, *_, where in found:
-        if ipaddress.ip_address(str(where[0]).partition("%")[0]).is_loopback:
-            return family, str(where[0])
-    return (socket.AF_INET6, "::") if socket.has_dualstack_ipv6() else (socket.AF_INET, "0.0.0.0")
+    made: list[socket.socket] = []
+    for family, _, _, _, where in dict.fromkeys(found):
+        try:
+            made.append(_listen(family, where))
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                for one in made:
+                    one.close()
+                raise
+    if made:
+        return made, ""
+    everywhere = (socket.AF_INET6, "::") if socket.has_dualstack_ipv6() else (socket.AF_INET, "0.0.0.0")
+    note = f"rank 0 listens for the others at every address, since {host} is none of this machine's"
+    return [_listen(everywhere[0], (everywhere[1], port))], note
+
+
+def _listen(family: int, where: Any) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(where[0] != "::"))
+        made.bind(where)
+        made.listen(BACKLOG)
+    except OSError:
+        made.close()
+        raise
+    return made

@@ -11,12 +11,12 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import secrets
 import selectors
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,9 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from meshmark.core import scratch
 from meshmark.core.errors import BadInput
+from meshmark.core.steady import Steady
 from meshmark.devices.environment import cpu_devices
-from meshmark.ranks import handover
+from meshmark.ranks import handover, undertaker
 from meshmark.ranks.group import ENVIRONMENT
 from meshmark.ranks.handover import ENDED, LAUNCHED
 
@@ -55,7 +57,7 @@ class Shown:
     """The output of all ranks as one: each line behind its rank, unfinished ones too."""
 
     def __init__(self, to: IO[bytes], size: int) -> None:
-        self._to, self._lock, self._width = to, threading.Lock(), len(str(size - 1))
+        self._to, self._lock, self._width = Steady(to), threading.Lock(), len(str(size - 1))
         self._open: int | None = None
 
     def write(self, rank: int, data: bytes) -> None:
@@ -70,6 +72,11 @@ class Shown:
                 self._to.write(piece)
                 self._open = None if piece.endswith((b"\n", b"\r")) else rank
             self._to.flush()
+
+    @property
+    def lost(self) -> str:
+        """Why the output is not whole; "" where it is, or its reader has seen enough."""
+        return self._to.lost
 
     def line(self, text: str) -> None:
         """A line of the launcher's own."""
@@ -92,7 +99,7 @@ class Launcher:
     most_restarts: int = 1000
     started: Callable[[], object] = lambda: None
     """Called once, when all ranks are there."""
-    directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="meshmark-launch-")))
+    directory: Path = field(default_factory=lambda: scratch.make("launch-"))
     _ranks: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _told_to_end: int = 0
 
@@ -104,6 +111,11 @@ class Launcher:
         the command can't be started.
         """
         shown = Shown(to, self.size)
+        with undertaker.watching(self.directory, f"{LAUNCHED}={self.directory}"):
+            code = self._run(shown)
+        return code or 2 * bool(shown.lost)
+
+    def _run(self, shown: Shown) -> int:
         ended: dict[int, str] = {}
         progress, idle = -1, 0
         for number in range(self.most_restarts + 1):
@@ -128,11 +140,12 @@ class Launcher:
         """Start all ranks and wait for their end: (exit code, how each ended that did not end well)."""
         handover.begin_group(self.directory)
         coordinator, control = free_ports(2)
+        secret = secrets.token_hex(16)
         self._ranks = []
         readers = []
         try:
             for rank in range(self.size):
-                self._ranks.append(self._start(rank, coordinator, control, before))
+                self._ranks.append(self._start(rank, coordinator, control, secret, before))
                 readers.append(
                     threading.Thread(target=_pass_on, args=(self._ranks[-1].stdout, rank, shown), daemon=True)
                 )
@@ -144,13 +157,14 @@ class Launcher:
             self._signal(signal.SIGKILL)
             for child in self._ranks:
                 child.wait()
+            undertaker.end(f"{LAUNCHED}={self.directory}")  # what has left its rank's process group
             for reader in readers:
                 reader.join(2.0)
 
     def _start(
-        self, rank: int, coordinator: int, control: int, before: dict[int, str] | None
+        self, rank: int, coordinator: int, control: int, secret: str, before: dict[int, str] | None
     ) -> subprocess.Popen[bytes]:
-        values = (f"127.0.0.1:{coordinator}", str(self.size), str(rank), f"127.0.0.1:{control}")
+        values = (f"127.0.0.1:{coordinator}", str(self.size), str(rank), f"127.0.0.1:{control}", secret)
         environment = os.environ | dict(zip(ENVIRONMENT.values(), values, strict=True))
         environment |= cpu_devices(self.devices)
         environment |= {

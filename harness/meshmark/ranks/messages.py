@@ -7,14 +7,22 @@ class. `decode` refuses everything else with `Garbled`, so whoever handles a mes
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from types import UnionType
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
-PROTOCOL = "meshmark-ranks 2"
+from meshmark.core import saying
+
+PROTOCOL = "meshmark-ranks 3"
 """The protocol and its version, which both ends say first."""
+
+
+LONGEST_TEXT = 1 << 16
+"""Characters of the longest text of a message that are taken."""
 
 
 class Garbled(ValueError):
@@ -39,6 +47,8 @@ class Hello(Message):
     protocol: str
     rank: int
     size: int
+    run: str
+    """Proves that this rank is of the hub's run (`proof`)."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,8 @@ class Welcome(Message):
     kind: ClassVar[str] = "welcome"
     protocol: str
     size: int
+    run: str
+    """Proves that this hub is of the rank's run."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +142,12 @@ class Over(Message):
     kind: ClassVar[str] = "over"
     places: dict[str, str | None]
     given: dict[str, Any]
+
+
+def proof(secret: str, who: str) -> str:
+    """What a member of a run says of itself to prove that it is one: it is had from the run's secret alone. Whoever can
+    read the connection can say it again, so this tells runs apart and keeps out who can't read."""
+    return hmac.new(secret.encode(errors="surrogateescape"), who.encode(), hashlib.sha256).hexdigest()
 
 
 # As bytes ---------------------------------------------------------------------------------------------------
@@ -183,12 +201,24 @@ def decode(line: bytes) -> Message:
     if type(kind) is not str:
         raise Garbled("an object without a kind")
     if kind not in KINDS:
-        raise Garbled(f"unknown kind {kind[:40]!r}")
+        raise Garbled(f"unknown kind {kind[:40]!a}")
     expected = _FIELDS[kind]
     if found.keys() != expected.keys():
         wrong = sorted(found.keys() ^ expected.keys())[0]
-        raise Garbled(f"{kind} {'lacks' if wrong in expected else 'has an unknown field'} {wrong[:40]!r}")
+        raise Garbled(f"{kind} {'lacks' if wrong in expected else 'has an unknown field'} {wrong[:40]!a}")
     for name, check in expected.items():
         if not check(found[name]):
             raise Garbled(f"{kind} has a wrong {name}")
-    return KINDS[kind](**found)
+    values = {"value", "values", "given"}  # of exchanges: made printable where they are shown
+    return KINDS[kind](**{n: found[n] if n in values else _printable(found[n]) for n in found})
+
+
+def _printable(said: Any) -> Any:
+    """What a peer says in words, as printable lines."""
+    if isinstance(said, str):
+        return saying.line_of(said, LONGEST_TEXT)
+    if isinstance(said, list):
+        return list(map(_printable, said))
+    if isinstance(said, dict):
+        return {_printable(name): _printable(one) for name, one in said.items()}
+    return said

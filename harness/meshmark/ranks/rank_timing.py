@@ -116,7 +116,7 @@ class RankTimer(Timing):
             bad = bad or [Line("execute", "error", str(wrong))]
         except Settled as settled:
             bad = [Line("execute", "error", f"not timed: {settled}")]
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             bad = [line_of_exception(case, error)]
         lines = self.consensus.settle(bad)
         if not lines:

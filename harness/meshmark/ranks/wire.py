@@ -50,8 +50,10 @@ def keep_alive(connection: socket.socket) -> None:
 class Wire:
     """One end of a connection: whole messages out of it and into it."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, longest: int | None = None) -> None:
+        """longest: bytes of the longest message that is taken; by default LONGEST."""
         self.socket, self._sending = connection, threading.Lock()
+        self.longest = longest
         self._pending: list[bytes] = []
 
     def send(self, message: Message) -> None:
@@ -77,7 +79,7 @@ class Wire:
         whole, newline, rest = data.rpartition(b"\n")
         if not newline:
             self._pending.append(data)
-            if sum(map(len, self._pending)) > LONGEST:
+            if sum(map(len, self._pending)) > (self.longest or LONGEST):
                 raise Garbled("a message without an end")
             return []
         lines = b"".join([*self._pending, whole]).split(b"\n")

@@ -106,6 +106,12 @@ class Writer:
             self._file.truncate(start)
             raise
 
+    def mend(self) -> None:
+        """Cut off a line that another process with this file, which died, has not written to its end."""
+        data = self.path.read_bytes()
+        self._file.truncate(data.rfind(b"\n") + 1)
+        self._file.seek(0, os.SEEK_END)
+
     def beside(self, run: Mapping[str, Any]) -> Writer:
         """Another run in the same file, such as the other environment of a comparison."""
         return Writer(self.path, self._file, run)

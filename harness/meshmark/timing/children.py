@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from meshmark.core import scratch
 from meshmark.core.errors import BadInput
 from meshmark.core.installation import SOURCE
 from meshmark.core.verdicts import Line
@@ -45,7 +44,7 @@ class Children:
     """The directory of the package that the children import."""
     module: str = "meshmark.timing.timer"
     environment: Mapping[str, str] = field(default_factory=dict)
-    directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="meshmark-timer-")))
+    directory: Path = field(default_factory=lambda: scratch.make("timer-"))
     raw: list[str] = field(default_factory=list)
     """The raw standard error of dead children."""
     _child: subprocess.Popen[str] | None = None
@@ -164,7 +163,7 @@ class Children:
         if self._child:
             self._child.kill()
             self._ended()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        scratch.remove(self.directory)
 
     def __enter__(self) -> Children:
         return self

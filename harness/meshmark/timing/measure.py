@@ -130,7 +130,7 @@ def prepare(case: Case, devices: Sequence[Any], seed: int = 0, judge: Judge | No
         made = _host(case, judge) if case.mode == "host" else _program(case, judge)
     except Wrong:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         line = line_of_exception(case, error)
         raise Wrong(line.reason, [line]) from error
     if not made.verified:
@@ -274,7 +274,7 @@ def verify_stream(prepared: Prepared, judge: Judge) -> Stream:
             lines = list(judge.executed(program, lambda: jax.tree.leaves(made.run(2))))
     except Wrong:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         line = line_of_exception(prepared.case, error)
         raise Wrong(f"its stream: {line.reason}", [line]) from error
     if worst(line.verdict for line in lines) != "pass":

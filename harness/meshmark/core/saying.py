@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a case says, made safe before it travels: to another process, to a record, to a terminal.
+
+A case may raise anything: an exception whose `str` raises too, a text with a lone surrogate or a NUL, a message of
+many megabytes, data that JSON has no word for. None of these may cost the case its verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from meshmark.core.text import printable
+
+LONGEST = 10_000
+"""Characters that are kept of one text."""
+
+DEEPEST = 20
+"""Levels of nested data that are kept."""
+
+
+def text_of(value: object) -> str:
+    """`str(value)`; where that raises, what is raised and the name of the type."""
+    try:
+        return str(value)
+    except BaseException as error:
+        return f"<{type(value).__name__} whose str() raises {type(error).__name__}>"
+
+
+def line_of(value: object, longest: int = LONGEST) -> str:
+    """The value as one printable line of bounded length."""
+    text = text_of(value)
+    text = printable(text[: longest + 1])
+    return text if len(text) <= longest else text[: longest - 4] + " ..."
+
+
+def first_line(value: object) -> str:
+    """The first line of a text of any length."""
+    return text_of(value).strip()[: 1 << 16].partition("\n")[0].rstrip()
+
+
+def data_of(value: Any, depth: int = 0) -> Any:
+    """The value in JSON types: texts are printable lines, NumPy's numbers are plain ones, and what JSON has no word
+    for becomes text. What is nested too deeply, or in itself, is cut off."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return line_of(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if depth >= DEEPEST:
+        return "..."
+    if isinstance(value, Mapping):
+        return {line_of(name): data_of(one, depth + 1) for name, one in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [data_of(one, depth + 1) for one in value]
+    item = getattr(value, "item", None)
+    if item is not None and getattr(value, "ndim", None) == 0:
+        return data_of(item(), depth + 1)
+    return line_of(value)
+
+
+def encodable(value: Any, depth: int = 0) -> Any:
+    """The value in the types that pytest-xdist's channel carries, with texts that UTF-8 has.
+
+    A worker's reports, warnings and errors go through this. Text that UTF-8 has is left as it is.
+    """
+    if value is None or isinstance(value, (bool, bytes, complex)):
+        return value
+    if isinstance(value, str):
+        return str(value).encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if depth >= 5 * DEEPEST:
+        return "..."
+    if isinstance(value, Mapping):
+        return {encodable(name, depth + 1): encodable(one, depth + 1) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(encodable(one, depth + 1) for one in value)
+    if isinstance(value, (set, frozenset)):
+        return type(value)(encodable(one, depth + 1) for one in value)
+    if isinstance(value, list):
+        return [encodable(one, depth + 1) for one in value]
+    return encodable(text_of(value), depth + 1)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Temporary directories of a process that may be killed: a later run removes those that nobody holds any more.
+
+Each directory holds a file `lock`, which its process keeps locked for as long as it lives.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: nothing is locked there, and nothing removed
+    fcntl = None  # type: ignore[assignment]
+
+PREFIX = "meshmark-"
+_LOCK = "lock"
+_held: dict[Path, int] = {}
+
+
+def make(what: str = "") -> Path:
+    """A new directory, after removing what killed processes of this user have left; OSError where there can't be
+    one."""
+    sweep()
+    made = Path(tempfile.mkdtemp(prefix=PREFIX + what))
+    if fcntl:
+        new = made / "new"
+        _held[made] = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(_held[made], fcntl.LOCK_EX)
+        new.rename(made / _LOCK)  # from now on it can be seen, and is locked
+    return made
+
+
+def remove(directory: Path) -> None:
+    """Remove a directory of this process."""
+    shutil.rmtree(directory, ignore_errors=True)
+    if (held := _held.pop(directory, None)) is not None:
+        os.close(held)
+
+
+def sweep() -> list[Path]:
+    """Remove directories whose process is gone: those removed."""
+    found = []
+    for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_LOCK}"):
+        with suppress(OSError):
+            if _is_own(lock.parent) and _is_free(lock):
+                shutil.rmtree(lock.parent)
+                found.append(lock.parent)
+    return found
+
+
+def _is_own(directory: Path) -> bool:
+    return not directory.is_symlink() and directory.stat().st_uid == os.getuid()
+
+
+def _is_free(lock: Path) -> bool:
+    if not fcntl:
+        return False
+    file = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return True

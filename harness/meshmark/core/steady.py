@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Output that may fail without ending what writes it: a pipe whose reader has gone, a full disk.
+
+A run is for its records and its exit code. Once its output can't be written it goes on in silence.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+
+class Steady:
+    """A stream whose `write` and `flush` never raise for want of a reader or of room; all else is the stream's own."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.lost = ""
+        """Why nothing is written any more; "" while all is well. A reader that has seen enough is no problem."""
+        self.silent = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, data: Any) -> int:
+        """Write, or drop what can't be written."""
+        self._try("write", data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Flush, or drop what can't be written."""
+        self._try("flush")
+
+    def _try(self, what: str, *arguments: Any) -> None:
+        if self.silent:
+            return
+        try:
+            getattr(self._stream, what)(*arguments)
+        except UnicodeEncodeError:  # a locale without a character
+            encoding = getattr(self._stream, "encoding", None) or "ascii"
+            (text,) = arguments
+            self._try(what, text.encode(encoding, "backslashreplace").decode(encoding))
+        except OSError as error:
+            self.silent = True
+            if not isinstance(error, BrokenPipeError):
+                self.lost = f"can't write the output: {os.strerror(error.errno or 0)}"
+                with suppress(OSError):
+                    os.write(2, f"meshmark: {self.lost}\n".encode())
+            self._empty()
+        except ValueError:  # closed
+            self.silent = True
+
+    def _empty(self) -> None:
+        """Let what the stream holds go nowhere: Python would try to write it when it ends, and fail."""
+        with suppress(OSError, ValueError, AttributeError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+            self._stream.flush()
+
+
+def standard_output() -> Steady:
+    """This process's standard output, steady from now on."""
+    if not isinstance(sys.stdout, Steady):
+        sys.stdout = Steady(sys.stdout)  # type: ignore[assignment]
+    return sys.stdout  # type: ignore[return-value]

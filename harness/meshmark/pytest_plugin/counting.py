@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts: every chosen case has a verdict, or the run does not end well and says which have none.
+
+A verdict can be lost on its way in many forms, and not all of them can be foreseen. So the side that writes the records
+counts for itself, whatever else went wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any
+
+import pytest
+
+from meshmark.core import saying
+from meshmark.pytest_plugin.stashed import TRIALS
+from meshmark.pytest_plugin.trials import case_of
+
+FEW = 20
+"""So many cases without a verdict are named where somebody ended the run early."""
+
+WELL = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+class Count:
+    """What was chosen, what has no verdict, and what else keeps a run from ending well. A plugin of pytest."""
+
+    def __init__(self, config: pytest.Config, judged: Container[str]) -> None:
+        """judged: the ids of the cases with a verdict, as they come in."""
+        self.config, self.judged = config, judged
+        self.chosen: dict[str, None] | None = None
+        """Cases that pytest has collected, in their order; None while it has collected nothing."""
+        self.problems: dict[str, None] = {}
+        self.missing: list[str] = []
+        self.early = False
+
+    def add(self, nodeids: Iterable[str]) -> None:
+        """Take in what pytest has collected, here or in a worker."""
+        trials = {trial.id for family in self.config.stash[TRIALS].values() for trial in family}
+        self.chosen = self.chosen or {}
+        self.chosen |= dict.fromkeys(case for case in map(case_of, nodeids) if case in trials)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Without workers: what this process has collected."""
+        if session.items or not getattr(self.config.option, "numprocesses", 0):
+            self.add(item.nodeid for item in session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: Iterable[str]) -> None:
+        """pytest-xdist: what a worker has collected."""
+        self.add(ids)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_internalerror(self, excrepr: object) -> None:
+        """An error of pytest or of a plugin, here or in a worker."""
+        lines = [line for line in saying.text_of(excrepr).splitlines() if line.strip()]
+        self.problem(f"internal error: {saying.line_of(lines[-1].strip() if lines else 'no message', 300)}")
+
+    def problem(self, text: str) -> None:
+        """Keep the run from ending well, and say why."""
+        self.problems[text] = None
+
+    @staticmethod
+    def is_early(session: pytest.Session) -> bool:
+        """Whether the session was ended before its time, by a person or by -x."""
+        whole = (*WELL, pytest.ExitCode.TESTS_FAILED)
+        return session.exitstatus not in whole or bool(session.shouldstop or session.shouldfail)
+
+    def settle(self, session: pytest.Session) -> None:
+        """At the end of the session: find what is missing, and set the exit code."""
+        self.early = self.is_early(session)
+        self.missing = [case for case in self.chosen or () if case not in self.judged]
+        if self.chosen is None and session.exitstatus in WELL:
+            self.problem("no case was collected")
+        if session.exitstatus in WELL and any(p.startswith("internal error") for p in self.problems):
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+        elif session.exitstatus in WELL and (self.missing or self.problems):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def lines(self) -> list[str]:
+        """What the end of a run says of it."""
+        found = list(self.problems)
+        if self.missing:
+            found.append(f"{len(self.missing)} of {len(self.chosen or ())} chosen cases have no verdict:")
+            named = self.missing[: FEW if self.early else None]
+            found += [f"  no verdict: {case}" for case in named]
+            if len(named) < len(self.missing):
+                found.append(f"  and {len(self.missing) - len(named)} more")
+        return found

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run was expected to judge, and what it did not: devices (`--expect-devices`) and levels (`--expect-level`).
+
+A green run says nothing of what it did not judge. So each run closes with a line that says it, and the options make it
+a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from meshmark.core.errors import unknown
+from meshmark.devices.facts import Facts
+from meshmark.levels import must_pass
+from meshmark.levels.must_pass import LevelError
+from meshmark.operations.selection import CAPABILITIES, SelectionError
+from meshmark.pytest_plugin.stashed import FACTS, SELECTION
+
+FEW = 5
+"""So many unjudged cases of a level are named."""
+
+
+def check(config: pytest.Config) -> None:
+    """SelectionError for a level that there is not."""
+    level = config.getoption("expect_level")
+    names = (*must_pass.names(), must_pass.SEVERAL)
+    if level is not None and level not in names:
+        raise SelectionError(unknown("level", level, names, "meshmark levels"))
+
+
+def problems(config: pytest.Config, judged: Mapping[str, Any]) -> list[str]:
+    """What was expected and did not come about; [] where nothing was expected, or all came."""
+    facts: Facts = config.stash[FACTS]
+    found = []
+    devices, level = config.getoption("expect_devices"), config.getoption("expect_level")
+    if devices is not None and facts.num_devices != devices:
+        found.append(f"{devices} devices were expected, and JAX shows {facts.num_devices}")
+    if level is not None:
+        try:
+            lists = _lists(facts, level)
+        except LevelError as error:
+            return [*found, f"level {level} was expected: {error}"]
+        for name, cases in lists.items():
+            unjudged = _unjudged(cases, judged)
+            if unjudged:
+                named = ", ".join(unjudged[:FEW]) + (", ..." if len(unjudged) > FEW else "")
+                found.append(
+                    f"level {level} was expected, and {len(unjudged)} of {len(cases)} must-pass cases of {name}"
+                    f" have no verdict of their own: {named}"
+                )
+    return found
+
+
+def unjudged(config: pytest.Config, judged: Mapping[str, Any]) -> str:
+    """The line of what a run has not judged; "" where it has judged all that it could, or ran nothing."""
+    facts: Facts = config.stash[FACTS]
+    if facts.topology:
+        return ""
+    several = facts.num_processes > 1
+    parts = []
+    try:
+        lists = _lists(facts, must_pass.SEVERAL if several else must_pass.names()[-1])
+        for name, cases in lists.items():
+            if missing := len(_unjudged(cases, judged)):
+                parts.append(f"{missing} of {len(cases)} must-pass cases of {name}")
+    except LevelError as error:
+        parts.append(str(error))
+    chosen = config.stash[SELECTION].capabilities
+    if absent := [name for name in CAPABILITIES if name not in chosen]:
+        parts.append(f"optional capabilities {', '.join(absent)} (--with)")
+    return f"not judged: {'; '.join(parts)}" if parts else ""
+
+
+def _lists(facts: Facts, level: str) -> dict[str, tuple[str, ...]]:
+    """The must-pass cases of a level and of those below it, by level."""
+    number, processes = facts.num_devices, facts.num_processes
+    if (processes > 1) != (level == must_pass.SEVERAL):
+        over = "several processes" if level == must_pass.SEVERAL else "one process"
+        raise LevelError(f"{level} is a level of {over}")
+    names = (level,) if processes > 1 else must_pass.names()[: must_pass.names().index(level) + 1]
+    return {name: tuple(must_pass.must_pass(name, number, processes=processes).cases) for name in names}
+
+
+def _unjudged(cases: tuple[str, ...], judged: Mapping[str, Any]) -> list[str]:
+    """Those without a verdict on what they compute."""
+    return [
+        name for name in cases if name not in judged or judged[name].verdict in ("unsupported", "not_run")
+    ]

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process outside of a run that has no workers (`-n 0`, and each rank of several): it watches, and answers for the
+exit code.
+
+The run goes on in a forked child; the process that was started waits for it. The child says what it is at. The guard
+ends it when it is past its deadline, also where it can't end itself, writes down the verdict of the case that it died
+in, and passes on its exit code. A child that ends without having said how its session ended did not end well, even
+where its exit code is 0: a case may call os._exit(0), or become another program. Linux only; elsewhere there is no
+guard.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import resource
+import selectors
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Any, NoReturn
+
+import pytest
+
+from meshmark.core import interrupts
+from meshmark.core.verdicts import Line
+from meshmark.devices import containment, offspring
+
+_PR_SET_PDEATHSIG = 1
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+Blame = Callable[[str, Line], None]
+"""Writes down the verdict of the case with this id that the child died in, and tells it."""
+
+
+class Guard:
+    """The child's side: says what it is at."""
+
+    def __init__(self, pipe: int, stream: IO[str]) -> None:
+        self._pipe = pipe
+        self.stream = stream
+        """Where the child's own watchdog writes its stacks, for the guard to read."""
+
+    def at(self, case: str, seconds: float) -> None:
+        """This case begins, and may take so many seconds."""
+        self._say(case=case, until=time.monotonic() + seconds)
+
+    def within(self, seconds: float) -> None:
+        """From now on there may be silence for so long."""
+        self._say(until=time.monotonic() + seconds)
+
+    def idle(self) -> None:
+        """In no case, for as long as it takes."""
+        self._say(case="", until=math.inf)
+
+    def ended(self, code: int) -> None:
+        """The session is over, with this exit code."""
+        self._say(case="", until=math.inf, code=code)
+
+    def _say(self, **what: Any) -> None:
+        with suppress(OSError):  # a case may have closed the pipe: silence is what the guard hears then
+            os.write(self._pipe, json.dumps(what).encode() + b"\n")
+
+
+def begin(config: pytest.Config, blame: Blame | None = None) -> Guard | None:
+    """Fork. In the child: its Guard, and the run goes on there. The process that was started does not return. None
+    where there can be no guard, or where a person is to stop in a debugger.
+
+    blame: as above; without it, as on a rank, the guard tells how the process ended and the others judge.
+    """
+    if sys.platform != "linux" or config.option.usepdb or config.option.collectonly:
+        return None
+    reading, writing = os.pipe()
+    try:
+        stream = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+    except OSError as error:
+        raise pytest.UsageError(f"no temporary file: {error.strerror} (see TMPDIR)") from None
+    offspring.adopt()
+    before = offspring.descendants()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        if capture := config.pluginmanager.getplugin("capturemanager"):
+            capture.suspend_global_capture(in_=True)
+        _watch(child, reading, stream, before, blame)
+    os.close(reading)
+    os.set_inheritable(writing, False)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the request
+        os._exit(1)
+    offspring.adopt()
+    interrupts.expect_doubles()
+    return Guard(writing, stream)
+
+
+def _watch(child: int, reading: int, stream: IO[str], before: set[int], blame: Blame | None) -> NoReturn:
+    """The guard: wait for the child, end it when it is late, and end as it did."""
+    for number in _PASSED_ON:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: _kill(child, number))
+    said, overdue = _listen(child, reading)
+    _, status = os.waitpid(child, 0)
+    offspring.end(offspring.descendants() - before)
+    code = os.waitstatus_to_exitcode(status)
+    case, announced = str(said.get("case", "")), said.get("code")
+    stream.seek(0)
+    raw = stream.read()
+    if case and announced is None:
+        how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+        line = containment.line_of_death(how, raw, overdue)
+        with suppress(OSError):
+            os.write(2, raw.encode(errors="backslashreplace"))
+        if blame:
+            blame(case, line)
+            os._exit(int(pytest.ExitCode.TESTS_FAILED))
+        tell(f"{case}: this process ended in it: {line.verdict}: {line.reason}")
+    elif announced is None and not code:
+        tell("the run ended before its session did, with exit code 0")
+    if code < 0:
+        _end_by(-code)
+    os._exit(code or announced or (announced is None))
+
+
+def _listen(child: int, reading: int) -> tuple[dict[str, Any], bool]:
+    """(the last that the child said, whether it was ended because it was late)."""
+    coming = selectors.DefaultSelector()
+    coming.register(reading, selectors.EVENT_READ)
+    said: dict[str, Any] = {"until": math.inf}
+    held = b""
+    overdue = False
+    while True:
+        over = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        if coming.get_map() and coming.select(0 if over else 0.25):
+            data = os.read(reading, 1 << 16)
+            *whole, held = (held + data).split(b"\n")
+            for line in whole:
+                with suppress(ValueError):
+                    said = said | json.loads(line)
+            if not data:
+                coming.unregister(reading)
+            continue
+        if over:
+            return said, overdue
+        if not coming.get_map():
+            time.sleep(0.1)
+        if time.monotonic() > said["until"] + containment.MARGIN and not overdue:
+            overdue = True
+            _kill(child, signal.SIGABRT)
+            time.sleep(2.0)
+            _kill(child, signal.SIGKILL)
+
+
+def _kill(child: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(child, number)
+
+
+def tell(text: str) -> None:
+    """Tell one line on standard error."""
+    with suppress(OSError):
+        os.write(2, f"\nmeshmark: {text}\n".encode(errors="backslashreplace"))
+
+
+def _end_by(number: int) -> None:
+    """End by the signal that ended the child, for whoever started this process."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError):  # SIGKILL has no handler
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker of pytest-xdist: contained, on a clock that its controller reads, and with all that it says made safe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meshmark.core import saying
+from meshmark.devices import containment, offspring
+from meshmark.pytest_plugin.stashed import WATCHDOG, WORKERS
+
+_clock: containment.Clock | None = None
+"""Of this process, where it is a worker."""
+
+
+def begin(config: Any, controller: int) -> None:
+    """Make this process a worker that ends with its controller."""
+    global _clock
+    directory, name = config.stash[WORKERS], config.workerinput["workerid"]
+    containment.belong_to(controller)
+    offspring.adopt()
+    stream = containment.own_stderr(directory, name)
+    _clock = containment.Clock(directory / f"{name}.until")
+    config.stash[WATCHDOG] = containment.Watchdog(config.getoption("deadline"), stream, _clock)
+    for plugin in config.pluginmanager.get_plugins():
+        if hasattr(plugin, "sendevent"):
+            plugin.sendevent = _safely(plugin.sendevent)
+
+
+def silent(seconds: float) -> None:
+    """Tell the controller for how long this worker may be silent; nothing in another process."""
+    if _clock:
+        _clock.within(seconds)
+
+
+def end(config: pytest.Config) -> None:
+    """Tell the controller how large this process has grown, and that it ends now."""
+    config.workeroutput["resident"] = containment.largest_resident_bytes()  # type: ignore[attr-defined]
+    silent(containment.BETWEEN)
+
+
+def _safely(send: Any) -> Any:
+    """pytest-xdist's way to the controller, for what its channel carries: reports, captured logs, warnings, errors.
+    A text with a lone surrogate would end the worker instead."""
+
+    def sendevent(name: str, **content: object) -> None:
+        send(name, **saying.encodable(content))
+
+    return sendevent

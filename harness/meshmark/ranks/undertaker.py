@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ends what a launcher leaves behind, also where the launcher itself is killed: what its ranks have started.
+
+A rank ends with its launcher (PR_SET_PDEATHSIG), but what a rank started does not end with the rank. A small forked
+process waits for the launcher's end, finds by their environment the processes that descend from its ranks, wherever
+they went, and ends them. Linux; elsewhere they are ended by their process group, by a launcher that lives.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NoReturn
+
+from meshmark.core import scratch
+from meshmark.devices import offspring
+
+
+@contextmanager
+def watching(directory: Path, mark: str) -> Iterator[None]:
+    """While inside of this context: where this process is killed, what has this mark in its environment is ended, and
+    the directory removed."""
+    if sys.platform != "linux":
+        yield
+        return
+    reading, writing = os.pipe()  # closed in programs that this process starts, and when it ends
+    child = os.fork()
+    if not child:
+        os.close(writing)
+        _wait(reading, directory, mark)
+    os.close(reading)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.write(writing, b"over")
+        os.close(writing)
+        os.waitpid(child, 0)
+
+
+def _wait(reading: int, directory: Path, mark: str) -> NoReturn:
+    """The forked process: wait for the end of the context, or of the process that it is in."""
+    try:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for file in (0, 1, 2):
+            os.dup2(nowhere, file)
+        if not os.read(reading, 1):
+            end(mark)
+            scratch.remove(directory)
+    finally:
+        os._exit(0)
+
+
+def end(mark: str) -> None:
+    """End the processes of this user that have this mark in their environment; not this one."""
+    if sys.platform != "linux":
+        return
+    everybody = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            if path.stat().st_uid == os.getuid():
+                everybody.add(int(path.name))
+    offspring.end(offspring.marked(everybody - {os.getpid()}, mark))

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Output that can't be written: what writes it goes on, and Python ends without a complaint of its own."""
+
+import io
+import subprocess
+import sys
+
+import pytest
+
+from meshmark.core.steady import Steady
+
+SAY = """
+import sys
+from meshmark.core import steady
+out = steady.standard_output()
+for number in range(100_000):
+    out.write(f"line {number}\\n")
+out.flush()
+print("went on", out.lost, file=sys.stderr)
+sys.exit(7)
+"""
+
+
+def test_a_reader_that_has_seen_enough_is_no_problem():
+    with subprocess.Popen(
+        [sys.executable, "-c", SAY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout.readline() == "line 0\n"
+        child.stdout.close()
+        assert child.stderr.read() == "went on \n"
+        assert child.wait(60) == 7
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="no /dev/full")
+def test_a_full_disk_is_told_and_the_program_goes_on():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", SAY], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 7
+    told = "can't write the output: No space left on device"
+    assert done.stderr == f"meshmark: {told}\nwent on {told}\n"
+
+
+def test_a_character_that_the_locale_lacks_is_escaped():
+    raw = io.BytesIO()
+    steady = Steady(io.TextIOWrapper(raw, encoding="latin-1", write_through=True))
+    steady.write("a → b")
+    assert raw.getvalue() == b"a \\u2192 b"
+
+
+def test_all_else_is_the_stream_s_own():
+    stream = io.StringIO()
+    steady = Steady(stream)
+    steady.write("x")
+    assert (steady.getvalue(), steady.silent, steady.lost) == ("x", False, "")
+    stream.close()
+    steady.write("y")
+    assert steady.silent and not steady.lost

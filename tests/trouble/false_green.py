@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The false-green table: each way to lose a verdict on its way, and what came of it.
+
+    python -m tests.trouble.false_green [--only TEXT,...] [--write docs/false-green.md]
+
+Every way is a real run of the suite that makes trouble. It must not end with exit code 0, and it must name the case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from meshmark.records import reading
+from meshmark.records.reading import RecordError
+from tests.trouble.runs import Run
+
+DEADLINE = "6"
+ALONE, WORKER = ("-n", "0"), ("-n", "1")
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to lose a verdict."""
+
+    name: str
+    """What happens, in words."""
+    trouble: str
+    """The operation that makes the trouble; `slow0` where the trouble is around it."""
+    verdict: str
+    """Of the struck case in the records; none: it has no record, and the run says so."""
+    run: tuple[str, ...] = WORKER
+    saboteur: str = ""
+    code: int = 1
+    file_limit: int | None = None
+    """Bytes beyond which no file can be written."""
+    ci: bool = False
+    """Whether `pytest tests` runs it; the others are in `tox run -e false-green`."""
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def case(self) -> str:
+        """The struck case."""
+        return f"{self.trouble}/plain/manual/2x4/float32/4KiB"
+
+
+def told(trouble: str, name: str, verdict: str = "error", **more) -> Way:
+    """The case itself says something, or leaves in some way."""
+    return Way(name, trouble, verdict, **more)
+
+
+def sabotaged(how: str, verdict: str = "none", run: tuple[str, ...] = WORKER, **more) -> Way:
+    """Something around the case goes wrong."""
+    return Way(how, "slow0", verdict, run, saboteur=how, environment={"MESHMARK_SLOW": "0"}, **more)
+
+
+WAYS = (
+    told("surrogate", "an exception with a lone surrogate"),
+    told("nul", "an exception with a NUL and with escapes for the terminal"),
+    told("long_line", "an exception of 16 MB"),
+    told("unspeakable", "an exception whose str() raises"),
+    told("unspeakable_and_gone", "an exception whose str() raises SystemExit"),
+    told("unspeakable_warning", "a warning and a log line with a lone surrogate, and an error"),
+    told("system_exit", "SystemExit(0)", ci=True, run=ALONE),
+    told("system_exit", "SystemExit(0) in a worker"),
+    told("keyboard_interrupt", "KeyboardInterrupt of the case's own"),
+    told("generator_exit", "GeneratorExit"),
+    told("skips", "pytest.skip inside of the case"),
+    told("expects_failure", "pytest.xfail inside of the case"),
+    told("exits_pytest", "pytest.exit with code 0 inside of the case"),
+    told("recursion", "a recursion without an end"),
+    told("memory", "MemoryError"),
+    told("much_memory", "an array larger than all memory"),
+    told("leaves_well", "os._exit(0)", "crash"),
+    told("leaves_well", "os._exit(0), without workers", "crash", run=ALONE, ci=True),
+    told("becomes_another_program", "exec of a program that ends with 0", "crash"),
+    told(
+        "becomes_another_program", "exec of a program that ends with 0, without workers", "crash", run=ALONE
+    ),
+    told("killed", "SIGKILL, without workers", "crash", run=ALONE),
+    told("segmentation_fault", "a segmentation fault, without workers", "crash", run=ALONE),
+    told("forks_and_dies", "a forked child holds the pipes of its dead parent", "crash"),
+    told("forks_and_dies", "a forked child outlives its dead parent, without workers", "crash", run=ALONE),
+    told("closes_every_file", "every file descriptor is closed", "crash"),
+    told("cancels_the_timer", "the timer of the watchdog is cancelled", "hang", ci=True),
+    told("cancels_the_timer", "the timer of the watchdog is cancelled, without workers", "hang", run=ALONE),
+    told("blocks_every_signal", "the timer is cancelled and every signal blocked", "hang"),
+    told("stops", "the worker is stopped (SIGSTOP)", "hang"),
+    told("stops", "the process is stopped (SIGSTOP), without workers", "hang", run=ALONE),
+    told("hides_its_shards", "an output shows no shard", "fail"),
+    sabotaged("internal error in the worker", code=3),
+    sabotaged("internal error in the controller", code=3),
+    sabotaged("a report that can't be written", code=3),
+    sabotaged("a report without its records", ci=True),
+    sabotaged("a report without its records", run=ALONE),
+    sabotaged("a report that is never sent"),
+    sabotaged("the worker dies after judging", "crash"),
+    sabotaged("the worker dies after its report", "crash"),
+    sabotaged("a conftest.py skips the case"),
+    sabotaged("a fixture fails", "error"),
+    sabotaged("seven of eight devices", "error"),
+    Way(
+        "a full disk under the records",
+        "slow0",
+        "none",
+        code=2,
+        file_limit=5000,
+        environment={"MESHMARK_SLOW": "0"},
+    ),
+    Way(
+        "the process leaves with exit code 0 after a failure, without workers",
+        "surrogate",
+        "error",
+        ALONE,
+        saboteur="the process leaves with exit code 0",
+    ),
+)
+"""Every way. Those of ranks, of launchers and of real full disks are in tests/ranks/faults.py."""
+
+
+@dataclass
+class Seen:
+    """What came of it."""
+
+    code: int
+    output: str
+    verdict: str
+    seconds: float
+    left: bool
+
+
+def observed(way: Way, directory: Path) -> Seen:
+    """Run it."""
+    path = directory / "records.jsonl"
+    environment = dict(way.environment)
+    if "MESHMARK_SLOW" not in environment:
+        environment["MESHMARK_TROUBLE"] = way.trouble
+    options = ["--meshes", "2x4", "--deadline", DEADLINE, "--record", path, *way.run]
+    if "MESHMARK_SLOW" in environment:
+        options += ["--operations", way.trouble]
+    if way.saboteur:
+        options += ["-p", "tests.trouble.saboteur"]
+        environment["MESHMARK_SABOTEUR"] = way.saboteur
+    with Run(*options, file_limit=way.file_limit, **environment) as run:
+        run.finish()
+        left = not run.gone(20)
+    verdict = "none"
+    with suppress(RecordError):
+        if judged := reading.read(path).cases.get(way.case):
+            verdict = judged.verdict
+    return Seen(run.code, run.output, verdict, run.seconds, left)
+
+
+def wrong(way: Way, seen: Seen) -> list[str]:
+    """What is not as it must be; [] where all is."""
+    found = []
+    if seen.code == 0 or seen.code != way.code:
+        found.append(f"exit code {seen.code}, not {way.code}")
+    if seen.verdict != way.verdict:
+        found.append(f"verdict {seen.verdict}, not {way.verdict}")
+    if way.case not in "".join(seen.output.split("\n")):
+        found.append("the case is not named")
+    if "\x1b[2J" in seen.output or "\0" in seen.output:
+        found.append("an escape or a NUL reaches the terminal")
+    if seen.left:
+        found.append("a process is left")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the table; 1 where a way led to a false green."""
+    parser = argparse.ArgumentParser(prog="python -m tests.trouble.false_green", description=__doc__)
+    parser.add_argument("--only", default="", metavar="TEXT,...", help="ways whose names hold one of these")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there")
+    chosen = parser.parse_args(arguments)
+    wanted = [text for text in chosen.only.split(",") if text]
+    rows, bad = [], 0
+    for way in WAYS:
+        if wanted and not any(text in way.name for text in wanted):
+            continue
+        with tempfile.TemporaryDirectory(prefix="meshmark-ways-") as directory:
+            try:
+                seen = observed(way, Path(directory))
+            except subprocess.TimeoutExpired:
+                print(f"WRONG   {way.name}: it does not end", flush=True)
+                bad += 1
+                continue
+        problems = wrong(way, seen)
+        bad += bool(problems)
+        print(
+            f"{'WRONG  ' if problems else 'ok     '} {way.name}: exit code {seen.code}, {seen.verdict},"
+            f" {seen.seconds:.1f} s",
+            flush=True,
+        )
+        for one in problems:
+            print(f"        {one}")
+        if problems:
+            print(seen.output, flush=True)
+        where = "none" if way.run == ALONE else "one"
+        rows.append((way.name, where, seen.verdict, str(seen.code), f"{seen.seconds:.1f}"))
+    if chosen.write and not bad:
+        chosen.write.write_text(page(rows), encoding="utf-8")
+    print(f"{len(rows)} ways, {bad} of them came to another end than they must")
+    return 1 if bad else 0
+
+
+def page(rows: Sequence[tuple[str, ...]]) -> str:
+    """The page of the table."""
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"""# No false green
+
+Made by `python -m tests.trouble.false_green --write docs/false-green.md` (jax {version("jax")}, Python
+{sys.version.split()[0]}, {os.cpu_count()} cores, {len(rows)} ways).
+
+A verdict can be lost on its way from the case to the exit code. Each row is a real run of three cases, one of which is
+struck. The command checks that the exit code is not 0, that the run names the struck case, that its verdict in the
+records is the one in the table, that no escape sequence of a case reaches the terminal, and that no process is left.
+
+- *Workers*: one worker of pytest-xdist, or none (`-n 0`), where a guard outside watches the process.
+- *Verdict*: that of the struck case in the records. None: the case has no record, and the run says so by its name.
+- *Exit code*: 1, a bad verdict or a missing one. 2, ended early by a full disk. 3, an internal error.
+- *Seconds*: of the whole run, with the start of pytest, of JAX and of new workers.
+
+| way | workers | verdict | exit code | seconds |
+|---|---|---|---:|---:|
+{table}
+
+## What stands behind this
+
+- **What a case says is made safe** when it becomes a line of a verdict: printable, of bounded length, in JSON types.
+  What a worker sends goes through one place, where text that UTF-8 lacks is escaped.
+- **The controller counts.** At the end it compares the cases that pytest collected with those that have a verdict. A
+  missing one is named, and the exit code is not 0, whatever else went wrong. An internal error is never exit code 0.
+- **Everything that a case raises is its own**: SystemExit, KeyboardInterrupt, pytest's own outcomes. Only a signal that
+  came from outside ends the run.
+- **Three watchdogs.** A timer in the worker keeps the stacks. The controller reads from a file until when each worker
+  may be silent, and ends one that is late. Without workers, and on each rank, the run is a forked child of a guard,
+  which ends it when it is late, writes its verdict, and answers for the exit code.
+- **What a case starts ends with its verdict**, children of children too. What a dead worker has left is ended by the
+  controller.
+- **Shards are counted**: one on each device of the mesh that the process owns. A device that is missing is an error.
+"""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pytest plugin that loses verdicts on their way: `-p tests.trouble.saboteur`, MESHMARK_SABOTEUR names how.
+
+Each way strikes the case in mode manual, and not in its own process's words: pytest, a plugin or a conftest.py goes
+wrong around it.
+"""
+
+import os
+import sys
+
+import pytest
+
+HOW = os.environ.get("MESHMARK_SABOTEUR", "")
+WORKER = "PYTEST_XDIST_WORKER" in os.environ
+STRUCK = "/manual/"
+
+
+def struck(nodeid):
+    return STRUCK in nodeid
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report):
+    if not struck(report.nodeid) or report.when != "call":
+        return
+    if (HOW == "internal error in the worker" and WORKER) or (
+        HOW == "internal error in the controller" and not WORKER
+    ):
+        raise RuntimeError("sabotaged")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_to_serializable(report):
+    if HOW == "a report that can't be written" and struck(report.nodeid) and report.when == "call":
+        raise RuntimeError("sabotaged")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item):
+    report = yield
+    if HOW == "a report without its records" and struck(item.nodeid):
+        vars(report).pop("meshmark", None)
+    return report
+
+
+def pytest_runtest_teardown(item):
+    if HOW == "the worker dies after judging" and struck(item.nodeid):
+        os._exit(0)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logfinish(nodeid):
+    if HOW == "the worker dies after its report" and WORKER and struck(nodeid):
+        os._exit(0)
+
+
+def pytest_collection_modifyitems(items):
+    if HOW == "a conftest.py skips the case":
+        for item in items:
+            if struck(item.nodeid):
+                item.add_marker(pytest.mark.skip(reason="sabotaged"))
+
+
+def pytest_runtest_setup(item):
+    if HOW == "a fixture fails" and struck(item.nodeid):
+        raise RuntimeError("sabotaged")
+
+
+def pytest_terminal_summary():
+    if HOW == "the closing table fails":
+        raise RuntimeError("sabotaged")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    if HOW == "the session says that all is well" and not WORKER:
+        session.exitstatus = 0
+
+
+def pytest_unconfigure():
+    if HOW == "the process leaves with exit code 0" and not WORKER:
+        sys.stdout.flush()
+        os._exit(0)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    if HOW == "a report that is never sent" and WORKER:
+        for plugin in config.pluginmanager.get_plugins():
+            if hasattr(plugin, "sendevent"):
+                plugin.sendevent = _forgetting(plugin.sendevent)
+    if HOW == "seven of eight devices" and (WORKER or "-n" not in sys.argv):
+        import jax
+
+        every = jax.devices
+        jax.devices = lambda *arguments: every(*arguments)[:7]
+
+
+def _forgetting(send):
+    def sendevent(name, **content):
+        data = content.get("data", {})
+        if name == "testreport" and struck(data["nodeid"]) and data["when"] == "call":
+            return
+        send(name, **content)
+
+    return sendevent
