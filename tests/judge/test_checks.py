@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The judge compares exactly the shards that must be there: a shard that is not shown would pass unseen."""
 
+import signal
+
 import jax
 import pytest
 
+from meshmark.core import interrupts
 from meshmark.core.verdicts import worst
-from meshmark.judge.checks import Judge
+from meshmark.judge.checks import Judge, line_of_exception
 from meshmark.operations import cases
+from meshmark.operations.base import Missing
 
+PLAIN, X64 = "psum/axes=x+y/manual/2x4/float32/4KiB", "psum/axes=x+y/manual/2x4/float64/4KiB"
 CASES = ("psum/axes=x+y/manual/2x4/float32/4KiB", "put_get/to=x.y/host/2x4/float32/4KiB")
 
 
@@ -61,3 +66,43 @@ def test_a_shard_of_a_device_outside_the_mesh_fails(monkeypatch):
     show(monkeypatch, lambda shards: [*shards, *stray])
     lines = {line.check: line for line in judge.run(case)}
     assert "not a device of the mesh" in lines["numbers"].reason, lines
+
+
+@pytest.mark.parametrize(
+    ("case", "error", "verdict"),
+    [
+        (X64, NotImplementedError("sabotaged"), "error"),
+        (X64, NotImplementedError("float64 is not supported by this backend"), "unsupported"),
+        (X64, RuntimeError("UNIMPLEMENTED: F64 all-reduce"), "unsupported"),
+        (X64, RuntimeError("float64 went wrong"), "error"),
+        (PLAIN, NotImplementedError("float64 is not supported by this backend"), "error"),
+        (PLAIN, Missing("needs two processes"), "unsupported"),
+    ],
+)
+def test_unsupported_is_what_the_capability_s_own_message_says(case, error, verdict):
+    assert line_of_exception(cases.find(case, 8), error).verdict == verdict
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), GeneratorExit(), MemoryError()])
+def test_whatever_a_case_raises_is_its_verdict(monkeypatch, error):
+    def raises(self, case):
+        raise error
+
+    monkeypatch.setattr(Judge, "_program", raises)
+    before = signal.signal(signal.SIGINT, interrupts.interrupt)
+    try:
+        (line,) = Judge(tuple(jax.devices())).run(cases.find(PLAIN, 8))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (line.check, line.verdict) == ("execute", "error")
+    assert line.reason.startswith(f"{type(error).__name__}: ")
+
+
+@pytest.mark.parametrize("error", [interrupts.Interrupted(), interrupts.Terminated()])
+def test_what_comes_from_outside_ends_the_run(monkeypatch, error):
+    def raises(self, case):
+        raise error
+
+    monkeypatch.setattr(Judge, "_program", raises)
+    with pytest.raises(type(error)):
+        Judge(tuple(jax.devices())).run(cases.find(PLAIN, 8))

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counting: what has no verdict is named, and no such session ends well."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from meshmark.pytest_plugin.counting import FEW, Count
+from meshmark.pytest_plugin.stashed import TRIALS
+from meshmark.pytest_plugin.trials import case_of
+
+OK, FAILED, INTERRUPTED, INTERNAL, NONE = (
+    *(pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED),
+    *(pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED),
+)
+CASES = [f"psum/plain/auto/2x4/float32/{number}B" for number in range(30)]
+
+
+def counted(judged, status=OK, collected=CASES, problems=(), **session):
+    config = SimpleNamespace(
+        stash={TRIALS: {"x": [SimpleNamespace(id=case) for case in CASES]}}, option=SimpleNamespace()
+    )
+    count = Count(config, judged)
+    if collected is not None:
+        count.add(f"conformance/test_x.py::test_x[{case}]" for case in collected)
+    for problem in problems:
+        count.problem(problem)
+    found = SimpleNamespace(**({"exitstatus": status, "shouldstop": False, "shouldfail": False} | session))
+    count.settle(found)
+    return found.exitstatus, count.lines()
+
+
+def test_a_session_with_every_verdict_ends_as_pytest_says():
+    for status in (OK, FAILED, INTERRUPTED, INTERNAL):
+        assert counted(CASES, status) == (status, [])
+
+
+def test_a_missing_verdict_is_named_and_fails():
+    code, lines = counted(CASES[:-2])
+    assert code == FAILED
+    assert lines == [
+        "2 of 30 chosen cases have no verdict:",
+        *(f"  no verdict: {case}" for case in CASES[-2:]),
+    ]
+
+
+def test_every_missing_case_is_named_where_the_session_went_through():
+    assert len(counted([])[1]) == 31
+
+
+def test_some_are_named_where_somebody_ended_it():
+    for more in ({"status": INTERRUPTED}, {"status": FAILED, "shouldstop": "stopping after 1 failures"}):
+        code, lines = counted([], **more)
+        assert code == more["status"]
+        assert len(lines) == FEW + 2 and lines[-1] == "  and 10 more"
+
+
+def test_a_session_that_collected_nothing_does_not_end_well():
+    assert counted([], collected=None) == (FAILED, ["no case was collected"])
+    assert counted([], NONE, collected=[]) == (NONE, [])
+
+
+def test_what_is_no_case_is_not_counted():
+    assert counted([], collected=["test_of_a_vendor", "x/y"]) == (OK, [])
+
+
+def test_an_internal_error_is_never_well():
+    code, lines = counted(CASES, problems=["internal error: RuntimeError: x"])
+    assert (code, lines) == (INTERNAL, ["internal error: RuntimeError: x"])
+
+
+def test_another_problem_fails():
+    assert counted(CASES, problems=["a worker died outside of a case: SIGKILL"])[0] == FAILED
+    assert counted(CASES, FAILED, problems=["a"])[0] == FAILED
+
+
+def test_the_case_of_a_node_id():
+    assert case_of("a/test_b.py::test_b[psum/x@v5e:2x4]") == "psum/x@v5e:2x4"
+    assert case_of("a/test_b.py::test_b[psum/x]@group") == "psum/x"
+    assert case_of("a/test_b.py::test_b") == ""
