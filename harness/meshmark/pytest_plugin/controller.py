@@ -62,6 +62,8 @@ class Controller:
         self.count = Count(config, self.cases)
         config.pluginmanager.register(self.count, "meshmark-count")
         self.resident = 0
+        self._told = False
+        """Whether the closing table was printed: after an internal error pytest asks for none."""
         self.idle_deaths = 0
         self.started: dict[str, float] = {}
         self._last: dict[str, str] = {}
@@ -177,6 +179,7 @@ class Controller:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The closing table."""
+        self._told = True
         if not self.cases and not self.count.lines():
             return
         width = self.config.get_terminal_writer().fullwidth
@@ -223,7 +226,10 @@ class Controller:
             write(f"records: {path}")
 
     def pytest_unconfigure(self) -> None:
-        """Close the file and clear the workers' directory."""
+        """Close the file and clear the workers' directory; say what has no verdict, where pytest had no summary."""
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        for line in self.count.lines() if reporter and not self._told else ():
+            reporter.write_line(text.printable(line))
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         if watching := self.config.stash.get(GUARD, None):
