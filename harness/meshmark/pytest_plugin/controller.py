@@ -228,8 +228,9 @@ class Controller:
     def pytest_unconfigure(self) -> None:
         """Close the file and clear the workers' directory; say what has no verdict, where pytest had no summary."""
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        for line in self.count.lines() if reporter and not self._told else ():
-            reporter.write_line(text.printable(line))
+        if reporter and not self._told:
+            for line in self.count.lines():
+                reporter.write_line(text.printable(line))
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         if watching := self.config.stash.get(GUARD, None):
