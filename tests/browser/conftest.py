@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """One browser for all tests, a page of made-up records, and a tab that minds what it is told to do."""
 
+import os
+
 import pytest
 
 from tests.browser import chromium
 from tests.browser.records import write
+from tests.cluster import packages
 
 
 @pytest.fixture(scope="session")
 def browser():
+    """Chromium; where MESHMARK_BROWSER=1 says that it must be there, it is installed, and its absence is a failure."""
+    required = os.environ.get("MESHMARK_BROWSER") == "1"
+    if required and not chromium.program():
+        try:
+            packages.install({"chromium": "chromium"})
+        except packages.Missing as error:
+            pytest.fail(f"no browser to test the page in: {error}", pytrace=False)
     reason = chromium.missing() or _page_missing()
     if reason:
-        pytest.skip(reason)
+        (pytest.fail if required else pytest.skip)(reason)
     with chromium.browser() as found:
         yield found
 

@@ -144,6 +144,15 @@ def test_the_keyboard_reaches_everything(open_page):
     )
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
+def test_axe_finds_nothing(open_page, width, scheme):
+    """The rules of axe-core for screen readers, names, roles, contrast and landmarks."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    tab = open_page(width=width, color_scheme=scheme)
+    found = axe.Axe().run(tab).response["violations"]
+    assert [(v["id"], v["nodes"][0]["html"][:100]) for v in found] == []
+
+
 def test_cells_say_their_verdict_in_words_and_signs(open_page):
     tab = open_page("#verdict=crash")
     cell = tab.locator(OPERATION_CELL).first

@@ -45,7 +45,7 @@ document.addEventListener("click", (e) => {
   const a = e.target.closest("a[href^='#']");
   if (!a) return;
   e.preventDefault();
-  const view = new URLSearchParams(a.getAttribute("href").slice(1)).get("view");
+  const fragment = a.getAttribute("href").slice(1), view = new URLSearchParams(fragment).get("view") || fragment;
   if ($("detail").open) $("detail").close();
   set("view", view); go(view, true);
 });
