@@ -261,19 +261,22 @@ def _tuple_all_to_all(
     return tuple(Value(results[:, i], None if spoiled is None else spoiled[:, i]) for i in range(len(values)))
 
 
-def _permute(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    if len(operands) != 1:
-        raise Refused("collective-permute of several arrays")
-    value = array(operands[0], instruction.name)
+def pairs_of(evaluator: Evaluator, instruction: Instruction) -> tuple[tuple[int, int], ...]:
+    """Source and target of each pair of a permute, as ids of devices."""
     try:
         pairs = spellings.pairs(f"source_target_pairs={instruction.attributes['source_target_pairs']}")
     except ValueError:
         raise Refused("source_target_pairs of another form") from None
     replicas, partitions = evaluator.module.replicas, evaluator.module.partitions
     if "channel_id" in instruction.attributes:
-        pairs = tuple((r * partitions + a, r * partitions + b) for r in range(replicas) for a, b in pairs)
-    else:
-        pairs = tuple((a * partitions + p, b * partitions + p) for p in range(partitions) for a, b in pairs)
+        return tuple((r * partitions + a, r * partitions + b) for r in range(replicas) for a, b in pairs)
+    return tuple((a * partitions + p, b * partitions + p) for p in range(partitions) for a, b in pairs)
+
+
+def _permute(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    if len(operands) != 1:
+        raise Refused("collective-permute of several arrays")
+    value, pairs = array(operands[0], instruction.name), pairs_of(evaluator, instruction)
     if len({b for _, b in pairs}) < len(pairs) or len({a for a, _ in pairs}) < len(pairs):
         raise Fault(f"{instruction.name}: a device sends or receives twice")
     place = {int(device): row for row, device in enumerate(evaluator.ids)}

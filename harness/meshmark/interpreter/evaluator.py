@@ -26,8 +26,9 @@ from meshmark.interpreter.reductions import BINARY, plain_reducer
 from meshmark.interpreter.shapes import AnyShape, Shape, TupleShape
 from meshmark.interpreter.values import UNWRITTEN, AnyValue, Pending, Value, full
 
-Watch = Callable[[Instruction, Sequence[AnyValue], AnyValue, np.ndarray], None]
-"""What is told of each instruction: its operands, its result, and the ids of the devices that computed it."""
+Watch = Callable[["Evaluator", Instruction, Sequence[AnyValue], AnyValue, np.ndarray], None]
+"""What is told of each instruction: the evaluator, its operands, its result, and the ids of the devices that computed
+it."""
 
 
 @dataclass
@@ -124,7 +125,7 @@ class Evaluator:
             raise Refused(f"this {instruction.opcode} ({type(error).__name__}: {said[:120]})") from error
         _check(result, instruction.shape, instruction)
         if self.watch and self._ids is not None:
-            self.watch(instruction, operands, result, self._ids)
+            self.watch(self, instruction, operands, result, self._ids)
         return result
 
     def apply(self, name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`meshmark explain`: a compiled program step by step."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from meshmark.commands.arguments import natural
+from meshmark.core.errors import BadInput
+from meshmark.core.terminal import note
+from meshmark.devices import environment, topologies
+from meshmark.operations import cases
+
+SECONDS = 600
+
+
+def add_arguments(add: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add.add_argument("case", metavar="CASE", help="a case id, as `meshmark list --cases` prints it")
+    add.add_argument(
+        "--topology", default="", metavar="NAME", help="compile for it (default: for virtual CPU devices)"
+    )
+    add.add_argument(
+        "--devices", default="0,1", metavar="N,N", help="positions in the mesh to show (default 0,1)"
+    )
+    add.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the inputs (default 0)")
+    add.add_argument("--text", type=Path, metavar="FILE", help="explain this HLO text of the case instead")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the steps of a case. A child process compiles and interprets it."""
+    if not re.fullmatch(r"\d+(,\d+)*", arguments.devices):
+        raise BadInput(f"--devices {arguments.devices!a} is not a list of positions: write 0,5")
+    if arguments.text and not arguments.text.is_file():
+        raise BadInput(f"--text {arguments.text}: there is no such file")
+    words = [arguments.case, "--devices", arguments.devices, "--seed", str(arguments.seed)]
+    variables = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(environment.DEFAULT_CPU_DEVICES)}
+    number = environment.DEFAULT_CPU_DEVICES
+    if arguments.topology:
+        topology = topologies.parse(arguments.topology)
+        topologies.compiler(topology)
+        words += ["--topology", topology.name]
+        number, variables = topology.num_devices, topologies.ENVIRONMENT
+    cases.find(arguments.case, number)
+    if arguments.text:
+        words += ["--text", str(arguments.text)]
+    child = subprocess.run(
+        [sys.executable, "-m", "meshmark.judge.explaining", *words],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env=environment.of_child(variables),
+    )
+    print(child.stdout, end="")
+    if child.returncode:
+        note((child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1])
+    return child.returncode

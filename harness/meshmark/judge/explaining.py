@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Explains a compiled program step by step: what each collective moves, and what a few devices hold before and after.
+
+    python -m meshmark.judge.explaining CASE [--topology v5e:2x4] [--devices 0,5] [--seed 0] [--text FILE]
+
+The program is interpreted (`meshmark.interpreter`); nothing runs. Without a topology it is compiled for the devices
+that are here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meshmark.core import layout
+from meshmark.core.meshes import MeshShape
+from meshmark.interpreter import reader
+from meshmark.interpreter.collectives import COLLECTIVES, groups_of, pairs_of
+from meshmark.interpreter.evaluator import Evaluator, interpret
+from meshmark.interpreter.faults import Fault, Refused
+from meshmark.interpreter.module import Instruction, Module
+from meshmark.interpreter.sources import source
+from meshmark.interpreter.values import AnyValue, Pending, Value, full
+
+PLAIN = frozenset(
+    (
+        *(
+            "parameter",
+            "constant",
+            "tuple",
+            "get-tuple-element",
+            "bitcast",
+            "copy-start",
+            "iota",
+            "partition-id",
+        ),
+    )
+)
+"""Instructions of the entry that are not steps of their own."""
+
+TRIPS = 2
+"""How often a collective in a loop is shown."""
+
+ELEMENTS = 4
+"""How many elements of a device's block are shown."""
+
+
+@dataclass
+class Told:
+    """What the steps of one program say, as they are computed."""
+
+    module: Module
+    mesh: MeshShape
+    devices: Sequence[int]
+    parts: Sequence[np.ndarray]
+    """The part of each result that each device should hold, [devices, *local shape]."""
+    lines: list[str] = field(default_factory=list)
+    steps: int = 0
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def step(
+        self,
+        evaluator: Evaluator,
+        instruction: Instruction,
+        operands: Sequence[AnyValue],
+        result: AnyValue,
+        ids: np.ndarray,
+    ) -> None:
+        """One instruction was computed by the devices `ids`."""
+        own = self.module.entry.by_name.get(instruction.name) is instruction
+        kind = instruction.opcode
+        done = kind.endswith("-done")
+        between = kind in COLLECTIVES and not done
+        if not between and (not own or kind in PLAIN or (kind in COLLECTIVES and not done)):
+            return
+        self.seen[instruction.name] += 1
+        if self.seen[instruction.name] > TRIPS:
+            return
+        self.steps += 1
+        trip = f", trip {self.seen[instruction.name]}" if self.seen[instruction.name] > 1 else ""
+        self.lines.append(f"{self.steps}. {kind} {instruction.name}{trip}{self._holds(result)}")
+        if where := str(source(self.module, instruction)):
+            self.lines.append(f"   from {where}")
+        if between:
+            by = 'is_spmd_generated="true"' in instruction.frontend
+            who = "the partitioner put it there" if by else "the program spells it"
+            self.lines.append(f"   {self._members(evaluator, instruction)}; {who}")
+            for operand in operands:
+                self.lines += self._values("before", operand, ids)
+        self.lines += self._values("after " if between else "holds ", result, ids)
+
+    def _members(self, evaluator: Evaluator, instruction: Instruction) -> str:
+        """Who takes part, as mesh coordinates."""
+        if instruction.opcode.startswith("collective-permute"):
+            pairs = pairs_of(evaluator, instruction)
+            shown = ", ".join(f"{self._at(a)} to {self._at(b)}" for a, b in pairs[:4])
+            return f"{len(pairs)} pairs: {shown}{', ...' * (len(pairs) > 4)}"
+        groups = groups_of(evaluator, instruction)
+        names = [name for name, size in self.mesh.sizes.items() if size > 1]
+        for number in range(1, 2 ** len(names)):
+            axes = tuple(n for i, n in enumerate(names) if number >> i & 1)
+            if sorted(map(list, groups)) == sorted(self.mesh.groups(axes).tolist()):
+                return f"along {'+'.join(axes)}: {_groups(groups)}"
+        shown = "; ".join(" ".join(self._at(member) for member in group) for group in groups[:2])
+        return f"{_groups(groups)}: {shown}{'; ...' * (len(groups) > 2)}"
+
+    def _at(self, device: int) -> str:
+        """(x=0, y=3)."""
+        coordinates = np.unravel_index(device, self.mesh.shape)
+        return (
+            "(" + ", ".join(f"{n}={int(c)}" for n, c in zip(self.mesh.names, coordinates, strict=True)) + ")"
+        )
+
+    def _values(self, when: str, value: AnyValue, ids: np.ndarray) -> Iterator[str]:
+        """What the chosen devices hold of a value."""
+        for part in _arrays(value):
+            data = full(part.data, len(ids)) if part.data.shape[0] in (1, len(ids)) else part.data
+            for row, device in enumerate(ids.tolist()):
+                if device in self.devices and row < len(data):
+                    yield f"   {when} {self._at(device)}: {_shown(data[row], part, row)}"
+
+    def _holds(self, value: AnyValue) -> str:
+        """How many devices hold their part of a result, where the value has its shape."""
+        for number, part in enumerate(self.parts):
+            for seen in _arrays(value):
+                if seen.data.shape[1:] != part.shape[1:] or seen.data.dtype != part.dtype:
+                    continue
+                if seen.data.shape[0] not in (1, len(part)):
+                    continue
+                whole = full(seen.data, len(part))
+                right = sum(_close(a, b) for a, b in zip(whole, part, strict=True))
+                return f" ({right} of {len(part)} devices hold their part of result {number})"
+        return ""
+
+
+def _groups(groups: Sequence[Sequence[int]]) -> str:
+    return f"{len(groups)} group{'s' * (len(groups) > 1)} of {len(groups[0])}"
+
+
+def _arrays(value: AnyValue) -> Iterator[Value]:
+    if isinstance(value, Value):
+        yield value
+    elif isinstance(value, Pending):
+        yield from _arrays(value.value)
+    elif any(isinstance(part, Pending) for part in value):  # of a start, what will come out
+        for part in value:
+            if isinstance(part, Pending):
+                yield from _arrays(part)
+    else:
+        for part in value:
+            yield from _arrays(part)
+
+
+def _close(seen: np.ndarray, want: np.ndarray) -> bool:
+    if seen.dtype.kind in "fcV":
+        wide = np.complex128 if seen.dtype.kind == "c" else np.float64
+        a, b = seen.astype(wide), want.astype(wide)
+        scale = np.abs(np.nan_to_num(b)).max(initial=0.0)
+        return bool(np.allclose(a, b, rtol=1e-2, atol=1e-3 * scale, equal_nan=True))
+    return bool(np.array_equal(seen, want))
+
+
+def _shown(block: np.ndarray, value: Value, row: int) -> str:
+    """f32[16,32]: 1.5, 2, 3, 4, ..."""
+    kind = f"{block.dtype.name}[{','.join(map(str, block.shape))}]"
+    if (
+        value.poison is not None
+        and np.broadcast_to(value.poison, value.data.shape)[row % len(value.data)].any()
+    ):
+        return f"{kind}: in part not written"
+    flat = block.ravel()[:ELEMENTS]
+    texts = [
+        str(x) if block.dtype.kind in "biu" else f"{complex(x) if block.dtype.kind == 'c' else float(x):.6g}"
+        for x in flat
+    ]
+    return f"{kind}: {', '.join(texts)}{', ...' * (block.size > ELEMENTS)}"
+
+
+def explained(
+    module: Module,
+    mesh: MeshShape,
+    arguments: Sequence[np.ndarray],
+    parts: Sequence[np.ndarray],
+    devices: Sequence[int],
+    bits: dict[str, int],
+) -> list[str]:
+    """The lines of a program, and whether every device holds its part of each result in the end."""
+    told = Told(module, mesh, devices, parts)
+    try:
+        outputs = interpret(module, arguments, bits, told.step)
+    except (Fault, Refused) as error:
+        return [*told.lines, f"here it ends: {error}"]
+    lines = told.lines
+    for number, (output, part) in enumerate(zip(outputs, parts, strict=True)):
+        wrong = [d for d in range(len(part)) if not _close(output[d], part[d])]
+        if not wrong:
+            lines.append(f"In the end all {len(part)} devices hold their part of result {number}.")
+            continue
+        first = wrong[0]
+        off = np.argwhere(~np.isclose(output[first].astype(float), part[first].astype(float), rtol=1e-2))
+        at = tuple(int(i) for i in off[0]) if len(off) else ()
+        lines.append(
+            f"In the end {len(wrong)} of {len(part)} devices hold something else than their part of result {number}:"
+            f" {told._at(first)} at {list(at)} holds {output[first][at]} and not {part[first][at]}."
+        )
+    return lines
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Explain one case and print the lines."""
+    parser = argparse.ArgumentParser(prog="meshmark explain")
+    parser.add_argument("case")
+    parser.add_argument("--topology", default="")
+    parser.add_argument("--devices", default="0,1")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--text", type=Path)
+    options = parser.parse_args(argv)
+    print("\n".join(lines_of(options)))
+    return 0
+
+
+def lines_of(options: Any) -> list[str]:
+    """The lines of a case: compiled for the topology or for the devices here, or as the given text has it."""
+    from meshmark.devices import topologies
+
+    if options.topology:
+        topologies.prepare_environment(options.topology)
+    import jax
+
+    from meshmark.devices import chips
+    from meshmark.devices.compat import whole_text
+    from meshmark.judge import interpreted
+    from meshmark.judge.programs import Program
+    from meshmark.operations import cases
+
+    topology = topologies.parse(options.topology) if options.topology else None
+    devices = topologies.devices(topology) if topology else tuple(jax.devices())
+    bits = dict(chips.factor_bits(chips.CHIPS[topology.chip])) if topology else {}
+    case = cases.find(options.case, len(devices))
+    program = Program(case, devices)
+    compiled = program.compile()
+    text = options.text.read_text(encoding="utf-8") if options.text else whole_text(compiled)
+    module = reader.read(text)
+    expected, _ = interpreted.wanted(case.cell, options.seed, 0.0)
+    parts = []
+    for plan, result, whole in zip(case.plan.results, program.results, expected, strict=True):
+        view = program.view(plan, whole)
+        index = layout.indices(result.shape, result.spec, case.mesh.sizes)
+        parts.append(np.stack([view[i] for i in index]).astype(whole.dtype))
+    where = (
+        f"compiled for {topology}"
+        if topology
+        else f"compiled for {len(devices)} {devices[0].platform} devices"
+    )
+    shown = [int(d) for d in options.devices.split(",") if int(d) < math.prod(case.mesh.shape)]
+    opening = [
+        f"{case.id}, {where} by JAX {jax.__version__}; interpreted, nothing ran.",
+        f"Mesh {case.mesh.label}: "
+        + ", ".join(f"{name}={size}" for name, size in case.mesh.sizes.items())
+        + f"; {sum(len(c.instructions) for c in module.computations.values())} instructions.",
+        "",
+    ]
+    arguments = interpreted.arguments(program, compiled, options.seed)
+    return opening + explained(module, case.mesh, arguments, parts, shown, bits)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of stored programs, as `meshmark explain` tells them."""
+
+import jax
+import numpy as np
+import pytest
+
+from meshmark.commands.main import main
+from meshmark.core import layout
+from meshmark.interpreter import reader
+from meshmark.interpreter.sources import source
+from meshmark.judge import interpreted
+from meshmark.judge.explaining import explained
+from meshmark.judge.programs import Program
+from meshmark.operations import cases
+from tests.interpreter.planted import FAULTS, PROGRAMS, text, with_fault
+
+PSUM = "psum/axes=x+y/manual/2x4/float32/4KiB"
+
+
+def told(program, hlo, devices=(0, 4)):
+    case = cases.find(PROGRAMS[program], 8)
+    made = Program(case, tuple(jax.devices()))
+    arrays = interpreted.inputs(case.cell, 0)
+    sizes = case.mesh.sizes
+    arguments = [
+        np.stack(layout.split(made.view(a, x), seen.spec, sizes))
+        for a, seen, x in zip(case.plan.arguments, made.arguments, arrays, strict=True)
+    ]
+    expected, _ = interpreted.wanted(case.cell, 0, 0.0)
+    parts = [
+        np.stack([made.view(r, e)[i] for i in layout.indices(seen.shape, seen.spec, sizes)]).astype(e.dtype)
+        for r, seen, e in zip(case.plan.results, made.results, expected, strict=True)
+    ]
+    return explained(reader.read(hlo), case.mesh, arguments, parts, devices, {})
+
+
+def test_collectives_are_named_by_mesh_coordinates():
+    lines = told("shift_set", text("shift_set"))
+    said = "\n".join(lines)
+    assert "4 pairs: (x=1, y=0) to (x=0, y=0)" in said and "the partitioner put it there" in said
+    assert "along x: 4 groups of 2" in said
+    assert lines[-1] == "In the end all 8 devices hold their part of result 0."
+    before = next(line for line in lines if "before (x=1, y=0)" in line).split(": ")[1:]
+    after = next(line for line in lines if "after  (x=0, y=0)" in line).split(": ")[1:]
+    assert before == after  # what device (1, 0) sends is what device (0, 0) gets
+
+
+def test_a_sum_is_along_its_axis_and_spelled():
+    said = "\n".join(told("reduce_scatter", text("reduce_scatter")))
+    assert "reduce-scatter reduce_scatter.7 (8 of 8 devices hold their part of result 0)" in said
+    assert "along x: 4 groups of 2; the program spells it" in said
+
+
+@pytest.mark.parametrize(
+    ("program", "what", "ending"),
+    [
+        ("shift_set", "the halo is one row off", "In the end 4 of 8 devices hold something else"),
+        ("ppermute", "a pair is lost", "In the end 1 of 8 devices hold something else"),
+        ("data_parallel", "each its own number of steps", "here it ends: psum_invariant.11 waits for device"),
+    ],
+)
+def test_a_fault_is_told_at_the_end(program, what, ending):
+    fault = next(f for f in FAULTS if (f.program, f.what) == (program, what))
+    assert told(program, with_fault(fault))[-1].startswith(ending)
+
+
+def test_source_lines_in_both_forms():
+    table = """HloModule m
+
+FileNames
+1 "/somewhere/layers.py"
+
+FunctionNames
+1 "Mlp.auto"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=40 end_line=40}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+ENTRY %main (p: f32[]) -> f32[] {
+  %p = f32[] parameter(0)
+  %n = f32[] negate(%p), metadata={op_name="jit(f)/neg" stack_frame_id=1}
+  ROOT %m = f32[] negate(%n), metadata={op_name="jit(f)/neg" source_file="/a/b.py" source_line=7}
+}
+"""
+    module = reader.read(table)
+    first, second = (str(source(module, module.entry.by_name[name])) for name in ("n", "m"))
+    assert (first, second) == ("jit(f)/neg, layers.py:40 in Mlp.auto", "jit(f)/neg, b.py:7")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([PSUM, "--devices", "one"], "not a list of positions"),
+        (["psumm/axes=x/manual/8/float32/4KiB"], "psumm"),
+        ([PSUM, "--topology", "v9:1"], "v9"),
+        ([PSUM, "--text", "nowhere.hlo"], "there is no such file"),
+    ],
+)
+def test_bad_input_of_the_command(words, said, capsys):
+    assert main(["explain", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error and len(error.splitlines()) == 1
