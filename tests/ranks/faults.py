@@ -24,6 +24,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -235,6 +236,8 @@ class Fault:
     """How many groups are started after the fault, which take their time to start."""
     limit: float = DEADLINE + SLACK
     """Seconds from the fault to the end of all."""
+    quiet: bool = False
+    """Whether what the run says is cut off, as by `| head`."""
     ci: bool = False
     """Whether `pytest tests` runs it; the others are in `tox run -e processes-faults`."""
     missing: Callable[[], str] = lambda: ""
@@ -285,7 +288,7 @@ def _recorded(path: Path) -> tuple[dict[str, str], list[str]]:
     found: dict[str, list[str]] = {}
     problems: list[str] = []
     for file in sorted(path.parent.glob(f"{path.name}*")):
-        if not file.name.endswith(".at"):
+        if not file.name.endswith((".at", ".stderr")):
             try:
                 read = reading.read(file)
             except RecordError as error:
@@ -323,7 +326,10 @@ def wrong(fault: Fault, seen: Seen) -> list[str]:
     told += seen.problems
     if not line_of(fault, seen):
         told.append(f"nobody says {fault.line!r}")
-    if any("Traceback (most recent call last)" in text for text in seen.texts):
+    if any(
+        re.search(r"^(?!INTERNALERROR>).*Traceback \(most recent call last\)", t, re.MULTILINE)
+        for t in seen.texts
+    ):
         told.append("a traceback")
     if seen.left:
         told.append(f"{len(seen.left)} processes are left")
@@ -332,7 +338,7 @@ def wrong(fault: Fault, seen: Seen) -> list[str]:
         told.append(f"{seen.seconds:.1f} s, more than {allowed:.0f}")
     if fault.rest and not seen.merged:
         told.append("the ranks' files were not merged")
-    if any(reason not in "".join(seen.texts) for reason in seen.agreed):
+    if not fault.quiet and any(reason not in "".join(seen.texts) for reason in seen.agreed):
         told.append(f"the file of all says {seen.agreed}, and the run did not")
     if fault.verdict in ("pass", "error", "fail") and len(set(map(frozenset, seen.cases))) > 1:
         told.append(f"the ranks judged different cases: {seen.cases}")
@@ -830,6 +836,13 @@ CATALOGUE = (
 )
 
 
+def catalogue() -> tuple[Fault, ...]:
+    """Every fault: those of ranks above, and those around a run."""
+    from tests.ranks.faults_around import AROUND  # which needs what is defined above
+
+    return (*CATALOGUE, *AROUND)
+
+
 # The command ------------------------------------------------------------------------------------------------
 
 
@@ -851,41 +864,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.ranks.faults", description=__doc__)
     parser.add_argument("--only", default="", metavar="TEXT,...", help="faults whose names hold one of these")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the table there")
+    parser.add_argument(
+        "--at-once", type=int, default=1, metavar="N", help="so many faults at once (default 1)"
+    )
     chosen = parser.parse_args(arguments)
     wanted = [text for text in chosen.only.split(",") if text]
     rows, bad = [], 0
-    for fault in CATALOGUE:
-        if wanted and not any(text in fault.name for text in wanted):
-            continue
-        if without := fault.missing():
-            print(f"skipped {fault.name}: {without}", flush=True)
-            continue
-        with tempfile.TemporaryDirectory(prefix="meshmark-faults-") as directory:
-            try:
-                seen = observed(fault, Path(directory))
-            except TimeoutError as error:
-                print(f"WRONG   {fault.name}: {error}", flush=True)
-                bad += 1
+    faults = [f for f in catalogue() if not wanted or any(text in f.name for text in wanted)]
+    with ThreadPoolExecutor(chosen.at_once) as pool:
+        for fault, outcome in zip(faults, pool.map(_outcome, faults), strict=True):
+            if isinstance(outcome, str):
+                bad += not outcome.startswith("skipped")
+                print(outcome, flush=True)
                 continue
-        told = wrong(fault, seen)
-        bad += bool(told)
-        print(
-            f"{'WRONG  ' if told else 'ok     '} {fault.name}: {seen.seconds:.1f} s: {line_of(fault, seen)}",
-            flush=True,
-        )
-        for one in told:
-            print(f"        {one}")
-        if told:
-            for number, text in enumerate(seen.texts):
+            told = wrong(fault, outcome)
+            bad += bool(told)
+            line = line_of(fault, outcome)
+            word = "WRONG  " if told else "ok     "
+            print(f"{word} {fault.name}: {outcome.seconds:.1f} s: {line}", flush=True)
+            for one in told:
+                print(f"        {one}")
+            for number, text in enumerate(outcome.texts if told else ()):
                 print(f"        -- output {number}\n{text}", flush=True)
-        codes = ", ".join(map(_code, seen.codes))
-        verdict = seen.verdicts.get(CASES[1], "none")
-        line = _shown(line_of(fault, seen)) if fault.line else "(nothing)"
-        rows.append((fault.name, verdict, codes, line, f"{seen.seconds:.1f}", f"{fault.allowed:.0f}"))
+            rows.append(_row(fault, outcome))
     if chosen.write and not bad:
         chosen.write.write_text(page(rows), encoding="utf-8")
     print(f"{len(rows)} faults, {bad} of them came to another end than they must")
     return 1 if bad else 0
+
+
+def _outcome(fault: Fault) -> Seen | str:
+    """What came of a fault, or why that can't be said."""
+    if without := fault.missing():
+        return f"skipped {fault.name}: {without}"
+    with tempfile.TemporaryDirectory(prefix="meshmark-faults-") as directory:
+        try:
+            return observed(fault, Path(directory))
+        except TimeoutError as error:
+            return f"WRONG   {fault.name}: {error}"
+
+
+def _row(fault: Fault, seen: Seen) -> tuple[str, ...]:
+    """Its row of the table."""
+    codes = ", ".join(map(_code, seen.codes))
+    verdict = seen.verdicts.get(CASES[1], "none")
+    line = _shown(line_of(fault, seen)) if fault.line else "(nothing)"
+    name = fault.name.replace("|", "\\|")
+    return (name, verdict, codes, line, f"{seen.seconds:.1f}", f"{fault.allowed:.0f}")
 
 
 def page(rows: Sequence[tuple[str, ...]]) -> str:
@@ -898,10 +923,11 @@ Made by `python -m tests.ranks.faults --write docs/process-faults.md` ({versions
 {sys.version.split()[0]}, {os.cpu_count()} cores, {len(rows)} faults).
 
 Each fault is real, in real processes. Two ranks of one virtual CPU device each run three cases of psum, with
-`--deadline {DEADLINE}`. The fault strikes the second case, or the start. The command checks every row: the exit codes
-of all ranks; the verdicts of all three cases in the record files, which must be readable to the last line; the line
-that the user reads; no traceback; no process left (every process carries a mark in its environment, and the command
-looks for it in /proc); and the seconds against a limit.
+`--deadline {DEADLINE}`; rows that speak of workers have one worker on two devices, or none. The fault strikes the
+second case, or the start. The command checks every row: the exit codes of all ranks; the verdicts of all three cases
+in the record files, which must be readable to the last line; the line that the user reads; no traceback; no process
+left (every process carries a mark in its environment, and the command looks for it in /proc); and the seconds against a
+limit.
 
 - *Verdict*: that of the struck case over all ranks' files. None: the fault concerns no case, and the case is judged
   when the run goes on.
@@ -926,6 +952,11 @@ looks for it in /proc); and the seconds against a limit.
   the verdict and ends by itself. A rank that holds the GIL cannot do that, and ends by SIGABRT.
 - **A taken port.** jaxlib 0.12.0 dies of a segmentation fault when the port of JAX's coordinator is taken. With given
   coordinates the suite looks first. Where JAX detects the coordinates it chooses the port, and the suite cannot look.
+- **Each rank, and each run without workers, is a child of a process that watches it.** A process that is stopped,
+  or that has cancelled its own watchdog, is ended from outside some seconds past its deadline. A rank that leaves
+  with exit code 0 in a case does not end with 0.
+- **Attacks.** Whoever does not prove that it is of this run is turned away. Silent connections hinder nobody.
+- **A full disk** is a small tmpfs in a mount namespace; the other user has no name and no home.
 - **Two hosts** are network namespaces that veth joins (iproute2). The late link is netem or, where the kernel lacks it,
   a relay between two TUN devices (`tests/ranks/network.py`; in this run: {network.lateness()}). TCP's keepalive
   and user timeout notice a cut link 12 s after the last sign of life.

@@ -4,6 +4,7 @@
 The variable is JSON: `rank` (a number, or "all"), `case` (a part of the case id), `mark` (a file to which the moment
 of each strike is appended, in seconds of the monotonic clock), `when` and `how`. `when` is one of
     start       while pytest starts, before the ranks come together
+    session     while pytest starts its session, after that
     cluster     instead of starting JAX's cluster, after that
     between     between the case before and this one
     compile     instead of compiling the case's program
@@ -21,14 +22,21 @@ and `how`
     program     compiles another program: its collectives twice
     wrong       changes one element of its own output
     terminate   SIGTERM to itself
+    interrupt   SIGINT to itself
+    leave       os._exit(0)
+    system exit raises SystemExit(0)
+    spawn       starts a program in a session of its own, and sleeps
+`cancelled`: first cancel the timer of the watchdog in the process.
 """
 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -71,6 +79,8 @@ def _note() -> None:
 def _strike() -> None:
     _note()
     how = PLAN["how"]
+    if PLAN.get("cancelled"):
+        faulthandler.cancel_dump_traceback_later()
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif how == "exit":
@@ -88,6 +98,16 @@ def _strike() -> None:
         raise RuntimeError("sabotaged")
     elif how == "terminate":
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(600)
+    elif how == "interrupt":
+        os.kill(os.getpid(), signal.SIGINT)
+    elif how == "leave":
+        os._exit(0)
+    elif how == "system exit":
+        raise SystemExit(0)
+    elif how == "spawn":
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+        time.sleep(600)
 
 
 class Sabotaged:
@@ -150,6 +170,8 @@ def pytest_sessionstart() -> None:
     """Put the sabotage in."""
     if not PLAN:
         return
+    if MINE and PLAN["when"] == "session":
+        _strike()
     compile_ = Program.compile
 
     def compiled(self: Program) -> Any:

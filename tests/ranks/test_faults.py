@@ -15,7 +15,7 @@ from tests.waiting import until
 AT_ONCE = 3
 """They mostly wait."""
 
-CHOSEN = {fault.name: fault for fault in faults.CATALOGUE if fault.ci}
+CHOSEN = {fault.name: fault for fault in faults.catalogue() if fault.ci}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
 
@@ -128,4 +128,5 @@ def test_an_abort_leaves_time_to_leave_in_order_and_aborts_then():
 
 
 def test_names_are_unique():
-    assert len({fault.name for fault in faults.CATALOGUE}) == len(faults.CATALOGUE)
+    every = faults.catalogue()
+    assert len({fault.name for fault in every}) == len(every) >= 65

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -180,19 +181,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.trouble.false_green", description=__doc__)
     parser.add_argument("--only", default="", metavar="TEXT,...", help="ways whose names hold one of these")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there")
+    parser.add_argument(
+        "--at-once", type=int, default=1, metavar="N", help="so many ways at once (default 1)"
+    )
     chosen = parser.parse_args(arguments)
     wanted = [text for text in chosen.only.split(",") if text]
     rows, bad = [], 0
-    for way in WAYS:
-        if wanted and not any(text in way.name for text in wanted):
+    ways = [way for way in WAYS if not wanted or any(text in way.name for text in wanted)]
+    with ThreadPoolExecutor(chosen.at_once) as pool:
+        outcomes = list(pool.map(_outcome, ways))
+    for way, seen in zip(ways, outcomes, strict=True):
+        if seen is None:
+            print(f"WRONG   {way.name}: it does not end", flush=True)
+            bad += 1
             continue
-        with tempfile.TemporaryDirectory(prefix="meshmark-ways-") as directory:
-            try:
-                seen = observed(way, Path(directory))
-            except subprocess.TimeoutExpired:
-                print(f"WRONG   {way.name}: it does not end", flush=True)
-                bad += 1
-                continue
         problems = wrong(way, seen)
         bad += bool(problems)
         print(
@@ -210,6 +212,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen.write.write_text(page(rows), encoding="utf-8")
     print(f"{len(rows)} ways, {bad} of them came to another end than they must")
     return 1 if bad else 0
+
+
+def _outcome(way: Way) -> Seen | None:
+    """What came of it; None where it does not end."""
+    with tempfile.TemporaryDirectory(prefix="meshmark-ways-") as directory:
+        try:
+            return observed(way, Path(directory))
+        except subprocess.TimeoutExpired:
+            return None
 
 
 def page(rows: Sequence[tuple[str, ...]]) -> str:

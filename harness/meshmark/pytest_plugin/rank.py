@@ -155,7 +155,11 @@ class RankPlugin:
 
     def agree_deadline(self, seconds: float) -> None:
         """The deadline of all ranks is that of the slowest."""
-        self.deadline = max(self.group.channel.exchange("deadline", seconds)[1])
+        try:
+            self.deadline = max(self.group.channel.exchange("deadline", seconds)[1])
+        except Ended as error:
+            self._end(error.ending)
+            pytest.exit(self.describe(error.ending), returncode=self.code(error.ending))
 
     def judge(self, trial: Trial, run: Callable[[Trial], list[Line]]) -> tuple[list[Line], list[Line]]:
         """(what this rank found, what all found) of one case; ends the session where that can't come about."""
