@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A right program passes, and every kind of wrong result is seen and named."""
 
 import jax

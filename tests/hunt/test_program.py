@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs are data: they survive JSON, are the same in every process, and say what is wrong with them."""
 
 import json

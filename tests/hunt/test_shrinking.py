@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shrinking keeps the signature and gives the operation that is to blame."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program that ends its process, or never ends, costs that program alone."""
 
 import pytest

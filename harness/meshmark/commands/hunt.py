@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meshmark hunt`: programs that nobody wrote, judged against themselves without sharding."""
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from meshmark.commands.arguments import natural, path, positive, seconds
 from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note
 from meshmark.devices.environment import cpu_devices
-from meshmark.hunt import findings
+from meshmark.hunt import findings, reports
 from meshmark.hunt.hunting import SHRINK_S, Hunt, table
 from meshmark.hunt.workers import Settings, Slot
 
@@ -48,6 +49,9 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         help=f"the store of known findings (default {findings.STORE})",
     )
     add.add_argument(
+        "--keep", type=path, metavar="DIR", help="write each new group of findings into this store"
+    )
+    add.add_argument(
         "--deadline", type=seconds, default=40.0, metavar="S", help="a program that takes longer hangs"
     )
     add.add_argument(
@@ -79,6 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(line)
         if hunt.out:
             hunt.out.close()
+    if arguments.keep:
+        keep(hunt, settings, arguments.keep)
     return int(any(not group.known for group in hunt.groups.values()))
 
 
@@ -122,6 +128,22 @@ def told(hunt: Hunt) -> list[str]:
         f"{len(hunt.groups)} groups of findings, {sum(not g.known for g in hunt.groups.values())} new",
     ]
     return lines
+
+
+def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
+    """Write the new groups as findings, named by their keys."""
+    with Slot(settings) as slot:
+        for group in hunt.groups.values():
+            if not group.known:
+                found = {
+                    "jax": _version(),
+                    "seed": hunt.seed,
+                    "number": group.numbers[0],
+                    "minute": group.minute,
+                }
+                finding = reports.finding_of(group.key, group.program, group.difference, slot, found)
+                reports.refresh(finding, store)
+                note(f"kept {store / finding.name}")
 
 
 def replay(name: str, settings: Settings, store: Path) -> int:

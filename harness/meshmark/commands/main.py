@@ -29,6 +29,7 @@ COMMANDS = {
     "list": "the case table, or the part of it that the options choose",
     "tables": "records in, Markdown and CSV out",
     "hunt": "programs that nobody wrote: drawn, judged, shrunk, grouped",
+    "bisect": "in which releases of JAX a finding of the hunt is there",
     "explain": "a compiled program step by step, without the hardware",
     "repro": "a stand-alone script of one case, fit for a bug report",
     "diff": "verdicts that changed between two record files",

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the data of a program to a function of JAX, in one of its forms.
 
 "plain" has no sharding: `constrain` does nothing and shard_map becomes vmap with axis names. "auto" and "explicit" are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Vocabulary inside shard_map: collectives over the manual axes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a generator of operations draws from: values that are there, with their types, and seeded choices."""
 
 from __future__ import annotations

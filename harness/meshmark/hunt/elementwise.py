@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Vocabulary: elementwise operations, reductions, cumulative and sorting ones, products of matrices."""
 
 from __future__ import annotations

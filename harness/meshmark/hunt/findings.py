@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store of findings: one directory each with the data, the script and the report, and what is known by group.
 
 results/findings/NAME/finding.json    the data and all that is known about it
@@ -50,7 +51,7 @@ class Finding:
     reported: str = ""
     """A link to a report, or "none found: WORDS, DATE"."""
     found: dict[str, Any] = field(default_factory=dict)
-    """Seed, number, commit and time of the program that showed it first."""
+    """Where it came from: the release of JAX, the seed and number of the program that showed it first, the minute."""
 
     def data(self) -> Program:
         """The program."""
@@ -83,6 +84,14 @@ def every(store: Path = STORE) -> list[Finding]:
     """All findings, the worst first, then by name."""
     found = [read(path.parent) for path in sorted(store.glob("*/finding.json"))]
     return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), f.name))
+
+
+def script_of(name: str, store: Path = STORE) -> str:
+    """The script of a finding; FindingError where it is missing."""
+    for path in (store / name / "repro.py", Path(name) / "repro.py"):
+        if path.exists():
+            return path.read_text(encoding="utf-8")
+    raise FindingError(f"the finding {name[:80]!a} has no repro.py")
 
 
 def known_groups(findings: Iterable[Finding]) -> Mapping[str, str]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws programs: a seed and a number give the same program in every process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Findings by root cause: alike where one smaller program, one check of the compiler or one message explains both."""
 
 from __future__ import annotations

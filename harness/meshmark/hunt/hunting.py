@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hunt: programs are drawn and judged in workers, findings shrunk and grouped, all written as it comes."""
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from meshmark.hunt import grouping, shrinking
 from meshmark.hunt.program import from_json, to_json
 from meshmark.hunt.workers import Settings, Slot
 
-ALIKE = 2
-"""So many findings that look alike before they are shrunk are shrunk; of others only the number is kept."""
+ALIKE = {"numbers": 2}
+"""So many findings that look alike before they are shrunk are shrunk; of others only the number is kept. Of all other
+kinds one: the message already names the place."""
 
 SHRINK_S = 60.0
 """Seconds that shrinking one finding may take."""
@@ -152,7 +154,7 @@ class Hunt:
         raw = grouping.raw_key(difference, program)
         with self.lock:
             self.raw[raw] += 1
-            alike = self.raw[raw] > ALIKE and raw in self.named
+            alike = self.raw[raw] > ALIKE.get(difference["kind"], 1) and raw in self.named
         if alike:
             line["group"] = self.named[raw]
             with self.lock:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges one program in this process: sharding never changes what a program means.
 
 The truth is the same program without any sharding, compiled for one device. What differs is said as a `Difference`.
@@ -77,6 +78,12 @@ def truth(program: Program) -> Truth:
         if r.dtype.kind in "fc" and not np.isfinite(r).all():
             raise Invalid("a result is not finite")
     return Truth(results, float(top))
+
+
+def written(result: np.ndarray) -> dict[str, Any]:
+    """A result as JSON values."""
+    data = result.astype(np.float64) if result.dtype.kind in "fV" else result
+    return {"dtype": result.dtype.name, "shape": list(result.shape), "data": data.ravel().tolist()}
 
 
 def run(program: Program, mode: str, compiled_only: bool = False) -> list[Any]:

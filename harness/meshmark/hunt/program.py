@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sharded JAX program as data, and its JSON.
 
 A program is a mesh, inputs with shapes, dtypes, shardings and values, a list of operations (a graph: each reads earlier

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program as a script that stands alone, by the printer of `meshmark repro`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Smaller programs that fail in the same way, by rules over the data.
 
 A rule gives candidates; each is judged in a worker, and taken where its signature is that of the program at hand. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Vocabulary: operations that move data: shapes, slices, pads, concatenations, indices, windows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The values of a program's inputs, by the rule in its data: small integers, so that right answers are exact."""
 
 from __future__ import annotations

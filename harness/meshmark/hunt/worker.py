@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that judges programs, one after the other: `python -m meshmark.hunt.worker`.
 
 It reads one JSON line per job from standard input, {"program": data} or {"draw": [seed, number]} with "modes", and
@@ -53,8 +54,11 @@ def main() -> None:
                     say({"drawn": answer["program"]})
                 else:
                     program = from_json(job["program"])
-                found = oracles.judge(program, job["modes"])
-                answer["differences"] = [d.to_json() for d in found]
+                if job.get("truth"):
+                    answer["truth"] = [oracles.written(r) for r in oracles.truth(program).results]
+                else:
+                    found = oracles.judge(program, job["modes"])
+                    answer["differences"] = [d.to_json() for d in found]
             except oracles.Invalid as error:
                 answer["invalid"] = str(error)
         answer["seconds"] = time.perf_counter() - start

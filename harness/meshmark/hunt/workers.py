@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Worker processes for one slot: one that judges and a spare one that has already started."""
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Answer:
     invalid: str = ""
     program: dict[str, Any] | None = None
     """The data of a program that the worker drew."""
+    truth: list[dict[str, Any]] = field(default_factory=list)
+    """What should come out, where the job asked for that alone."""
     seconds: float = 0.0
     restart_s: float = 0.0
     """Of these the seconds that the slot waited for another worker."""
@@ -157,6 +160,7 @@ class Slot:
                 answer.get("differences", []),
                 answer.get("invalid", ""),
                 answer.get("program", drawn),
+                answer.get("truth", []),
                 seconds,
                 waited,
             )
@@ -174,7 +178,11 @@ class Slot:
             "text": last_words(raw) or line.reason,
             "data": {},
         }
-        return Answer([difference], "", drawn, seconds, waited)
+        return Answer([difference], "", drawn, [], seconds, waited)
+
+    def truth(self, program: Program) -> list[dict[str, Any]]:
+        """What should come out of a program: dtype, shape and flat data of each result; [] where it can't be run."""
+        return self.judge({"program": to_json(program), "truth": True}).truth
 
     def close(self) -> None:
         """End the processes and clean up."""

@@ -129,6 +129,20 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="LEVEL",
         help="exit with 1 where a must-pass case of this level, or of one below it, has no verdict",
     )
+    add(
+        "--generated",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also judge the kept findings of the hunt and the first N programs that it draws from --seed",
+    )
+    add(
+        "--findings",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="the findings that are known (default results/findings of the checkout)",
+    )
     group = parser.getgroup("meshmark-ranks", "Meshmark over several processes (each runs this command)")
     add = group.addoption
     add(
@@ -171,7 +185,13 @@ def check_numbers(config: pytest.Config) -> None:
     wanted = config.getoption("num_devices")
     if wanted is not None and not 1 <= wanted <= 4096:
         raise pytest.UsageError(f"--num-devices {wanted}: use a number from 1 to 4096")
-    limits = (("seed", 0, 2**31), ("repeat", 1, 10**6), ("deadline", 0.1, 86400), ("join", 1, 86400))
+    limits = (
+        ("generated", 0, 10**6),
+        ("seed", 0, 2**31),
+        ("repeat", 1, 10**6),
+        ("deadline", 0.1, 86400),
+        ("join", 1, 86400),
+    )
     for option, least, most in limits:
         if not least <= config.getoption(option) <= most:
             value = config.getoption(option)

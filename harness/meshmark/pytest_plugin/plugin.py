@@ -26,6 +26,7 @@ from meshmark.devices.facts import Facts
 from meshmark.pytest_plugin import expecting, guard, worker
 from meshmark.pytest_plugin.choosing import choose, find_places
 from meshmark.pytest_plugin.controller import Controller, blame, matches_nothing, under_test
+from meshmark.pytest_plugin.generated import chosen, hunting_slot, judge_generated
 from meshmark.pytest_plugin.judging import judge_case, unjudged, verdict
 from meshmark.pytest_plugin.options import (
     add_options,
@@ -50,7 +51,7 @@ from meshmark.pytest_plugin.stashed import (
 )
 from meshmark.pytest_plugin.trials import case_of
 
-__all__ = ["judge_case", "verdict"]
+__all__ = ["hunting_slot", "judge_case", "judge_generated", "verdict"]
 """The fixtures, which pytest finds in this module."""
 
 
@@ -109,6 +110,7 @@ def _prepare_workers(config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Markers; in a worker, take the facts over; in the controller, start the report."""
     config.addinivalue_line("markers", "family(name): the family of operations that a conformance test runs")
+    config.addinivalue_line("markers", "generated: a conformance test that runs programs of the hunt")
     handed = getattr(config, "workerinput", {}).get("meshmark")
     config.stash[WATCHDOG] = None
     if (watching := config.stash.get(GUARD, None)) and RANK not in config.stash:
@@ -153,6 +155,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A conformance test takes the cases of its family."""
+    if "generated" in metafunc.fixturenames:
+        programs = chosen(metafunc.config)
+        metafunc.parametrize("generated", programs, ids=[program.id for program in programs])
+        return
     marker = metafunc.definition.get_closest_marker("family")
     if marker is None or "case" not in metafunc.fixturenames:
         return
@@ -162,7 +168,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Drop the placeholder of a family of which nothing was chosen, and what a resumed run has done."""
-    items[:] = [i for i in items if not (i.get_closest_marker("family") and "NOTSET" in i.name)]
+    marked = ("family", "generated")
+    items[:] = [i for i in items if not ("NOTSET" in i.name and any(map(i.get_closest_marker, marked)))]
     done = config.stash.get(FINISHED, {})
     if done:
         finished = {id(i) for i in items if case_of(i.nodeid) in done}

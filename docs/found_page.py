@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of what the hunt has found, made from results/findings."""
+
+from docs.commands_page import cell
+from docs.package import ROOT
+from meshmark.hunt import findings
+from meshmark.hunt.findings import Finding
+
+STORE = ROOT / findings.STORE
+INTRODUCTION = """# Found by the hunt
+
+This page is made from `results/findings`. Each row is one root cause. [The hunt](hunt.md) drew a program that showed
+it, and shrank the program to a script that imports jax and numpy alone. `meshmark hunt --replay NAME` runs it again,
+on the JAX at hand.
+
+The releases of a span had the same outcome wherever they were tried.
+"""
+
+TITLES = {
+    "silent": "Wrong numbers without a word",
+    "crash": "The process ends",
+    "internal": "Internal errors of the compiler",
+    "refused": "Right programs that are refused",
+}
+
+
+def page() -> str:
+    """The Markdown of the page."""
+    every = findings.every(STORE)
+    lines = [INTRODUCTION]
+    for severity, title in TITLES.items():
+        chosen = [f for f in every if f.severity == severity]
+        if not chosen:
+            continue
+        lines += [
+            f"## {title}",
+            "",
+            "| finding | what it means | releases | reported before |",
+            "|---|---|---|---|",
+        ]
+        lines += [f"| {row} |" for row in map(row_of, chosen)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def row_of(finding: Finding) -> str:
+    """The cells of one finding."""
+    link = f"[{finding.title}](../{findings.STORE}/{finding.name}/report.md)"
+    return " | ".join(
+        (
+            link,
+            cell(finding.sentence),
+            cell(spans(finding.releases)),
+            cell(finding.reported or "not searched yet"),
+        )
+    )
+
+
+def spans(releases: dict[str, str]) -> str:
+    """Outcomes by release as runs of the same one: `0.4.30 to 0.9.2 right, 0.10.2 to 0.12.0.1 wrong`."""
+    runs: list[tuple[str, str, str]] = []
+    for version, outcome in releases.items():
+        if runs and runs[-1][2] == outcome:
+            runs[-1] = (runs[-1][0], version, outcome)
+        else:
+            runs.append((version, version, outcome))
+    return ", ".join(
+        f"{first} {outcome}" if first == last else f"{first} to {last} {outcome}"
+        for first, last, outcome in runs
+    )

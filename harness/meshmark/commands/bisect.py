@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`meshmark bisect`: in which releases of JAX a finding of the hunt is there."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from meshmark.commands.arguments import path
+from meshmark.core.terminal import note
+from meshmark.core.text import text_table
+from meshmark.hunt import bisect, findings, reports
+
+
+def add_arguments(add: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add.add_argument(
+        "findings", nargs="+", metavar="FINDING", help="names in the store, or directories of findings"
+    )
+    add.add_argument(
+        "--known",
+        type=path,
+        default=findings.STORE,
+        metavar="DIR",
+        help=f"the store (default {findings.STORE})",
+    )
+    add.add_argument(
+        "--oldest", default=bisect.OLDEST, metavar="RELEASE", help=f"from here on (default {bisect.OLDEST})"
+    )
+    add.add_argument("--minors", action="store_true", help="only the last release of every minor version")
+    add.add_argument(
+        "--environments",
+        type=path,
+        metavar="DIR",
+        help="keep the environments here, some 500 MB each, and use them again",
+    )
+    add.add_argument("--write", action="store_true", help="write the outcome into the findings")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a row for each release; 0 where that came about."""
+    chosen = [findings.find(name, arguments.known) for name in arguments.findings]
+    scripts = {f.name: findings.script_of(f.name, arguments.known) for f in chosen}
+    every = bisect.releases(arguments.oldest)
+    environments = bisect.Environments(note, arguments.environments)
+    try:
+        found = bisect.bisect(scripts, every, environments, not arguments.minors)
+    finally:
+        environments.close()
+    tried = [r.version for r in every if any(r.version in outcomes for outcomes in found.values())]
+    names = list(scripts)
+    for line in text_table(["JAX", *names], [[v, *(found[n].get(v, "") for n in names)] for v in tried]):
+        print(line)
+    for finding in chosen:
+        if arguments.write:
+            finding.releases = found[finding.name]
+            reports.refresh(finding, arguments.known)
+    print(json.dumps(found))
+    return 0

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conformance of programs that nobody wrote (`--generated N`)."""
+
+import pytest
+
+
+@pytest.mark.generated
+def test_generated(generated, judge_generated):
+    """One program against itself without sharding."""
+    judge_generated(generated)

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In which releases of JAX a finding is there: its script, run in an environment of each.
+
+First the last release of every minor version, then, between two of them that differ, the releases in the middle, until
+the first one after each flip is known. There may be several flips. An environment takes some 500 MB: it is removed when
+its scripts have run, unless a directory to keep them is given.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from meshmark.core.errors import BadInput
+
+INDEX = "https://pypi.org/pypi/jax/json"
+OLDEST = "0.4.30"
+DEADLINE = 120.0
+"""Seconds that a script may take."""
+
+INEXPRESSIBLE = re.compile(
+    r"AttributeError: module 'jax[\w.]*' has no attribute|ImportError|ModuleNotFoundError"
+    r"|unexpected keyword argument|TypeError: .*(?:got an unexpected|missing)"
+)
+"""What a script says on a release that lacks the function or the option."""
+
+
+class BisectError(BadInput, RuntimeError):
+    """The index or an environment is not to be had; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of JAX and the day it came out."""
+
+    version: str
+    day: str
+
+    @property
+    def minor(self) -> tuple[int, ...]:
+        """Such as (0, 4)."""
+        return Version(self.version).release[:2]
+
+
+def releases(oldest: str = OLDEST, url: str = INDEX) -> list[Release]:
+    """All final releases from `oldest` on, the oldest first; BisectError where the index can't be read."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            files = json.load(answer)["releases"]
+    except (OSError, ValueError, KeyError) as error:
+        raise BisectError(f"the package index can't be read at {url}: {error}") from None
+    found = []
+    for text, uploads in files.items():
+        try:
+            version = Version(text)
+        except InvalidVersion:
+            continue
+        if (
+            uploads
+            and not version.is_prerelease
+            and version >= Version(oldest)
+            and not uploads[0].get("yanked")
+        ):
+            found.append(Release(text, uploads[0]["upload_time_iso_8601"][:10]))
+    return sorted(found, key=lambda r: Version(r.version))
+
+
+def lasts(every: Sequence[Release]) -> list[Release]:
+    """The oldest release, and the last one of every minor version."""
+    last = {r.minor: r for r in every}
+    return list(dict.fromkeys([every[0], *last.values()]))
+
+
+def of_old(script: str) -> str:
+    """The script for any release: older ones take the number of CPU devices from XLA_FLAGS alone."""
+    lines = [line for line in script.splitlines() if "jax_num_cpu_devices" not in line]
+    return "\n".join(lines) + "\n"
+
+
+def devices_of(script: str) -> int:
+    """The number of virtual CPU devices that a script asks for."""
+    found = re.search(r'"jax_num_cpu_devices", (\d+)', script)
+    return int(found[1]) if found else 8
+
+
+def outcome(python: Path | str, script: str) -> str:
+    """What a script does there: wrong, right, crash, hang, internal, refused or inexpressible."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_", "PYTHONPATH"))}
+    environment |= {
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices_of(script)}",
+        "JAX_PLATFORMS": "cpu",
+    }
+    with tempfile.TemporaryDirectory(prefix="meshmark-bisect-") as directory:
+        file = Path(directory) / "script.py"
+        file.write_text(of_old(script), encoding="utf-8")
+        try:
+            ended = subprocess.run(
+                [str(python), str(file)],
+                capture_output=True,
+                text=True,
+                env=environment,
+                timeout=DEADLINE,
+                errors="replace",
+            )
+        except subprocess.TimeoutExpired:
+            return "hang"
+    return verdict(ended.returncode, ended.stderr)
+
+
+def verdict(code: int, said: str) -> str:
+    """The outcome of an exit code and standard error."""
+    if code == 0:
+        return "right"
+    if code < 0:
+        return "crash"
+    if "Traceback" not in said:
+        return "wrong" if code == 1 else f"exit code {code}"
+    last = [line for line in said.strip().splitlines() if line and not line.startswith((" ", "\t"))]
+    raised = "\n".join(last[-12:])
+    if INEXPRESSIBLE.search(raised):
+        return "inexpressible"
+    return "internal" if re.search(r"INTERNAL|RET_CHECK|hlo verifier|Check failed", raised) else "refused"
+
+
+@dataclass
+class Environments:
+    """Makes environments of releases, one at a time."""
+
+    say: Callable[[str], None]
+    keep: Path | None = None
+    """Where they stay; None: each is removed when the next one is wanted."""
+    made: list[Path] = field(default_factory=list)
+
+    def python(self, release: Release) -> Path | None:
+        """The interpreter of an environment with this release; None where it can't be installed here."""
+        if self.keep is None:
+            self.close()
+        root = (self.keep or Path(tempfile.mkdtemp(prefix="meshmark-bisect-"))) / f"jax-{release.version}"
+        python = root / "bin" / "python"
+        if python.exists() and (root / "done").exists():
+            return python
+        self.made.append(root)
+        self.say(f"installing JAX {release.version}")
+        for command in commands(root, release):
+            ended = subprocess.run(command, capture_output=True, text=True)
+            if ended.returncode:
+                last = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
+                self.say(f"JAX {release.version} can't be installed: {last[:200]}")
+                return None
+        (root / "done").touch()
+        return python
+
+    def close(self) -> None:
+        """Remove what is not to stay."""
+        if self.keep is None:
+            for root in self.made:
+                shutil.rmtree(root.parent, ignore_errors=True)
+        self.made.clear()
+
+
+def commands(root: Path, release: Release) -> Iterator[list[str]]:
+    """The commands that make an environment: by uv, with dependencies of the release's day; by pip without uv."""
+    wanted = [f"jax=={release.version}", f"jaxlib=={release.version}"]
+    if uv := os.environ.get("UV") or shutil.which("uv"):
+        yield [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(root)]
+        newest = f"{release.day}T23:59:59Z"
+        installing = [uv, "pip", "install", "--quiet", "--python", str(root / "bin" / "python")]
+        yield [
+            *installing,
+            "--exclude-newer-package",
+            f"numpy={newest}",
+            "--exclude-newer-package",
+            f"ml-dtypes={newest}",
+            *wanted,
+        ]
+        return
+    yield [sys.executable, "-m", "venv", "--clear", str(root)]
+    yield [str(root / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input", *wanted]
+
+
+def flips(known: Mapping[str, str], every: Sequence[Release]) -> Iterator[Release]:
+    """The next releases to try: the middle of each gap between neighbours that differ."""
+    tried = [k for k, r in enumerate(every) if r.version in known]
+    for low, high in itertools.pairwise(tried):
+        if high - low > 1 and known[every[low].version] != known[every[high].version]:
+            yield every[(low + high) // 2]
+
+
+def bisect(
+    scripts: Mapping[str, str], every: Sequence[Release], environments: Environments, whole: bool = True
+) -> dict[str, dict[str, str]]:
+    """By the name of each script: by release its outcome. whole: also between the minors' last releases."""
+    found: dict[str, dict[str, str]] = {name: {} for name in scripts}
+
+    def run(release: Release, names: Sequence[str]) -> None:
+        python = environments.python(release)
+        for name in names:
+            found[name][release.version] = outcome(python, scripts[name]) if python else "not installed"
+            environments.say(f"JAX {release.version}: {name}: {found[name][release.version]}")
+
+    for release in lasts(every):
+        run(release, list(scripts))
+    while whole:
+        wanted: dict[Release, list[str]] = {}
+        for name, known in found.items():
+            for release in flips(known, every):
+                wanted.setdefault(release, []).append(name)
+        if not wanted:
+            break
+        for release, names in wanted.items():
+            run(release, names)
+    order = [r.version for r in every]
+    return {
+        name: dict(sorted(known.items(), key=lambda kv: order.index(kv[0]))) for name, known in found.items()
+    }

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A finding as a script and as the text of a report that could be sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meshmark.hunt.findings import Finding, write
+from meshmark.hunt.program import Program, from_json
+from meshmark.hunt.scripts import script
+from meshmark.hunt.values import dtype_of
+from meshmark.hunt.workers import Slot
+
+KINDS = {"numbers": "silent", "crash": "crash", "hang": "crash", "internal": "internal", "refused": "refused"}
+"""The severity of each kind of difference."""
+
+SEVERITY = {
+    "silent": "The result is wrong, and nothing says so.",
+    "crash": "The process ends: no exception can be caught, and the work of the process is lost.",
+    "internal": "The compiler raises an internal error for a right program.",
+    "refused": "A right program is refused.",
+}
+"""What each severity means."""
+
+
+def refresh(finding: Finding, store: Path) -> None:
+    """Write a finding with its script and report made again."""
+    script = script_of(finding)
+    write(finding, script, report_of(finding, script), store)
+
+
+def name_of(key: str) -> str:
+    """A name for a new group: its key in letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")[:60].strip("-")
+
+
+def finding_of(
+    key: str, data: dict[str, Any], difference: Mapping[str, Any], slot: Slot, found: dict[str, Any]
+) -> Finding:
+    """A finding of a shrunk program; its title is its key until somebody writes a better one."""
+    program = from_json(data)
+    severity = KINDS[difference["kind"]]
+    return Finding(
+        name_of(key),
+        key,
+        severity,
+        [key],
+        data,
+        difference["mode"],
+        slot.truth(program) if severity == "silent" else [],
+        difference["text"],
+        difference["what"],
+        found=found,
+    )
+
+
+def script_of(finding: Finding) -> str:
+    """The script of a finding."""
+    program = finding.data()
+    difference = {
+        "mode": finding.mode,
+        "kind": "numbers" if finding.severity == "silent" else finding.severity,
+    }
+    return script(program, difference, [finding.title], arrays(program, finding.expected))
+
+
+def arrays(program: Program, expected: Sequence[Mapping[str, Any]]) -> list[np.ndarray]:
+    """The expected results as arrays; of a program that can't be run, one that stands for them."""
+    if not expected:
+        return [np.zeros((), np.float32) for _ in range(_results(program))]
+    return [
+        np.array(e["data"], dtype=object).astype(float).astype(dtype_of(e["dtype"])).reshape(e["shape"])
+        for e in expected
+    ]
+
+
+def _results(program: Program) -> int:
+    kind, wrt, outputs = program.transform.kind, program.transform.wrt, program.outputs
+    return {"": len(outputs), "vjp": len(wrt), "jvp": 2 * len(outputs)}[kind]
+
+
+def report_of(finding: Finding, text: str) -> str:
+    """The text of a report, in Markdown; `text` is the script."""
+    lines = [f"# {finding.title}", "", finding.sentence or SEVERITY[finding.severity], ""]
+    lines += ["## Script", "", "```python", text.rstrip("\n"), "```", ""]
+    lines += ["Exit code 0 means that all is right. Seen on JAX " + (_seen_on(finding) or "?") + ", CPU:", ""]
+    lines += ["    " + line for line in finding.seen.splitlines()[:6]]
+    if finding.releases:
+        lines += ["", "## Releases", "", "| JAX | outcome |", "|---|---|"]
+        lines += [f"| {version} | {outcome} |" for version, outcome in finding.releases.items()]
+    if finding.workarounds:
+        lines += ["", "## What makes it go away", "", *(f"- {w}" for w in finding.workarounds)]
+    lines += ["", "## Reported before", "", finding.reported or "not searched yet", ""]
+    return "\n".join(lines)
+
+
+def _seen_on(finding: Finding) -> str:
+    return str(finding.found.get("jax", ""))

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of the hunt as tests: `--generated N` adds the kept findings and the first N programs of a seed.
+
+Ids are stable: `generated/NAME` of a finding, `generated/v1/SEED/NUMBER` of a drawn program, where v1 is the version
+of the generator. A program runs in worker processes of the hunt, so an abort or a hang costs this program alone. A
+finding that fails as its data says is known; a drawn program that fails is shrunk, and known where a finding explains
+its group. No records are written of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from meshmark.devices.environment import cpu_devices
+from meshmark.hunt import findings, grouping, shrinking
+from meshmark.hunt.findings import Finding
+from meshmark.hunt.hunting import modes_of
+from meshmark.hunt.program import from_json
+from meshmark.hunt.reports import KINDS
+from meshmark.hunt.versions import GENERATOR
+from meshmark.hunt.workers import Answer, Settings, Slot
+
+SHRINK_S = 20.0
+"""Seconds for which a drawn program that fails is shrunk, to see what explains it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Generated:
+    """One program: a finding, or number `number` of a seed."""
+
+    id: str
+    finding: Finding | None = None
+    seed: int = 0
+    number: int = 0
+
+
+def chosen(config: pytest.Config) -> list[Generated]:
+    """The programs that the options choose."""
+    count, seed = config.getoption("generated"), config.getoption("seed")
+    if not count:
+        return []
+    kept = [Generated(f"generated/{f.name}", f) for f in findings.every(store(config))]
+    drawn = [Generated(f"generated/v{GENERATOR}/{seed}/{n}", None, seed, n) for n in range(count)]
+    return [*kept, *drawn]
+
+
+def store(config: pytest.Config) -> Path:
+    """The store of findings of this checkout."""
+    return Path(config.getoption("findings") or config.rootpath / findings.STORE)
+
+
+@pytest.fixture(scope="session")
+def hunting_slot(pytestconfig: pytest.Config) -> Iterator[Slot]:
+    """The workers of this session; none starts before the first program."""
+    devices = cpu_devices(pytestconfig.getoption("num_devices"))
+    with Slot(
+        Settings(environment=devices | {"PYTEST_ADDOPTS": ""}, spare=(os.cpu_count() or 1) > 1)
+    ) as slot:
+        yield slot
+
+
+@pytest.fixture
+def judge_generated(hunting_slot: Slot, pytestconfig: pytest.Config) -> Callable[[Generated], None]:
+    """Judges one program and ends the test with its verdict."""
+    known = findings.known_groups(findings.every(store(pytestconfig)))
+
+    def judge(item: Generated) -> None:
+        if item.finding:
+            _judge_finding(hunting_slot, item.finding)
+        else:
+            _judge_drawn(hunting_slot, item, known)
+
+    return judge
+
+
+def _judge_finding(slot: Slot, finding: Finding) -> None:
+    answer = slot.judge(finding.data(), (finding.mode,))
+    if answer.invalid:
+        pytest.skip(f"unsupported: {answer.invalid}")
+    for difference in answer.differences:
+        said = f"{difference['kind']}: {difference['text']}"
+        if KINDS[difference["kind"]] == finding.severity:
+            pytest.xfail(f"known: {finding.title} | {said}")
+        pytest.fail(f"{finding.name} was {finding.severity}, and now is {said}", pytrace=False)
+
+
+def _judge_drawn(slot: Slot, item: Generated, known: Mapping[str, str]) -> None:
+    modes = modes_of(item.number)
+    answer: Answer = slot.judge({"draw": [item.seed, item.number]}, modes)
+    if answer.invalid:
+        pytest.skip(f"can't be judged: {answer.invalid}")
+    if not answer.differences or answer.program is None:
+        return
+    difference, program = answer.differences[0], from_json(answer.program)
+    mode = difference["mode"] or modes[0]
+    key = grouping.key(program, difference)
+    if key not in known:
+        signature = shrinking.Signature.of(difference, mode)
+        shrunk = shrinking.shrink(program, signature, slot, difference, SHRINK_S)
+        key, difference = grouping.key(shrunk.program, shrunk.difference), shrunk.difference
+    said = f"{key}: {difference['text']}"
+    if key in known:
+        pytest.xfail(f"known: {known[key]} | {said}")
+    again = f"meshmark hunt --seed {item.seed} --programs {item.number + 1} --keep DIR"
+    pytest.fail(f"{said}\n{item.id}\nmake a script of it: {again}", pytrace=False)

@@ -1,0 +1,29 @@
+"""An associative scan of the maximum after x.at[:].max(n) ends the process on more than one device
+"""
+
+import sys
+
+import jax
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+jax.config.update("jax_num_cpu_devices", 2)  # for CPU alone
+assert len(jax.devices()) >= 2, "this needs 2 devices"
+mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
+print("jax", jax.__version__, "on", *mesh.devices.flat)
+
+
+def f(a):
+    v0 = a.at[:].max(0)
+    v1 = lax.associative_scan(lax.max, v0, reverse=True)
+    return v1
+
+
+a = np.array([1, 2], np.int32)
+
+program = jax.jit(f)
+placed = jax.device_put(a, NamedSharding(mesh, P()))
+out = program(placed)
+jax.block_until_ready(out)
+print("no exception, as expected")

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kept findings are whole: data, a script of it, a report; and they are what the page and pytest read."""
+
+import ast
+
+import pytest
+
+from docs import found_page
+from meshmark.commands.main import main
+from meshmark.hunt import findings, reports
+from meshmark.hunt.findings import FindingError
+
+STORE = found_page.STORE
+EVERY = findings.every(STORE)
+ids = pytest.mark.parametrize("finding", EVERY, ids=lambda f: f.name)
+
+
+@ids
+def test_the_script_is_that_of_the_data(finding):
+    assert findings.script_of(finding.name, STORE) == reports.script_of(finding)
+
+
+@ids
+def test_the_script_is_short_and_imports_jax_and_numpy_alone(finding):
+    text = findings.script_of(finding.name, STORE)
+    assert len([line for line in text.splitlines() if line.strip()]) < 30
+    names = {
+        a.name.split(".")[0] for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Import) for a in n.names
+    }
+    names |= {n.module.split(".")[0] for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ImportFrom)}
+    assert names <= {"jax", "numpy", "sys"}
+
+
+@ids
+def test_what_is_known_is_complete(finding):
+    assert finding.severity in findings.SEVERITIES and finding.title and finding.sentence and finding.groups
+    assert len([n for n in finding.data().nodes if n.op not in ("item", "constrain")]) <= 3
+    assert (STORE / finding.name / "report.md").read_text(encoding="utf-8") == reports.report_of(
+        finding, findings.script_of(finding.name, STORE)
+    )
+
+
+def test_no_two_findings_explain_one_group():
+    groups = [g for f in EVERY for g in f.groups]
+    assert len(groups) == len(set(groups))
+
+
+def test_the_page_has_every_finding():
+    text = found_page.page()
+    assert all(f.title in text for f in EVERY)
+
+
+def test_releases_are_told_as_spans():
+    told = found_page.spans(
+        {"0.4.30": "right", "0.4.38": "right", "0.5.3": "wrong", "0.6.2": "wrong", "0.7.2": "right"}
+    )
+    assert told == "0.4.30 to 0.4.38 right, 0.5.3 to 0.6.2 wrong, 0.7.2 right"
+
+
+def test_an_unknown_finding_is_named(capsys, tmp_path):
+    assert main(["hunt", "--replay", "nothing", "--known", str(tmp_path)]) == 2
+    assert "there is no finding 'nothing'" in capsys.readouterr().err
+    with pytest.raises(FindingError, match="is no finding"):
+        (tmp_path / "finding.json").write_text("{}")
+        findings.read(tmp_path)

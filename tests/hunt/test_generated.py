@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--generated N` in a session of its own: findings are known, changed or right; drawn programs have stable ids."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from docs import found_page
+from meshmark.hunt import findings
+
+NAME = "update-slice-past-the-edge"
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Findings that fail as they say, otherwise than they say, and not at all."""
+    known = findings.find(NAME, found_page.STORE).to_json()
+    right = json.loads(json.dumps(known))
+    right["program"]["nodes"][0]["args"][2] = [1]
+    for name, data in {"a": known, "b": known | {"severity": "crash"}, "c": right}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "finding.json").write_text(json.dumps(data | {"name": name, "groups": [name]}))
+    return tmp_path
+
+
+def test_generated_programs_are_cases(store):
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "conformance/test_generated.py",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "0",
+        "-v",
+    ]
+    options = ["--profile", "smoke", "--generated", "1", "--findings", str(store), "-rxf"]
+    ended = subprocess.run(
+        [*command, *options],
+        capture_output=True,
+        text=True,
+        cwd=found_page.ROOT,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    for words in (
+        "generated/a] XFAIL",
+        "generated/b] FAILED",
+        "b was crash, and now is numbers: result 0",
+        "generated/c] PASSED",
+        "generated/v1/0/0] PASSED",
+    ):
+        assert words in ended.stdout, ended.stdout
+
+
+def test_the_option_has_a_range():
+    command = [sys.executable, "-m", "pytest", "conformance", "--generated", "-1", "--collect-only", "-q"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=found_page.ROOT)
+    assert ended.returncode == 4 and "--generated -1: use a number from 0" in ended.stderr
