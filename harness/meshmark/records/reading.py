@@ -140,16 +140,19 @@ def each(path: Path) -> Iterator[tuple[str, dict[str, Any] | RecordError]]:
     """(FILE:LINE, the record or why there is none) of each line, one at a time in bounded memory; ends where lines
     have no end. RecordError as `read` has it."""
     size = number = 0
+    large = (
+        f"{path} has more than {MOST_LINES} lines or {MOST_BYTES >> 20} MiB, which is the most that is read: record"
+        " fewer cases in one file"
+    )
     try:
+        if path.suffix != ".gz" and path.stat().st_size > MOST_BYTES:
+            raise RecordError(large)
         with opened(path) as file:
             while text := file.readline(LONGEST + 1):
                 number += 1
                 size += len(text)
                 if number > MOST_LINES or size > MOST_BYTES:
-                    raise RecordError(
-                        f"{path} has more than {MOST_LINES} lines or {MOST_BYTES >> 20} MiB, which is the most that is"
-                        " read: record fewer cases in one file"
-                    )
+                    raise RecordError(large)
                 try:
                     yield f"{path}:{number}", parsed(text)
                 except RecordError as error:

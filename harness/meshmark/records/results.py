@@ -164,8 +164,8 @@ def read_product(path: Path) -> dict[str, Any]:
 
 
 def parse_product(data: bytes, path: str) -> dict[str, Any]:
-    """The same of its bytes. Anchors and aliases are refused (a few lines of them make gigabytes), as are names
-    that come twice."""
+    """The same of its bytes. Anchors and aliases are refused (a few lines of them make gigabytes), as are tags (they
+    name types that a text is not of) and names that come twice."""
     yaml = _yaml()
     if len(data) > LONGEST_PRODUCT:
         raise ResultError(f"{path}: more than {LONGEST_PRODUCT} bytes: shorten it")
@@ -178,6 +178,8 @@ def parse_product(data: bytes, path: str) -> dict[str, Any]:
                 raise ResultError(
                     f"{path}:{event.start_mark.line + 1}: anchors and aliases: write the text out"
                 )
+            if getattr(event, "tag", None) is not None:
+                raise ResultError(f"{path}:{event.start_mark.line + 1}: tags: write the text in quotes")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         found = yaml.safe_load(text)
     except UnicodeDecodeError:
@@ -187,16 +189,16 @@ def parse_product(data: bytes, path: str) -> dict[str, Any]:
         raise ResultError(
             f"{path}{line}: not YAML ({str(error.problem)[:80]}): see docs/submitting.md"
         ) from None
-    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError, LookupError) as error:
         if isinstance(error, ResultError):
             raise
         first = (str(error).splitlines() or [""])[0]
         raise ResultError(f"{path}: not YAML ({first[:80]}): see docs/submitting.md") from None
     if not isinstance(found, dict):
         raise ResultError(f"{path}: no `name: value` lines: see docs/submitting.md")
-    keys = [key.value for key, _ in node.value]
+    keys = [str(key.value) for key, _ in node.value]
     if twice := next((k for k in keys if keys.count(k) > 1), None):
-        raise ResultError(f"{path}: {str(twice)[:40]!a} comes twice: take one away")
+        raise ResultError(f"{path}: {twice[:40]!a} comes twice: take one away")
     return checked_product(found, path)
 
 

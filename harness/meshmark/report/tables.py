@@ -194,8 +194,8 @@ def _no_excess(cases: Mapping[str, Judged]) -> str:
 def section(
     title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], empty: str = "None."
 ) -> Iterator[str]:
-    """A heading and a table; cells that are not Markdown yet are escaped."""
-    yield f"### {title}"
+    """A heading and a table; what is not Markdown yet is escaped."""
+    yield f"### {title if isinstance(title, Markdown) else markdown(title)}"
     yield ""
     if rows:
         cells = [[c if isinstance(c, Markdown) else markdown(c) for c in r] for r in rows]
