@@ -2,6 +2,7 @@
 """Every text of a record, through every writer: none of it becomes markup, a formula or a control sequence."""
 
 import copy
+import re
 
 import pytest
 
@@ -97,9 +98,11 @@ def test_no_text_of_a_record_becomes_markup(tmp_path):
     made = written(path, together)
     assert len(made) >= 9
     for name, text in made.items():
-        assert "<img" not in text, name
         assert "\x1b" not in text, name
-        assert name.endswith((".html", ".csv", ".json", ".tex")) or "](javascript" not in text, name
+        if name.endswith((".md", ".html")):
+            assert "<img" not in text, name
+        if name.endswith(".md"):
+            assert not re.search(r"(?<!\\)\]\(javascript", text), name
 
 
 def test_the_device_kind_is_escaped_in_a_heading(tmp_path):
