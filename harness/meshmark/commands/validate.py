@@ -26,7 +26,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         "--most", type=positive, default=100, metavar="N", help="complaints that are printed (default 100)"
     )
     add_expectations(add)
-    add.add_argument("--strict", action="store_true", help="take no marked product: a mark is a complaint")
+    add.add_argument("--strict", action="store_true", help="take no marked product and no old must-pass list")
     add.add_argument("--json", action="store_true", help="the same as JSON")
 
 
@@ -40,7 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     if arguments.strict:
         for report in reports:
-            report.complaints += [f"{report.place}: {n}" for n in report.notes if n.startswith("marked: ")]
+            told = [n for n in report.notes if n.startswith(("marked: ", validate.STALE))]
+            report.complaints += [f"{report.place}: {n}" for n in told]
     bad = sum(bool(report.complaints) for report in reports)
     if arguments.json:
         print(json.dumps([_json(report) for report in reports], indent=2))

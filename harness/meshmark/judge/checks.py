@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from meshmark.core import interrupts, saying
+from meshmark.core import digests, interrupts, saying
 from meshmark.core.calls import select_options
 from meshmark.core.verdicts import Line, worst
 from meshmark.judge import calls, precision
@@ -294,7 +293,11 @@ def numbers_check(case: Case) -> str:
 def numbers_lines(case: Case, numbers: Sequence[Numbers]) -> list[Line]:
     """The lines of numbers (or gradient) and replicas, from the comparison of each result."""
     largest = max(numbers, key=lambda n: n.badness)
-    data = {"error": largest.error, "bound": largest.bound, "bits": _digest([n.assembled for n in numbers])}
+    data = {
+        "error": largest.error,
+        "bound": largest.bound,
+        "bits": digests.of_arrays([n.assembled for n in numbers]),
+    }
     replica = next((n.replica for n in numbers if n.replica), "")
     return [
         Line(numbers_check(case), "fail" if largest.badness > 1 else "pass", largest.reason, data),
@@ -314,10 +317,3 @@ def line_of_exception(case: Case, error: BaseException) -> Line:
         f"{PurePath(f.filename).stem}:{f.name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)
     ]
     return Line("execute", verdict, f"{type(error).__name__}: {message}"[:500], {"stack": frames[-12:]})
-
-
-def _digest(arrays: Sequence[np.ndarray]) -> str:
-    state = hashlib.blake2b(digest_size=8)
-    for array in arrays:
-        state.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
-    return state.hexdigest()

@@ -8,23 +8,33 @@ counters of collectives. Bad content becomes complaints, each one line with the 
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from meshmark.core.escaping import field as field_of
-from meshmark.core.installation import CHECKOUT
 from meshmark.core.verdicts import worst
 from meshmark.levels import counters, known_issues
 from meshmark.levels import must_pass as levels
 from meshmark.levels.expectations import Expectations
 from meshmark.levels.must_pass import LevelError
-from meshmark.publish import against_table, bundles, plausible, publishable
+from meshmark.operations.cases import Case
+from meshmark.publish import (
+    against_contract,
+    against_table,
+    bundles,
+    duplicates,
+    environments,
+    origin,
+    physics,
+    plausible,
+    publishable,
+    recomputed,
+    sampling,
+)
 from meshmark.publish.against_table import Lookup
 from meshmark.publish.bundles import Bundle, Room
 from meshmark.publish.lines import as_records, entries
@@ -34,6 +44,9 @@ from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT, RECORDS, Re
 
 LONGEST_TEXT = 20_000
 """Characters of the longest text in a record: what looks for addresses takes time."""
+
+STALE = "old must-pass list"
+"""How the note begins of a statement that is not of the newest list."""
 
 DIRTY, INCOMPLETE = "dirty suite", "level not met"
 """How marks begin that let a product through with what they say."""
@@ -80,6 +93,9 @@ def check(bundle: Bundle, expected: Expectations | None = None) -> Review:
             f"totals differ from the records in {', '.join(differing)[:80] or 'their names'}: submit again",
         )
     _statement(files, manifest, product, review)
+    own = duplicates.of(bundle.place, (record for lines in files.values() for _, record in lines))
+    for text in duplicates.problems(own, duplicates.published()):
+        review.complain("", text)
     return review.close()
 
 
@@ -165,17 +181,12 @@ def _runs(
                 )
             if why := against_table.version_problem(run):
                 review.complain(name, why, number)
-            for text in _processes(run):
+            marked = any(mark.startswith(DIRTY) for mark in product["marks"])
+            found = (_processes(run), environments.problems(facts), origin.problems(run, marked))
+            for text in itertools.chain.from_iterable(found):
                 review.complain(name, text, number)
-            if not _plausible_start(run.get("started")):
-                review.complain(
-                    name,
-                    "`started` is missing, or no time of the past: submit the file as it was written",
-                    number,
-                )
             commit = suite["commit"]
             named = isinstance(commit, str) and re.fullmatch(r"[0-9a-f]{40}", commit) is not None
-            marked = any(mark.startswith(DIRTY) for mark in product["marks"])
             if not marked and (not named or suite["clean"] is not True):
                 what = "has changes" if named else "names no commit"
                 review.complain(
@@ -185,7 +196,8 @@ def _runs(
                 commits.add(commit)
     if not runs:
         review.complain("", "no run line in any file: submit whole files")
-    review.notes += [note for commit in sorted(commits)[:5] if (note := _commit_note(commit))]
+    looked_up = [origin.look_up(commit) for commit in sorted(commits)[:5]]
+    review.notes += [unknown for unknown in looked_up if isinstance(unknown, str)]
     return runs
 
 
@@ -210,32 +222,6 @@ def _processes(run: Mapping[str, Any]) -> Iterator[str]:
     ):
         if said is not None and said != over:
             yield f"`{what}` is {said}, and num_processes {number}: {AS_WRITTEN}"
-
-
-def _plausible_start(text: Any) -> bool:
-    try:
-        started = time.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ")
-    except ValueError:
-        return False
-    return started.tm_year >= 2020 and time.mktime(started) < time.time() + 2 * 86400
-
-
-@cache
-def _commit_note(commit: str) -> str:
-    """That a commit is not in this checkout, or ""; the argument is 40 hexadecimal digits."""
-    if CHECKOUT is None:
-        return f"suite commit {commit} could not be looked up: validate in a checkout of the suite to look for it"
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(CHECKOUT), "cat-file", "-e", f"{commit}^{{commit}}"],
-            capture_output=True,
-            timeout=30,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return f"suite commit {commit} could not be looked up: git is not at hand"
-    return (
-        f"suite commit {commit} is not in this checkout: fetch it before you merge" if done.returncode else ""
-    )
 
 
 def environment(files: Mapping[str, Sequence[Entry]]) -> dict[str, Any]:
@@ -334,7 +320,11 @@ def _judged(
             why = "does not hold what all of them found: submit the merged file (`meshmark merge FILE`)"
             review.complain(name, f"a run over {processes} processes that {why}", number)
     by_case: dict[tuple[str, str], list[Entry]] = {}
+    work = recomputed.Work()
     for number, record in conformance:
+        if record["seed"] != runs[record["run"]].get("seed", 0):
+            text = f"{record['case']} is of seed {record['seed']}, and its run of another: {AS_WRITTEN}"
+            review.complain(name, text, number, "seed")
         by_case.setdefault((record["run"], record["case"]), []).append((number, record))
         held = committed
         if record["case"] in committed and not against_table.compiles_as_today(
@@ -363,6 +353,8 @@ def _judged(
         case = lookup.get(own)
         if not against_table.agrees(name, first, found[0][1], case, runs[run], review) or case is None:
             continue
+        if against_table.compiles_as_today(case, runs[run]):
+            _recompute(name, found, case, runs[run]["facts"], work, review)
         if all(r["verdict"] == "pass" for _, r in found):
             needed = {"execute", "gradient" if case.plan.wrt else "numbers", "replicas", "sharding"}
             needed |= set() if case.mode == "host" else {"communication"}
@@ -375,6 +367,32 @@ def _judged(
                 )
         if any(r["verdict"] == "unsupported" for _, r in found) and not case.cell.capabilities:
             review.notes.append(f"unsupported where nothing is optional: {own} ({name}:{first})")
+    took = [found[-1][1]["seconds"] for found in by_case.values() if "seconds" in found[-1][1]]
+    if len(took) >= plausible.ALIKE and len(set(took)) < len(took) // 4:
+        review.complain(name, f"{len(took)} cases took {len(set(took))} different times: {AS_WRITTEN}")
+    review.notes += list(filter(None, [work.note()]))
+
+
+def _recompute(
+    name: str,
+    found: Sequence[Entry],
+    case: Case,
+    facts: Mapping[str, Any],
+    work: recomputed.Work,
+    review: Review,
+) -> None:
+    """The lines of a case that pass, against what follows from case and seed, and from the contract."""
+    for number, record in found:
+        if record["verdict"] != "pass":
+            continue
+        texts: Iterator[str] = iter(())
+        if record["check"] in ("numbers", "gradient"):
+            if _number(record.get("error")) and _number(record.get("bound")):
+                texts = recomputed.problems(case, record, facts, work)
+        elif record["check"] == "communication":
+            texts = against_contract.problems(case, record, facts)
+        for text in texts:
+            review.complain(name, f"{case.id}: {text}: {AS_WRITTEN}", number, f"recomputed {record['check']}")
 
 
 def _one_check(
@@ -443,6 +461,12 @@ def _timed(
     """The timing, ceiling and comparison lines: plausible, and their cost the table's."""
     explained = any(note["about"] == "peak" for note in product["notes"])
     timed = [r for _, r in lines if r["kind"] == "timing"]
+    for number, text in sampling.of_file([(n, r) for n, r in lines if r["kind"] == "timing"], runs):
+        review.complain(name, text, number, "sampling")
+    ceilings: dict[str, list[dict[str, Any]]] = {}
+    for _, record in lines:
+        if record["kind"] == "ceiling":
+            ceilings.setdefault(record["run"], []).append(record)
     lookups: dict[tuple[int, int], Lookup] = {}
     for number, record in lines:
         kind, run = record["kind"], runs[record["run"]]
@@ -455,10 +479,12 @@ def _timed(
             case = lookups[on].get(record["case"])
             if against_table.agrees(name, number, record, case, run, review) and case is not None:
                 found += against_table.wrong_costs(record, case, run)
+                found += physics.timing(record, case, facts, ceilings.get(record["run"], ()))
             found += _counted(record, run)
             found += plausible.timing(record, facts, explained)
         elif kind == "ceiling":
             found += plausible.ceiling(record, facts, explained)
+            found += physics.ceiling(record, facts)
         elif kind == "comparison":
             found += _compared(record)
         for text in found:
@@ -523,6 +549,8 @@ def _statement(
         review.complain("", f"no level statement: {error}")
         return
     review.statement = found
+    if stale := _stale(found):
+        review.notes.append(stale)
     if manifest and said != found.to_json():
         own = found.to_json()
         differing = [k for k in own if not isinstance(said, dict) or said.get(k) != own[k]]
@@ -543,3 +571,20 @@ def _statement(
                     PRODUCT,
                     f"claims {claimed}, which is not met ({standing.describe()}): claim less, or run what is missing",
                 )
+
+
+def _stale(found: levels.Statement) -> str:
+    """That the must-pass list is not the newest, and whether the newest asks for other cases; "" where it is."""
+    newest = levels.versions()[-1]
+    if found.version == newest or not found.standings:
+        return ""
+    differing = []
+    for standing in found.standings:
+        must = standing.must
+        try:
+            now = levels.must_pass(must.level, must.devices, newest, processes=must.processes)
+        except LevelError:
+            continue
+        differing += [must.level] if now.sha256 != must.sha256 else []
+    same = f"asks for other cases in {', '.join(differing)}" if differing else "asks for the same cases"
+    return f"{STALE}: {found.version}, and the newest, {newest}, {same}"

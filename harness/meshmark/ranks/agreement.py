@@ -6,10 +6,10 @@ The same function agrees on the verdict while a run goes on and merges the files
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from meshmark.core import digests
 from meshmark.core.privacy import redact
 from meshmark.core.text import number
 from meshmark.core.verdicts import CHECKS, VERDICTS, Line
@@ -78,7 +78,7 @@ def _worst(found: Mapping[int, Finding], size: int) -> dict[str, Any]:
         largest = max(found.values(), key=lambda own: number(own.get("error", 0.0)))
         line |= {name: largest[name] for name in ("error", "bound") if name in largest}
     if bits := [str(own["bits"]) for own in found.values() if "bits" in own]:
-        line["bits"] = hashlib.blake2b(" ".join(bits).encode(), digest_size=8).hexdigest()
+        line["bits"] = digests.of_ranks(bits)
     if "seconds" in line:
         line["seconds"] = max(number(own.get("seconds", 0.0)) for own in found.values())
     if "fixed" in line and not all(own.get("fixed") for own in found.values()):

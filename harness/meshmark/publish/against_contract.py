@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The collectives of a passing record, held against the contract of its case as far as a record tells them.
+
+A record has kind, bytes, trips and the shape of the groups of each collective, not the groups themselves. The judge saw
+those (judge.communication). What the shapes show is recomputed: the bytes on the wire follow from the collectives; what
+manual mode spells is there, and nothing else; a program whose devices must exchange data has a collective.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from meshmark.core.hlo import Collective, wire_bytes
+from meshmark.judge import communication
+from meshmark.operations.cases import Case
+
+_GROUPS, _PAIRS = re.compile(r"(\d{1,7})x(\d{1,7})"), re.compile(r"(\d{1,7}) pairs")
+
+PROMOTED = (1, 2, 4)
+"""How much larger a payload may be than what is spelled: a narrow type may be reduced in a wider one."""
+
+MOST_MEMBERS = 1 << 20
+
+
+def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
+    """What the line of a communication check that passed says that can't be."""
+    if "collectives" not in record or "wire_bytes" not in record:
+        yield "passes its communication check without `collectives` and `wire_bytes`"
+        return
+    step = 0 if case.mode in communication.SPELLED and _stays(case) else 1
+    found = [_collective(one, step) for one in record["collectives"]]
+    if None in found or any(one and _members(one) > MOST_MEMBERS for one in found):
+        yield "has collectives whose `groups` are neither 2x4 nor 8 pairs"
+        return
+    known = [one for one in found if one is not None]
+    sizes = {_size(one) for one in known}
+    if too_large := [size for size in sizes if size > case.mesh.size]:
+        yield f"has a collective over {max(too_large)} devices on a mesh of {case.mesh.size}"
+        return
+    wire = sum(map(wire_bytes, known))
+    if not _number(record["wire_bytes"]) or not math.isclose(
+        wire, record["wire_bytes"], rel_tol=1e-9, abs_tol=0.5
+    ):
+        yield f"wire_bytes {record['wire_bytes']} are not those of its collectives, {wire:g}"
+    if case.mode in communication.SPELLED:
+        if case.plan.traffic is not None:
+            yield from _spelled(case, known, str(facts.get("backend")))
+    elif not any(_size(one) > 1 for one in known) and any(len(set(group)) > 1 for group in case.plan.connect):
+        yield "has no collective, and its devices must exchange data"
+
+
+def _stays(case: Case) -> bool:
+    """Whether manual mode spells no permutation that moves anything: a compiled one is then the identity."""
+    permuted = [t for t in case.plan.traffic or () if t.kind == "collective-permute"]
+    return case.plan.traffic is not None and not any(a != b for t in permuted for a, b in t.groups)
+
+
+def _collective(record: Mapping[str, Any], step: int) -> Collective | None:
+    """A collective with groups of the recorded shape, its pairs from i to i + step; None for a shape that is none."""
+    kind, shape, trips = record["kind"], record["groups"], record["trips"]
+    if match := _PAIRS.fullmatch(shape):
+        pairs = tuple((i, i + step) for i in range(min(int(match[1]), MOST_MEMBERS + 1)))
+        return (
+            Collective(kind, record["bytes"], "", (), pairs, trips) if kind == "collective-permute" else None
+        )
+    match = _GROUPS.fullmatch(shape)
+    if not match or kind == "collective-permute":
+        return None
+    number, size = int(match[1]), int(match[2])
+    if number * size > MOST_MEMBERS:
+        return None
+    return Collective(kind, record["bytes"], "", ((0,) * size,) * number, (), trips)
+
+
+def _size(one: Collective) -> int:
+    if one.kind == "collective-permute":
+        return 2 if any(a != b for a, b in one.pairs) else 0
+    return max(map(len, one.groups), default=0)
+
+
+def _members(one: Collective) -> int:
+    return len(one.pairs) + sum(map(len, one.groups))
+
+
+def _spelled(case: Case, found: Sequence[Collective], backend: str) -> Iterator[str]:
+    """What is spelled and not there, or there and not spelled, by kind and size of the groups."""
+    equivalents = communication.EQUIVALENTS | communication.EQUIVALENTS_BY_PLATFORM.get(backend, {})
+    want: Counter[tuple[str, int]] = Counter()
+    for traffic in case.plan.traffic or ():
+        groups = [g for g in traffic.groups if len(set(g)) > 1]
+        if groups:
+            want[traffic.kind, max(map(len, groups))] += traffic.nbytes
+    have: Counter[tuple[str, int]] = Counter()
+    for one in found:
+        if _size(one) > 1:
+            have[one.kind, _size(one)] += one.nbytes * (one.trips or 1)
+    for (kind, size), payload in want.items():
+        for stand_in in (kind, *equivalents.get(kind, ())):
+            if have.get((stand_in, size)) in [payload * k for k in PROMOTED]:
+                del have[stand_in, size]
+                break
+        else:
+            told = (
+                ", ".join(f"{k} of {b} B over {n}" for (k, n), b in sorted(have.items())) or "no collective"
+            )
+            yield f"must have {kind} of {payload} B over groups of {size}, and has {told}"
+            return
+    if have:
+        (kind, size), payload = next(iter(have.items()))
+        yield f"has {kind} of {payload} B over groups of {size}, which is not in its contract"
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)

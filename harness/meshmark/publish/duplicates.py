@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether records were published before: the same run, or its figures under other names.
+
+Measured times do not come twice. What is compared: ids of runs, the seconds of cases, and the order in which samples
+rise and fall, which survives scaling. A new result of the same machine has none of these in common with an old one.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meshmark.core.errors import BadInput
+from meshmark.core.installation import CHECKOUT
+from meshmark.records import results
+
+FEWEST = 20
+"""With so many cases or samples in common, equality is not chance."""
+
+ALIKE = 0.02
+"""The share of cases with equal seconds from which a run is another's."""
+
+RANKED = 0.85
+"""The mean rank correlation of samples from which timings are another run's. Of honest runs it is about zero."""
+
+Timed = tuple[str, str, int]
+
+
+@dataclass
+class Prints:
+    """What tells one product's measurements from another's."""
+
+    place: str
+    runs: set[str] = field(default_factory=set)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Of each case: how long it took."""
+    samples: dict[Timed, list[float]] = field(default_factory=dict)
+    """Of each case, cadence and process: the samples."""
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take one record."""
+        if record["kind"] == "run":
+            self.runs.add(record["run"])
+        elif record["kind"] == "conformance" and "seconds" in record:
+            self.seconds[record["case"]] = record["seconds"]
+        elif record["kind"] == "timing" and len(record["samples_s"]) >= 10:
+            self.samples[record["case"], record["cadence"], record["process"]] = record["samples_s"]
+
+
+def of(place: str, records: Iterable[Mapping[str, Any]]) -> Prints:
+    """The prints of a product's records."""
+    found = Prints(place)
+    for record in records:
+        found.add(record)
+    return found
+
+
+def published(directory: Path | None = None) -> list[Prints]:
+    """The prints of every published product. Products that can't be read are left out: they have complaints of their
+    own."""
+    directory = directory or (CHECKOUT / "results" if CHECKOUT else None)
+    return _below(directory) if directory is not None and directory.is_dir() else []
+
+
+@cache
+def _below(directory: Path) -> list[Prints]:
+    try:
+        products = results.find(directory)
+    except BadInput:
+        return []
+    every = []
+    for product in products:
+        found = Prints(f"{product.release}/{product.name}")
+        try:
+            for file in product.read():
+                for records in (
+                    file.runs,
+                    (line for one in file.cases.values() for line in one.lines),
+                    file.timings,
+                ):
+                    for record in records:
+                        found.add(record)
+        except (BadInput, OSError, gzip.BadGzipFile):
+            continue
+        every.append(found)
+    return every
+
+
+def problems(own: Prints, others: Iterable[Prints]) -> Iterator[str]:
+    """Which published product has the same measurements."""
+    for other in others:
+        if other.place == own.place:
+            continue
+        if same := own.runs & other.runs:
+            yield f"run {min(same)} is in the published {other.place}: submit your own run"
+            continue
+        shared = [name for name in own.seconds if name in other.seconds]
+        equal = sum(own.seconds[name] == other.seconds[name] for name in shared)
+        if equal >= FEWEST and equal > ALIKE * len(shared):
+            yield (
+                f"{equal} of {len(shared)} cases took the same time, to the microsecond, as in the published"
+                f" {other.place}: submit your own run"
+            )
+            continue
+        ranked = [
+            _correlation(samples, other.samples[key])
+            for key, samples in own.samples.items()
+            if key in other.samples and len(other.samples[key]) == len(samples)
+        ]
+        known = [value for value in ranked if value is not None]
+        if len(known) >= 3 and float(np.mean(known)) > RANKED:
+            yield (
+                f"the samples of {len(known)} timings rise and fall as those of the published {other.place}: submit"
+                " your own run"
+            )
+
+
+def _correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Spearman's rank correlation of two sequences of samples; None where one does not vary."""
+    ranks = [np.argsort(np.argsort(np.asarray(values))) for values in (one, other)]
+    if len(set(one)) < len(one) // 2 or len(set(other)) < len(other) // 2:
+        return None
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

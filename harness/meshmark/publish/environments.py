@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the facts of a run fit together: devices, backend and versions as JAX gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from meshmark.devices import chips
+from meshmark.publish.review import AS_WRITTEN
+
+OLDEST_PYTHON = Version("3.11")
+
+
+def problems(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What facts say that can't be, each one line with the mend."""
+    devices, kind, backend = facts["devices"], facts["device_kind"], facts["backend"]
+    if len({device["id"] for device in devices}) < len(devices):
+        yield f"two devices have one id: {AS_WRITTEN}"
+    if (kind == "cpu") is not (backend == "cpu"):
+        yield f"devices of kind {kind[:40]!a} on backend {backend[:20]!a}: {AS_WRITTEN}"
+    chip = chips.chip_of(kind)
+    if chip is not None and chip.network == "torus":
+        coordinates = [tuple(device.get("coords") or ()) for device in devices]
+        most = coordinates.count(max(coordinates, key=coordinates.count))
+        if () in coordinates or most > chip.devices_per_chip:
+            yield f"{most} devices of {chip.name} at one place of the torus, or without a place: {AS_WRITTEN}"
+    versions = facts["versions"]
+    try:
+        jax, jaxlib, python = (Version(versions[name]) for name in ("jax", "jaxlib", "python"))
+    except InvalidVersion:
+        yield f"a version of jax, jaxlib or python is none: {AS_WRITTEN}"
+        return
+    if jaxlib.release[:2] != jax.release[:2]:
+        yield f"jaxlib {jaxlib} with jax {jax}: JAX does not run with it, {AS_WRITTEN}"
+    if python < OLDEST_PYTHON:
+        yield f"Python {python}, on which the suite does not run: {AS_WRITTEN}"

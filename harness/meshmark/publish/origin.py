@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a run comes from: its commit is one of the project, its package that of the commit, its date after it.
+
+All of this is asked of the git history of the checkout that reviews. A commit that only a pull request brings is not
+one of the project: it must be on the main branch. An installed package has no history, and can't tell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import PurePosixPath
+from typing import Any
+
+from meshmark.core.installation import CHECKOUT
+from meshmark.publish.review import AS_WRITTEN
+
+MAIN = ("refs/remotes/origin/main", "refs/remotes/upstream/main", "refs/heads/main", "HEAD")
+"""What holds the project's commits: the first of these that there is."""
+
+PACKAGE = "harness/meshmark"
+
+FIRST = 1793491200
+"""The first day on which a run can have begun, as seconds: 2026-11-01, before the suite's first commit."""
+
+SLACK = 86400
+"""Seconds by which two clocks may differ."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What the history says of a commit."""
+
+    time: int
+    """When it was made, in seconds."""
+    digest: str
+    """The digest of its package (core.installation.digest); "" where it has none of today's name."""
+
+
+def problems(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
+    """What a run line says of its origin that can't be. `marked`: the product concedes changes to the suite."""
+    suite, started = run["facts"]["suite"], begin(run.get("started"))
+    if started is None or not FIRST <= started < time.time() + SLACK:
+        yield f"`started` is missing, or no time at which the suite could run: {AS_WRITTEN}"
+    if not isinstance(suite["commit"], str):
+        return  # told as a suite without a commit
+    found = look_up(suite["commit"])
+    if isinstance(found, str):
+        return  # nothing to ask
+    if found is None:
+        yield f"suite commit {suite['commit']} is not one of the project's main branch: run a published commit"
+        return
+    if started is not None and started < found.time - SLACK:
+        yield f"`started` is {run['started']}, and its commit was made later: {AS_WRITTEN}"
+    if found.digest and suite.get("digest") != found.digest and not marked:
+        yield (
+            f"the package that ran ({suite.get('digest', 'no digest')}) is not that of its commit ({found.digest}): run"
+            " it from a clean checkout, or submit with --mark"
+        )
+
+
+def begin(text: Any) -> float | None:
+    """The seconds of a run's `started`; None for text that is no time."""
+    try:
+        return float(calendar_seconds(time.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ")))
+    except ValueError:
+        return None
+
+
+def calendar_seconds(moment: time.struct_time) -> int:
+    """Seconds since 1970 of a time in UTC."""
+    import calendar
+
+    return calendar.timegm(moment)
+
+
+@cache
+def look_up(commit: str) -> Commit | str | None:
+    """A commit of the main branch; None where it is none; why it can't be looked up where there is no history."""
+    if CHECKOUT is None:
+        return f"suite commit {commit} could not be looked up: validate in a checkout of the suite to look for it"
+    try:
+        main = next((ref for ref in MAIN if _git("rev-parse", "--verify", "--quiet", ref) is not None), None)
+        if main is None:
+            return f"suite commit {commit} could not be looked up: the checkout has no history"
+        if _git("merge-base", "--is-ancestor", commit, main) is None:
+            shallow = _git("rev-parse", "--is-shallow-repository") == b"true\n"
+            cut = f"suite commit {commit} could not be looked up: the checkout is shallow (git fetch --unshallow)"
+            return cut if shallow else None
+        made = _git("show", "--no-patch", "--format=%ct", commit)
+        return Commit(int(made or b"0"), _digest(commit))
+    except (OSError, subprocess.TimeoutExpired):
+        return f"suite commit {commit} could not be looked up: git is not at hand"
+
+
+def _digest(commit: str) -> str:
+    """The digest of the package's files in a commit, as core.installation.digest has it of a checkout."""
+    listed = _git("ls-tree", "-r", "-z", commit, PACKAGE)
+    entries = [line.split(b"\t", 1) for line in (listed or b"").split(b"\0") if line]
+    files = sorted(
+        (PurePosixPath(name.decode()).relative_to(PACKAGE), head.split()[2]) for head, name in entries
+    )
+    if not files:
+        return ""
+    found = hashlib.sha256()
+    contents = _git("cat-file", "--batch", given=b"".join(blob + b"\n" for _, blob in files)) or b""
+    for name, _ in files:
+        head, _, contents = contents.partition(b"\n")
+        size = int(head.split()[2])
+        found.update(name.as_posix().encode() + b"\0" + contents[:size] + b"\0")
+        contents = contents[size + 1 :]
+    return found.hexdigest()[:16]
+
+
+def _git(*arguments: str, given: bytes | None = None) -> bytes | None:
+    """What git prints; None where it says no."""
+    command = ["git", "-C", str(CHECKOUT), *arguments]
+    done = subprocess.run(command, capture_output=True, input=given, timeout=60)
+    return done.stdout if done.returncode == 0 else None

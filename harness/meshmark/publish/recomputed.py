@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a record says of numbers, computed again from the case and its seed.
+
+Where a case must be exact, its digest follows from case and seed, and its error and bound are zero. Where it is
+rounded, the reference and its bounds follow, so that three things are known without the device: the bound is one of
+the reference's; the error is no smaller than that of the nearest numbers that the result's dtype has; and the reference
+plus or minus the error is a number of that dtype.
+
+This shows that the answers belong to the seed. It does not show that a device gave them: whoever runs the reference has
+the exact ones too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from meshmark.core import digests, layout
+from meshmark.core.dtypes import dtype as dtype_of
+from meshmark.judge.checks import has_special_values
+from meshmark.operations.base import Argument, Result, nbytes, owners_of
+from meshmark.operations.cases import Case, Cell
+from meshmark.records import run_line
+
+MOST_WORK = 1 << 30
+"""Bytes of arguments and results that are computed again for one product: the standard profile on eight devices has
+about a fifth of it. Beyond it the rest is left out, and a note says how much."""
+
+CLOSE = 1e-9
+"""Relative difference of two float64 references on two machines: they add in different orders."""
+
+_BITS = re.compile(r"default \((\d+) bits\)")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the reference gives for a cell."""
+
+    expected: tuple[np.ndarray, ...]
+    bounds: tuple[np.ndarray | None, ...]
+
+
+@dataclass
+class Work:
+    """What is computed again for one product, up to a limit."""
+
+    left: int = MOST_WORK
+    done: int = 0
+    left_out: int = 0
+    _seen: set[tuple[str, int, float]] = field(default_factory=set)
+
+    def allows(self, case: Case, seed: int, rounding: float) -> bool:
+        """Whether this case's cell is computed; the modes of a cell cost once."""
+        key = (case.cell.id, seed, rounding)
+        if key not in self._seen:
+            parts: list[Argument | Result] = [*case.plan.arguments, *case.plan.results]
+            cost = sum(nbytes(part, case.mesh) for part in parts) * case.mesh.size
+            if cost > self.left:
+                self.left_out += 1
+                return False
+            self.left -= cost
+            self._seen.add(key)
+        self.done += 1
+        return True
+
+    def note(self) -> str:
+        """How much was computed again."""
+        if self.left_out:
+            return (
+                f"{self.done} of {self.done + self.left_out} passing cases were computed again from their seed: the"
+                " rest is beyond the limit"
+            )
+        return ""
+
+
+@lru_cache(maxsize=4)
+def answer(cell: Cell, seed: int, rounding: float) -> Answer:
+    """The reference of a cell; ValueError and the like where it has none."""
+    arguments = cell.arguments(seed)
+    expected, bounds = cell.expected(arguments, rounding)
+    return Answer(tuple(map(np.asarray, expected)), tuple(bounds))
+
+
+def digest(case: Case, expected: Iterable[np.ndarray], owners: tuple[int, ...] | None = None) -> str:
+    """The digest that a case with exactly these results has; `owners`: the process of each mesh position."""
+    sizes, arrays, shown = case.mesh.sizes, [], []
+    for result, array in zip(case.plan.results, expected, strict=True):
+        parts: list[tuple[slice, ...]]
+        if case.mode == "pmap":
+            array = np.stack(layout.split(array, result.spec, sizes))
+            parts = [(slice(i, i + 1),) for i in range(len(array))]
+        else:
+            parts = layout.indices(result.shape, result.spec, sizes)
+        arrays.append(array)
+        shown.append(parts)
+    if owners is None:
+        return digests.of_arrays(arrays)
+    ranks = []
+    for rank in range(max(owners) + 1):
+        own = [np.zeros_like(array) for array in arrays]
+        for mine, array, parts in zip(own, arrays, shown, strict=True):
+            for owner, index in zip(owners, parts, strict=True):
+                if owner == rank:
+                    mine[index] = array[index]
+        ranks.append(digests.of_arrays(own))
+    return digests.of_ranks(ranks)
+
+
+def owners(case: Case, facts: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """The process of each mesh position in a run; None where there is one process."""
+    processes = run_line.processes(facts)
+    if processes == 1:
+        return None
+    own = owners_of(case.mesh, facts["num_devices"], processes)
+    return (*own,) if max(own) + 1 == processes else None
+
+
+def determined(case: Case, expected: Iterable[np.ndarray]) -> bool:
+    """Whether results that are right have these bits alone: a float zero of an exact case may have either sign."""
+    if case.plan.judge == "bits":
+        return True
+    return case.plan.judge == "exact" and not any(
+        a.dtype.kind not in "iub" and (a == 0).any() for a in expected
+    )
+
+
+def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any], work: Work) -> Iterator[str]:
+    """What a passing line of numbers or gradient says that can't be."""
+    error, bound = record["error"], record["bound"]
+    if has_special_values(case.cell) and case.plan.judge != "bits":
+        return  # what a device does with subnormal numbers is its own
+    if case.plan.judge != "bound" and (error or bound):
+        yield f"error {error} and bound {bound} of an exact case, which are 0"
+        return
+    rounding, problem = _rounding(case, record, facts)
+    if problem:
+        yield problem
+        return
+    seed = record["seed"]
+    if not work.allows(case, seed, rounding):
+        return
+    processes = run_line.processes(facts)
+    try:
+        found = answer(case.cell, seed, rounding)
+        if case.plan.judge == "bound":
+            yield from _rounded(case, error, bound, found, alone=processes == 1)
+            return
+        who = owners(case, facts)
+        if not determined(case, found.expected) or (processes > 1 and who is None):
+            return
+        want = digest(case, found.expected, who)
+    except (ValueError, OverflowError, MemoryError, TypeError, IndexError, KeyError, ArithmeticError):
+        return  # no reference on these devices
+    if record.get("bits") != want:
+        yield f"bits {record.get('bits')} are not those of seed {seed}, {want}"
+
+
+def _rounding(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[float, str]:
+    """The unit roundoff of a contraction's factors as the record names it, and why it can't be."""
+    said, asked = str(record.get("precision", "")), case.plan.precision
+    if asked != "default":
+        return 0.0, "" if said == asked else f"precision {said[:40]!a} of a case at {asked or 'none'!a}"
+    match = _BITS.fullmatch(said)
+    digits = dtype_of(case.cell.request.dtype).digits
+    bits = int(match[1]) if match and len(match[1]) < 4 else 0
+    if not 7 <= bits <= max(digits, 7) or (facts.get("backend") == "cpu" and bits != digits):
+        return 0.0, f"precision {said[:40]!a}, which no arithmetic of this backend has"
+    rounds = bits < digits and case.plan.judge == "bound"
+    return (2.0**-bits if rounds else 0.0), ""
+
+
+def _rounded(case: Case, error: float, bound: float, found: Answer, alone: bool) -> Iterator[str]:
+    """What error and bound of a rounded case say that can't be. Of several ranks the largest error counts, which need
+    not be the one that is largest against its bound (`alone`)."""
+    lowest, near, exact = 0.0, False, False
+    for result, want, limits in zip(case.plan.results, found.expected, found.bounds, strict=True):
+        if limits is None or not want.size:
+            continue
+        lowest = max(lowest, _least(result, want, limits))
+        if bound:
+            at = np.isclose(limits, bound, rtol=1e-6, atol=0)
+            near = near or bool(at.any())
+            exact = exact or _representable(result, want[at], limits[at], error)
+    if not bound:
+        if error or lowest > 0:
+            yield f"error {error} and bound {bound} of a rounded case: its error is at least {lowest:.3g} of its bound"
+        return
+    if not near:
+        yield f"bound {bound:.6g} is not one of the reference's"
+    elif alone and error / bound < lowest * (1 - 1e-6):
+        yield f"error {error:.6g} is {error / bound:.3g} of its bound, and the nearest numbers are {lowest:.3g} of it"
+    elif not exact:
+        yield f"error {error:.6g} is not that of a number that {case.plan.results[0].dtype} has"
+
+
+def _least(result: Argument | Result, want: np.ndarray, limits: np.ndarray) -> float:
+    """The largest error, as a multiple of its bound, of the result that is nearest to the reference everywhere."""
+    kind = dtype_of(result.dtype).numpy
+    with np.errstate(all="ignore"):
+        away = np.abs(want.astype(kind).astype(want.dtype) - want)
+        ratio = np.where(away == 0, 0.0, away / limits)
+    ratio = ratio[np.isfinite(ratio)]
+    return float(ratio.max()) if ratio.size else 0.0
+
+
+def _representable(result: Argument | Result, want: np.ndarray, limits: np.ndarray, error: float) -> bool:
+    """Whether one of these references, plus or minus the error, is a number of the result's dtype."""
+    kind = dtype_of(result.dtype).numpy
+    if kind.kind == "c" or kind.itemsize == 8:
+        return want.size > 0
+    with np.errstate(all="ignore"):
+        for sign in (1, -1):
+            reached = want + sign * error
+            away = np.abs(reached.astype(kind).astype(np.float64) - reached)
+            room = CLOSE * np.abs(want) + 1e-6 * limits + math.ulp(0.0)
+            if (away <= room).any():
+                return True
+    return False

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether samples can be what the sampling of a run gives: how many, for how long, in which order.
+
+timing.measure.sample stops by a rule that its run line states: at the most samples, when the time is spent, or at
+certain numbers when the medians are precise. Samples that were scaled, or of which some were dropped, stopped at none
+of these. The modes of a cell are sampled in rounds, so that they have equally many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from meshmark.core import statistics
+from meshmark.records import run_line
+from meshmark.timing.measure import LONGEST_STREAM, STREAM_SECONDS
+
+SPENT = 0.65
+"""The least share of the time that is spent inside of samples; the published runs of one process have 0.92 or more."""
+
+SPENT_BY_RANKS = 0.25
+"""The same over several processes, which wait for each other between samples; 0.46 is the least of the published."""
+
+BETWEEN = 20e-6
+"""Seconds between two samples that count as spent: short calls leave more time outside of samples."""
+
+IN_ORDER = 12
+"""With this many samples, one order in all of them is not chance: one in 12! = 479 million."""
+
+TAKEN = "give the samples as they were taken"
+
+Line = tuple[int, Mapping[str, Any]]
+"""A timing record with its line number."""
+
+
+def of_file(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+    """(line, what can't be) of the timing lines of one file."""
+    cells: dict[tuple[Any, ...], list[Line]] = {}
+    for number, record in lines:
+        if record["samples_s"] and record["cadence"] != "device":
+            operation, variant, _, *rest = record["case"].split("/")
+            key = (record["run"], operation, variant, *rest, record["cadence"], record["process"])
+            cells.setdefault(key, []).append((number, record))
+    for (run, *_), found in cells.items():
+        line = runs[run]
+        if "environment" in line or not line.get("timing"):
+            continue  # comparisons stop by pairs
+        yield from _stopped(found, line)
+    yield from _orders(lines)
+
+
+def _stopped(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """Whether the sampling of one cell stopped where its rule says."""
+    first, timing = found[0][0], run["timing"]
+    numbers = {len(record["samples_s"]) for _, record in found}
+    if len(numbers) > 1:
+        told = ", ".join(map(str, sorted(numbers)))
+        yield (
+            first,
+            f"the modes of this cell have {told} samples, and each round sampled all of them: {TAKEN}",
+        )
+        return
+    number, seconds = numbers.pop(), timing.get("seconds")
+    for line, record in found:
+        if problem := _calls(record, seconds):
+            yield line, problem
+    if not seconds or number >= timing.get("most", 1000):
+        return
+    spent = sum(
+        sum(record["samples_s"]) * record.get("calls", 1) + number * BETWEEN for _, record in found
+    ) / (seconds * len(found))
+    over = run_line.processes(run["facts"])
+    if spent >= (SPENT if over == 1 else SPENT_BY_RANKS):
+        return
+    look, precision = 2 * timing.get("least", 10), timing.get("precision", 0.01)
+    while look < number:
+        look *= 2
+    precise = all(statistics.median(r["samples_s"]).relative <= precision * 1.01 for _, r in found)
+    if precise and (look == number or (over > 1 and number >= 2 * timing.get("least", 10))):
+        return
+    yield (
+        first,
+        f"{number} samples took {spent:.0%} of the time that the run gives, and are neither the most nor as precise as"
+        f" it asks: {TAKEN}",
+    )
+
+
+def _calls(record: Mapping[str, Any], seconds: float | None) -> str:
+    """Why the number of calls per sample is not what calibration gives."""
+    calls, middle = record.get("calls", 1), sorted(record["samples_s"])[len(record["samples_s"]) // 2]
+    if record["cadence"] == "isolated":
+        return "" if calls == 1 else f"{calls} calls per sample of isolated calls, which is 1: {TAKEN}"
+    if not seconds or calls in (1, LONGEST_STREAM):
+        return ""
+    wanted = min(STREAM_SECONDS, max(0.002, seconds / 20))
+    took = middle * calls
+    if wanted / 5 <= took <= wanted * 30:
+        return ""
+    return (
+        f"{calls} calls take {took:.3g} s, and a stream of this run is made to take {wanted:.3g} s: {TAKEN}"
+    )
+
+
+def _orders(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
+    """Samples that are sorted, or rise and fall as those of another line."""
+    seen: dict[tuple[int, ...], int] = {}
+    for line, record in lines:
+        samples = record["samples_s"]
+        if len(samples) < IN_ORDER or len(set(samples)) < len(samples) // 2:
+            continue
+        if list(samples) == sorted(samples) or list(samples) == sorted(samples, reverse=True):
+            yield line, f"all {len(samples)} samples are in order of their size: {TAKEN}"
+            continue
+        order = tuple(sorted(range(len(samples)), key=samples.__getitem__))
+        if order in seen:
+            yield line, f"its {len(samples)} samples rise and fall as those of line {seen[order]}: {TAKEN}"
+        seen.setdefault(order, line)

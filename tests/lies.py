@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The catalogue of lies: what somebody might submit who did not run what he says, and what is said to it.
+
+A liar knows the format: hashes, totals, environment and statement are made anew after each lie. A lie takes the records
+of an accepted product, those of conformance and those of timings, and changes them. `None` as the answer: the lie
+passes, and docs/submitting.md says that this is taken on trust.
+"""
+
+import copy
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from meshmark.operations import cases
+from tests import submissions
+from tests.submissions import DEVICES, facts, judged, run_line, timing
+
+ROUNDED = "matmul/rows=x,inner=y,check=rounded,precision=highest/manual/2x2/float32/n64"
+"""A case that is judged by a bound."""
+
+Records = list[dict]
+
+
+def whole() -> tuple[Records, Records]:
+    """What the lies begin with: L0 and three more cases on four virtual devices, and timings of three modes."""
+    chosen = [
+        "psum/axes=x+y/manual/2x2/float32/4KiB",
+        "all_gather/axes=x+y,dim=0,tiled/manual/2x2/float32/4KiB",
+        ROUNDED,
+    ]
+    conformance = submissions.level()
+    for name in chosen:
+        conformance += judged(cases.find(name, DEVICES))
+    modes = ("manual", "auto", "explicit")
+    names = [f"psum/axes=x+y/{mode}/2x2/float32/64KiB" for mode in modes]
+    timed = submissions.timed()[:3]
+    timed += [timing(name, cadence) for cadence in ("isolated", "stream") for name in names]
+    return conformance, timed
+
+
+def change_runs(lines: Records, change: Callable[[dict], dict]) -> None:
+    """Other facts in every run line."""
+    for line in lines:
+        if line["kind"] == "run":
+            line["facts"] = line["facts"] | change(line["facts"])
+
+
+def of_kind(lines: Records, kind: str, **wanted: str) -> Records:
+    """The lines of a kind, and with these fields."""
+    return [r for r in lines if r["kind"] == kind and all(r.get(k) == v for k, v in wanted.items())]
+
+
+def from_the_table(conformance: Records, timed: Records) -> None:
+    """An L0 "on TPU v5 lite", written from the case table alone."""
+    where = [{"id": i, "process": 0, "coords": [i % 2, i // 2, 0]} for i in range(DEVICES)]
+    tpu = {"backend": "tpu", "device_kind": "TPU v5 lite", "virtual": False, "devices": where}
+    for lines in (conformance, timed):
+        change_runs(lines, lambda facts: tpu)
+    for line in of_kind(conformance, "conformance"):
+        if "error" in line:
+            line |= {"error": 0.0, "bound": 1.0, "bits": "0123456789abcdef"}
+        line.pop("collectives", None)
+        line.pop("wire_bytes", None)
+
+
+def scaled(factor: float, settings: bool = False) -> Callable[[Records, Records], None]:
+    """All samples times a factor, and the time that the run gives too."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        for line in of_kind(timed, "timing"):
+            line["samples_s"] = [float(f"{s * factor:.7g}") for s in line["samples_s"]]
+        if settings:
+            for line in of_kind(timed, "run"):
+                line["timing"] = line["timing"] | {"seconds": line["timing"]["seconds"] * factor}
+
+    return lie
+
+
+def dropped(of: Callable[[dict], bool]) -> Callable[[Records, Records], None]:
+    """The slower half of the samples of some timings."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        for line in filter(of, of_kind(timed, "timing")):
+            kept = sorted(line["samples_s"])[len(line["samples_s"]) // 2]
+            line["samples_s"] = [s for s in line["samples_s"] if s < kept]
+
+    return lie
+
+
+def numbers(**fields: object) -> Callable[[Records, Records], None]:
+    """Other fields in the numbers of the rounded case."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        of_kind(conformance, "conformance", case=ROUNDED, check="numbers")[0].update(fields)
+
+    return lie
+
+
+def smaller_error(conformance: Records, timed: Records) -> None:
+    """A tenth of the error that was measured."""
+    line = of_kind(conformance, "conformance", case=ROUNDED, check="numbers")[0]
+    line["error"] /= 10
+
+
+def other_error(conformance: Records, timed: Records) -> None:
+    """A larger error than the nearest number has, and not that of any number."""
+    line = of_kind(conformance, "conformance", case=ROUNDED, check="numbers")[0]
+    line["error"] = (line["error"] + line["bound"]) / 2
+
+
+def random_digests(conformance: Records, timed: Records) -> None:
+    """Digests out of the air."""
+    draw = random.Random(0)
+    for line in of_kind(conformance, "conformance"):
+        if "bits" in line:
+            line["bits"] = f"{draw.getrandbits(64):016x}"
+
+
+def another_seed(conformance: Records, timed: Records) -> None:
+    """The answers of seed 0 under another seed."""
+    for line in conformance:
+        line["seed"] = 7
+
+
+def judged_again(**other: object) -> Callable[[Records, Records], None]:
+    """A failing case that is judged again by another run."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        name = conformance[1]["case"]
+        again = [line | {"run": "b" * 12} for line in conformance if line.get("case") == name]
+        conformance[:] = [line for line in conformance if line.get("case") != name]
+        conformance += [run_line("b" * 12, **other), *again]
+
+    return lie
+
+
+def on_runs(**fields: object) -> Callable[[Records, Records], None]:
+    """Other fields in every run line."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        for line in of_kind([*conformance, *timed], "run"):
+            line.update(fields)
+
+    return lie
+
+
+def on_facts(**fields: object) -> Callable[[Records, Records], None]:
+    """Other facts in every run line."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        change_runs([*conformance, *timed], lambda facts: fields)
+
+    return lie
+
+
+def suite(**fields: object) -> dict:
+    """The facts of another suite."""
+    return {"suite": facts()["suite"] | fields}
+
+
+def renamed(new_runs: bool = False, factor: float = 1.0) -> Callable[[Records, Records], None]:
+    """Published records under a new name; with other ids, and with all times scaled."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        for line in (*conformance, *timed):
+            if new_runs:
+                line["run"] = line["run"][::-1]
+            if factor != 1 and "samples_s" in line and line["kind"] == "timing":
+                line["samples_s"] = [float(f"{s * factor:.7g}") for s in line["samples_s"]]
+            if factor != 1 and "seconds" in line:
+                line["seconds"] = round(line["seconds"] * factor, 6)
+
+    return lie
+
+
+def in_order(conformance: Records, timed: Records) -> None:
+    """Samples that rise evenly."""
+    for line in of_kind(timed, "timing"):
+        line["samples_s"] = sorted(line["samples_s"])
+
+
+def copied(conformance: Records, timed: Records) -> None:
+    """One mode's samples for all, a little slower each."""
+    lines = of_kind(timed, "timing")
+    for number, line in enumerate(lines):
+        line["samples_s"] = [float(f"{s * (1 + number / 50):.7g}") for s in lines[0]["samples_s"]]
+
+
+def no_collectives(conformance: Records, timed: Records) -> None:
+    """A psum that exchanges nothing."""
+    for line in of_kind(conformance, "conformance", check="communication", operation="psum"):
+        line |= {"collectives": [], "wire_bytes": 0.0}
+
+
+def fewer_bytes(conformance: Records, timed: Records) -> None:
+    """Half of the payload, with the bytes on the wire that fit."""
+    for line in of_kind(conformance, "conformance", check="communication", operation="psum", mode="manual"):
+        line["collectives"] = [one | {"bytes": one["bytes"] // 2} for one in line["collectives"]]
+        line["wire_bytes"] /= 2
+
+
+def less_wire(conformance: Records, timed: Records) -> None:
+    """Fewer bytes on the wire than the collectives send."""
+    for line in of_kind(conformance, "conformance", check="communication"):
+        line["wire_bytes"] /= 4
+
+
+def one_time(conformance: Records, timed: Records) -> None:
+    """Every case took a quarter of a second."""
+    for line in of_kind(conformance, "conformance"):
+        if "seconds" in line:
+            line["seconds"] = 0.25
+
+
+def faster_ceilings(conformance: Records, timed: Records) -> None:
+    """A hundredfold machine, ceilings and all."""
+    scaled(0.01, settings=True)(conformance, timed)
+    for line in of_kind(timed, "ceiling"):
+        line["samples_s"] = [s / 100 for s in line["samples_s"]]
+        line["value"] *= 100
+
+
+@dataclass(frozen=True)
+class Lie:
+    """One lie."""
+
+    change: Callable[[Records, Records], None]
+    answer: str | None
+    """A pattern on the complaint that is meant for it; None where it passes."""
+    product: dict = field(default_factory=dict)
+    """Other fields of product.yaml."""
+    name: str = ""
+    """The product's name, where it is published under another."""
+
+
+LIES: dict[str, Lie] = {
+    # Invented values and records from the table alone.
+    "a level on TPU v5 lite from the case table alone": Lie(
+        from_the_table, "error 0.0 and bound 1.0 of an exact case"
+    ),
+    "the same: no collectives": Lie(from_the_table, "passes its communication check without `collectives`"),
+    "an error of 1e299 under a bound of 1e300": Lie(
+        numbers(error=1e299, bound=1e300), "is not one of the reference's"
+    ),
+    "an error of 0 in a rounded case": Lie(numbers(error=0.0, bound=0.0), "its error is at least"),
+    "a tenth of the measured error": Lie(smaller_error, "the nearest numbers are"),
+    "an error that no number gives": Lie(other_error, "is not that of a number that float32 has"),
+    "random digests": Lie(random_digests, "bits .* are not those of seed 0"),
+    "the answers of another seed": Lie(another_seed, "bits .* are not those of seed 7"),
+    "a psum without collectives": Lie(no_collectives, "must have all-reduce of"),
+    "half of the payload": Lie(fewer_bytes, "must have all-reduce of 4096 B over groups of 4"),
+    "fewer bytes on the wire": Lie(less_wire, "are not those of its collectives"),
+    "a looser arithmetic": Lie(
+        numbers(precision="default (7 bits)"), "precision 'default .7 bits.' of a case at"
+    ),
+    "every case in the same time": Lie(one_time, "took 1 different times"),
+    # Times.
+    "times 10 times too fast": Lie(scaled(0.1), "samples took 1.% of the time that the run gives"),
+    "times 1,000 times too fast": Lie(scaled(0.001), "samples took 2% of the time|an isolated call of"),
+    "times 1,000 times too fast, settings too": Lie(
+        scaled(0.001, settings=True), "an isolated call of 1.*e-06 s"
+    ),
+    "a hundredfold machine": Lie(faster_ceilings, "is more than 2 cores of any CPU have"),
+    "the slower half of the samples dropped": Lie(dropped(lambda r: True), "of the time that the run gives"),
+    "the same in one mode": Lie(
+        dropped(lambda r: r["mode"] == "manual"), "the modes of this cell have 12, 24 samples"
+    ),
+    "samples that rise evenly": Lie(in_order, "samples are in order of their size"),
+    "one mode's samples for all": Lie(copied, "rise and fall as those of line"),
+    # Where it comes from.
+    "a nonexistent commit": Lie(
+        on_facts(**suite(commit="f" * 40)), "is not one of the project's main branch"
+    ),
+    "a package that is not the commit's": Lie(
+        on_facts(**suite(commit="e" * 40, digest="0" * 16)), "the package that ran"
+    ),
+    "a run dated 2020": Lie(on_runs(started="2020-03-01T00:00:00Z"), "no time at which the suite could run"),
+    "a run before its commit": Lie(
+        on_facts(**suite(commit="e" * 40, digest="1" * 16)), "its commit was made later"
+    ),
+    "a jaxlib that JAX does not run with": Lie(
+        on_facts(versions=facts()["versions"] | {"jaxlib": "0.4.30"}), "jaxlib 0.4.30 with jax 0.12.0.1"
+    ),
+    "TPUs without a place": Lie(
+        on_facts(backend="tpu", device_kind="TPU v5 lite", virtual=False), "at one place of the torus"
+    ),
+    "one device four times": Lie(
+        on_facts(devices=[{"id": 0, "process": 0, "coords": []}] * DEVICES), "two devices have one id"
+    ),
+    # Other runs' records.
+    "somebody else's records under a new name": Lie(
+        renamed(), "is in the published 0.12.0.1/cpu-4", name="mine"
+    ),
+    "the same with other ids": Lie(
+        renamed(new_runs=True), "took the same time, to the microsecond", name="mine"
+    ),
+    "the same with all times scaled": Lie(
+        renamed(True, 1.02), "rise and fall as those of the published", name="mine"
+    ),
+    "a failing case judged again under other flags": Lie(
+        judged_again(facts=facts(flags={"XLA_FLAGS": "--xla_x"})), "the runs differ in flags"
+    ),
+    "a failing case judged again alone": Lie(
+        judged_again(selection={"profile": "standard", "operations": ["put_get"]}),
+        "claims L0, which is not met",
+    ),
+    # What is taken on trust.
+    "the answers of the reference instead of a device's": Lie(lambda conformance, timed: None, None),
+    "times a little faster": Lie(scaled(0.95), None),
+    "other hardware in the product's own words": Lie(
+        lambda conformance, timed: None, None, product={"hardware": "a machine of another maker"}
+    ),
+    "times 3 times faster, settings too": Lie(scaled(1 / 3, settings=True), None),
+}
+
+
+def told(lie: Lie, start: tuple[Records, Records]) -> tuple[Records, Records]:
+    """The records after the lie."""
+    conformance, timed = copy.deepcopy(start)
+    lie.change(conformance, timed)
+    return conformance, timed

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The catalogue of lies (tests.lies): most are refused, each by the check that is meant for it, and few pass."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from meshmark.publish import duplicates, origin, submit
+from meshmark.publish.validate import check
+from tests import lies, submissions
+from tests.submissions import RUN, TIMED
+
+
+@pytest.fixture(scope="module")
+def start():
+    return lies.whole()
+
+
+@pytest.fixture(scope="module")
+def honest(start, tmp_path_factory):
+    """The product that the lies begin with, accepted."""
+    made = submissions.bundle(tmp_path_factory.mktemp("honest"), *start)
+    report = check(made)
+    assert report.complaints == [] and report.statement.met == "L0"
+    return made
+
+
+@pytest.fixture
+def history(monkeypatch, start):
+    """A history of two commits, and one published product."""
+    known = {
+        submissions.COMMIT: origin.Commit(origin.FIRST, ""),
+        "e" * 40: origin.Commit(1_893_456_000, "1" * 16),
+    }
+    monkeypatch.setattr(origin, "look_up", known.get)
+    monkeypatch.setattr(
+        duplicates, "published", lambda: [duplicates.of("0.12.0.1/cpu-4", [*start[0], *start[1]])]
+    )
+
+
+def complaints(lie, start, directory):
+    """What is said of a lie, by a reviewer of a sealed bundle."""
+    conformance, timed = lies.told(lie, start)
+    wanted = replace(
+        submissions.WANTED, name=lie.name or submissions.WANTED.name, level="L0", mark=True, **lie.product
+    )
+    files = [
+        submissions.write(directory / "a.jsonl", conformance),
+        submissions.write(directory / "b.jsonl", timed),
+    ]
+    try:
+        made = submit.bundled(files, wanted)
+    except submit.Refused as error:
+        return error.complaints
+    product = made.files["product.yaml"].data.decode()
+    unmarked = re.sub(r"(?m)^marks:\n(- .*\n(  .*\n)*)*", "", product)
+    return check(
+        submissions.resealed(submissions.replaced(made, "product.yaml", unmarked.encode()))
+    ).complaints
+
+
+@pytest.mark.parametrize("name", lies.LIES)
+def test_a_lie_is_refused_by_the_check_that_is_meant_for_it(name, start, honest, history, tmp_path):
+    lie = lies.LIES[name]
+    found = complaints(lie, start, tmp_path)
+    if lie.answer is None:
+        assert found == []
+    else:
+        assert any(re.search(lie.answer, text) for text in found), found
+
+
+def test_few_lies_pass():
+    passing = [name for name, lie in lies.LIES.items() if lie.answer is None]
+    assert len(passing) <= 4 and len(lies.LIES) >= 30
+
+
+def test_lines_of_the_lies_are_of_their_runs(start):
+    assert {line["run"] for line in start[0]} == {RUN} and {line["run"] for line in start[1]} == {TIMED}
+    assert json.dumps(start)
