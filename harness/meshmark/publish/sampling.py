@@ -76,7 +76,7 @@ def _stopped(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[in
         return
     yield (
         first,
-        f"{number} samples took {spent:.0%} of the time that the run gives, and are not the most that it takes: {TAKEN}",
+        f"{number} samples took {spent:.0%} of the time that the run gives, and are not the most of it: {TAKEN}",
     )
 
 
