@@ -16,6 +16,7 @@ from meshmark.levels import must_pass as levels
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_cost, case_head
 from meshmark.operations.selection import Selection
+from meshmark.operations.versions import TABLE_VERSION
 from meshmark.publish import recomputed, submit
 from meshmark.publish.bundles import Bundle, File
 from meshmark.publish.submit import Wanted
@@ -60,6 +61,7 @@ def run_line(run=RUN, **other):
         "selection": {"profile": "standard", "timed": False},
         "seed": 0,
         "repeat": 1,
+        "table": TABLE_VERSION,
         "started": "2026-11-20T10:00:00Z",
         "run": run,
     } | other
