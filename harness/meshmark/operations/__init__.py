@@ -7,6 +7,8 @@ from meshmark.operations import (
     arrays,
     collectives,
     contraction,
+    elementwise,
+    indexing,
     layers,
     lifecycle,
     messages,
@@ -14,6 +16,8 @@ from meshmark.operations import (
     pipelines,
     placement,
     processes,
+    reductions,
+    shapes,
     training,
     views,
 )
@@ -32,6 +36,10 @@ FAMILIES = (
     pipelines,
     messages,
     lifecycle,
+    indexing,
+    shapes,
+    elementwise,
+    reductions,
 )
 
 

@@ -212,6 +212,10 @@ class Operation:
                 for kind in self.fills:
                     yield variant.but(FILLED, fill=kind)
 
+    def mode_weight(self, mode: str, variant: Variant) -> int | None:
+        """The weight of a mode in the conformance tests, where it is not the ordinary one."""
+        return None
+
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
         """The variants that the benchmarks time: the ordinary ones."""
         return (v for v in self.variants(mesh) if not v.weight and not v.capability)

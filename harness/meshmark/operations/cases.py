@@ -210,7 +210,7 @@ def _by_weight(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, l
                 if selection.levels and (variant.get("level") or operation.level) not in selection.levels:
                     continue
                 modes = {
-                    mode: weights.mode(mode, selection)
+                    mode: weights.mode(operation, mode, variant, selection)
                     for mode in _chosen(operation.modes, selection.modes)
                     if operation.absent(mode, variant, mesh) is None
                 }

@@ -49,8 +49,8 @@ class Weights(Protocol):
     def variants(self, operation: Operation, mesh: MeshShape) -> Iterable[Variant]:
         """The variants to choose from."""
 
-    def mode(self, mode: str, selection: Selection) -> int:
-        """The weight of a mode."""
+    def mode(self, operation: Operation, mode: str, variant: Variant, selection: Selection) -> int:
+        """The weight of a mode for this variant of an operation."""
 
     def dtype(self, operation: Operation, dtype: str, selection: Selection) -> int:
         """The weight of a dtype."""
@@ -80,9 +80,10 @@ class ConformanceWeights:
         """All variants, with every kind of values."""
         return operation.filled_variants(mesh)
 
-    def mode(self, mode: str, selection: Selection) -> int:
+    def mode(self, operation: Operation, mode: str, variant: Variant, selection: Selection) -> int:
         """The weight of the mode, named or not."""
-        return MODE_WEIGHTS[mode]
+        own = operation.mode_weight(mode, variant)
+        return MODE_WEIGHTS[mode] if own is None else own
 
     def dtype(self, operation: Operation, dtype: str, selection: Selection) -> int:
         """float32 and an operation's first dtype are ordinary."""
@@ -117,7 +118,7 @@ class TimingWeights:
         """The variants that the operation declares to be timed."""
         return operation.timed_variants(mesh)
 
-    def mode(self, mode: str, selection: Selection) -> int:
+    def mode(self, operation: Operation, mode: str, variant: Variant, selection: Selection) -> int:
         """The lesser modes are rare; a named mode is ordinary."""
         weight = MODE_WEIGHTS[mode]
         return 0 if not weight or mode in selection.modes else weight + RARE
