@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 from meshmark.operations import (
+    algebra,
     arrays,
     collectives,
     contraction,
+    creation,
     elementwise,
     indexing,
     layers,
     lifecycle,
     messages,
     multihost,
+    networks,
+    ordering,
     pipelines,
     placement,
     processes,
@@ -20,6 +24,7 @@ from meshmark.operations import (
     shapes,
     training,
     views,
+    windows,
 )
 from meshmark.operations.base import Operation
 
@@ -40,6 +45,11 @@ FAMILIES = (
     shapes,
     elementwise,
     reductions,
+    windows,
+    ordering,
+    creation,
+    algebra,
+    networks,
 )
 
 
