@@ -6,6 +6,7 @@ from __future__ import annotations
 from meshmark.operations import (
     algebra,
     arrays,
+    collective_gradients,
     collectives,
     contraction,
     creation,
@@ -50,6 +51,7 @@ FAMILIES = (
     creation,
     algebra,
     networks,
+    collective_gradients,
 )
 
 

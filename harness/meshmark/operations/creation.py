@@ -170,7 +170,7 @@ def drawn(key, function, shape):
     if function == "bernoulli":
         return jax.random.bernoulli(key, 0.25, shape)
     kept = jax.random.bernoulli(key, 0.5, shape)  # dropout of an array of threes
-    return jnp.where(kept, jnp.full(shape, 3.0) / 0.5, 0.0)
+    return jnp.where(kept, jnp.full(shape, 3, jnp.float32) / 0.5, jnp.float32(0))
 
 
 class RandomBits(Made):
