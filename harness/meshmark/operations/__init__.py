@@ -22,6 +22,7 @@ from meshmark.operations import (
     placement,
     processes,
     reductions,
+    refusals,
     shapes,
     training,
     views,
@@ -52,6 +53,7 @@ FAMILIES = (
     algebra,
     networks,
     collective_gradients,
+    refusals,
 )
 
 

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Refusals: calls that must raise, each with words that name what is wrong. A result instead of the error is a fail,
+another error is an error, and a crash is a crash."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding, auto_axes
+from jax.sharding import PartitionSpec as P
+
+from meshmark.core.meshes import MeshShape, preferred
+from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+
+
+def placed(mesh, x, *spec):
+    """The array on the devices of the mesh."""
+    return jax.device_put(x, NamedSharding(mesh, P(*spec)))
+
+
+def mapped(function, mesh, in_specs, out_specs, **options):
+    """A function of blocks, jitted."""
+    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, **options))
+
+
+def explicit(mesh):
+    """The same mesh with Explicit axes."""
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Explicit,) * len(mesh.axis_names))
+
+
+def _longer_spec(mesh, x, a):
+    return placed(mesh, x, a, None, None)
+
+
+def _unknown_axis(mesh, x, a):
+    return placed(mesh, x, "nowhere")
+
+
+def _repeated_axis(mesh, x, a):
+    return placed(mesh, x, a, a)
+
+
+def _indivisible_put(mesh, x, a):
+    return placed(mesh, x[:-1], a)
+
+
+def _indivisible_result(mesh, x, a):
+    return jax.jit(lambda y: y[:-1], out_shardings=NamedSharding(mesh, P(a)))(x)
+
+
+def _indivisible_input(mesh, x, a):
+    return jax.jit(lambda y: y, in_shardings=NamedSharding(mesh, P(a)))(x[:-1])
+
+
+def _unbound_axis(mesh, x, a):
+    return mapped(lambda y: lax.psum(y, "nowhere"), mesh, P(a), P(a))(x)
+
+
+def _unbound_outside(mesh, x, a):
+    return jax.jit(lambda y: lax.psum(y, a))(x)
+
+
+def _indivisible_block(mesh, x, a):
+    return mapped(lambda y: y, mesh, P(a), P(a))(x[:-1])
+
+
+def _longer_in_spec(mesh, x, a):
+    return mapped(lambda y: y, mesh, P(a, None, None), P(a))(x)
+
+
+def _too_few_specs(mesh, x, a):
+    return mapped(lambda y, z: y, mesh, (P(a), P(a), P(a)), P(a))(x, x)
+
+
+def _varying_output(mesh, x, a):
+    return mapped(lambda y: y, mesh, P(a), P())(x)
+
+
+def _duplicate_sources(mesh, x, a):
+    return mapped(lambda y: lax.ppermute(y, a, [(0, 1), (0, 0)]), mesh, P(a), P(a))(x)
+
+
+def _duplicate_targets(mesh, x, a):
+    return mapped(lambda y: lax.ppermute(y, a, [(0, 1), (1, 1)]), mesh, P(a), P(a))(x)
+
+
+def _uneven_scatter(mesh, x, a):
+    def scatter(y):
+        return lax.psum_scatter(y[:, : mesh.shape[a] + 1], a, scatter_dimension=1, tiled=True)
+
+    return mapped(scatter, mesh, P(a), P(None, a))(x)
+
+
+def _uneven_exchange(mesh, x, a):
+    def exchange(y):
+        return lax.all_to_all(y[:, : mesh.shape[a] + 1], a, 1, 0, tiled=True)
+
+    return mapped(exchange, mesh, P(a), P(None, a))(x)
+
+
+def _uneven_groups(mesh, x, a):
+    groups = [[0], list(range(1, mesh.shape[a]))]
+    return mapped(lambda y: lax.all_gather(y, a, axis_index_groups=groups), mesh, P(a), P(a))(x)
+
+
+def _axis_mapped_twice(mesh, x, a):
+    inner = jax.shard_map(lambda y: y, mesh=mesh, in_specs=P(a), out_specs=P(a))
+    return mapped(inner, mesh, P(a), P(a))(x)
+
+
+def _changing_carry(mesh, x, a):
+    def body(y):
+        return lax.scan(lambda c, _: (c + y, None), jnp.zeros(y.shape, y.dtype), None, length=2)[0]
+
+    return mapped(body, mesh, P(a), P(a))(x)
+
+
+def _other_mesh(mesh, x, a):
+    turned = Mesh(np.roll(mesh.devices, 1), mesh.axis_names)
+    return jax.jit(jnp.add)(placed(mesh, x, a), placed(turned, x, a))
+
+
+def _smaller_mesh(mesh, x, a):
+    half = Mesh(mesh.devices.ravel()[: mesh.size // 2], (a,))
+    return jnp.add(placed(mesh, x, a), placed(half, x, a))
+
+
+def _donated(mesh, x, a):
+    given = placed(mesh, x, a)
+    jax.block_until_ready(jax.jit(lambda y: y + 1, donate_argnums=0)(given))
+    return given + 1
+
+
+def _deleted(mesh, x, a):
+    given = placed(mesh, x, a)
+    given.delete()
+    return np.asarray(given)
+
+
+def _unknown_constraint(mesh, x, a):
+    return jax.jit(lambda y: lax.with_sharding_constraint(y, NamedSharding(mesh, P(None, None, a))))(x)
+
+
+def _mismatched_sum(mesh, x, a):
+    m = explicit(mesh)
+    with jax.set_mesh(m):
+        return jax.jit(jnp.add)(placed(m, x, a), placed(m, x, mesh.axis_names[0]))
+
+
+def _ambiguous_product(mesh, x, a):
+    m = explicit(mesh)
+    with jax.set_mesh(m):
+        return jax.jit(jnp.matmul)(placed(m, x, None, a), placed(m, x.T, a, None))
+
+
+def _ambiguous_reshape(mesh, x, a):
+    m = explicit(mesh)
+    with jax.set_mesh(m):
+        return jax.jit(lambda y: y.reshape(-1))(placed(m, x, None, a))
+
+
+def _ambiguous_gather(mesh, x, a):
+    m = explicit(mesh)
+    with jax.set_mesh(m):
+        return jax.jit(lambda y: y[np.array([3, 1, 0])])(placed(m, x, a))
+
+
+def _uneven_slice(mesh, x, a):
+    m = explicit(mesh)
+    with jax.set_mesh(m):
+        return jax.jit(lambda y: y[1:])(placed(m, x, a))
+
+
+def _scan_over_sharded(mesh, x, a):
+    m = explicit(mesh)
+    with jax.set_mesh(m):
+        return jax.jit(lambda y: lax.scan(lambda c, row: (c, row), 0.0, y)[1])(placed(m, x, a))
+
+
+def _no_out_sharding(mesh, x, a):
+    m = explicit(mesh)
+    with jax.set_mesh(m):
+        return jax.jit(auto_axes(lambda y: y * 2))(placed(m, x, a))
+
+
+def _too_many_devices(mesh, x, a):
+    return jax.make_mesh((len(jax.devices()) + 1,), ("x",))
+
+
+def _wrong_shards(mesh, x, a):
+    parts = [jax.device_put(x[:1], d) for d in mesh.devices.ravel()]
+    return jax.make_array_from_single_device_arrays(x.shape, NamedSharding(mesh, P(a)), parts)
+
+
+def _donated_twice(mesh, x, a):
+    given = placed(mesh, x, a)
+    return jax.jit(lambda y, z: (y + z, y - z), donate_argnums=(0, 1))(given, given)
+
+
+REFUSALS: dict[str, tuple[Callable[..., Any], str]] = {
+    "longer_spec": (_longer_spec, "rank|dimension|length|ndim"),
+    "unknown_axis": (_unknown_axis, "nowhere"),
+    "repeated_axis": (_repeated_axis, "duplicate|more than once"),
+    "indivisible_put": (_indivisible_put, "divisible|partitioned"),
+    "indivisible_result": (_indivisible_result, "divisible|partitioned"),
+    "indivisible_input": (_indivisible_input, "divisible|partitioned"),
+    "unbound_axis": (_unbound_axis, "nowhere"),
+    "unbound_outside": (_unbound_outside, "unbound axis name"),
+    "indivisible_block": (_indivisible_block, "divisible|partitioned"),
+    "longer_in_spec": (_longer_in_spec, "rank"),
+    "too_few_specs": (_too_few_specs, "in_specs"),
+    "varying_output": (_varying_output, "out_specs"),
+    "duplicate_sources": (_duplicate_sources, "unique|duplicate"),
+    "duplicate_targets": (_duplicate_targets, "unique|duplicate"),
+    "uneven_scatter": (_uneven_scatter, "divisible|divide|scatter"),
+    "uneven_exchange": (_uneven_exchange, "divisible|divide|split"),
+    "uneven_groups": (_uneven_groups, "group"),
+    "axis_mapped_twice": (_axis_mapped_twice, "mesh|Manual|manual"),
+    "changing_carry": (_changing_carry, "carry"),
+    "other_mesh": (_other_mesh, "incompatible devices"),
+    "smaller_mesh": (_smaller_mesh, "incompatible devices"),
+    "donated": (_donated, "deleted"),
+    "deleted": (_deleted, "deleted"),
+    "donated_twice": (_donated_twice, "donate"),
+    "unknown_constraint": (_unknown_constraint, "rank|dimension|length|ndim"),
+    "mismatched_sum": (_mismatched_sum, "[Ss]harding"),
+    "ambiguous_product": (_ambiguous_product, "out_sharding|ambiguous|[Cc]ontracting"),
+    "ambiguous_reshape": (_ambiguous_reshape, "out_sharding|not supported"),
+    "ambiguous_gather": (_ambiguous_gather, "out_sharding"),
+    "uneven_slice": (_uneven_slice, "divisible|sharded dim"),
+    "scan_over_sharded": (_scan_over_sharded, "0th dimension|leading|scan"),
+    "no_out_sharding": (_no_out_sharding, "out_sharding"),
+    "too_many_devices": (_too_many_devices, "devices"),
+    "wrong_shards": (_wrong_shards, "shape|shard"),
+}
+"""Calls by name, and what the message must contain. Each takes a mesh, a host array and the last axis of the mesh."""
+
+
+class Refusal(Operation):
+    """Calls that must be refused: specs of the wrong rank, unknown axes, indivisible dimensions, shardings that do not
+    match, ambiguous products, permutations with a duplicate, outputs that vary where their spec says that they do not,
+    arrays of another mesh, buffers that were donated."""
+
+    name = "refusal"
+    family = "refusals"
+    level = "L2"
+    modes: ClassVar[tuple[str, ...]] = ("host",)
+
+    def variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        if mesh.sizes[mesh.names[-1]] < 2:
+            return
+        for kind in REFUSALS:
+            ordinary = mesh == preferred(mesh.size)
+            if len(mesh.names) == 1 and kind == "mismatched_sum":
+                continue  # the sum of two shardings over one axis matches
+            yield Variant.of(2 if ordinary else 3, kind=kind)
+
+    def plan(self, request: Request) -> Plan:
+        size = request.mesh.size
+        x = Argument((2 * size, 4 * size), "float32", (None, None))
+        options = {"kind": request.variant["kind"]}
+        return Plan((x,), (Result((1,), "bool", (None,)),), options, judge="bits")
+
+    def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
+        return "each process would raise alone"
+
+    @staticmethod
+    def host(mesh, x, *, kind):
+        call, words = REFUSALS[kind]
+        try:
+            jax.block_until_ready(call(mesh, x, mesh.axis_names[-1]))
+            refused = False
+        except Exception as error:
+            if not re.search(words, str(error)):
+                raise
+            refused = True
+        return placed(mesh, np.array([refused]))
+
+    @staticmethod
+    def reference(x):
+        return np.ones(1, bool)
