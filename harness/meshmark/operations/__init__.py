@@ -25,6 +25,7 @@ from meshmark.operations import (
     refusals,
     shapes,
     training,
+    transforms,
     views,
     windows,
 )
@@ -53,6 +54,7 @@ FAMILIES = (
     algebra,
     networks,
     collective_gradients,
+    transforms,
     refusals,
 )
 
