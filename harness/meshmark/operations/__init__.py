@@ -21,6 +21,7 @@ from meshmark.operations import (
     pipelines,
     placement,
     processes,
+    program_forms,
     reductions,
     refusals,
     shapes,
@@ -55,6 +56,7 @@ FAMILIES = (
     networks,
     collective_gradients,
     transforms,
+    program_forms,
     refusals,
 )
 
