@@ -177,7 +177,7 @@ class RandomBits(Made):
     """`jax.random.bits`, `uniform`, `bernoulli` and dropout with a key made from a seed: the numbers of an independent
     Threefry, whatever the mesh and the sharding."""
 
-    name = "random_bits"
+    name = "random_numbers"
     family = "creation"
     dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 

@@ -148,17 +148,6 @@ def _first_plan(case: Case, plan: Plan) -> Plan:
     return replace(plan, cost=cost)
 
 
-ADDED_FAMILIES = (
-    *("indexing", "shapes", "elementwise", "reductions", "windows", "ordering", "creation", "algebra"),
-    *("networks", "transforms", "refusals", "programs"),
-)
-"""The families that version 2 added."""
-
-
-def _added(case: Case) -> bool:
-    return case.operation.family in ADDED_FAMILIES or _odd(case)
-
-
 CHANGES: dict[int, Change] = {
     2: Change(
         "special values, every dtype, and pairs of classes; payloads that are timed are whole tiles; flops are those"
@@ -167,11 +156,6 @@ CHANGES: dict[int, Change] = {
         plan=_first_plan,
         new=_added,
         covering=True,
-
-        "payloads that are timed are whole tiles; flops are those of the compiled contractions; the bytes of"
-        " ragged_all_to_all are those that leave a member; twelve families are added",
-        plan=_first_plan,
-        new=_added,
         recompiled=_in_tiles,
     )
 }
