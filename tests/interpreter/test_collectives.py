@@ -214,6 +214,17 @@ def test_reading_before_the_done_is_a_fault(lines):
         run(P, "%u = u32[] constant(0)", *lines, arguments=[GIVEN])
 
 
+def test_a_move_that_a_tpu_splits():
+    [seen] = run(
+        "%p = f32[4] parameter(0)",
+        "%s = ((f32[4]), f32[2], s32[]) slice-start(%p), slice={[1:3]}",
+        "%r = f32[2] slice-done(%s)",
+        "%b = bf16[2] copy(%r)",
+        arguments=[np.arange(32, dtype=np.float32).reshape(8, 4) + 1 / 1024],
+    )
+    assert seen.astype(np.float32)[:2].tolist() == [[1, 2], [5, 6]]  # and rounded to bfloat16
+
+
 def chain():
     """A TPU chain of fusions: a start, one step, a done."""
 

@@ -333,6 +333,30 @@ def test_compile_only_meets_no_level(tmp_path, whole):
     ]
 
 
+def test_what_is_interpreted_is_named_beside_its_level_and_meets_none(tmp_path):
+    def line(name, check, verdict, **more):
+        return (
+            judged(cases.find(name, 4))[0]
+            | {"case": f"{name}@v5e:2x2", "check": check, "verdict": verdict}
+            | more
+        )
+
+    compiled = run_line(facts=facts(topology="v5e:2x2", backend="tpu", virtual=False))
+    names = ["psum/axes=x+y/manual/2x2/float32/4KiB", "psum/axes=x+y/auto/2x2/float32/4KiB"]
+    mark, reason = {"interpreted": True, "seconds": 1.0}, {"reason": "nothing can run"}
+    lines = [line(name, "execute", "not_run", **reason) for name in names]
+    lines += [
+        line(names[0], "numbers", "pass", **mark),
+        line(names[1], "numbers", "not_run", **mark, **reason),
+    ]
+    found = said(tmp_path, [compiled, *lines])
+    assert found.met == "" and found.text.endswith("compile-only, nothing ran")
+    of = {one.level: one for one in found.interpreted}
+    assert (of["L1"].passed, of["L0"].passed) == (1, 0)
+    assert of["L1"].missing == of["L1"].cases - 2 > 10
+    assert any(text.startswith("  L1 (interpreted): numbers of 1 of ") for text in found.lines())
+
+
 # Several processes ------------------------------------------------------------------------------------------
 
 

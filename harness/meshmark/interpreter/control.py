@@ -8,12 +8,13 @@ collective in it, which some members of a group never reach, hangs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from meshmark.interpreter.faults import Fault, Refused
-from meshmark.interpreter.meanings import called, means
+from meshmark.interpreter.meanings import Function, called, means
 from meshmark.interpreter.module import Instruction
 from meshmark.interpreter.reader import split
 from meshmark.interpreter.shapes import AnyShape, TupleShape
@@ -191,6 +192,19 @@ def done(started: AnyValue, at: int) -> AnyValue:
 def _async_start(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     result = evaluator.run(called(instruction, "calls"), operands)
     return contexts(instruction.shape, [tuple(operands), Pending(result)])
+
+
+def starting(function: Function, opcode: str) -> Function:
+    """The start of an instruction that usually has none, such as slice-start: it is spelled like the instruction."""
+
+    def start(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+        shape = instruction.shape
+        if not isinstance(shape, TupleShape) or len(shape.parts) < 2:
+            raise Refused(f"{instruction.opcode} of type {shape}")
+        result = function(evaluator, replace(instruction, opcode=opcode, shape=shape.parts[1]), operands)
+        return contexts(shape, [tuple(operands), Pending(result)])
+
+    return start
 
 
 @means("async-update", attributes=("calls", "async_group_id"))

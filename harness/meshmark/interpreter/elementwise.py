@@ -127,7 +127,6 @@ _register("real", lambda a: a.real if a.dtype.kind == "c" else a, changes_type=T
 _register("imag", lambda a: a.imag if a.dtype.kind == "c" else np.zeros_like(a), changes_type=True)
 _register("popcnt", lambda a: np.bitwise_count(a.view(f"u{a.dtype.itemsize}")).astype(a.dtype))
 _register("count-leading-zeros", _leading_zeros)
-_register("copy optimization-barrier", lambda a: a)
 
 # Two operands ------------------------------------------------------------------------------------------------
 
@@ -321,6 +320,15 @@ def converted(data: np.ndarray, kind: np.dtype) -> np.ndarray:
 def _convert(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     value = array(operands[0], instruction.name)
     return Value(converted(value.data, array_shape(instruction).numpy), value.poison)
+
+
+@means("copy")
+def _copy(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    """The same value in another layout. A TPU rounds float32 to bfloat16 in a copy, where a product would round it."""
+    value, kind = array(operands[0], instruction.name), array_shape(instruction).numpy
+    if value.data.dtype == np.float32 and kind == ml_dtypes.bfloat16:
+        return Value(value.data.astype(kind), value.poison)
+    return value
 
 
 @means("bitcast-convert")

@@ -26,7 +26,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ from meshmark.core.errors import BadInput
 from meshmark.core.escaping import field as field_of
 from meshmark.core.text import printable
 from meshmark.core.verdicts import VERDICTS, worst
-from meshmark.levels import parts
+from meshmark.levels import interpreted, parts
+from meshmark.levels.interpreted import Interpreted
 from meshmark.operations import cases
 from meshmark.operations import versions as table_versions
 from meshmark.operations.selection import LEVELS, Selection
@@ -361,6 +362,8 @@ class Statement:
     """The number of processes; each has the same number of devices."""
     own: tuple[str, ...] = ()
     """The vendor's known issues of these runs, in addition to the suite's: file and digest."""
+    interpreted: tuple[Interpreted, ...] = ()
+    """What passes by interpretation, for a compile-only run. It is no level."""
 
     @property
     def met(self) -> str:
@@ -406,7 +409,8 @@ class Statement:
 
     def lines(self) -> list[str]:
         """The text of the statement, and one line per level."""
-        return [self.text, *(f"  {standing.describe()}" for standing in self.standings)]
+        described = [one.describe() for one in self.standings] + [one.describe() for one in self.interpreted]
+        return [self.text, *(f"  {line}" for line in described)]
 
     def to_json(self) -> dict[str, Any]:
         """The statement in JSON types, with the numbers of missing and unmet cases. It has the number of processes if
@@ -418,6 +422,7 @@ class Statement:
             "devices": self.devices,
             **({"processes": self.processes} if self.processes > 1 else {}),
             **({"own": list(self.own)} if self.own else {}),
+            **({"interpreted": [asdict(one) for one in self.interpreted]} if self.interpreted else {}),
             "device_kind": self.device_kind,
             "jax": self.jax,
             "virtual": self.virtual,
@@ -457,9 +462,10 @@ def statement(
         raise LevelError(f"the runs differ in {differing}: make one statement per environment")
     judged = parts.of(files)
     devices, topology = int(facts["num_devices"]), str(facts.get("topology") or "")
-    standings = []
-    for level in () if topology else names(processes):
-        standings.append(_standing(must_pass(level, devices, version, directory, processes, table), judged))
+    compiled = interpreted.by_case(one for file in files for one in file.cases.values()) if topology else {}
+    computed = any(one.interpreted for found in compiled.values() for one in found)
+    chosen = names(processes) if computed or not topology else ()
+    lists = [must_pass(level, devices, version, directory, processes, table) for level in chosen]
     return Statement(
         devices=devices,
         device_kind=str(facts.get("device_kind")),
@@ -467,8 +473,11 @@ def statement(
         virtual=facts.get("backend") == "cpu" and not topology,
         topology=topology,
         version=version,
-        standings=tuple(standings),
+        standings=() if topology else tuple(_standing(must, judged) for must in lists),
         processes=processes,
+        interpreted=interpreted.levels([(must.level, must.cases) for must in lists], compiled, devices)
+        if computed
+        else (),
         own=tuple(dict.fromkeys(_own(run) for file in files for run in file.runs if _own(run))),
     )
 
