@@ -10,7 +10,7 @@ from meshmark.core.verdicts import BAD, worst
 from meshmark.devices import chips
 from meshmark.interpreter import reader
 from meshmark.judge import interpreted
-from meshmark.judge.programs import Program
+from meshmark.judge.programs import Program, sharding
 from meshmark.operations import cases
 from tests.interpreter.planted import FAULTS, PROGRAMS, text, with_fault
 
@@ -23,7 +23,12 @@ def judged(program, hlo):
     wanted = Program(case, tuple(jax.devices()))
     every = [True] * len(case.plan.arguments)
     memory = SimpleNamespace(argument_size_in_bytes=0, output_size_in_bytes=0, temp_size_in_bytes=0)
-    compiled = SimpleNamespace(as_text=lambda: hlo, input_shardings=(every,), memory_analysis=lambda: memory)
+    compiled = SimpleNamespace(
+        as_text=lambda: hlo,
+        input_shardings=(every,),
+        memory_analysis=lambda: memory,
+        output_shardings=[sharding(wanted.mesh, result.spec) for result in wanted.results],
+    )
     lines = interpreted.judged(wanted, compiled, BITS, 0)
     return worst(line.verdict for line in lines), "; ".join(line.reason for line in lines)
 

@@ -127,7 +127,7 @@ def study(place: str, profile: str, stride: int, offset: int) -> Tally:
         spent = time.perf_counter() - start
         tally.interpret_s += spent
         tally.slowest = max(tally.slowest, (spent, case.id))
-        lines = interpreted.compared(program, outputs, bits, 0)
+        lines = interpreted.compared(program, outputs, bits, 0, compiled)
         verdict = worst(line.verdict for line in lines)
         reason = next((line.reason for line in lines if line.verdict == verdict), "")
         if verdict == "not_run":

@@ -72,7 +72,7 @@ def judged(program: Program, compiled: Any, factor_bits: Mapping[str, int], seed
         return [Line(check, "hang", str(hang))]
     except Fault as fault:
         return [Line(check, "fail", str(fault))]
-    return compared(program, outputs, factor_bits, seed)
+    return compared(program, outputs, factor_bits, seed, compiled)
 
 
 @lru_cache(maxsize=4)
@@ -109,10 +109,28 @@ def arguments(program: Program, compiled: Any, seed: int) -> list[np.ndarray]:
     ]
 
 
+def claimed(program: Program, compiled: Any) -> list[list[tuple[slice, ...]]]:
+    """For each result the part of each device, by flat mesh position, as the compiled program's shardings have it."""
+    found = []
+    for result, sharding in zip(program.results, jax.tree.leaves(compiled.output_shardings), strict=True):
+        indices = sharding.devices_indices_map(tuple(result.shape))
+        found.append(
+            [
+                tuple(slice(*i.indices(n)[:2]) for i, n in zip(indices[device], result.shape, strict=True))
+                for device in program.mesh.devices.flat
+            ]
+        )
+    return found
+
+
 def compared(
-    program: Program, outputs: Sequence[np.ndarray], factor_bits: Mapping[str, int], seed: int
+    program: Program,
+    outputs: Sequence[np.ndarray],
+    factor_bits: Mapping[str, int],
+    seed: int,
+    compiled: Any,
 ) -> list[Line]:
-    """The lines of these outputs, [devices, *local shape] each."""
+    """The lines of these outputs, [devices, *local shape] each, of a compiled program."""
     case, check = program.case, numbers_check(program.case)
     if len(outputs) != len(program.results):
         return [Line(check, "fail", f"{len(outputs)} results instead of {len(program.results)}")]
@@ -122,12 +140,11 @@ def compared(
     expected, bounds = wanted(case.cell, seed, 2.0**-bits if bits else 0.0)
     places = [program.devices[i] for i in case.mesh.ordinals.flat]
     numbers: list[Numbers] = []
-    for plan, result, output, whole, limit in zip(
-        case.plan.results, program.results, outputs, expected, bounds, strict=True
+    for plan, result, output, parts, whole, limit in zip(
+        case.plan.results, program.results, outputs, claimed(program, compiled), expected, bounds, strict=True
     ):
         if output.dtype != dtype_of(result.dtype).numpy:
             return [Line(check, "fail", f"result is {output.dtype} instead of {result.dtype}")]
-        parts = layout.indices(result.shape, result.spec, case.mesh.sizes)
         shards = [
             Shard(place, np.ascontiguousarray(data), part)
             for place, data, part in zip(places, output, parts, strict=True)
