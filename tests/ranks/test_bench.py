@@ -186,7 +186,7 @@ def test_sigterm_keeps_what_was_timed_also_inside_a_collective(tmp_path):
     ("options", "told"),
     [
         (["--scaling"], "--scaling times meshes of 1, 2, 4"),
-        (["--processes", "2"], "--processes repeats a run in new child processes"),
+        (["--processes", "2"], "a number of launches, which a file holds together: add --record"),
         (["--cadence", "device"], "--cadence device reads the profiler of one process"),
         (["--process-id", "2"], "of 2 processes they are 0 to 1"),
         (["--control", "nowhere"], "'nowhere' is not an address"),
@@ -291,3 +291,13 @@ def test_a_cell_is_finished_where_all_ranks_have_finished_it_together():
     cell = "psum/axes=x/*/2/float32/{}".format
     assert finished([first, second]) == {cell("1KiB"), cell("8KiB")}
     assert finished([second, first]) == {cell("1KiB"), cell("8KiB")}
+
+
+def test_each_launch_has_its_own_cells_to_finish():
+    """What one launch finished is not done in the next, which is another process of the same file."""
+    records = Records()
+    records.runs.append({"run": "r", "group": "a"})
+    line = {"run": "r", "case": PSUM.format("manual", "4KiB"), "verdict": "pass", "seconds": 1.0}
+    records.timings.append(line | {"process": 0})
+    assert finished([done(records, 0)] * 2) == {PSUM.format("*", "4KiB")}
+    assert finished([done(records, 1)] * 2) == set()

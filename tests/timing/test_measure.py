@@ -3,6 +3,7 @@
 
 import itertools
 import random
+from pathlib import Path
 from typing import ClassVar
 from unittest.mock import patch
 
@@ -283,8 +284,20 @@ def test_device_time_of_modules_and_of_streams():
         Named("Launch Stats", events=[event(0, 1e9)]),
     ])  # fmt: skip
     host = Named("/host:CPU", lines=[Named("python", events=[event(0, 1)])])
-    assert device_time.device_seconds([tpu, gpu, host]) == pytest.approx(
+    spans = device_time.device_spans([tpu, gpu, host])
+    assert {name: duration for name, (_, duration) in spans.items()} == pytest.approx(
         {"/device:TPU:0": 2e-3, "/device:GPU:1": 5e-6}
     )
     with pytest.raises(device_time.NoDeviceTime, match="/device:GPU:2 has no event"):
-        device_time.device_seconds([tpu, Named("/device:GPU:2", lines=[Named("Launch Stats", events=[])])])
+        device_time.device_spans([tpu, Named("/device:GPU:2", lines=[Named("Launch Stats", events=[])])])
+
+
+def test_launch_skew_is_apart_from_the_time_on_the_wire():
+    """A stored trace: the second device starts 300 us late, and the first one's own time holds the wait."""
+    text = (Path(__file__).parent / "traces" / "late_device.textproto").read_text()
+    planes = list(jax.profiler.ProfileData.from_text_proto(text).planes)
+    spans = device_time.device_spans(planes)
+    assert [duration for _, duration in spans.values()] == pytest.approx([900e-6, 650e-6], abs=1e-6)
+    skew, wire = device_time.apart(list(spans.values()))
+    assert (skew, wire) == (pytest.approx(300e-6, abs=1e-6), pytest.approx(650e-6, abs=1e-6))
+    assert device_time.apart([(0.0, 1e-3)]) == (0.0, 1e-3)

@@ -36,7 +36,7 @@ from meshmark.timing.bench import Progress
 from meshmark.timing.progress import shown
 from meshmark.timing.timer import Job
 
-SECONDS = {"quick": 0.08, "standard": 0.25, "full": 0.5}
+SECONDS = {"quick": 0.06, "standard": 0.2, "full": 0.5}
 """Seconds of sampling for each program and cadence, by profile."""
 
 
@@ -48,7 +48,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         action="store_true",
         help="instead of a profile, strong and weak scaling over meshes of 1, 2, 4 ... devices",
     )
-    add_timing(add, ("isolated", "stream"))
+    add_timing(add, ("plain", "isolated", "stream"))
     add_expectations(add, counters=False)
     add.add_argument(
         "--seconds",
@@ -64,7 +64,8 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         type=positive,
         default=1,
         metavar="N",
-        help="time everything in N child processes, one after the other (default 1; identical processes differ)",
+        help="time everything in N processes, one after the other (default 1, a single run; six or more give"
+        " intervals). Over ranks: in N launches; run the command again with --resume for each",
     )
     add.add_argument("--no-ceilings", action="store_true", help="leave out copy bandwidth and largest matmul")
     add.add_argument(

@@ -114,6 +114,8 @@ def timing(by_rank: Mapping[int, Any], size: int) -> TimingLine:
     if line["verdict"] == "pass" and len(samples) == size and any(samples):
         try:
             line |= {"samples_s": slowest(samples), "samples_by_rank": samples, "skew": measure_skew(samples)}
+            if all("control_s" in one for one in by_rank.values()):
+                line["control_s"] = slowest([by_rank[rank]["control_s"] for rank in range(size)])
         except ValueError:
             numbers = ", ".join(str(len(s)) for s in samples)
             raise RecordError(

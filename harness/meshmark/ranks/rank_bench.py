@@ -50,7 +50,7 @@ from meshmark.timing.timer import CLEAR_EVERY, Job, spread
 from meshmark.timing.timing_tables import cell_of
 
 ALIKE = (
-    *("profile", "operations", "modes", "meshes", "dtypes", "sizes", "cadence", "seed"),
+    *("profile", "processes", "operations", "modes", "meshes", "dtypes", "sizes", "cadence", "seed"),
     *("deadline", "seconds", "record", "resume"),
 )
 """The options in which ranks must not differ."""
@@ -122,7 +122,11 @@ class Rank:
             deadline=arguments.deadline,
         )
         # A line holds the samples of all ranks, 16 characters each, and no more than half of the longest that is read.
-        self.job = replace(job, most=max(job.least, min(job.most, reading.LONGEST // 32 // size)))
+        self.job = replace(
+            job,
+            controls=bench.controls(self.todo),
+            most=max(job.least, min(job.most, reading.LONGEST // 32 // size)),
+        )
 
     def _open(self) -> None:
         """Open FILE.rankK, and take over what all ranks have finished before; RecordError as records.reading has it."""
@@ -132,7 +136,7 @@ class Rank:
             "facts": facts.to_json(),
             "selection": self.selection.described() | {"scaling": False} | self.expected.described,
             "seed": arguments.seed,
-            "repeat": 1,
+            "repeat": arguments.processes,
             "table": TABLE_VERSION,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "least", "most")},
@@ -152,7 +156,11 @@ class Rank:
             self.writer, before = Writer.going_on(own, self.described)
         else:
             self.writer = Writer.create(own, self.described)
-        self.finished = finished(self._all("finished", done(before)))
+        every = self._all("finished", [done(before, p) for p in range(arguments.processes)])
+        by_launch = [finished(list(by_rank)) for by_rank in zip(*every, strict=True)]
+        cells = {cell.id for cell, _ in self.todo}
+        launch = next((p for p, found in enumerate(by_launch) if cells - found), arguments.processes - 1)
+        self.job, self.finished = replace(self.job, process=launch), by_launch[launch]
 
     def _all(self, what: str, value: Value) -> list[Value]:
         return self.group.channel.exchange(what, value, ranks.JOIN)[1]
@@ -195,6 +203,8 @@ class Rank:
             self.timer = RankTimer(self.job, self.consensus)
             progress.spread = spread()
         left = [(cell, modes) for cell, modes in self.todo if cell.id not in self.finished]
+        progress.left = {cell.id: 1 for cell, _ in left}
+        last = time.monotonic()
         for number, (cell, modes) in enumerate(left, 1):
             lines = self.timer.timed(cell, modes)
             for line in lines:
@@ -204,7 +214,8 @@ class Rank:
             self.kept.timings += [
                 merge.timing(dict(enumerate(own)), self.group.size) for own in zip(*every, strict=True)
             ]
-            progress.done += 1
+            progress.take(cell.id, time.monotonic() - last)
+            last = time.monotonic()
             tell(progress)
             if number % CLEAR_EVERY == 0:
                 jax.clear_caches()
@@ -253,6 +264,9 @@ class Rank:
             note(line)
         if self.path:
             print(f"records: {self.path if merged else f'{self.path}.rank*'}", flush=True)
+        launch, launches = self.job.process + 1, self.arguments.processes
+        if launch < launches:
+            note(f"this was launch {launch} of {launches}: start the ranks again with --resume {self.path}")
 
     # Ending -------------------------------------------------------------------------------------------------
 
@@ -304,12 +318,12 @@ class Rank:
         return f"rank {self.group.rank}: {where}{endings.describe_ending(ending)}{kept}"
 
 
-def done(before: Records) -> dict[str, list[Any]]:
-    """By cell: the group of ranks that finished it last, and whether it ended them."""
+def done(before: Records, launch: int = 0) -> dict[str, list[Any]]:
+    """By cell, of one launch: the group of ranks that finished it last, and whether it ended them."""
     groups = {run["run"]: run.get("group") for run in before.runs}
     found: dict[str, list[Any]] = {}
     for record in before.timings:
-        if "seconds" in record:
+        if "seconds" in record and record["process"] == launch:
             found[cell_of(record["case"])] = [
                 groups.get(record["run"]),
                 record["verdict"] in ("crash", "hang"),
@@ -334,9 +348,9 @@ def _refuse(arguments: argparse.Namespace) -> None:
             "--scaling times meshes of 1, 2, 4 ... devices, some of which not every process has a device of: leave it"
             " out, or start as many processes each time"
         )
-    if arguments.processes > 1:
+    if arguments.processes > 1 and not (arguments.record or arguments.resume):
         raise SelectionError(
-            "--processes repeats a run in new child processes, and a rank times in its own: run the command again"
+            "--processes over ranks is a number of launches, which a file holds together: add --record FILE"
         )
     if "device" in arguments.cadence:
         raise SelectionError(

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -43,6 +43,7 @@ from meshmark.ranks.endings import line_of_ending
 from meshmark.timing.measure import (
     STREAM_SECONDS,
     Budget,
+    Plain,
     Prepared,
     Stream,
     Timer,
@@ -157,22 +158,34 @@ class RankTimer(Timing):
                 except Wrong as wrong:
                     lines += [self.line(p.case, "isolated", p, wrong=wrong) for p in ready]
                     ready = []
+        if "plain" in self.job.cadences:
+            for p in ready:
+                lines += self._turns([Plain(p)], [p], "plain", align)
+        every = [*ready, *self._controls(ready)]
         if ready and "isolated" in self.job.cadences:
-            lines += self._turns(ready, ready, "isolated", align)
+            lines += self._turns(every, every, "isolated", align)
         if ready and "stream" in self.job.cadences:
             streams = []
-            for p in ready:
+            for p in every:
                 if p.program is not None and not p.program.stacked:
                     try:
                         streams.append(self._stream(p))
                     except Wrong as wrong:
-                        lines.append(self.line(p.case, "stream", p, wrong=wrong))
+                        if p in ready:
+                            lines.append(self.line(p.case, "stream", p, wrong=wrong))
             if streams:
                 lines += self._turns(streams, [s.prepared for s in streams], "stream", align)
         if lines:
             lines[-1]["seconds"] = round(perf_counter() - start, 6)
         self.at = ([], "isolated", 0.0)
         return lines
+
+    def _controls(self, ready: Sequence[Prepared]) -> Iterator[Prepared]:
+        """The controls among these cases, compiled and verified a second time on every rank."""
+        for p in ready:
+            if p.case.id in self.job.controls:
+                with self.step("prepare", [p.case], "isolated"), suppress(Wrong):
+                    yield self.everywhere(p.case, partial(prepare, p.case, self.devices, judge=self.judge))
 
     def _stream(self, p: Prepared) -> Stream:
         """The stream of one case, with the same number of calls on every rank; Wrong, alike on every rank."""
@@ -200,9 +213,10 @@ class RankTimer(Timing):
             except Wrong as wrong:
                 yield from (self.line(p.case, cadence, p, wrong=wrong) for p in of)
                 return
+        found: dict[str, dict[str, Any]] = {}
         for timer, p, samples in zip(timers, of, every, strict=True):
-            rounded = [float(f"{s:.7g}") for s in samples]
-            yield self.line(p.case, cadence, p, rounded, calls=getattr(timer, "count", 1))
+            self.add(found, timer, p, samples, cadence)
+        yield from found.values()
 
     # Ending -------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ SCHEMA = 1
 
 MOST_DEVICES = 1 << 20
 MODES = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit", "host")
-CADENCES = ("isolated", "stream", "device")
+CADENCES = ("plain", "isolated", "stream", "device")
 
 Verdict = Annotated[
     str,
@@ -496,7 +496,9 @@ class TimingLine(CaseLine, Counters, Ending):
     cadence: Annotated[
         str,
         Field(
-            "`isolated`: one call at a time. `stream`: a loop inside one program. `device`: the device's own times.",
+            "`plain`: one call at a time, the same buffers, one mode alone. `isolated`: one call at a time, two sets of"
+            " buffers in turns, the modes in turns. `stream`: a loop inside one program. `device`: the device's own"
+            " times.",
             choices=CADENCES,
         ),
     ]
@@ -521,6 +523,33 @@ class TimingLine(CaseLine, Counters, Ending):
         Field(
             "The time of every call, in the order in which they were taken; the slowest rank's at each position."
         ),
+    ]
+    control_s: NotRequired[
+        Annotated[
+            Samples,
+            Field(
+                "The same program compiled a second time, under a second name: its samples of the same rounds. Tables"
+                " make their control row from it."
+            ),
+        ]
+    ]
+    launch_skew_s: NotRequired[
+        Annotated[
+            list[Annotated[float, Field(least=0)]],
+            Field(
+                "Cadence `device`: from the first to the last device's start, per call.", "s", most=1_000_000
+            ),
+        ]
+    ]
+    wire_s: NotRequired[
+        Annotated[
+            list[Annotated[float, Field(least=0)]],
+            Field(
+                "Cadence `device`: from the last device's start to the last one's end, per call.",
+                "s",
+                most=1_000_000,
+            ),
+        ]
     ]
     samples_by_rank: NotRequired[
         Annotated[

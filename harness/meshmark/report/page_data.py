@@ -74,6 +74,11 @@ class Source:
         compared = any("environment" in t for t in self.records.timings)
         return [] if compared else timing_tables.rows(self.records)
 
+    @cached_property
+    def cells(self) -> list[dict[str, Any]]:
+        """The rows of its cases, without those of controls."""
+        return [row for row in self.times if row["mode"] != timing_tables.CONTROL]
+
 
 class Strings:
     """A list of texts without duplicates."""
@@ -409,9 +414,13 @@ def rounded(value: Any, digits: int = 5) -> float | int | None:
 TIMED_TEXTS = ("operation", "variant", "mode", "mesh", "dtype", "size", "cadence")
 TIMED_NUMBERS = (
     *("median_s", "low_s", "high_s", "ratio", "ratio_low", "ratio_high", "busbw", "algbw", "flops_per_s"),
+    *("p10_s", "p50_s", "p90_s", "p99_s", "nbytes"),
     *("share", "dispatch_s", "compile_s", "wire_bytes", "temp_bytes", "processes", "samples", "devices"),
 )
 
+
+ORDERS = {"faster": -1, "not resolved": 0, "slower": 1}
+"""What a ratio to manual mode says, corrected over the table; None without a ratio."""
 
 SWEPT = ("operation", "variant", "mesh", "dtype", "mode", "cadence")
 """The common fields of the points of one sweep over sizes."""
@@ -424,15 +433,13 @@ def good(row: Mapping[str, Any]) -> bool:
 
 def _timed(source: Source, strings: Strings) -> dict[str, Any]:
     """Times by column, noise, peaks, fits and scaling of a file."""
-    records, found = source.records, source.times
+    records, found = source.records, source.cells
     cells = timing_tables.by_cell(records.timings)
-    kinds = {
-        r["case"]: r["communication"] for r in records.timings if isinstance(r.get("communication"), list)
-    }
+    sent = {r["case"]: r.get("communication") for r in records.timings}
+    kinds = {case: format_collectives(found) for case, found in sent.items() if isinstance(found, list)}
     bytes_of = {r["case"]: cost_of(r) for r in records.timings}
     columns: dict[str, list[Any]] = {
-        name: []
-        for name in (*TIMED_TEXTS, *TIMED_NUMBERS, "verdict", "reason", "share_of", "kinds", "nbytes")
+        name: [] for name in (*TIMED_TEXTS, *TIMED_NUMBERS, "verdict", "reason", "share_of", "kinds", "order")
     }
     for row in found:
         published = good(row)
@@ -443,14 +450,11 @@ def _timed(source: Source, strings: Strings) -> dict[str, Any]:
             timed = name.endswith(("_s", "ratio_low", "ratio_high", "ratio", "bw", "share"))
             columns[name].append(None if timed and not published else rounded(row.get(name)))
         columns["verdict"].append(VERDICTS.index(row["verdict"]))
-        columns["reason"].append(
-            strings("" if published else row["reason"] or "its values were not verified")
-        )
+        why = "" if published else row["reason"] or "its values were not verified"
+        columns["reason"].append(strings(why))
         columns["share_of"].append(strings(row.get("share_of", "")))
-        columns["kinds"].append(
-            strings(format_collectives(kinds[row["case"]]) if row["case"] in kinds else "")
-        )
-        columns["nbytes"].append(rounded(bytes_of[row["case"]][0]))
+        columns["kinds"].append(strings(kinds.get(row["case"], "")))
+        columns["order"].append(ORDERS.get(row.get("order", "")) if published else None)
     peak = timing_tables.yardsticks(records).bandwidth()
     return {
         "timings": columns,
@@ -486,15 +490,10 @@ def cost_of(record: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The noise of the figures: the median half width of the 95 % intervals as a share of the time, and, with several
-    processes, the ratio of the slowest to the fastest process."""
+    """The median half width of the intervals as a share of the time, and the slowest over the fastest process."""
     widths, apart = [], []
     for row in rows:
-        if (
-            row.get("median_s")
-            and row["cadence"] == "isolated"
-            and math.isfinite(row["high_s"] - row["low_s"])
-        ):
+        if row.get("median_s") and row["cadence"] == "isolated" and row["low_s"] is not None:
             widths.append((row["high_s"] - row["low_s"]) / 2 / row["median_s"])
         if row.get("processes", 0) > 1 and row.get("fastest_process_s"):
             apart.append(row["slowest_process_s"] / row["fastest_process_s"])

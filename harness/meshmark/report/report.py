@@ -32,7 +32,7 @@ from meshmark.records import reading, results, run_line
 from meshmark.records.reading import RecordError
 from meshmark.report import latex, page, page_data, tables
 from meshmark.report.page_data import Source
-from meshmark.timing.timing_tables import rate, ratio, seconds, spread
+from meshmark.timing.timing_tables import CONTROL, rate, ratio, seconds, spread
 
 LIBRARIES = ("bokeh", "jax", "jinja2", "numpy", "pandas", "scipy", "tabulate")
 """The libraries that affect the bytes, in addition to the suite and Python's minor version."""
@@ -225,8 +225,9 @@ def summary(data: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from tables.section("Modes against manual", *modes(data), empty="No times.")
     yield (
-        "Median of the ratios of times, each of pairs from the same rounds; surely: the 95 % interval lies beyond 5"
-        " percent. Virtual devices share the cores of one machine: their times compare modes, not hardware."
+        "Median of the ratios of times over processes. slower and faster: the ratio excludes 1, corrected over all"
+        " ratios of its cadence, which takes ceil(log2(2 m / 0.05)) processes. Virtual devices share the"
+        " cores of one machine: their times compare modes, not hardware."
     )
     yield ""
     yield from provenance(data)
@@ -279,17 +280,16 @@ def modes(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         t = run["timings"]
         if not t:
             continue
-        found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+        found: dict[tuple[str, str], list[tuple[float, int]]] = {}
         for i, value in enumerate(t["ratio"]):
             if value is None:
                 continue
-            low, high = t["ratio_low"][i], t["ratio_high"][i]
-            ends = (-math.inf if low is None else low, math.inf if high is None else high)
-            found.setdefault((strings[t["mode"][i]], strings[t["cadence"][i]]), []).append((value, *ends))
+            key = strings[t["mode"][i]], strings[t["cadence"][i]]
+            found.setdefault(key, []).append((value, t["order"][i] or 0))
         for (mode, cadence), ratios in sorted(found.items()):
             values = sorted(r[0] for r in ratios)
             middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
-            slow, fast = sum(r[1] > 1.05 for r in ratios), sum(r[2] < 0.95 for r in ratios)
+            slow, fast = (sum(r[1] == order for r in ratios) for order in (1, -1))
             rows.append(
                 [
                     run["label"],
@@ -300,9 +300,20 @@ def modes(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
                     f"{middle:.2f}",
                     str(slow),
                     str(fast),
+                    str(len(ratios) - slow - fast),
                 ]
             )
-    header = ["run", "devices", "mode", "cadence", "cells", "times manual", "surely slower", "surely faster"]
+    header = [
+        "run",
+        "devices",
+        "mode",
+        "cadence",
+        "cells",
+        "times manual",
+        "slower",
+        "faster",
+        "not resolved",
+    ]
     return header, rows
 
 
@@ -340,7 +351,7 @@ def timings_markdown(sources: Sequence[Source], data: Mapping[str, Any]) -> Iter
     """The modes side by side, one chapter per record file."""
     yield "# Times"
     yield ""
-    yield "Medians with the half width of their 95 % interval; ratios are of pairs of one round, with their interval."
+    yield ABOUT_TIMES
     yield ""
     for source in sources:
         if source.times:
@@ -350,6 +361,16 @@ def timings_markdown(sources: Sequence[Source], data: Mapping[str, Any]) -> Iter
                 *side_by_side(source.times),
             )
     yield from provenance(data)
+
+
+ABOUT_TIMES = (
+    "Medians over processes; from six on with the half width of their 95 % interval, with fewer a single run. slower"
+    " and faster are corrected over all m ratios of a cadence, which takes ceil(log2(2 m / 0.05)) processes. p10, p50,"
+    " p90 and p99 are medians over processes. S is in bytes. A control is the same program twice, under two names."
+)
+
+TAILS = ("p10_s", "p50_s", "p90_s", "p99_s")
+"""The quantiles that a table has, of the mode that its rate is of."""
 
 
 def side_by_side(times: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -363,7 +384,7 @@ def side_by_side(times: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
     rows = []
     for key, by in cells.items():
         best = by.get("manual") or next(iter(by.values()))
-        row = [" ".join(key)]
+        row = [" ".join(key), _one({"S": best.get("nbytes")}), str(best["processes"])]
         row += [_time(by.get(m)) for m in shown]
         row += [_ratio(by.get(m)) for m in others]
         sent = {m: by[m].get("wire_bytes") for m in shown if m in by}
@@ -374,8 +395,11 @@ def side_by_side(times: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
             rate(best) if good else "",
             f"{100 * best['share']:.1f} %" if good and best.get("share") else "",
         ]
+        row += [seconds(best[q]) if good and best.get(q) else "" for q in TAILS]
+        row.append(_ratio(by.get(CONTROL)))
         rows.append(row)
-    header = ["case", *shown, *(f"{m}/manual" for m in others), "bytes sent", "rate", "share of peak"]
+    header = ["case", "S, B", "processes", *shown, *(f"{m}/manual" for m in others)]
+    header += ["bytes sent", "rate", "share of peak", *(q.removesuffix("_s") for q in TAILS), "control"]
     return header, rows
 
 
@@ -398,7 +422,9 @@ def _time(t: Mapping[str, Any] | None) -> str:
 def _ratio(t: Mapping[str, Any] | None) -> str:
     if t is None or t.get("ratio") is None or not _published(t):
         return ""
-    return ratio(Estimate(t["ratio"], t["ratio_low"], t["ratio_high"]))
+    low, high = t["ratio_low"], t["ratio_high"]
+    ends = (0.0, math.inf) if low is None or high is None else (low, high)
+    return f"{ratio(Estimate(t['ratio'], *ends))} {t['order']}"
 
 
 def _one(sent: Mapping[str, Any]) -> str:
@@ -440,7 +466,8 @@ TIMES = (
         "share_of",
         "fastest_process_s",
     ),
-    *("slowest_process_s", "dispatch_s", "ratio", "ratio_low", "ratio_high"),
+    *("slowest_process_s", "dispatch_s", "ratio", "ratio_low", "ratio_high", "order", "interval"),
+    *("p10_s", "p50_s", "p90_s", "p99_s", "launch_skew_s", "wire_s"),
 )
 """The time columns of a row: empty if the values were not verified."""
 

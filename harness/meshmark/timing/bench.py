@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -27,7 +28,7 @@ from meshmark.records.reading import Records
 from meshmark.timing import footprint
 from meshmark.timing.children import Children
 from meshmark.timing.timer import Job
-from meshmark.timing.timing_tables import cell_of
+from meshmark.timing.timing_tables import BASE, cell_of
 
 NOISY_SPREAD = 0.25
 """A machine is called noisy if the spread of a fixed piece of work is above this."""
@@ -51,10 +52,31 @@ class Progress:
     cells: int
     done: int = 0
     started: float = field(default_factory=time.monotonic)
+    left: dict[str, int] = field(default_factory=dict)
+    """In how many more processes each cell is timed."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long each cell took that was timed, in its last process, with its share of what starts a process."""
     spread: float = 0.0
     """The largest variation of a fixed piece of work: its 90th percentile over its fastest time, minus one."""
     raw: list[str] = field(default_factory=list)
     """The raw standard error of children that died."""
+
+    def take(self, cell: str, seconds: float) -> None:
+        """A cell was timed in one process, which took so long since the cell before."""
+        self.done += 1
+        self.seconds[cell] = seconds
+        if cell in self.left:
+            self.left[cell] -= 1
+
+    def rest(self) -> float | None:
+        """Seconds that the rest will take; None before any cell was timed.
+
+        A cell that was timed before takes as long again; one that was not takes as long as those that were, on average.
+        """
+        if not self.seconds:
+            return None
+        average = sum(self.seconds.values()) / len(self.seconds)
+        return sum(times * self.seconds.get(cell, average) for cell, times in self.left.items())
 
 
 def select_cells(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
@@ -143,8 +165,12 @@ def run(
     """Time each cell in this number of processes, with these environment variables, write each record at once, and
     report the progress."""
     issues = expected.issues(facts.to_json())
-    left = sum((cell.id, process) not in finished for cell, _ in todo for process in range(processes))
-    progress = Progress(left)
+    again = Counter(
+        cell.id for cell, _ in todo for process in range(processes) if (cell.id, process) not in finished
+    )
+    progress = Progress(again.total(), left=dict(again))
+    chosen = controls(todo)
+    last = time.monotonic()
     with Children(environment=variables or {}) as children:
         for process in range(processes):
             for _, group in groupby(todo, lambda pair: pair[0].operation.family):
@@ -155,12 +181,28 @@ def run(
                 ]
                 if not cells:
                     continue
-                for message in children.run(replace(job, cells=cells, process=process)):
+                for message in children.run(replace(job, cells=cells, process=process, controls=chosen)):
                     _take(message, write, issues, progress)
+                    if "timings" in message and not message.get("unfinished"):
+                        progress.take(message["cell"], time.monotonic() - last)
+                        last = time.monotonic()
                     tell(progress)
                 job = replace(job, ceilings=False)  # once is enough
         progress.raw += children.raw
     return progress
+
+
+def controls(todo: Todo) -> list[str]:
+    """The cases that are timed twice, under two names: one of each family, so that each table has a control row.
+
+    It is the middle cell of the family, and of its modes the one that the others are compared with.
+    """
+    found = []
+    for _, group in groupby(todo, lambda pair: pair[0].operation.family):
+        cells = list(group)
+        cell, modes = cells[len(cells) // 2]
+        found.append(cell.case(BASE if BASE in modes else modes[0]).id)
+    return found
 
 
 def _take(
@@ -174,7 +216,6 @@ def _take(
             mark_known(record, issues)
         if message["timings"]:
             write(message["timings"])
-        progress.done += not message.get("unfinished")
     elif "ceilings" in message:
         write([{"schema": 1, "kind": "ceiling", **c} for c in message["ceilings"]])
     elif "end" in message:

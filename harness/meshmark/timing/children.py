@@ -98,14 +98,16 @@ class Children:
         """The lines of the cases during which a child died; removes from `left` the ones that must not be tried
         again."""
         guilty = list(at["cases"])
-        stage = {"prepare": "prepared", "stream": "prepared as a stream"}.get(at["at"], "timed in turns")
+        stage = {"prepare": "prepared", "stream": "prepared as a stream", "sample alone": "timed alone"}.get(
+            at["at"], "timed in turns"
+        )
         lines = []
         for case_id in guilty:
             case = find(case_id, job.num_devices)
             lines.append(
                 case_head(case, job.seed, "timing")
                 | {
-                    "cadence": "stream" if at["at"] == "stream" else "isolated",
+                    "cadence": {"stream": "stream", "sample alone": "plain"}.get(at["at"], "isolated"),
                     "process": job.process,
                     "verified": False,
                     "verdict": line.verdict,
@@ -117,7 +119,8 @@ class Children:
                     **line.data,
                 }
             )
-        remaining = [i for i in left[0] if i not in guilty] if at["at"] in ("prepare", "stream") else []
+        alone = at["at"] in ("prepare", "stream", "sample alone")
+        remaining = [i for i in left[0] if i not in guilty] if alone else []
         cell = find(guilty[0], job.num_devices).cell.id
         if remaining:
             left[0] = remaining

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,24 @@ class NoDeviceTime(RuntimeError):
     """The profile has no device plane or no event of the program; the message names the missing part."""
 
 
-def measure_device_time(prepared: Prepared, budget: Budget) -> dict[str, list[float]]:
-    """Seconds of each of `budget.least` calls, by the name of the device's plane."""
-    found: dict[str, list[float]] = {}
+Span = tuple[float, float]
+"""(start, duration) of a program on one device, in seconds."""
+
+
+def apart(call: Sequence[Span]) -> Span:
+    """(launch skew, time on the wire) of one call on several devices, in seconds.
+
+    A device that starts early waits inside a collective for those that start late, so its own duration holds the launch
+    skew: from the first to the last device's start. From the last start on, all take part: until the last end is the
+    time on the wire. The two make up the whole.
+    """
+    last = max(start for start, _ in call)
+    return last - min(start for start, _ in call), max(start + duration for start, duration in call) - last
+
+
+def measure_device_time(prepared: Prepared, budget: Budget) -> dict[str, list[Span]]:
+    """The span of each of `budget.least` calls, by the name of the device's plane."""
+    found: dict[str, list[Span]] = {}
     prepared.run()
     for _ in range(budget.least):
         with tempfile.TemporaryDirectory() as directory:
@@ -42,16 +57,19 @@ def measure_device_time(prepared: Prepared, budget: Budget) -> dict[str, list[fl
             if not files:
                 raise NoDeviceTime("the profiler wrote no trace")
             planes = list(jax.profiler.ProfileData.from_file(str(files[0])).planes)
-            for name, seconds in device_seconds(planes).items():
-                found.setdefault(name, []).append(seconds)
+            for name, span in device_spans(planes).items():
+                found.setdefault(name, []).append(span)
     if len({len(times) for times in found.values()}) != 1:
         raise NoDeviceTime("not every call has an event on every device")
     return found
 
 
-def device_seconds(planes: Iterable[Any]) -> dict[str, float]:
-    """Seconds of the one call in a trace, by device plane; NoDeviceTime if a device has no event."""
-    found = {}
+def device_spans(planes: Iterable[Any]) -> dict[str, Span]:
+    """The span of the one call in a trace, by device plane; NoDeviceTime if a device has no event.
+
+    All planes of a trace have one clock, that of the profiler's host; starts are from the first one on.
+    """
+    found: dict[str, tuple[float, float]] = {}
     names = []
     for plane in planes:
         names.append(plane.name)
@@ -66,9 +84,10 @@ def device_seconds(planes: Iterable[Any]) -> dict[str, float]:
             )
         start = min(e.start_ns for e in events)
         stop = max(e.start_ns + e.duration_ns for e in events)
-        found[plane.name] = (stop - start) * 1e-9
+        found[plane.name] = (start, stop - start)
     if not found:
         raise NoDeviceTime(
             f"the backend gives no device time: the trace has {', '.join(names) or 'no plane'}"
         )
-    return found
+    first = min(start for start, _ in found.values())
+    return {name: ((start - first) * 1e-9, duration * 1e-9) for name, (start, duration) in found.items()}

@@ -67,7 +67,8 @@ class Yardsticks:
 
 
 def of(record: Mapping[str, Any], yardsticks: Yardsticks | None = None) -> dict[str, Any]:
-    """The figures of one timing record from its samples; {} if it has none."""
+    """The figures of one timing record from its samples; {} if it has none. The interval is of its samples: it says
+    nothing of another process."""
     samples = record["samples_s"]
     if not samples:
         return {}
@@ -78,7 +79,7 @@ def of(record: Mapping[str, Any], yardsticks: Yardsticks | None = None) -> dict[
         "low_s": middle.low,
         "high_s": middle.high,
         "least_s": min(samples),
-        **{f"p{round(q * 100)}_s": statistics.tail(samples, q) for q in (0.1, 0.9, 0.99)},
+        **tails([record]),
         **rates(record, middle.value, yardsticks),
     }
 
@@ -108,39 +109,82 @@ def rates(record: Mapping[str, Any], seconds: float, yardsticks: Yardsticks | No
     return found
 
 
-def pooled(records: Sequence[Mapping[str, Any]]) -> Estimate | None:
-    """The time of one case and cadence over its processes, in seconds.
+def by_process(records: Sequence[Mapping[str, Any]], samples: str = "samples_s") -> dict[int, float]:
+    """The one figure of each process: the median of its samples, in seconds. Over ranks, a launch is a process."""
+    return {r["process"]: statistics.median(r[samples]).value for r in records if r.get(samples)}
 
-    One process: the median of its samples with its interval, which does not include variation between processes.
-    Several: the median of the processes' medians. With fewer than six processes the interval is their range, because
-    no distribution-free interval of 95 percent exists.
+
+def pooled(records: Sequence[Mapping[str, Any]]) -> Estimate | None:
+    """The time of one case and cadence over its processes, in seconds: the median of the processes' medians.
+
+    The process is the replicate: from six processes on there is a 95 percent interval, which no other row corrects.
+    Fewer give none, whatever their samples say, and the figure is a single run's. None without samples.
     """
-    medians = [statistics.median(r["samples_s"]) for r in records if r["samples_s"]]
-    if not medians:
-        return None
-    if len(medians) == 1:
-        return medians[0]
-    values = [m.value for m in medians]
-    found = statistics.median(values)
-    if math.isfinite(found.low):
-        return found
-    return Estimate(found.value, min(values), max(values))
+    found = by_process(records)
+    return statistics.median(list(found.values())) if found else None
 
 
 def extremes(records: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Medians of the fastest and of the slowest process, in seconds; (0, 0) if there are no samples."""
-    medians = [statistics.median(r["samples_s"]).value for r in records if r["samples_s"]]
+    medians = by_process(records).values()
     return (min(medians), max(medians)) if medians else (0.0, 0.0)
 
 
-def paired(some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> Estimate | None:
-    """The ratio of two cases' times from their common rounds (same process, same position)."""
-    by_process = {r["process"]: r["samples_s"] for r in others}
-    first: list[float] = []
-    second: list[float] = []
+def tails(records: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """p10_s, p50_s, p90_s and p99_s: the median over processes of each process's quantile, in seconds.
+
+    A process whose samples are too few for a quantile gives none (p99 needs 100); None where no process gives it.
+    """
+    found: dict[str, float | None] = {}
+    for q in (0.1, 0.5, 0.9, 0.99):
+        each = [statistics.tail(r["samples_s"], q) for r in records if r["samples_s"]]
+        known = [value for value in each if value is not None]
+        found[f"p{round(100 * q)}_s"] = statistics.median(known).value if known else None
+    return found
+
+
+# Ratios -----------------------------------------------------------------------------------------------------
+
+ERROR = 0.05
+"""The probability that a table claims any order where there is none."""
+
+
+def ratios(
+    some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], samples: str = "samples_s"
+) -> list[float]:
+    """The ratio of two cases' times in each process that timed both: the Hodges-Lehmann estimate over its common
+    rounds. `samples` names the samples of `some`."""
+    matching = {r["process"]: r["samples_s"] for r in others}
+    found = []
     for record in some:
-        match = by_process.get(record["process"], ())
-        shared = min(len(record["samples_s"]), len(match))
-        first += record["samples_s"][:shared]
-        second += match[:shared]
-    return statistics.ratio(first, second) if first else None
+        own, other = record.get(samples) or (), matching.get(record["process"], ())
+        if shared := min(len(own), len(other)):
+            found.append(statistics.ratio(own[:shared], other[:shared]).value)
+    return found
+
+
+def over_processes(ratios: Sequence[float], confidence: float = 1 - ERROR) -> Estimate | None:
+    """A ratio with its interval over processes: of signed ranks, from six processes on at 0.95; None of no process."""
+    return statistics.ratio(ratios, [1.0] * len(ratios), confidence) if len(ratios) else None
+
+
+def needed(number: int) -> int:
+    """The processes from which a table of so many ratios can claim an order: ceil(log2(2 number / 0.05)).
+
+    Raises ValueError for less than one ratio.
+    """
+    if number < 1:
+        raise ValueError(f"a table of ratios has at least one, not {number}")
+    return math.ceil(math.log2(2 * number / ERROR))
+
+
+UNRESOLVED = "not resolved"
+
+
+def order(ratios: Sequence[float], number: int) -> str:
+    """slower, faster or not resolved: whether the ratio of one row excludes 1, corrected over the `number` ratios of
+    its table (Bonferroni)."""
+    found = over_processes(ratios, 1 - ERROR / max(1, number))
+    if found is None or found.low <= 1 <= found.high:
+        return UNRESOLVED
+    return "slower" if found.low > 1 else "faster"

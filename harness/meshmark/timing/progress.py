@@ -21,7 +21,6 @@ def shown(total: int) -> Iterator[Callable[[Progress], None]]:
             MofNCompleteColumn,
             TextColumn,
             TimeElapsedColumn,
-            TimeRemainingColumn,
         )
         from rich.progress import Progress as Bar
     except ImportError:
@@ -32,14 +31,26 @@ def shown(total: int) -> Iterator[Callable[[Progress], None]]:
         def tell(progress: Progress) -> None:
             if time.monotonic() - last[0] > 10:
                 last[0] = time.monotonic()
-                print(f"{progress.done} of {progress.cells} cells", file=sys.stderr, flush=True)
+                print(
+                    f"{progress.done} of {progress.cells} cells{_rest(progress)}", file=sys.stderr, flush=True
+                )
 
         yield tell
         return
     columns = (
         TextColumn("timing"), BarColumn(), MofNCompleteColumn(), TextColumn("cells"),
-        TimeElapsedColumn(), TimeRemainingColumn(),
+        TimeElapsedColumn(), TextColumn("{task.description}"),
     )  # fmt: skip
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
-        yield lambda progress: bar.update(task, completed=progress.done, total=progress.cells)
+        yield lambda progress: bar.update(
+            task, completed=progress.done, total=progress.cells, description=_rest(progress).lstrip(", ")
+        )
+
+
+def _rest(progress: Progress) -> str:
+    """, about 3 min left."""
+    left = progress.rest()
+    if left is None:
+        return ""
+    return f", about {left / 60:.0f} min left" if left > 90 else f", about {left:.0f} s left"

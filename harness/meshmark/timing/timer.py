@@ -13,7 +13,7 @@ import json
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from time import perf_counter
@@ -29,12 +29,22 @@ from meshmark.operations import cases
 from meshmark.operations.cases import Case
 from meshmark.operations.record_lines import case_cost, case_head
 from meshmark.timing import ceilings, device_time
-from meshmark.timing.measure import STREAM_SECONDS, Budget, Prepared, Timer, Wrong, prepare, sample, stream
+from meshmark.timing.measure import (
+    STREAM_SECONDS,
+    Budget,
+    Plain,
+    Prepared,
+    Timer,
+    Wrong,
+    prepare,
+    sample,
+    stream,
+)
 
 MARK = "meshmark-timer "
 """The start of each line of the child: a plugin may print other lines."""
 
-CADENCES = ("isolated", "stream", "device")
+CADENCES = ("plain", "isolated", "stream", "device")
 
 CLEAR_EVERY = 60
 """Number of cells after which JAX's caches are dropped."""
@@ -46,6 +56,8 @@ class Job:
 
     cells: list[list[str]]
     num_devices: int
+    controls: list[str] = field(default_factory=list)
+    """Case ids that are also timed under a second name: the program compiled once more, in the same rounds."""
     seed: int = 0
     process: int = 0
     cadences: list[str] = field(default_factory=lambda: ["isolated", "stream"])
@@ -62,8 +74,11 @@ class Job:
 
     def to_json(self) -> str:
         """The line on standard input. What has its default is left out: a commit of before may not know it."""
-        said = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        return json.dumps(said | {"cells": self.cells, "precision": self.precision})
+        empty = Job([], self.num_devices, precision=-1.0)  # which is always said
+        said = {f.name: getattr(self, f.name) for f in fields(self)}
+        return json.dumps(
+            {k: v for k, v in said.items() if v != getattr(empty, k) or k in ("cells", "num_devices")}
+        )
 
 
 def say(**message: Any) -> None:
@@ -108,14 +123,23 @@ class Timing:
                     ready.append(prepare(case, self.devices, judge=self.judge))
                 except Wrong as wrong:
                     lines.append(self.line(case, "isolated", wrong=wrong))
+        twins = self.twins(ready)
+        every = [*ready, *twins.values()]
         names = [p.case.id for p in ready]
-        factor = max(1.0, 4 * len(names) * self.budget.seconds / self.job.deadline)
+        factor = max(1.0, 4 * len(every) * self.budget.seconds / self.job.deadline)
+        if "plain" in self.job.cadences:
+            alone: dict[str, dict[str, Any]] = {}
+            for p in every:
+                with self.watched("sample alone", [p.case.id]):
+                    (samples,) = sample([Plain(p)], self.budget, self.rng)
+                    self.add(alone, Plain(p), p, samples, "plain")
+            lines += alone.values()
         if "isolated" in self.job.cadences and ready:
             with self.watched("sample", names, factor):
-                lines += self.sampled(ready, ready, "isolated")
+                lines += self.sampled(every, every, "isolated")
         if "stream" in self.job.cadences:
             streams = []
-            for p in ready:
+            for p in every:
                 if p.program is None or p.program.stacked:
                     continue
                 with self.watched("stream", [p.case.id], factor):
@@ -124,7 +148,8 @@ class Timing:
                             stream(p, self.judge, min(STREAM_SECONDS, max(0.002, self.budget.seconds / 20)))
                         )
                     except Wrong as wrong:
-                        lines.append(self.line(p.case, "stream", p, wrong=wrong))
+                        if p in ready:
+                            lines.append(self.line(p.case, "stream", p, wrong=wrong))
             with self.watched("sample", [s.prepared.case.id for s in streams], factor):
                 lines += self.sampled(streams, [s.prepared for s in streams], "stream")
         if "device" in self.job.cadences:
@@ -136,14 +161,40 @@ class Timing:
             lines[-1]["seconds"] = round(perf_counter() - start, 6)
         return lines
 
+    def twins(self, ready: Sequence[Prepared]) -> dict[str, Prepared]:
+        """The controls among these cases, compiled and verified a second time, by case id."""
+        found = {}
+        for p in ready:
+            if p.case.id in self.job.controls:
+                with self.watched("prepare", [p.case.id]), suppress(Wrong):
+                    found[p.case.id] = prepare(p.case, self.devices, judge=self.judge)
+        return found
+
     def sampled(
         self, timers: Sequence[Timer], of: Sequence[Prepared], cadence: str
     ) -> Iterator[dict[str, Any]]:
-        """One line per timer."""
-        if timers:
-            for timer, p, samples in zip(timers, of, sample(timers, self.budget, self.rng), strict=True):
-                rounded = [float(f"{s:.7g}") for s in samples]
-                yield self.line(p.case, cadence, p, rounded, calls=getattr(timer, "count", 1))
+        """One line per case; a second timer of a case is its control."""
+        if not timers:
+            return
+        found: dict[str, dict[str, Any]] = {}
+        for timer, p, samples in zip(timers, of, sample(timers, self.budget, self.rng), strict=True):
+            self.add(found, timer, p, samples, cadence)
+        yield from found.values()
+
+    def add(
+        self,
+        found: dict[str, dict[str, Any]],
+        timer: Timer,
+        p: Prepared,
+        samples: Sequence[float],
+        cadence: str,
+    ) -> None:
+        """Add the samples of one timer to the lines by case."""
+        rounded = [float(f"{s:.7g}") for s in samples]
+        if p.case.id in found:
+            found[p.case.id]["control_s"] = rounded
+        else:
+            found[p.case.id] = self.line(p.case, cadence, p, rounded, calls=getattr(timer, "count", 1))
 
     def on_device(self, p: Prepared) -> dict[str, Any]:
         """The line of the device cadence: the time of the devices from the profiler."""
@@ -151,9 +202,16 @@ class Timing:
             found = device_time.measure_device_time(p, self.budget)
         except device_time.NoDeviceTime as error:
             return self.line(p.case, "device", p, wrong=Wrong(str(error)))
-        slowest = [max(times) for times in zip(*found.values(), strict=True)]
-        each = {name: sorted(times)[len(times) // 2] for name, times in found.items()}
-        return self.line(p.case, "device", p, slowest, per_device_s=each)
+        calls = list(zip(*found.values(), strict=True))
+        slowest = [max(seconds for _, seconds in call) for call in calls]
+        each = {name: sorted(s for _, s in times)[len(times) // 2] for name, times in found.items()}
+        apart = [device_time.apart(call) for call in calls]
+        return self.line(
+            *(p.case, "device", p, slowest),
+            per_device_s=each,
+            launch_skew_s=[skew for skew, _ in apart],
+            wire_s=[wire for _, wire in apart],
+        )
 
     def line(
         self,

@@ -16,7 +16,7 @@ from meshmark.records.reading import Records
 from meshmark.timing import figures
 from meshmark.timing.figures import Yardsticks
 
-CADENCES = ("isolated", "stream", "device")
+CADENCES = ("plain", "isolated", "stream", "device")
 BASE = "manual"
 """The mode with which the others are compared."""
 
@@ -46,51 +46,113 @@ def yardsticks(records: Records) -> Yardsticks:
     return Yardsticks.of(records.runs[0]["facts"], records.ceilings)
 
 
+CONTROL = "control"
+"""The mode of a control row: the program of another row once more, compiled again and timed in the same rounds."""
+
+
 def rows(records: Records) -> list[dict[str, Any]]:
-    """One tidy row per case and cadence: figures over all of its processes, the fastest and the slowest of
-    them, counters, the ratio to manual mode of the same cell, and dispatch (isolated minus stream)."""
+    """One tidy row per case and cadence, and one per control: figures over all of its processes, the fastest and the
+    slowest of them, counters, the ratio to manual mode of the same cell (of a control: to its own case) with its
+    interval and its order, and dispatch (isolated minus stream).
+
+    An interval is over processes and None with fewer than six (`interval`: single run). An order is corrected over all
+    ratios of the same cadence.
+    """
     of = yardsticks(records)
     found = []
     cells = by_cell(records.timings)
     dispatches = dispatch(cells)
+    number = {cadence: count_ratios(cells, cadence) for cadence in CADENCES}
     for (cell, cadence), modes in cells.items():
         for mode, own in modes.items():
-            first = own[0]
-            time = figures.pooled(own)
-            row = {
-                name: first.get(name)
-                for name in ("case", "operation", "variant", "mode", "mesh", "dtype", "size_bytes", "level")
-            }
-            row |= {
-                "size": first["case"].split("/")[-1],
-                "cadence": cadence,
-                "verdict": first["verdict"],
-                "reason": first["reason"],
-                "verified": all(r.get("verified") is True for r in own),
-                "processes": len(own),
-                "samples": sum(len(r["samples_s"]) for r in own),
-                "devices": first.get("devices"),
-            }
-            row |= {name: None for name in ("median_s", "low_s", "high_s")}
-            if time:
-                row |= {"median_s": time.value, "low_s": time.low, "high_s": time.high}
-                row |= figures.rates(first, time.value, of)
-                row |= dict(
-                    zip(("fastest_process_s", "slowest_process_s"), figures.extremes(own), strict=True)
-                )
-                if cadence == "isolated":
-                    row["dispatch_s"] = dispatches.get((cell, mode))
-                if skew := _skew(own):
-                    row |= {"ranks": len(skew[1]), "skew_s": skew[0], "slowest_rank": _slowest(skew[1])}
-                versus = figures.paired(own, modes[BASE]) if mode != BASE and BASE in modes else None
-                if versus:
-                    row |= {"ratio": versus.value, "ratio_low": versus.low, "ratio_high": versus.high}
-            for name in (
-                *("lower_s", "compile_s", "collectives", "wire_bytes", "flops", "bytes_accessed"),
-                *("temp_bytes", "argument_bytes", "output_bytes"),
-            ):
-                row[name] = first.get(name)
+            row = _row(own, cadence, of)
+            if row["median_s"] is not None and cadence == "isolated":
+                row["dispatch_s"] = dispatches.get((cell, mode))
+            if mode != BASE and BASE in modes:
+                row |= _compared(figures.ratios(own, modes[BASE]), number[cadence])
             found.append(row)
+            if any(r.get("control_s") for r in own):
+                found.append(_control(row, own, of, number[cadence]))
+    return found
+
+
+def _row(own: Sequence[Mapping[str, Any]], cadence: str, of: Yardsticks) -> dict[str, Any]:
+    first = own[0]
+    time = figures.pooled(own)
+    row = {
+        name: first.get(name)
+        for name in ("case", "operation", "variant", "mode", "mesh", "dtype", "size_bytes", "level")
+    }
+    row |= {
+        "size": first["case"].split("/")[-1],
+        "nbytes": (first.get("cost") or {}).get("nbytes") or None,
+        "cadence": cadence,
+        "verdict": first["verdict"],
+        "reason": first["reason"],
+        "verified": all(r.get("verified") is True for r in own),
+        "processes": len(figures.by_process(own)) or len(own),
+        "samples": sum(len(r["samples_s"]) for r in own),
+        "devices": first.get("devices"),
+    }
+    row |= {name: None for name in ("median_s", "low_s", "high_s", "interval")}
+    if time:
+        row |= times(time) | figures.rates(first, time.value, of) | figures.tails(own)
+        row |= dict(zip(("fastest_process_s", "slowest_process_s"), figures.extremes(own), strict=True))
+        if skew := _skew(own):
+            row |= {"ranks": len(skew[1]), "skew_s": skew[0], "slowest_rank": _slowest(skew[1])}
+        for name in ("launch_skew_s", "wire_s"):
+            if known := [statistics.median(r[name]).value for r in own if r.get(name)]:
+                row[name] = statistics.median(known).value
+    for name in (
+        *("lower_s", "compile_s", "collectives", "wire_bytes", "flops", "bytes_accessed"),
+        *("temp_bytes", "argument_bytes", "output_bytes"),
+    ):
+        row[name] = first.get(name)
+    return row
+
+
+def times(time: Estimate) -> dict[str, Any]:
+    """median_s, low_s, high_s and interval: the ends are None where too few processes give any."""
+    known = math.isfinite(time.low) and math.isfinite(time.high)
+    return {
+        "median_s": time.value,
+        "low_s": time.low if known else None,
+        "high_s": time.high if known else None,
+        "interval": "95 % over processes" if known else "single run",
+    }
+
+
+def _compared(ratios: Sequence[float], number: int) -> dict[str, Any]:
+    """ratio, its ends (None where too few processes give any), and the order."""
+    versus = figures.over_processes(ratios)
+    if versus is None:
+        return {}
+    known = math.isfinite(versus.high)
+    return {
+        "ratio": versus.value,
+        "ratio_low": versus.low if known else None,
+        "ratio_high": versus.high if known else None,
+        "order": figures.order(ratios, number),
+    }
+
+
+def _control(
+    row: Mapping[str, Any], own: Sequence[Mapping[str, Any]], of: Yardsticks, number: int
+) -> dict[str, Any]:
+    """The control row of a case."""
+    twins = [{**r, "samples_s": r["control_s"]} for r in own if r.get("control_s")]
+    made = _row(twins, row["cadence"], of)
+    return made | {"mode": CONTROL} | _compared(figures.ratios(own, own, "control_s"), number)
+
+
+def count_ratios(cells: Cells, cadence: str) -> int:
+    """How many ratios the table of a cadence has, controls included."""
+    found = 0
+    for (_, own_cadence), modes in cells.items():
+        if own_cadence == cadence:
+            timed = {mode for mode, own in modes.items() if figures.by_process(own)}
+            found += len(timed - {BASE}) if BASE in timed else 0
+            found += sum(any(r.get("control_s") for r in own) for own in modes.values())
     return found
 
 
@@ -105,18 +167,25 @@ def lines(records: Records, width: int | None = None) -> Iterator[str]:
     for cadence in CADENCES:
         table = list(_modes(cells, cadence, of))
         if table:
-            yield from ["", f"{cadence}: {_meaning(cadence)}", ""]
+            yield from ["", f"{cadence}: {MEANING[cadence]}", ""]
             shown = [m for m in MODES if any(m in modes for (_, c), modes in cells.items() if c == cadence)]
             others = [m for m in shown if m not in (BASE, "host") and BASE in shown]
-            skewed = any(row["skew"] for _, row in table)
-            header = ["case", *shown, *(f"{m}/{BASE}" for m in others), "rate", "share"]
-            yield from text_table(header + ["skew"] * skewed, _filled(table, shown, others, skewed), width)
+            extra = [name for name in ("launch skew", "wire", "skew") if any(row[name] for _, row in table)]
+            header = ["case", "S, B", *shown, *(f"{m}/{BASE}" for m in others)]
+            header += ["rate", "share", "p10", "p90", "p99", "runs", *extra]
+            yield from text_table(header, _filled(table, shown, others, extra), width)
+            yield from _claims(count_ratios(cells, cadence), processes)
     yield ""
     yield (
-        "times are medians with the half width of their 95 % interval, "
-        + ("which is that of one process" if processes == 1 else f"over {processes} processes")
+        "times are medians"
+        + (
+            f" over {processes} processes, with the half width of their 95 % interval"
+            if processes >= LEAST
+            else f" of {processes} process{'es' * (processes > 1)}: a single run, without an interval, since"
+            f" identical processes differ (take --processes {LEAST} or more)"
+        )
         + _of_ranks(records)
-        + f"; ratios are of pairs of one round, with their interval; rates are of mode {BASE}"
+        + f"; rates, p10, p90 and p99 (from 100 samples on) are of mode {BASE}; S is what algbw counts per device"
     )
     for name, value in sorted({(c["name"], c.get("dtype", "")): c for c in records.ceilings}.items()):
         unit = "GB/s" if value["unit"] == "B/s" else "GFLOP/s"
@@ -145,56 +214,99 @@ def lines(records: Records, width: int | None = None) -> Iterator[str]:
         )
 
 
-def _meaning(cadence: str) -> str:
-    return {
-        "isolated": "one call, blocked on",
-        "stream": "dependent calls inside one program",
-        "device": "the time of the slowest device, from the profiler",
-    }[cadence]
+MEANING = {
+    "plain": "one call, blocked on, the same buffers, one mode alone: what a loop of one's own measures",
+    "isolated": "one call, blocked on, two sets of buffers and the modes in turns: for comparing modes",
+    "stream": "dependent calls inside one program: what each step of many costs",
+    "device": "the time of the slowest device, from the profiler (not run on hardware yet)",
+}
+"""The question that each cadence answers."""
+
+LEAST = 6
+"""Processes from which a figure has an interval."""
+
+
+def _claims(number: int, processes: int) -> Iterator[str]:
+    """What the ratios of a table may claim."""
+    if number:
+        least = figures.needed(number)
+        enough = "" if processes >= least else f", and here are {processes}: ? is not resolved"
+        yield (
+            f"ratios: {number} in this table, which can claim an order from {least} processes on{enough}; < faster and"
+            f" > slower than {BASE}, corrected over the table; a control is the same program twice"
+        )
 
 
 def _modes(cells: Cells, cadence: str, of: Yardsticks) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, by mode: time; "ratios": by mode; "rate", "share") for each cell."""
+    number = count_ratios(cells, cadence)
     for (cell, found), modes in cells.items():
         if found != cadence:
             continue
         times = {mode: figures.pooled(own) for mode, own in modes.items()}
-        row: dict[str, Any] = {
-            "times": {mode: time or next(r["verdict"] for r in modes[mode]) for mode, time in times.items()},
-            "ratios": {},
-            "rate": "-",
-            "share": "-",
-            "skew": "",
-        }
-        for mode, own in modes.items():
-            if mode != BASE and times[mode] and times.get(BASE):
-                row["ratios"][mode] = figures.paired(own, modes[BASE])
         best = BASE if times.get(BASE) else next((m for m, t in times.items() if t), None)
+        row: dict[str, Any] = dict.fromkeys(("S, B", "rate", "share", "p10", "p90", "p99", "runs"), "-")
+        row |= dict.fromkeys(("launch skew", "wire", "skew"), "")
+        row["times"] = {mode: time or next(r["verdict"] for r in modes[mode]) for mode, time in times.items()}
+        row["ratios"] = {
+            mode: versus(figures.ratios(own, modes[BASE]), number)
+            for mode, own in modes.items()
+            if mode != BASE and times[mode] and times.get(BASE)
+        }
         if best:
-            time = times[best]
-            assert time
-            rates = figures.rates(modes[best][0], time.value, of)
-            row["rate"] = rate(rates)
-            row["share"] = f"{100 * rates['share']:.1f} %" if rates["share"] else "-"
-            if skew := _skew(modes[best]):
-                often = max(skew[1]) / sum(skew[1])
-                row["skew"] = f"{seconds(skew[0])} (rank {_slowest(skew[1])}: {100 * often:.0f} %)"
+            row |= _told(modes[best], of)
         yield _short(cell), row
+        for mode, own in modes.items():
+            if any(r.get("control_s") for r in own):
+                twins = [{**r, "samples_s": r["control_s"]} for r in own if r.get("control_s")]
+                against = versus(figures.ratios(own, own, "control_s"), number)
+                control = row | _told(twins, of) | {"times": {mode: figures.pooled(twins)}, "ratios": {}}
+                yield f"control, {against} of {mode}: {_short(cell)}", control
+
+
+def _told(own: Sequence[Mapping[str, Any]], of: Yardsticks) -> dict[str, str]:
+    """The cells of a row that are of one mode."""
+    row = _row(own, "", of)
+    told = {"rate": rate(row), "runs": str(row["processes"])}
+    told["S, B"] = str(row["nbytes"] or "-")
+    told["share"] = f"{100 * row['share']:.1f} %" if row["share"] else "-"
+    for name in ("p10", "p90", "p99"):
+        told[name] = seconds(row[f"{name}_s"]) if row[f"{name}_s"] else "-"
+    for name, key in (("launch skew", "launch_skew_s"), ("wire", "wire_s")):
+        if row.get(key) is not None:
+            told[name] = seconds(row[key])
+    if skew := _skew(own):
+        often = max(skew[1]) / sum(skew[1])
+        told["skew"] = f"{seconds(skew[0])} (rank {_slowest(skew[1])}: {100 * often:.0f} %)"
+    return told
+
+
+def versus(ratios: Sequence[float], number: int) -> str:
+    """A ratio with its interval and its order among `number` ratios: 1.20 (1.15-1.24) >, or 1.02 ?."""
+    found = figures.over_processes(ratios)
+    if found is None:
+        return "-"
+    return f"{ratio(found)} {ORDERS[figures.order(ratios, number)]}"
+
+
+ORDERS = {"slower": ">", "faster": "<", figures.UNRESOLVED: "?"}
 
 
 def _filled(
-    table: Sequence[tuple[str, Mapping[str, Any]]], shown: Sequence[str], others: Sequence[str], skewed: bool
+    table: Sequence[tuple[str, Mapping[str, Any]]],
+    shown: Sequence[str],
+    others: Sequence[str],
+    extra: Sequence[str],
 ) -> Iterator[list[str]]:
     for name, row in table:
         times = [row["times"].get(mode, "-") for mode in shown]
-        ratios = [row["ratios"].get(mode) for mode in others]
         yield [
             name,
+            row["S, B"],
             *(t if isinstance(t, str) else spread(t) for t in times),
-            *(ratio(r) if r else "-" for r in ratios),
-            row["rate"],
-            row["share"],
-            *([row["skew"] or "-"] if skewed else ()),
+            *(row["ratios"].get(mode, "-") for mode in others),
+            *(row[column] for column in ("rate", "share", "p10", "p90", "p99", "runs")),
+            *(row[column] or "-" for column in extra),
         ]
 
 
@@ -407,15 +519,15 @@ def seconds(value: float) -> str:
 
 
 def spread(time: Estimate) -> str:
-    """A time with its relative half width."""
+    """A time with its relative half width, if it has an interval."""
     known = math.isfinite(time.relative)
-    return seconds(time.value) + (f" ±{100 * time.relative:.0f}%" if known else " ±?")
+    return seconds(time.value) + (f" ±{100 * time.relative:.0f}%" if known else "")
 
 
 def ratio(found: Estimate) -> str:
-    """A ratio with its interval."""
+    """A ratio with its interval, if it has one."""
     if not math.isfinite(found.high):
-        return f"{found.value:.2f} (?)"
+        return f"{found.value:.2f}"
     return f"{found.value:.2f} ({found.low:.2f}-{found.high:.2f})"
 
 

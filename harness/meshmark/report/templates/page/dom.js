@@ -39,7 +39,7 @@ function bytes(n) {
   for (const [unit, f] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) if (n >= f) return `${digits(n / f)} ${unit}`;
   return `${digits(n)} B`;
 }
-const spread = (m, lo, hi) => m === null ? "" : seconds(m) + (lo === null || hi === null ? " ±?" : ` ±${Math.round(50 * (hi - lo) / m)} %`);
+const spread = (m, lo, hi) => m === null ? "" : seconds(m) + (lo === null || hi === null ? "" : ` ±${Math.round(50 * (hi - lo) / m)} %`);
 const rate = (t) => t.busbw ? `${digits(t.busbw / 1e9)} GB/s bus` : t.flops_per_s ? (t.flops_per_s >= 1e12 ? `${digits(t.flops_per_s / 1e12)} TFLOP/s` : `${digits(t.flops_per_s / 1e9)} GFLOP/s`) : t.algbw ? `${digits(t.algbw / 1e9)} GB/s` : "";
 const over = (x) => x.processes === 1 ? "one process" : `${x.processes} processes`;
 const percent = (x) => x === null || x === undefined ? "" : `${digits(100 * x)} %`;

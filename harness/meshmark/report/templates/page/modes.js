@@ -14,7 +14,7 @@ function ratioNode(t) {
   if (!t || t.ratio === null) return "";
   const known = t.ratio_low !== null && t.ratio_high !== null;
   const slow = order(t) > 0, fast = order(t) < 0;
-  return el("span", { class: slow ? "bar-slow" : fast ? "bar-fast" : null }, `${t.ratio.toFixed(2)}${slow ? " slower" : fast ? " faster" : ""} `, el("span", { class: "soft small" }, known ? `(${t.ratio_low.toFixed(2)}–${t.ratio_high.toFixed(2)})` : "(?)"));
+  return el("span", { class: slow ? "bar-slow" : fast ? "bar-fast" : null }, `${t.ratio.toFixed(2)}${slow ? " slower" : fast ? " faster" : ""} `, el("span", { class: "soft small" }, known ? `(${t.ratio_low.toFixed(2)}–${t.ratio_high.toFixed(2)})` : ""));
 }
 function perMode(by, modes, f) {
   const said = modes.map((m) => [m, by[m] ? f(by[m]) : null]).filter(([, x]) => x !== null && x !== "");
@@ -27,7 +27,7 @@ function drawModes() {
   if (!timed.length) { out.replaceChildren(el("p", { class: "soft" }, "No times among these records. ", el("code", {}, "meshmark bench --record FILE"), " makes them.")); return; }
   options($("m-machine"), timed.map((m) => [m.key, m.label]), machine().key);
   const m = machine(), cadences = [...new Set(m.times.map((t) => t.cadence))];
-  const cadence = options($("m-cadence"), cadences.map((c) => [c, { isolated: "isolated: one call, blocked on", stream: "stream: calls inside one program", device: "device: what the profiler saw" }[c] || c]), state.cadence);
+  const cadence = options($("m-cadence"), cadences.map((c) => [c, { plain: "plain: one call, same buffers, one mode alone", isolated: "isolated: one call, rotated buffers, modes in turns", stream: "stream: calls inside one program", device: "device: what the profiler saw" }[c] || c]), state.cadence);
   const list = sideBySide(m, cadence), modes = D.modes.filter((x) => list.some((r) => r.by[x])), others = modes.filter((x) => x !== "manual" && x !== "host" && modes.includes("manual"));
   const bad = list.filter((r) => modes.some((x) => r.by[x] && r.by[x].median_s === null));
   $("heat-out").replaceChildren(...[drawHeat(m, cadence, list)].flat());
@@ -35,6 +35,9 @@ function drawModes() {
     { name: "case", text: (r) => [el("span", { class: "op" }, r.first.operation), ` ${r.first.variant} `, el("span", { class: "soft" }, `${r.first.mesh} ${r.first.dtype} ${r.first.size}`)], value: (r) => `${r.first.operation} ${r.first.variant} ${r.first.mesh} ${r.first.dtype} ${String(r.first.nbytes ?? 0).padStart(15, "0")}`, cls: "id" },
     ...modes.map((x) => ({ name: x, num: true, text: (r) => !r.by[x] ? "" : r.by[x].median_s === null ? el("span", { title: r.by[x].reason }, verdict(V[r.by[x].verdict])) : spread(r.by[x].median_s, r.by[x].low_s, r.by[x].high_s), value: (r) => r.by[x]?.median_s ?? null })),
     ...others.map((x) => ({ name: `${x} / manual`, num: true, text: (r) => ratioNode(r.by[x]), value: (r) => r.by[x]?.ratio ?? null })),
+    { name: "S, B", num: true, text: (r) => r.first.nbytes || "", value: (r) => r.first.nbytes },
+    ...["p10", "p90", "p99"].map((q) => ({ name: `${q} (manual)`, num: true, text: (r) => { const x = (r.by.manual || r.first)[`${q}_s`]; return x === null ? "" : seconds(x); }, value: (r) => (r.by.manual || r.first)[`${q}_s`] })),
+    { name: "processes", num: true, text: (r) => r.first.processes, value: (r) => r.first.processes },
     { name: "a device sends", text: (r) => perMode(r.by, modes, (t) => [t.wire_bytes === null ? "" : bytes(t.wire_bytes), t.kinds].filter(Boolean).join(" in ")), value: (r) => Math.max(...modes.map((x) => r.by[x]?.wire_bytes ?? 0)) },
     { name: "rate (manual)", num: true, text: (r) => rate(r.by.manual || r.first), value: (r) => { const t = r.by.manual || r.first; return t.busbw || t.flops_per_s || t.algbw; } },
     { name: "share of peak", num: true, text: (r) => { const t = r.by.manual || r.first; return el("span", { title: t.share_of }, percent(t.share)); }, value: (r) => (r.by.manual || r.first).share },
