@@ -265,9 +265,9 @@ def never_ends():
 
 
 def hides_its_shards():
-    hidden = property(lambda self: [])
-    jax.Array.addressable_shards = hidden
-    type(jnp.zeros(1)).addressable_shards = hidden
+    with jax.ensure_compile_time_eval():
+        real = type(jnp.zeros(1))
+    real.addressable_shards = property(lambda self: [])
 
 
 LOST = (
