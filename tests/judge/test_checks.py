@@ -11,6 +11,7 @@ from meshmark.core.verdicts import worst
 from meshmark.judge.checks import Judge, line_of_exception
 from meshmark.operations import cases
 from meshmark.operations.base import Missing
+from meshmark.operations.selection import CAPABILITIES, OWN_WORDS
 
 PLAIN, X64 = "psum/axes=x+y/manual/2x4/float32/4KiB", "psum/axes=x+y/manual/2x4/float64/4KiB"
 CASES = ("psum/axes=x+y/manual/2x4/float32/4KiB", "put_get/to=x.y/host/2x4/float32/4KiB")
@@ -81,6 +82,10 @@ def test_a_shard_of_a_device_outside_the_mesh_fails(monkeypatch):
 )
 def test_unsupported_is_what_the_capability_s_own_message_says(case, error, verdict):
     assert line_of_exception(cases.find(case, 8), error).verdict == verdict
+
+
+def test_every_capability_has_words_of_its_own():
+    assert OWN_WORDS.keys() == CAPABILITIES.keys()
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), GeneratorExit(), MemoryError()])

@@ -31,6 +31,8 @@ CAPABILITIES = {
 OWN_WORDS = {
     "x64": r"\b(float64|int64|uint64|f64|s64|u64|64[- ]bit|x64|double)\b",
     "complex": r"\b(complex\w*|c64|c128)\b",
+    "fp8": r"float8|\bf8|fp8|e\dm\d",
+    "subbyte": r"float4|\bf4|\bu?int[24]\b|\b[su][24]\b|sub-?byte|[42][- ]bit",
     "groups": r"axis_index_groups|replica[ _]?groups?|subgroups?",
     "broadcast": r"pbroadcast|collective[-_ ]?broadcast",
     "ragged": r"ragged",
