@@ -1,166 +1,234 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fidelity of the measuring core: its median over that of a bare loop written by hand, for the same compiled object.
+"""Fidelity: what the cadences measure beside a loop that someone else would write.
 
-    python -m tests.studies.fidelity [--seconds 30] [--precision 0.005] [--cases ID ...] [--markdown FILE]
+    python -m tests.studies.fidelity [--processes 20] [--seconds 2] [--cases ID ...] [--markdown FILE]
 
-Rounds of two blocks, one of a bare loop and one of timing.measure.sample, in random order. A block is as many calls
-as fill 5 ms, and three where that takes longer, so that what disturbs the machine disturbs both alike. The ratio
-is that of the medians of all samples; the paired ratio is that of the blocks' medians with its interval
-(core.statistics.ratio), and a case ends when that is as precise as asked, or its time is spent: neither looks at
-the ratio itself. The bare loop is what one writes by hand:
+The loop is independent: its own program, written here and compiled by a plain `jax.jit`, its own buffers, which are the
+same in each call, and its own clock. In each of so many fresh processes, blocks of that loop and of the cadences run in
+random order, so that what disturbs the machine disturbs all alike:
 
-    start = perf_counter()
-    outputs = jax.block_until_ready(compiled(*inputs))
-    stop = perf_counter()
+- plain: the suite's program, the same buffers, alone.
+- rotated: the suite's program with its two sets of buffers in turns, alone.
+- isolated: the same beside the two other modes, as tables have it.
 
-Exit code 1 where a ratio is outside 0.98 to 1.02.
+A process gives one ratio per case and cadence, the Hodges-Lehmann estimate over its blocks, and the table has the
+median ratio of the processes with its 95 percent interval. On a quiet machine 20 processes take about 6 minutes.
+Exit code 1 where an interval of the plain cadence is not within 0.98 to 1.02.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import random
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 
-os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
-
-import jax
-
 from meshmark.core import statistics
-from meshmark.judge.checks import Judge
-from meshmark.operations import cases
-from meshmark.timing.measure import Budget, Prepared, prepare, sample
-
-CASES = (
-    "all_gather/axes=x,dim=0,tiled/manual/1/float32/512KiB",
-    "reshard/from=x.-,to=-.x/auto/1/float32/1MiB",
-    "ppermute/axes=x,perm=identity/manual/1/float32/4MiB",
-    "attention/sequence=x/manual/1/float32/n64",
-    "psum/axes=x/manual/8/float32/4KiB",
-    "psum/axes=x/auto/8/float32/1MiB",
-    "matmul/rows=x,check=exact/manual/1/float32/n512",
-    "mlp/model=x/explicit/8/float32/n1024",
-    "all_gather/axes=x,dim=0,tiled/manual/1/float32/64MiB",
-    "matmul/rows=x,check=exact/manual/1/float32/n2048",
-)
-"""From 10 us to 100 ms on two cores; those below 200 us use one device, since eight share the cores there and a
-call's time is then the scheduler's."""
+from tests.checkout import IMPORTS, ROOT
 
 LEAST, MOST = 0.98, 1.02
-
 BLOCK_SECONDS = 0.005
-
-LEAST_ROUNDS = 100
-
-
-def bare(prepared: Prepared, number: int) -> list[float]:
-    """A loop by hand over the two sets of inputs, after one call to warm up; no other code of this project
-    is between the two readings of the clock."""
-    compiled, sets = prepared.called, prepared.inputs
-    samples = []
-    gc.collect()
-    gc.disable()
-    jax.block_until_ready(compiled(*sets[1]))
-    for i in range(number):
-        inputs = sets[i % 2]
-        start = perf_counter()
-        outputs = jax.block_until_ready(compiled(*inputs))
-        stop = perf_counter()
-        samples.append(stop - start)
-        del outputs
-    gc.enable()
-    return samples
+MODES = ("auto", "explicit", "manual")
 
 
-def core(prepared: Prepared, number: int, rng: random.Random) -> list[float]:
-    """So many samples of the core, no fewer and no more, after one to warm up."""
-    [samples] = sample([prepared], Budget(seconds=1e-9, least=number, most=number), rng)
-    return samples
+def psum(x: Any, axis: str) -> Any:
+    """The sum over an axis, by shard_map."""
+    import jax
+
+    return jax.shard_map(lambda a: jax.lax.psum(a, axis), in_specs=jax.P(axis), out_specs=jax.P())(x)
 
 
-def measured(
-    case_id: str, seconds: float, precision: float, judge: Judge, rng: random.Random
-) -> dict[str, Any]:
-    """Both medians of one case, their ratio and the interval of the paired ratio."""
-    prepared = prepare(cases.find(case_id, len(jax.devices())), judge.devices, judge=judge)
-    gc.collect()
-    gc.freeze()  # the collections that begin each block have nothing to look at, on both sides
-    number = max(3, min(200, round(BLOCK_SECONDS / median(bare(prepared, 20)))))
-    taken: dict[str, list[float]] = {"bare": [], "core": []}
-    middles: dict[str, list[float]] = {"bare": [], "core": []}
-    order, until, look = ["bare", "core"], perf_counter() + seconds, LEAST_ROUNDS
-    while True:
-        rng.shuffle(order)
-        for which in order:
-            block = bare(prepared, number) if which == "bare" else core(prepared, number, rng)
-            taken[which] += block
-            middles[which].append(median(block))
-        if len(middles["bare"]) < LEAST_ROUNDS:
-            continue
-        if perf_counter() > until:
-            break
-        if len(middles["bare"]) == look:
-            look *= 2
-            if statistics.ratio(middles["core"], middles["bare"]).relative < precision:
-                break
-    gc.unfreeze()
-    pooled = {which: median(samples) for which, samples in taken.items()}
-    return {
-        "case": case_id,
-        "samples": len(taken["bare"]),
-        "bare_s": pooled["bare"],
-        "core_s": pooled["core"],
-        "ratio": pooled["core"] / pooled["bare"],
-        "paired": statistics.ratio(middles["core"], middles["bare"]),
-    }
+def all_gather(x: Any, axis: str) -> Any:
+    """All shards on every device, by shard_map."""
+    import jax
+
+    def gathered(a: Any) -> Any:
+        return jax.lax.all_gather(a, axis, tiled=True)
+
+    return jax.shard_map(gathered, in_specs=jax.P(axis), out_specs=jax.P(), check_vma=False)(x)
 
 
-def row(found: dict[str, Any]) -> str:
-    """One line of the table."""
-    paired = found["paired"]
-    return (
-        f"| {found['case']} | {found['samples']} | {1e6 * found['bare_s']:.1f} | {1e6 * found['core_s']:.1f} |"
-        f" {found['ratio']:.3f} | {paired.value:.3f} ({paired.low:.3f} to {paired.high:.3f}) |"
-    )
+def ppermute(x: Any, axis: str) -> Any:
+    """Each shard to its own device, by shard_map."""
+    import jax
+
+    def moved(a: Any) -> Any:
+        return jax.lax.ppermute(a, axis, [(i, i) for i in range(jax.lax.axis_size(axis))])
+
+    return jax.shard_map(moved, in_specs=jax.P(axis), out_specs=jax.P(axis))(x)
+
+
+def matmul(a: Any, b: Any, axis: str) -> Any:
+    """A product."""
+    import jax.numpy as jnp
+
+    return jnp.matmul(a, b, precision="highest")
+
+
+def mlp(x: Any, w1: Any, w2: Any, axis: str) -> Any:
+    """Two layers."""
+    import jax
+    import jax.numpy as jnp
+
+    return jnp.matmul(jax.nn.relu(jnp.matmul(x, w1, precision="highest")), w2, precision="highest")
+
+
+OWN: dict[str, Callable[..., Any]] = {
+    "ppermute/axes=x,perm=identity/manual/1/float32/64KiB": ppermute,
+    "ppermute/axes=x,perm=identity/manual/1/float32/1MiB": ppermute,
+    "all_gather/axes=x,dim=0,tiled/manual/1/float32/512KiB": all_gather,
+    "matmul/rows=x,check=exact/auto/1/float32/n512": matmul,
+    "psum/axes=x/manual/8/float32/64KiB": psum,
+    "psum/axes=x/manual/8/float32/1MiB": psum,
+    "mlp/model=x/auto/8/float32/n1024": mlp,
+}
+"""Case -> the loop's own program. The suite's inputs give only shapes and places."""
+
+
+def one_process(cases_: list[str], seconds: float, number: int) -> dict[str, dict[str, float]]:
+    """The ratios to the independent loop, by case and cadence, and the loop's own median in seconds."""
+    import jax
+    import numpy as np
+
+    from meshmark.judge.checks import Judge
+    from meshmark.operations import cases
+    from meshmark.timing.measure import Plain, prepare, undisturbed
+
+    jax.config.update("jax_enable_compilation_cache", False)
+    devices, rng = tuple(jax.devices()), random.Random(number)
+    judge = Judge(devices)
+    found = {}
+    for case_id in rng.sample(cases_, len(cases_)):
+        case = cases.find(case_id, len(devices))
+        modes = {case.mode: prepare(case, devices, judge=judge)}
+        for mode in MODES:
+            if (
+                mode not in modes
+                and case.operation.absent(mode, case.cell.request.variant, case.mesh) is None
+            ):
+                modes[mode] = prepare(case.cell.case(mode), devices, judge=judge)
+        ours = modes[case.mode]
+        mesh = ours.inputs[0][0].sharding.mesh
+        generator = np.random.default_rng(number)
+        arrays = [
+            jax.device_put(generator.normal(size=x.shape).astype(x.dtype), x.sharding) for x in ours.inputs[0]
+        ]
+        function, axis = OWN[case_id], mesh.axis_names[0]
+        with jax.set_mesh(jax.sharding.Mesh(mesh.devices, mesh.axis_names)):
+            placed = ours.run()[0].sharding if function in (matmul, mlp) else None
+            own = jax.jit(lambda *a, f=function, x=axis: f(*a, axis=x), out_shardings=placed)
+            mine = jax.block_until_ready(own(*ours.inputs[0]))
+            wanted = jax.tree.leaves(ours.run())[0]
+            np.testing.assert_allclose(np.asarray(mine), np.asarray(wanted), rtol=1e-4, atol=1e-3)
+
+            def loop(own: Any = own, arrays: Any = arrays) -> float:
+                start = perf_counter()
+                outputs = jax.block_until_ready(own(*arrays))
+                stop = perf_counter()
+                del outputs
+                return stop - start
+
+            plain = Plain(ours)
+            turns: dict[str, list[Callable[[], float]]] = {
+                "loop": [loop],
+                "plain": [plain.sample],
+                "rotated": [ours.sample],
+                "isolated": [p.sample for p in modes.values()],
+            }
+            for timers in turns.values():
+                for timer in timers:
+                    [timer() for _ in range(10)]
+            calls = max(3, min(200, round(BLOCK_SECONDS / median(loop() for _ in range(20)))))
+            middles: dict[str, list[float]] = {name: [] for name in turns}
+            until = perf_counter() + seconds
+            gc.freeze()
+            with undisturbed():
+                while perf_counter() < until or len(middles["loop"]) < 8:
+                    for name in rng.sample(list(turns), len(turns)):
+                        middles[name].append(_block(turns[name], calls, rng))
+            gc.unfreeze()
+        ratios = {
+            name: statistics.ratio(middles[name], middles["loop"]).value for name in turns if name != "loop"
+        }
+        found[case_id] = {"loop": median(middles["loop"]), **ratios}
+    return found
+
+
+def _block(timers: list[Callable[[], float]], calls: int, rng: random.Random) -> float:
+    """The median of the first timer's samples, all timers taking turns in random order."""
+    order, samples = list(range(len(timers))), []
+    for _ in range(calls):
+        if len(order) > 1:
+            rng.shuffle(order)
+        for i in order:
+            taken = timers[i]()
+            if i == 0:
+                samples.append(taken)
+    return median(samples)
+
+
+def table(found: list[dict[str, dict[str, float]]]) -> tuple[list[str], int]:
+    """(the Markdown table, how many intervals of the plain cadence are not within the limits)."""
+    lines = [
+        "| case | processes | loop, median, us | plain / loop | rotated / loop | isolated / loop |",
+        "|---|---|---|---|---|---|",
+    ]
+    outside = 0
+    for case in found[0]:
+        cells = []
+        for name in ("plain", "rotated", "isolated"):
+            ratios = [one[case][name] for one in found]
+            seen = statistics.ratio(ratios, [1.0] * len(ratios))
+            cells.append(f"{seen.value:.3f} ({seen.low:.3f} to {seen.high:.3f})")
+            outside += name == "plain" and not LEAST <= seen.low <= seen.high <= MOST
+        loop = median(one[case]["loop"] for one in found)
+        lines.append(f"| {case} | {len(found)} | {1e6 * loop:.1f} | {' | '.join(cells)} |")
+    return lines, outside
 
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(description="The core's median over a bare loop's.")
-    parser.add_argument("--seconds", type=float, default=30.0, help="the longest time a case (default 30)")
-    parser.add_argument(
-        "--precision",
-        type=float,
-        default=0.005,
-        help="half width of the interval that ends a case (default 0.005)",
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--cases", nargs="+", default=list(CASES), metavar="ID")
+    parser = argparse.ArgumentParser(description="The cadences beside an independent loop.")
+    parser.add_argument("--processes", type=int, default=20, help="fresh processes (default 20, at least 6)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time of each case in each process")
+    parser.add_argument("--cases", nargs="+", default=list(OWN), choices=list(OWN), metavar="ID")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
+    parser.add_argument("--process", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    jax.config.update("jax_enable_compilation_cache", False)
-    judge, rng = Judge(tuple(jax.devices())), random.Random(options.seed)
-    rows = [
-        "| case | samples a side | bare loop, median, us | core, median, us | ratio | paired ratio, 95 % interval |",
-        "|---|---|---|---|---|---|",
-    ]
-    print("\n".join(rows), flush=True)
-    outside = 0
-    for case_id in options.cases:
-        found = measured(case_id, options.seconds, options.precision, judge, rng)
-        outside += not LEAST <= found["ratio"] <= MOST
-        rows.append(row(found))
-        print(rows[-1], flush=True)
+    if options.process is not None:
+        print("FIDELITY " + json.dumps(one_process(options.cases, options.seconds, options.process)))
+        return 0
+    found, start = [], time.monotonic()
+    for number in range(options.processes):
+        command = [sys.executable, "-m", "tests.studies.fidelity", "--process", str(number)]
+        command += ["--seconds", str(options.seconds), "--cases", *options.cases]
+        environment = {"JAX_NUM_CPU_DEVICES": "8", **os.environ, "PYTHONPATH": IMPORTS}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        said = [x for x in done.stdout.splitlines() if x.startswith("FIDELITY ")]
+        if done.returncode or not said:
+            raise SystemExit(f"process {number} failed:\n{done.stderr[-3000:]}")
+        found.append(json.loads(said[-1].removeprefix("FIDELITY ")))
+        left = (time.monotonic() - start) / (number + 1) * (options.processes - number - 1)
+        print(
+            f"process {number + 1} of {options.processes}, about {left:.0f} s left",
+            file=sys.stderr,
+            flush=True,
+        )
+    lines, outside = table(found)
+    print("\n".join(lines))
     if options.markdown:
-        options.markdown.write_text("\n".join(rows) + "\n")
-    print(f"{outside} of {len(options.cases)} ratios are outside {LEAST} to {MOST}")
-    return 1 if outside else 0
+        options.markdown.write_text("\n".join(lines) + "\n")
+    print(f"{outside} of {len(options.cases)} intervals of plain are not within {LEAST} to {MOST}")
+    return int(outside > 0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`meshmark bench`: its children are contained, its runs resumed, its figures those of the samples."""
 
+import itertools
 import math
 import os
 import signal
@@ -221,7 +222,7 @@ def test_an_interruption_keeps_what_was_timed(tmp_path, started, number):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--profile", "huge"], "unknown profile 'huge': choose from quick, standard, full"),
+        (["--profile", "huge"], "unknown profile 'huge': choose from quick, standard, full, sweep"),
         (["--operations", "psumm"], "unknown operation 'psumm'"),
         (["--cadence", "walk"], "unknown cadence 'walk': choose from plain, isolated, stream, device"),
         (["--sizes", "5 apples"], "'5 apples' is not a size"),
@@ -283,6 +284,23 @@ def test_the_standard_profile_has_what_people_choose_between():
         "put_get",
         "psum",
     }
+
+
+def test_a_sweep_doubles_from_eight_bytes_to_what_memory_allows():
+    chosen = Selection(
+        "sweep", timed=True, operations=("psum", "psum_scatter"), meshes=("8",), modes=("manual",)
+    )
+    with patch.object(footprint, "available_bytes", lambda: 10**9):
+        todo, left_out = bench.select_cells(chosen, FACTS)
+    sizes = {}
+    for cell, _ in todo:
+        sizes.setdefault(cell.operation.name, []).append(cell.plan.cost.nbytes)
+    assert (
+        sizes["psum"][:4] == [8, 16, 32, 64] and sizes["psum_scatter"][0] == 32
+    )  # one element for each device
+    assert all(b == 2 * a for own in sizes.values() for a, b in itertools.pairwise(own))
+    assert len(left_out) == 2 and all("needs about" in why for why in left_out)
+    assert not list(cases.cases(Selection("sweep", timed=True, operations=("matmul",)), 8))
 
 
 def test_every_timed_case_is_found_by_its_id():

@@ -36,7 +36,7 @@ from meshmark.timing.bench import Progress
 from meshmark.timing.progress import shown
 from meshmark.timing.timer import Job
 
-SECONDS = {"quick": 0.06, "standard": 0.2, "full": 0.5}
+SECONDS = {"quick": 0.06, "standard": 0.2, "full": 0.5, "sweep": 0.06}
 """Seconds of sampling for each program and cadence, by profile."""
 
 

@@ -22,8 +22,17 @@ if TYPE_CHECKING:
 PROFILES = {"smoke": 0, "standard": 2, "full": 4}
 """The profiles of the conformance tests, and the largest weight that each takes."""
 
-TIMED_PROFILES = {"quick": 0, "standard": 2, "full": 4}
-"""The profiles of the benchmarks."""
+TIMED_PROFILES = {"quick": 0, "standard": 2, "full": 4, "sweep": 0}
+"""The profiles of the benchmarks. `sweep` has the cells of `quick` in the sizes of SWEPT."""
+
+SWEPT = tuple(
+    f"{2**i // 2**shift}{unit}"
+    for i in range(3, 37)
+    for shift, unit in [
+        (30, "GiB") if i >= 30 else (20, "MiB") if i >= 20 else (10, "KiB") if i >= 10 else (0, "B")
+    ]
+)
+"""8 B, 16 B, ... 64 GiB: what of it fits in memory is timed."""
 
 MODE_WEIGHTS = {"auto": 0, "explicit": 0, "manual": 0, "host": 0, "manual-novma": 2, "pmap": 1, "pjit": 2}
 
@@ -135,11 +144,15 @@ class TimingWeights:
         if operation.timed:
             known = dict(operation.timed)
             dimension = next(iter(operation.sizes)).startswith("n")
+            if selection.profile == "sweep":
+                known = {} if dimension else dict.fromkeys(SWEPT, 0)
             known |= {size: 0 for size in selection.sizes if size.startswith("n") == dimension}
+        elif selection.profile == "sweep":
+            return {}
         else:
             ordinary_sizes = (size for size, weight in operation.sizes.items() if not weight)
             known = dict.fromkeys(ordinary_sizes, TIMED_PROFILES["full"])
-        least = min(known.values()) if selection.operations else 0
+        least = min(known.values(), default=0) if selection.operations else 0
         return {size: weight - least for size, weight in known.items()}
 
     def check_size(self, size: str, declared: Iterable[str]) -> bool:

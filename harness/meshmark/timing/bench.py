@@ -9,6 +9,7 @@ identical processes differ more than the samples of one (27 to 35 percent were m
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,15 +82,24 @@ class Progress:
 
 def select_cells(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
     """(the cells to time, the reasons for omitted ones); SelectionError if a named size does not fit or nothing is
-    selected."""
+    selected. In a sweep a size with the payload of the size before, which can't be cut finer, is no cell of its own, and
+    the first size that does not fit stands for the larger ones."""
     found: Todo = []
     left_out = []
+    payloads: dict[str, int] = {}
     for cell, modes in cases.cells(selection, facts.num_devices):
+        if selection.profile == "sweep":
+            series, payload = cell.id.rpartition("/")[0], cell.plan.cost.nbytes
+            if payload <= payloads.get(series, 0):
+                continue
+            payloads[series] = payload
         refused = footprint.refusal(cell, facts)
         if refused and selection.sizes:
             raise SelectionError(f"{refused}: name a smaller size")
         if refused:
             left_out.append(refused)
+            if selection.profile == "sweep":
+                payloads[cell.id.rpartition("/")[0]] = sys.maxsize
         else:
             found.append((cell, modes))
     if not found:
