@@ -8,8 +8,8 @@ import json
 
 from meshmark.commands.arguments import path, positive
 from meshmark.commands.options import add_expectations, expectations
-from meshmark.core.terminal import show
-from meshmark.publish import bundles, validate
+from meshmark.core.terminal import note, show
+from meshmark.publish import badges, bundles, validate
 from meshmark.publish.review import Review
 
 LONGEST = 500
@@ -27,6 +27,9 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     )
     add_expectations(add)
     add.add_argument("--strict", action="store_true", help="take no marked product and no old must-pass list")
+    add.add_argument(
+        "--badges", type=path, metavar="DIR", help="write an SVG badge of each product that meets a level"
+    )
     add.add_argument("--json", action="store_true", help="the same as JSON")
 
 
@@ -43,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
             told = [n for n in report.notes if n.startswith(("marked: ", validate.STALE))]
             report.complaints += [f"{report.place}: {n}" for n in told]
     bad = sum(bool(report.complaints) for report in reports)
+    for file in badges.write(reports, arguments.badges) if arguments.badges else ():
+        note(f"wrote {file}")
     if arguments.json:
         print(json.dumps([_json(report) for report in reports], indent=2))
         return int(bool(bad))
@@ -54,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     if left < 0:
         print(f"{-left} more complaints: --most shows them")
     for report in reports:
-        for note in report.notes[:20]:
-            show([_line(f"{report.place}: note: {note}")])
+        for text in report.notes[:20]:
+            show([_line(f"{report.place}: note: {text}")])
         if len(report.notes) > 20:
             print(f"{report.place}: note: {len(report.notes) - 20} more notes")
         show([_line(summary(report))], verdicts=True)

@@ -31,6 +31,8 @@ class Review:
     notes: list[str] = field(default_factory=list)
     totals: dict[str, Any] = field(default_factory=dict)
     statement: Statement | None = None
+    measured: str = ""
+    """The date of the newest run, as YYYY-MM-DD; "" if there is none."""
     _of_a_kind: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def complain(self, name: str, text: str, line: int = 0, kind: str = "") -> None:

@@ -551,6 +551,9 @@ def _statement(
     review.statement = found
     if stale := _stale(found):
         review.notes.append(stale)
+    review.measured = max(
+        (str(run.get("started") or "")[:10] for one in judged for run in one.runs), default=""
+    )
     if manifest and said != found.to_json():
         own = found.to_json()
         differing = [k for k in own if not isinstance(said, dict) or said.get(k) != own[k]]

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Badges of products that were validated: the level that is met, the release, where it ran, and the date, as SVG.
+
+Only `meshmark validate` makes them, and only for an accepted product that meets a level. A compile-only product meets
+none and gets none. A badge of virtual devices says so, because it is about JAX and not about hardware.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+from meshmark.core.errors import BadInput
+from meshmark.core.escaping import plain
+from meshmark.publish.review import Review
+
+CHARACTER = 6.6
+"""Width of a character in pixels: an upper limit for the digits and lower-case letters of common sans-serif fonts."""
+
+NAME, LEVEL = "#444c56", "#176b37"
+"""Grounds of the two parts; white text has a contrast of at least 4.5 to 1 on both."""
+
+
+def text(review: Review) -> str:
+    """What the badge of a product says; "" if it gets none."""
+    statement = review.statement
+    if review.complaints or statement is None or statement.topology or not statement.met:
+        return ""
+    kind = "virtual devices" if statement.virtual else plain(statement.device_kind)[:40]
+    over = f"{statement.processes} processes, " if statement.processes > 1 else ""
+    parts = [statement.met, f"JAX {plain(statement.jax)[:20]}", f"{over}{statement.devices} {kind}"]
+    return " · ".join(filter(None, [*parts, review.measured]))
+
+
+def draw(said: str) -> str:
+    """The SVG of a badge."""
+    name = "Meshmark"
+    left, right = (round(CHARACTER * len(part)) + 14 for part in (name, said))
+    said, label = escape(said), escape(f"{name}: {said}")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="22" role="img" aria-label="{label}">'
+        f"<title>{label}</title>"
+        f'<rect width="{left}" height="22" fill="{NAME}"/><rect x="{left}" width="{right}" height="22" fill="{LEVEL}"/>'
+        '<g fill="#fff" font-family="Verdana, DejaVu Sans, sans-serif" font-size="11" text-anchor="middle">'
+        f'<text x="{left / 2}" y="15">{name}</text><text x="{left + right / 2}" y="15">{said}</text></g></svg>\n'
+    )
+
+
+def write(reviews: list[Review], directory: Path) -> list[Path]:
+    """Write the badge of each product that gets one, named by its place. BadInput if the directory can't be written."""
+    made = []
+    for review in reviews:
+        if said := text(review):
+            name = (
+                "".join(c if c.isalnum() or c in ".-_" else "-" for c in review.place).strip("-.")
+                or "product"
+            )
+            file = directory / f"{name}.svg"
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                file.write_text(draw(said), encoding="utf-8")
+            except OSError as error:
+                raise BadInput(f"can't write {file}: {error.strerror}: choose another --badges") from None
+            made.append(file)
+    return made

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Badges: who gets one, and what it says."""
+
+import dataclasses
+import xml.etree.ElementTree as ElementTree
+from types import SimpleNamespace
+
+import pytest
+
+from meshmark.core.errors import BadInput
+from meshmark.levels.must_pass import Statement
+from meshmark.publish import badges
+from meshmark.publish.review import Review
+
+
+def statement(met="L3", **more):
+    levels = ("L0", "L1", "L2", "L3")
+    standings = tuple(
+        SimpleNamespace(must=SimpleNamespace(level=name), complete=bool(met) and name <= met)
+        for name in levels
+    )
+    facts = {
+        "devices": 8,
+        "device_kind": "cpu",
+        "jax": "0.12.0.1",
+        "virtual": True,
+        "topology": "",
+        "version": 2,
+    }
+    return Statement(**facts | more, standings=standings)
+
+
+def review(**more):
+    facts = {"place": "results/0.12.0.1/cpu-8", "statement": statement(), "measured": "2026-11-20"}
+    return Review(**facts | more)
+
+
+def test_a_badge_says_level_release_devices_and_date():
+    assert badges.text(review()) == "L3 · JAX 0.12.0.1 · 8 virtual devices · 2026-11-20"
+    real = statement(virtual=False, device_kind="NVIDIA H200", processes=2)
+    assert (
+        badges.text(review(statement=real)) == "L3 · JAX 0.12.0.1 · 2 processes, 8 NVIDIA H200 · 2026-11-20"
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"complaints": ["records.jsonl:3: not the expected bits"]},
+        {"statement": None},
+        {"statement": statement(met="")},
+        {"statement": statement(virtual=False, topology="v5e:2x4")},
+    ],
+    ids=["refused", "no statement", "no level", "compiled only"],
+)
+def test_what_is_refused_or_compiled_only_gets_none(wrong, tmp_path):
+    assert badges.text(review(**wrong)) == ""
+    assert badges.write([review(**wrong)], tmp_path) == [] and not list(tmp_path.iterdir())
+
+
+def test_the_file_is_an_image_and_hostile_names_are_text(tmp_path):
+    hostile = dataclasses.replace(statement(virtual=False), device_kind='<script>x</script>"&')
+    (file,) = badges.write([review(statement=hostile, place="../../etc/x y")], tmp_path)
+    assert file.parent == tmp_path
+    root = ElementTree.parse(file).getroot()
+    assert not root.findall(".//{*}script") and "<script>" in root.get("aria-label")
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="choose another --badges"):
+        badges.write([review()], tmp_path / "file" / "badges")
