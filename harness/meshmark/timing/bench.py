@@ -82,7 +82,7 @@ class Progress:
 
 def select_cells(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
     """(the cells to time, the reasons for omitted ones); SelectionError if a named size does not fit or nothing is
-    selected. In a sweep a size with the payload of the size before, which can't be cut finer, is no cell of its own, and
+    selected. In a sweep a size with the payload of the size before, which can't be cut finer, is not a cell of its own;
     the first size that does not fit stands for the larger ones."""
     found: Todo = []
     left_out = []
