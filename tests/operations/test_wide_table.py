@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of whole arrays, gradients of collectives, transformations and refusals: a planted fault turns each red."""
+
+from unittest.mock import patch
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from meshmark.core.verdicts import worst
+from meshmark.judge.checks import Judge
+from meshmark.operations import cases, refusals
+
+
+def verdict(case_id):
+    """The verdict of a case on the devices here."""
+    return worst(line.verdict for line in Judge(tuple(jax.devices())).run(cases.find(case_id, 8)))
+
+
+def off_by_one(function):
+    """The function with one more in every element."""
+    return lambda *arrays, **options: function(*arrays, **options) + 1
+
+
+FAULTS = {
+    "flip/of=x.y,dim=0/auto/2x4/float32/4KiB": (jnp, "flip", lambda f: lambda x, axis: x),
+    "flip_gradient/of=x.y,dim=0/auto/2x4/float32/4KiB": (jnp, "flip", lambda f: lambda x, axis: x),
+    "cumulative/of=x.y,dim=0,function=cumsum,reverse/manual/2x4/float32/4KiB": (lax, "cumsum", off_by_one),
+    "transform/transform=remat,axes=x+y/manual/2x4/float32/4KiB": (
+        lax,
+        "psum",
+        lambda f: lambda x, axes: f(x, axes[:1]),
+    ),
+    "program_form/form=partial/host/2x4/float32/4KiB": (lax, "psum", off_by_one),
+    "creation/of=x.y,function=ones/auto/2x4/float32/4KiB": (jnp, "ones", off_by_one),
+}
+
+
+@pytest.mark.parametrize("case_id", FAULTS)
+def test_a_fault_is_caught(case_id):
+    module, name, change = FAULTS[case_id]
+    assert verdict(case_id) == "pass"
+    with patch.object(module, name, change(getattr(module, name))):
+        assert verdict(case_id) in ("fail", "error")
+
+
+def test_a_call_that_is_not_refused_fails():
+    case_id = "refusal/kind=longer_spec/host/2x4/float32/4KiB"
+    assert verdict(case_id) == "pass"
+    with patch.dict(refusals.REFUSALS, longer_spec=(lambda mesh, x, a: np.asarray(x), "rank")):
+        assert verdict(case_id) == "fail"
+
+
+def test_a_call_that_is_refused_for_another_reason_is_an_error():
+    def other(mesh, x, a):
+        raise ValueError("something else")
+
+    with patch.dict(refusals.REFUSALS, longer_spec=(other, "rank")):
+        assert verdict("refusal/kind=longer_spec/host/2x4/float32/4KiB") == "error"
