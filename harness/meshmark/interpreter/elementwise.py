@@ -40,6 +40,12 @@ def rounded(data: np.ndarray, kind: np.dtype) -> np.ndarray:
     return data if data.dtype == kind else data.astype(kind)
 
 
+def narrowed(data: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """float32 data as bfloat16 where the instruction has that type: a TPU rounds the factors of a product so, in
+    whatever instruction makes them. Other data as they are."""
+    return data.astype(kind) if data.dtype == np.float32 and kind == ml_dtypes.bfloat16 else data
+
+
 def _register(opcodes: str, compute: Callable[..., np.ndarray], changes_type: bool = False) -> None:
     """Register a function of arrays as the meaning of opcodes, whose result has the type of their operands if they
     don't change it."""
@@ -51,7 +57,7 @@ def _register(opcodes: str, compute: Callable[..., np.ndarray], changes_type: bo
             raise Refused(f"{instruction.opcode} of mixed types")
         data = compute(*(value.data for value in values))
         kind = array_shape(instruction).numpy if changes_type else values[0].data.dtype
-        return Value(rounded(data, kind), joint_poison(values))
+        return Value(narrowed(rounded(data, kind), array_shape(instruction).numpy), joint_poison(values))
 
     means(*opcodes.split())(function)
 
@@ -262,7 +268,7 @@ def _select(evaluator: Evaluator, instruction: Instruction, operands: Sequence[A
     """Takes elements of one of two arrays: poison in the other one stays unread."""
     predicate, on_true, on_false = (array(operand, instruction.name) for operand in operands)
     chosen = _scalar(predicate.data, on_true.data)
-    data = np.where(chosen, on_true.data, on_false.data)
+    data = narrowed(np.where(chosen, on_true.data, on_false.data), array_shape(instruction).numpy)
     poison = None
     if on_true.poison is not None or on_false.poison is not None:
         none = np.zeros((1,) * on_true.data.ndim, bool)
@@ -324,11 +330,9 @@ def _convert(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
 
 @means("copy")
 def _copy(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """The same value in another layout. A TPU rounds float32 to bfloat16 in a copy, where a product would round it."""
-    value, kind = array(operands[0], instruction.name), array_shape(instruction).numpy
-    if value.data.dtype == np.float32 and kind == ml_dtypes.bfloat16:
-        return Value(value.data.astype(kind), value.poison)
-    return value
+    """The same value in another layout."""
+    value = array(operands[0], instruction.name)
+    return Value(narrowed(value.data, array_shape(instruction).numpy), value.poison)
 
 
 @means("bitcast-convert")

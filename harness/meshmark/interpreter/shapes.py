@@ -45,6 +45,8 @@ class Layout:
     tiles: tuple[tuple[int, ...], ...] = ()
     space: int = 0
     element_bits: int = 0
+    splits: str = ""
+    """Where the array is split between the memories of a chip's cores: SC(0:4)."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,9 @@ class TupleShape:
 AnyShape = Shape | TupleShape
 
 _ARRAY = re.compile(r"([a-z]\w*)\[([\d,]*)\](?:\{([^}]*)\})?")
-_LAYOUT = re.compile(r"([\d,]*)(?::((?:T(?:\(\d+(?:,\d+)*\))+)?)(?:E\((\d+)\))?(?:S\((\d+)\))?)?")
+_LAYOUT = re.compile(
+    r"([\d,]*)(?::((?:T(?:\(\d+(?:,\d+)*\))+)?)(?:E\((\d+)\))?(?:S\((\d+)\))?((?:SC\(\d+:[\d,]+\))*))?"
+)
 _TILE = re.compile(r"\(([\d,]+)\)")
 _COMMENT = re.compile(r"/\*.*?\*/")
 
@@ -109,7 +113,11 @@ def _array(text: str) -> Shape:
     if not layout or sorted(integers(layout[1])) != list(range(len(dims))):
         raise Refused(f"layout {{{match[3][:80]}}}")
     tiles = tuple(integers(tile) for tile in _TILE.findall(layout[2] or ""))
-    return Shape(match[1], dims, Layout(integers(layout[1]), tiles, int(layout[4] or 0), int(layout[3] or 0)))
+    return Shape(
+        match[1],
+        dims,
+        Layout(integers(layout[1]), tiles, int(layout[4] or 0), int(layout[3] or 0), layout[5] or ""),
+    )
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -182,9 +190,9 @@ def reinterpretation(source: Shape, target: Shape) -> Reinterpretation:
     """What a bitcast from `source` to `target` does."""
     sizes = source.numpy.itemsize, target.numpy.itemsize
     unit = min(sizes)
-    if any(shape.layout.element_bits or shape.dtype in _PACKED for shape in (source, target)):
+    if any(s.layout.element_bits or s.layout.splits or s.dtype in _PACKED for s in (source, target)):
         if _kept(source) != _kept(target):
-            raise Refused(f"bitcast of packed {source}")
+            raise Refused(f"bitcast of packed or split {source}")
         return Reinterpretation(unit, None, None)
     alike = sizes[0] == sizes[1] and source.layout.tiles == target.layout.tiles
     plain = (
