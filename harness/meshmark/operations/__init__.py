@@ -6,11 +6,14 @@ from __future__ import annotations
 from meshmark.operations import (
     algebra,
     arrays,
+    calls,
     collective_gradients,
     collectives,
     contraction,
     creation,
     elementwise,
+    extents,
+    forms,
     indexing,
     layers,
     lifecycle,
@@ -58,6 +61,9 @@ FAMILIES = (
     transforms,
     program_forms,
     refusals,
+    forms,
+    extents,
+    calls,
 )
 
 
