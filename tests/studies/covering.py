@@ -25,7 +25,7 @@ from meshmark.operations.pairs import Row, variants_of
 
 DEVICES = 8
 STAGES = (("float32", "half", "int", "uint", "bool"), ("complex", "narrow"), ("wide",))
-"""The classes of dtypes that each stage adds."""
+"""The classes of dtypes that each stage adds, at first without empty arrays: they can show little of a pair."""
 
 TRIPLES = (("operation", "dtype", "mode"), ("operation", "fill", "mode"))
 """Coordinates that are covered three at a time: every operation has each of its dtypes and fills in each mode."""
@@ -106,7 +106,11 @@ def main(families: list[str]) -> None:
         kinds: tuple[str, ...] = ()
         for stage in STAGES:
             kinds += stage
-            found = covered({row for row in every if row.dtype in kinds}, found)
+            these = {row for row in every if row.dtype in kinds}
+            if not {row.dtype for row in these} & set(stage):
+                continue
+            for chosen in ({row for row in these if row.size != "empty"}, these):
+                found = covered(chosen, found)
             print(f"{family}: {len(found)} rows with {', '.join(kinds)}", flush=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"{row.text}\n" for row in found))

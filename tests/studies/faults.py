@@ -54,17 +54,21 @@ class Fault:
     """Fields of a Selection that narrow the table to where it can show."""
     core: bool = False
     """Whether the smoke profile must catch it too."""
+    only: Callable[[Case], bool] = lambda case: True
+    """Which of those cases can show it, where a Selection can't say so."""
 
 
 CATALOGUE: dict[str, Fault] = {}
 
 
-def fault(core: bool = False, **likely: tuple[str, ...]) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+def fault(
+    core: bool = False, only: Callable[[Case], bool] = lambda case: True, **likely: tuple[str, ...]
+) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
     """Register a function that makes a context manager as a fault of its name."""
 
     def register(make: Callable[[], Any]) -> Callable[[], Any]:
         name = make.__name__.replace("_", " ")
-        CATALOGUE[name] = Fault(name, make, likely, core)
+        CATALOGUE[name] = Fault(name, make, likely, core, only)
         return make
 
     return register
@@ -1232,7 +1236,8 @@ def hunt(what: Fault, chosen: Sequence[Case], issues: Sequence[known_issues.Issu
 
 def likely_cases(what: Fault, profile: str) -> list[Case]:
     """The cases of a profile that the fault is likely to touch."""
-    return list(cases.cases(Selection(profile, **what.likely), jax.device_count()))  # type: ignore[arg-type]
+    chosen = cases.cases(Selection(profile, **what.likely), jax.device_count())  # type: ignore[arg-type]
+    return list(filter(what.only, chosen))
 
 
 def in_order(what: Fault, profile: str) -> list[Case]:

@@ -21,6 +21,11 @@ def rename(old: str, new: str) -> None:
 # Special values.
 
 
+def filled(*kinds: str):
+    """The cases with such values."""
+    return lambda case: str(case.cell.request.variant.get("fill") or "").startswith(kinds)
+
+
 def inexact(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
 
@@ -39,29 +44,29 @@ def summed(before=lambda x: x, after=lambda y, x: y):
     return patched(lax, "psum", make)
 
 
-@fault(operations=("psum",))
+@fault(only=filled("nan"), operations=("psum", "named_axis", "scalar_result"))
 def a_sum_leaves_NaN_out():
     return summed(lambda x: jnp.where(jnp.isnan(x), jnp.zeros_like(x), x) if inexact(x) else x)
 
 
-@fault(operations=("psum",))
+@fault(only=filled("nan-"), operations=("psum",))
 def a_NaN_spoils_the_whole_shard_of_a_sum():
     return summed(after=lambda y, x: y + jnp.sum(y) * 0 if inexact(y) else y)
 
 
-@fault(operations=("psum",))
+@fault(only=filled("inf"), operations=("psum", "named_axis", "scalar_result"))
 def infinities_of_a_sum_are_the_largest_number():
     return summed(after=lambda y, x: jnp.nan_to_num(y, nan=jnp.nan) if inexact(y) else y)
 
 
-@fault(operations=("psum",))
+@fault(only=filled("inf"), operations=("psum", "named_axis", "scalar_result"))
 def opposite_infinities_cancel_to_zero():
     return summed(
         after=lambda y, x: jnp.where(jnp.isnan(y) & ~jnp.isnan(x), jnp.zeros_like(y), y) if inexact(y) else y
     )
 
 
-@fault(operations=("psum",), dtypes=("int8", "uint8"))
+@fault(only=filled("extreme"), operations=("psum",), dtypes=("int8", "uint8"))
 def sums_of_bytes_saturate():
     def make(real):
         def psum(x, a, **k):
@@ -75,15 +80,17 @@ def sums_of_bytes_saturate():
     return patched(lax, "psum", make)
 
 
-@fault(operations=("pmax",))
-def a_maximum_takes_minus_infinity_for_nothing():
+@fault(only=filled("inf"), operations=("pmax", "named_axis"), modes=("manual", "manual-novma", "pmap"))
+def a_maximum_takes_infinity_for_the_largest_number():
     def make(real):
-        return lambda x, a, **k: jnp.where(real(x, a, **k) == -jnp.inf, 0, real(x, a, **k)).astype(x.dtype)
+        return lambda x, a, **k: (
+            jnp.nan_to_num(real(x, a, **k), nan=jnp.nan) if inexact(x) else real(x, a, **k)
+        )
 
     return patched(lax, "pmax", make)
 
 
-@fault(operations=("pmax", "pmin"), dtypes=("float16",))
+@fault(only=filled("subnormal"), dtypes=("float16",))
 def subnormal_half_precision_numbers_are_flushed():
     def edit(s):
         return np.where(np.abs(s) < 6.2e-5, 0, s).astype(s.dtype) if s.dtype == np.float16 else s
@@ -91,7 +98,7 @@ def subnormal_half_precision_numbers_are_flushed():
     return results(lambda shards: [edit(s) for s in shards])
 
 
-@fault(operations=("sort",))
+@fault(only=filled("nan"), operations=("sort",))
 def sort_puts_NaN_first():
     return patched(
         jnp,
@@ -102,7 +109,7 @@ def sort_puts_NaN_first():
     )
 
 
-@fault(operations=("argsort",))
+@fault(only=filled("ties", "zeros", "extreme", "inf"), operations=("argsort",))
 def equal_elements_change_their_order():
     def make(real):
         return lambda x, axis=-1: x.shape[axis] - 1 - real(jnp.flip(x, axis), axis)
@@ -110,19 +117,19 @@ def equal_elements_change_their_order():
     return patched(jnp, "argsort", make)
 
 
-@fault(operations=("top_k",))
+@fault(only=filled("nan"), operations=("top_k",))
 def top_k_forgets_NaN():
     return patched(lax, "top_k", lambda real: lambda x, k: real(jnp.nan_to_num(x, nan=-1e30), k))
 
 
-@fault(operations=("cumsum",), modes=("auto",))
+@fault(only=filled("nan"), operations=("cumsum",), modes=("auto",))
 def a_running_sum_steps_over_NaN():
     return patched(
         jnp, "cumsum", lambda real: lambda x, axis: real(jnp.nan_to_num(x, posinf=jnp.inf), axis=axis)
     )
 
 
-@fault(operations=("matmul",), modes=("auto", "manual"))
+@fault(only=filled("nan"), operations=("matmul",), modes=("auto", "manual"))
 def zero_times_NaN_is_zero():
     def make(real):
         def matmul(x, y, **k):
@@ -134,7 +141,7 @@ def zero_times_NaN_is_zero():
     return patched(jnp, "matmul", make)
 
 
-@fault(operations=("all_gather", "ppermute"), dtypes=("int8", "int32"))
+@fault(only=filled("extreme"), operations=("all_gather", "ppermute"), dtypes=("int8", "int32"))
 def the_least_integer_becomes_the_one_above():
     def edit(s):
         return np.where(s == np.iinfo(s.dtype).min, s + 1, s).astype(s.dtype) if s.dtype.kind == "i" else s
@@ -194,21 +201,40 @@ for _mesh, _dtype in (
     rename(" met", f"wrong only for {_dtype} on mesh {_mesh}")
 
 
-@fault(operations=("psum", "sort", "rank_reduction"))
-def wrong_where_inputs_are_sharded_over_some_axes_only():
-    def some(case):
-        request = case.cell.request
-        return case.mode != "host" and pairs.spread(case.operation, request.variant, request.mesh) == "some"
+def some(case):
+    """Whether the inputs are sharded over some axes of the mesh only."""
+    request = case.cell.request
+    return case.mode != "host" and pairs.spread(case.operation, request.variant, request.mesh) == "some"
 
+
+@fault(only=some, operations=("sort", "rank_reduction"))
+def wrong_where_inputs_are_sharded_over_some_axes_only():
     return results(last(np.zeros_like), some)
+
+
+def with_an_axis_of_one(case):
+    return 1 in case.mesh.shape and len(case.mesh.shape) > 1
+
+
+for _mode in ("manual-novma", "pjit"):
+
+    @fault(only=with_an_axis_of_one, modes=(_mode,))
+    def _ones(mode=_mode):
+        return results(last(nudged), lambda case: case.mode == mode and with_an_axis_of_one(case))
+
+    rename(" ones", f"wrong beside an axis of size one in mode {_mode}")
 
 
 # Shapes.
 
 
-@fault(operations=("rank_reduction",))
+def of_rank_five(case):
+    return case.cell.request.variant.get("rank") == 5
+
+
+@fault(only=of_rank_five, operations=("rank_reduction",))
 def wrong_only_for_rank_five():
-    return results(last(np.zeros_like), lambda case: case.cell.request.variant.get("rank") == 5)
+    return results(last(np.zeros_like), of_rank_five)
 
 
 @fault(operations=("rank_reduction", "broadcast_ranks"))

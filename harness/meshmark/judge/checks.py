@@ -113,7 +113,7 @@ class Judge:
         """The same lines, unless a call with other values fails, or the inputs are not what they were."""
         case, inputs = program.case, self.inputs(program)
         deviates = any("deviation" in line.data for line in lines)
-        if calls.is_called_again(case.cell, self.seed) and not deviates:
+        if calls.is_called_again(case, self.seed) and not deviates:
             others = self.inputs(program, self.seed + calls.OTHER)
             with program.context():  # both in flight
                 both = [jax.tree.leaves(compiled(*some)) for some in (inputs, others)]

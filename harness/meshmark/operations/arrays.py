@@ -431,6 +431,7 @@ class Argsort(ArrayOperation):
     """The order that sorts, stable: equal elements keep their order."""
 
     name = "argsort"
+    fills: ClassVar[tuple[str, ...]] = (*SUMMED, "ties")
     distance = 1
 
     def results(self, request: Request, y: Result) -> tuple[Result, ...]:

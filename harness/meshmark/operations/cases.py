@@ -125,7 +125,8 @@ def exactly(array: np.ndarray, judge: str) -> np.ndarray:
     """The array in the dtype in which the reference computes: its own for moved data, otherwise the widest."""
     if judge == "bits" or array.dtype.kind == "b":
         return array
-    return array.astype({"i": np.int64, "u": np.int64, "c": np.complex128}.get(array.dtype.kind, np.float64))
+    unsigned = np.uint64 if array.dtype.itemsize == 8 else np.int64
+    return array.astype({"i": np.int64, "u": unsigned, "c": np.complex128}.get(array.dtype.kind, np.float64))
 
 
 def _outputs(value: object) -> list:

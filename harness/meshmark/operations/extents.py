@@ -59,7 +59,7 @@ class RankReduction(Extent):
                     for reduce in ("sum", "max"):
                         if kind == "empty" and reduce == "max":
                             continue
-                        weight = 2 * (rank not in (2, 3)) + (kind != "even") + (over != mesh.names[-1:])
+                        weight = 2 * (rank not in (2, 3)) + (kind != "even") + 2 * (over != mesh.names[-1:])
                         place = (rank + len(kind)) % rank
                         for dim in sorted({place, rank - 1}):
                             yield Variant.of(

@@ -131,6 +131,7 @@ class Move(Operation):
     """The base of the moves: one matrix, its sharding before (`from`) and after (`to`), equal to the bit."""
 
     family = "placement"
+    fills: ClassVar[tuple[str, ...]] = ("nan", "zeros", "subnormal", "extreme")
     level = "L2"
     dtypes: ClassVar[tuple[str, ...]] = ANY
     sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0, "64B": 3, "0B": 2}

@@ -29,6 +29,7 @@ from meshmark.operations.cases import Case
 from meshmark.operations.collectives import CollectiveOperation, PsumScatter, RaggedAllToAll, Reduction
 from meshmark.operations.layers import Attention, Layer
 from meshmark.operations.selection import Selection, SelectionError
+from meshmark.operations.weights import USUAL_DTYPES
 
 TABLE_VERSION = 2
 """The version of the table as the code has it. Run lines name it as `table`."""
@@ -98,19 +99,13 @@ _FIRST_OPERATIONS = """
 FIRST_OPERATIONS = frozenset(_FIRST_OPERATIONS.split())
 """The operations of version 1."""
 
-FIRST_DTYPES = (
-    *("float32", "bfloat16", "float16", "int32", "int8", "uint8", "bool"),
-    *("complex64", "float64", "complex128"),
-)
-"""The dtypes of version 1."""
-
 
 def _added(case: Case) -> bool:
     """Whether version 2 added the case: its operation, dtype, values, blocks or size."""
     request, operation = case.cell.request, case.operation
     return (
         operation.name not in FIRST_OPERATIONS
-        or request.dtype not in FIRST_DTYPES
+        or request.dtype not in USUAL_DTYPES
         or request.variant.get("fill") in operation.fills
         or (operation.family == "collectives" and request.size == "4MiB")
         or _odd(case)

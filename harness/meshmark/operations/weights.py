@@ -39,6 +39,12 @@ MODE_WEIGHTS = {"auto": 0, "explicit": 0, "manual": 0, "host": 0, "manual-novma"
 DTYPE = 2
 """The weight of a dtype other than float32 and the operation's first."""
 
+USUAL_DTYPES = (
+    *("float32", "bfloat16", "float16", "int32", "int8", "uint8", "bool"),
+    *("complex64", "float64", "complex128"),
+)
+"""The dtypes of version 1 of the table. The others weigh one more, and take turns where pairs are covered."""
+
 RARE = 2
 """The weight that timing adds to rare coordinates: dtypes other than bfloat16, the lesser modes, and meshes
 that have an axis of size 1, are permuted, or leave devices out."""
@@ -96,7 +102,7 @@ class ConformanceWeights:
 
     def dtype(self, operation: Operation, dtype: str, selection: Selection) -> int:
         """float32 and an operation's first dtype are ordinary."""
-        return 0 if dtype in ("float32", operation.dtypes[0]) else DTYPE
+        return 0 if dtype in ("float32", operation.dtypes[0]) else DTYPE + (dtype not in USUAL_DTYPES)
 
     def sizes(self, operation: Operation, selection: Selection) -> dict[str, int]:
         """The operation's sizes."""
