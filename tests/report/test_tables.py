@@ -85,6 +85,12 @@ def test_a_row_a_case(file):
     assert table.loc[COSTLY[0]["case"]].error_over_bound == 0.25
 
 
+def test_interpreted_errors_are_never_among_measured_ones(tmp_path):
+    interpreted = [line | {"interpreted": True} for line in COSTLY]
+    [row] = tables.frame([read(write(tmp_path / "records.jsonl", [RUN, *interpreted]))]).to_dict("records")
+    assert math.isnan(row["error"]) and math.isnan(row["error_over_bound"])
+
+
 def test_csv_reads_back(file):
     text = tables.as_csv(tables.frame([read(file)]))
     rows = list(csv.DictReader(io.StringIO(text)))

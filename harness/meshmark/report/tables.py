@@ -100,8 +100,10 @@ def _run_of(line: Mapping[str, Any], records: Records) -> RunLine:
 
 
 def _error(judged: Judged) -> tuple[float, float]:
-    """(error, bound) of the line with the worst error; NaN if none was measured."""
-    pairs = [(number(line.get("error")), number(line.get("bound"))) for line in judged.lines]
+    """(error, bound) of the line with the worst error; NaN if none was measured on a device: what was interpreted is
+    never among measured errors."""
+    measured = [line for line in judged.lines if line.get("interpreted") is not True]
+    pairs = [(number(line.get("error")), number(line.get("bound"))) for line in measured]
     known = [p for p in pairs if not math.isnan(p[0])]
     return max(known, key=lambda p: (_ratio(*p), p[0]), default=(math.nan, math.nan))
 
