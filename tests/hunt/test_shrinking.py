@@ -6,7 +6,8 @@ import json
 
 from meshmark.hunt import grouping, shrinking
 from meshmark.hunt.generator import draw
-from meshmark.hunt.program import from_json, problems, to_json
+from meshmark.hunt.program import Body, Input, Node, Program, from_json, problems, to_json
+from meshmark.hunt.rules import RULES, weight
 from meshmark.hunt.workers import Answer
 
 WRONG = {"mode": "auto", "kind": "numbers", "what": "values", "text": "", "data": {}}
@@ -43,6 +44,20 @@ def test_what_is_left_is_the_operation():
     raise AssertionError("too few programs with a pad")
 
 
+def test_a_body_is_taken_out():
+    """What fails inside a loop fails alone."""
+    row = Node("lax.slice", ({"v": 1}, [0], [1]))
+    inputs = (Input((2, 2), "float32", (("x",), ())),)
+    rows = Node("scan", ({"v": 1}, {"v": 0}), {}, (Body(2, (row,), (0, 2)),))
+    program = Program(
+        (("x", 2),), inputs, (Node("jnp.sum", ({"v": 0},)), rows, Node("item", ({"v": 2}, 1))), (3,), (None,)
+    )
+    found = shrinking.shrink(
+        program, shrinking.Signature("auto", "numbers", ""), Judge("lax.slice"), WRONG, 20
+    )
+    assert found.program.operations == ["lax.slice"]
+
+
 def test_another_kind_of_failure_is_not_taken():
     signature = shrinking.Signature.of({"kind": "crash", "what": "a.cc: Check failed"}, "auto")
     assert signature.matches({"kind": "crash", "what": "a.cc: Check failed"})
@@ -55,12 +70,10 @@ def test_candidates_are_smaller_programs_that_jax_accepts():
     seen = 0
     for number in range(25):
         program = draw(12, number)
-        for rule in shrinking.RULES:
+        for rule in RULES:
             for candidate in rule(program):
                 candidate = shrinking.fitted(candidate)
-                if next(problems(candidate), None) or shrinking.weight(candidate) >= shrinking.weight(
-                    program
-                ):
+                if next(problems(candidate), None) or weight(candidate) >= weight(program):
                     continue
                 seen += 1
                 assert from_json(json.loads(json.dumps(to_json(candidate)))).name == candidate.name

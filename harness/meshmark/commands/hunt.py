@@ -52,7 +52,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         "--keep", type=path, metavar="DIR", help="write each new group of findings into this store"
     )
     add.add_argument(
-        "--deadline", type=seconds, default=40.0, metavar="S", help="a program that takes longer hangs"
+        "--deadline", type=seconds, default=120.0, metavar="S", help="a program that takes longer hangs"
     )
     add.add_argument(
         "--shrink",

@@ -104,7 +104,7 @@ class Worker:
 class Settings:
     """How workers run."""
 
-    deadline: float = 40.0
+    deadline: float = 120.0
     """Seconds that one program may take in all its modes."""
     environment: Mapping[str, str] = field(default_factory=dict)
     python: str = sys.executable

@@ -1,0 +1,487 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules by which a program gets smaller: each gives candidates that are less, whether they are right or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from meshmark.hunt.building import Builder
+from meshmark.hunt.program import (
+    Body,
+    Input,
+    Node,
+    Program,
+    Transform,
+    every_node,
+    needed,
+    renamed,
+    renumbered,
+)
+from meshmark.hunt.values import array, dtype_of
+
+Rule = Callable[[Program], Iterator[Program]]
+
+
+def weight(program: Program) -> tuple[int, ...]:
+    """How large a program is; a smaller one is less in the first place where they differ."""
+    nodes = list(every_node(program.nodes))
+    arguments = sum(_size(n.args) + _size(n.kwargs) for n in nodes)
+    specs = sum(len(e) for i in program.inputs for e in i.spec) + sum(
+        1 + sum(map(len, s)) for s in program.out_specs if s is not None
+    )
+    return (
+        bool(program.transform.kind),
+        len([n for n in nodes if n.op != "item"]),
+        len(nodes),
+        len(program.outputs) + len(program.inputs),
+        len(program.axes),
+        program.mesh_size,
+        specs,
+        sum(i.size for i in program.inputs),
+        arguments,
+        sum(_plain(i) for i in program.inputs),
+    )
+
+
+def _size(expression: Any) -> int:
+    if isinstance(expression, dict):
+        return 1 + sum(map(_size, expression.values()))
+    if isinstance(expression, (list, tuple)):
+        return 1 + sum(map(_size, expression))
+    if isinstance(expression, bool) or expression is None:
+        return 1
+    return 1 + (min(abs(int(expression)), 50) if isinstance(expression, (int, float)) else 0)
+
+
+def _plain(item: Input) -> int:
+    return {"count": 0, "data": 1, "ints": 2, "permutation": 2}[item.fill["kind"]] + (
+        item.dtype not in ("float32", "int32")
+    )
+
+
+def types(program: Program) -> list[Any]:
+    """The type of each value of the function before its transform; raises what JAX raises."""
+    builder = Builder(program, "plain", None)
+    structs = [jax.ShapeDtypeStruct(i.shape, dtype_of(i.dtype)) for i in program.inputs[: program.given]]
+    return list(jax.eval_shape(lambda *given: builder.run(program.nodes, list(given), []), *structs))
+
+
+# Rules ------------------------------------------------------------------------------------------------------
+
+
+def fewer_outputs(program: Program) -> Iterator[Program]:
+    """One result alone; without one of several."""
+    if len(program.outputs) < 2:
+        return
+    for keep in [[k] for k in range(len(program.outputs))]:
+        yield _with_outputs(program, keep)
+    if len(program.outputs) > 2:
+        for gone in range(len(program.outputs)):
+            yield _with_outputs(program, [k for k in range(len(program.outputs)) if k != gone])
+
+
+def _with_outputs(program: Program, keep: list[int]) -> Program:
+    extra = list(program.inputs[program.given :])
+    if program.transform.kind == "vjp":
+        extra = [extra[k] for k in keep]
+    return needed(
+        replace(
+            program,
+            inputs=(*program.inputs[: program.given], *extra),
+            outputs=tuple(program.outputs[k] for k in keep),
+            out_specs=tuple(program.out_specs[k] for k in keep),
+        )
+    )
+
+
+def no_transform(program: Program) -> Iterator[Program]:
+    """The function itself; the pull-back to fewer inputs; a pull-back for a push-forward."""
+    if not program.transform.kind:
+        return
+    yield needed(replace(program, inputs=program.inputs[: program.given], transform=Transform()))
+    wrt = program.transform.wrt
+    if len(wrt) > 1:
+        for gone in range(len(wrt)):
+            left = wrt[:gone] + wrt[gone + 1 :]
+            extra = list(program.inputs[program.given :])
+            if program.transform.kind == "jvp":
+                del extra[gone]
+            yield needed(
+                replace(
+                    program,
+                    inputs=(*program.inputs[: program.given], *extra),
+                    transform=replace(program.transform, wrt=left),
+                )
+            )
+
+
+def earlier_output(program: Program) -> Iterator[Program]:
+    """The value before the last operation as the result."""
+    if program.transform.kind == "vjp":
+        found = types(program)
+    for at in range(program.given, program.given + len(program.nodes)):
+        if at in program.outputs:
+            continue
+        changed = replace(program, outputs=(at,), out_specs=(None,))
+        if program.transform.kind == "vjp":
+            if not hasattr(found[at], "shape") or found[at].dtype.kind not in "fV":
+                continue
+            spec = ((),) * len(found[at].shape)
+            fill = {"kind": "ints", "low": -3, "high": 3, "seed": 1}
+            extra = Input(found[at].shape, found[at].dtype.name, spec, fill)
+            changed = replace(changed, inputs=(*program.inputs[: program.given], extra))
+        yield needed(changed)
+
+
+def without_node(program: Program) -> Iterator[Program]:
+    """An operation replaced by a value of its type that is there, or by a new input."""
+    found = types(program)
+    for k in reversed(range(len(program.nodes))):
+        at = program.given + k
+        if not hasattr(found[at], "shape"):
+            continue
+        for other in sorted({*program.nodes[k].reads()}):
+            if hasattr(found[other], "shape") and (found[other].shape, found[other].dtype) == (
+                found[at].shape,
+                found[at].dtype,
+            ):
+                yield _replaced(program, at, other)
+        if len(program.inputs) < 8:
+            yield from _as_input(program, at, found[at])
+
+
+def _replaced(program: Program, at: int, other: int) -> Program:
+    refs = {at: {"v": other}}
+    nodes = tuple(renamed(n, refs) if program.given + k > at else n for k, n in enumerate(program.nodes))
+    outputs = tuple(other if o == at else o for o in program.outputs)
+    return needed(replace(program, nodes=nodes, outputs=outputs))
+
+
+def _as_input(program: Program, at: int, struct: Any) -> Iterator[Program]:
+    """The value `at` as an input instead: not sharded, or sharded along one dimension by each axis that fits."""
+    given = program.given
+    specs: list[Any] = [tuple(() for _ in struct.shape)]
+    node = program.nodes[at - given]
+    if node.op == "constrain":
+        specs.insert(0, tuple(tuple(e) for e in node.args[1]))
+    for name, size in program.axes:
+        for d, n in enumerate(struct.shape):
+            if n % size == 0:
+                specs.append(tuple((name,) if i == d else () for i in range(len(struct.shape))))
+    new = {i: {"v": i if i < given else i + 1} for i in range(given + len(program.nodes))}
+    new[at] = {"v": given}
+    nodes = tuple(renamed(n, new) for n in program.nodes)
+    outputs = tuple(new[o]["v"] for o in program.outputs)
+    if len(set(specs)) > 4:
+        specs = specs[:4]
+    for spec in dict.fromkeys(specs):
+        fill = {"kind": "ints", "low": -9, "high": 9, "seed": at}
+        if struct.dtype.name == "bool" or struct.dtype.kind == "u":
+            fill["low"] = 0
+        item = Input(tuple(struct.shape), struct.dtype.name, spec, fill)
+        inputs = (*program.inputs[:given], item, *program.inputs[given:])
+        wrt = program.transform.wrt
+        kind = program.transform.kind
+        if kind == "vjp" and struct.dtype.kind in "fV":
+            wrt = (*wrt, given)
+        made = replace(
+            program,
+            inputs=inputs,
+            nodes=nodes,
+            outputs=outputs,
+            transform=replace(program.transform, wrt=wrt),
+        )
+        if kind == "vjp":
+            yield dropped_wrt(made)
+        yield needed(made)
+
+
+def dropped_wrt(program: Program) -> Program:
+    """A pull-back to those inputs alone that the function reads."""
+    plain = replace(program, transform=replace(program.transform, wrt=()))
+    count = program.given
+    keep = set(plain.outputs)
+    for k in reversed(range(len(plain.nodes))):
+        if count + k in keep:
+            keep |= set(plain.nodes[k].reads())
+    wrt = tuple(i for i in program.transform.wrt if i in keep)
+    return needed(replace(program, transform=replace(program.transform, wrt=wrt or program.transform.wrt)))
+
+
+def inlined(program: Program) -> Iterator[Program]:
+    """The body of a remat or a cond in the place of the call."""
+    for k, node in enumerate(program.nodes):
+        if node.op not in ("remat", "cond", "shard_map") or not node.bodies:
+            continue
+        args = node.args[1:] if node.op == "cond" else node.args
+        yield from _inline(program, k, node.bodies[0], args)
+
+
+def _inline(program: Program, k: int, body: Body, args: tuple[Any, ...]) -> Iterator[Program]:
+    if len(body.outputs) != 1:
+        return
+    at = program.given + k
+    own: dict[int, Any] = dict(enumerate(args))
+    made = []
+    for j, inner in enumerate(body.nodes):
+        changed = replace(inner, args=renumbered(inner.args, own), kwargs=renumbered(inner.kwargs, own))
+        made.append(changed)
+        own[body.parameters + j] = {"v": at + j}
+    result = own[body.outputs[0]]
+    shift = len(made) - 1
+    new: dict[int, Any] = {i: {"v": i + shift} for i in range(at + 1, program.given + len(program.nodes))}
+    new[at] = result
+    nodes = (*program.nodes[:k], *made, *(renamed(n, new) for n in program.nodes[k + 1 :]))
+    outputs = tuple(new[o]["v"] if o in new else o for o in program.outputs)
+    yield needed(replace(program, nodes=nodes, outputs=outputs))
+
+
+def shorter_bodies(program: Program) -> Iterator[Program]:
+    """A body without one of its operations, where a value of the same place takes over."""
+    for k, node in enumerate(program.nodes):
+        for b, body in enumerate(node.bodies):
+            for j in reversed(range(len(body.nodes))):
+                at = body.parameters + j
+                for other in sorted({*body.nodes[j].reads(), *range(min(body.parameters, 2))}):
+                    if other >= at:
+                        continue
+                    new: dict[int, Any] = {
+                        i: {"v": i - 1} for i in range(at + 1, body.parameters + len(body.nodes))
+                    }
+                    new[at] = {"v": other}
+                    nodes = [renamed(n, new) for i, n in enumerate(body.nodes) if i != j]
+                    outs = tuple(new[o]["v"] if o in new else o for o in body.outputs)
+                    short = replace(body, nodes=tuple(nodes), outputs=outs)
+                    bodies = (*node.bodies[:b], short, *node.bodies[b + 1 :])
+                    yield _with_node(program, k, replace(node, bodies=bodies))
+
+
+class _Watching(Builder):
+    """Notes the types of the parameters of every body that is traced."""
+
+    seen: dict[int, list[Any]]
+
+    def body(self, body: Body, values: list[Any]) -> Callable[..., Any]:
+        inner = super().body(body, values)
+
+        def function(*given: Any) -> Any:
+            self.seen[id(body)] = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in map(jnp.asarray, given)]
+            return inner(*given)
+
+        return function
+
+
+def body_alone(program: Program) -> Iterator[Program]:
+    """The body of an operation as the whole program, over new inputs: not sharded, or along what each axis divides."""
+    builder = _Watching(program, "plain", None)
+    builder.seen = {}
+    structs = [jax.ShapeDtypeStruct(i.shape, dtype_of(i.dtype)) for i in program.inputs[: program.given]]
+    jax.eval_shape(lambda *given: builder.run(program.nodes, list(given), [])[-1], *structs)
+    for body in (b for n in program.nodes if n.op != "shard_map" for b in n.bodies):
+        if id(body) not in builder.seen or not body.nodes:
+            continue
+        for spread in (None, *program.axes):
+            inputs = tuple(_fresh(struct, spread) for struct in builder.seen[id(body)])
+            for out in dict.fromkeys(body.outputs):
+                yield needed(Program(program.axes, inputs, body.nodes, (out,), (None,)))
+
+
+def _fresh(struct: Any, spread: tuple[str, int] | None) -> Input:
+    """An input of small integers, sharded over one axis along the first dimension that it divides."""
+    shape, dtype = tuple(struct.shape), struct.dtype.name
+    spec: list[tuple[str, ...]] = [()] * len(shape)
+    fit = [d for d, n in enumerate(shape) if spread and n % spread[1] == 0]
+    if spread and fit:
+        spec[fit[0]] = (spread[0],)
+    low = 0 if dtype == "bool" or dtype.startswith("uint") else -9
+    return Input(shape, dtype, tuple(spec), {"kind": "ints", "low": low, "high": 9, "seed": len(shape)})
+
+
+def _with_node(program: Program, k: int, node: Node) -> Program:
+    return replace(program, nodes=(*program.nodes[:k], node, *program.nodes[k + 1 :]))
+
+
+def simpler_specs(program: Program) -> Iterator[Program]:
+    """Without the sharding of a result, without an axis in the spec of an input or of a constraint."""
+    for k, spec in enumerate(program.out_specs):
+        if spec is not None:
+            yield replace(program, out_specs=(*program.out_specs[:k], None, *program.out_specs[k + 1 :]))
+            for less in _less(spec):
+                yield replace(program, out_specs=(*program.out_specs[:k], less, *program.out_specs[k + 1 :]))
+    for k, item in enumerate(program.inputs):
+        for less in _less(item.spec):
+            yield _with_input(program, k, replace(item, spec=less))
+    for k, node in enumerate(program.nodes):
+        if node.op == "constrain":
+            for less in _less(tuple(tuple(e) for e in node.args[1])):
+                args = (node.args[0], [list(e) for e in less])
+                yield _with_node(program, k, replace(node, args=args))
+
+
+def _less(spec: Any) -> Iterator[Any]:
+    for d, entry in enumerate(spec):
+        for axis in entry:
+            yield tuple(tuple(a for a in e if a != axis) if i == d else e for i, e in enumerate(spec))
+
+
+def _with_input(program: Program, k: int, item: Input) -> Program:
+    return replace(program, inputs=(*program.inputs[:k], item, *program.inputs[k + 1 :]))
+
+
+def fewer_devices(program: Program) -> Iterator[Program]:
+    """Without one axis of the mesh, or with a smaller one."""
+    for k, (name, size) in enumerate(program.axes):
+        if len(program.axes) > 1:
+            yield _without_axis(program, k, name)
+        for less in (2, size // 2, size - 1):
+            if 1 < less < size:
+                yield replace(program, axes=(*program.axes[:k], (name, less), *program.axes[k + 1 :]))
+
+
+def _without_axis(program: Program, k: int, name: str) -> Program:
+    def rid(spec: Any) -> Any:
+        return tuple(tuple(a for a in e if a != name) for e in spec)
+
+    nodes = []
+    for node in program.nodes:
+        if node.op == "constrain":
+            node = replace(node, args=(node.args[0], [list(e) for e in rid(node.args[1])]))
+        elif node.op == "shard_map":
+            kwargs = dict(node.kwargs)
+            for which in ("in_specs", "out_specs"):
+                kwargs[which] = [[list(e) for e in rid(s)] for s in kwargs[which]]
+            if "axes" in kwargs:
+                kwargs["axes"] = [a for a in kwargs["axes"] if a != name]
+            node = replace(node, kwargs=kwargs)
+        nodes.append(node)
+    return replace(
+        program,
+        axes=program.axes[:k] + program.axes[k + 1 :],
+        inputs=tuple(replace(i, spec=rid(i.spec)) for i in program.inputs),
+        out_specs=tuple(None if s is None else rid(s) for s in program.out_specs),
+        nodes=tuple(nodes),
+    )
+
+
+def smaller_sizes(program: Program) -> Iterator[Program]:
+    """One size, wherever it stands, made smaller: in inputs and in arguments alike; then in one place alone."""
+    sizes = sorted({n for i in program.inputs for n in i.shape if n > 1}, reverse=True)
+    for size in sizes:
+        for less in dict.fromkeys((1, 2, 3, 4, size // 2, size - 2, size - 1)):
+            if 0 < less < size:
+                yield _sized(program, {size: less})
+                inputs = tuple(_resized(i, {size: less}) for i in program.inputs)
+                yield replace(program, inputs=inputs)
+    for k, item in enumerate(program.inputs):
+        for d, n in enumerate(item.shape):
+            for less in dict.fromkeys((1, 2, n // 2, n - 1)):
+                if 0 < less < n:
+                    shape = (*item.shape[:d], less, *item.shape[d + 1 :])
+                    yield _with_input(program, k, refilled(replace(item, shape=shape)))
+
+
+def _sized(program: Program, new: dict[int, int]) -> Program:
+    inputs = tuple(_resized(i, new) for i in program.inputs)
+    return replace(program, inputs=inputs, nodes=tuple(_node_sized(n, new) for n in program.nodes))
+
+
+def _node_sized(node: Node, new: dict[int, int]) -> Node:
+    bodies = tuple(replace(b, nodes=tuple(_node_sized(n, new) for n in b.nodes)) for b in node.bodies)
+    return replace(node, args=_numbers(node.args, new), kwargs=_numbers(node.kwargs, new), bodies=bodies)
+
+
+def _numbers(expression: Any, new: dict[int, int]) -> Any:
+    if isinstance(expression, dict):
+        if "v" in expression or "outer" in expression:
+            return expression
+        return {k: _numbers(v, new) for k, v in expression.items()}
+    if isinstance(expression, (list, tuple)):
+        return type(expression)(_numbers(e, new) for e in expression)
+    if isinstance(expression, int) and not isinstance(expression, bool):
+        return new.get(expression, expression)
+    return expression
+
+
+def _resized(item: Input, new: dict[int, int]) -> Input:
+    return refilled(replace(item, shape=tuple(new.get(n, n) for n in item.shape)))
+
+
+def refilled(item: Input) -> Input:
+    """An input whose written data has its size again."""
+    if item.fill["kind"] == "data" and len(item.fill["data"]) != item.size:
+        return replace(item, fill=item.fill | {"data": item.fill["data"][: item.size]})
+    return item
+
+
+def simpler_arguments(program: Program) -> Iterator[Program]:
+    """Without an option; a number nearer to nothing."""
+    for k, node in enumerate(program.nodes):
+        if node.op in ("shard_map", "item", "constrain"):
+            continue
+        for name in node.kwargs:
+            kwargs = {n: v for n, v in node.kwargs.items() if n != name}
+            yield _with_node(program, k, replace(node, kwargs=kwargs))
+        for args in _nearer(node.args):
+            yield _with_node(program, k, replace(node, args=args))
+        for kwargs in _nearer(node.kwargs):
+            yield _with_node(program, k, replace(node, kwargs=kwargs))
+
+
+def _nearer(expression: Any) -> Iterator[Any]:
+    if isinstance(expression, dict):
+        if "v" in expression or "outer" in expression or "name" in expression:
+            return
+        for key, value in expression.items():
+            for less in _nearer(value):
+                yield expression | {key: less}
+    elif isinstance(expression, (list, tuple)):
+        for i, value in enumerate(expression):
+            for less in _nearer(value):
+                yield type(expression)((*expression[:i], less, *expression[i + 1 :]))
+    elif isinstance(expression, int) and not isinstance(expression, bool) and expression:
+        yield from dict.fromkeys(
+            n
+            for n in (0, 1, expression // 2, expression - 1 if expression > 0 else expression + 1)
+            if n != expression and abs(n) <= abs(expression)
+        )
+
+
+def plainer_inputs(program: Program) -> Iterator[Program]:
+    """Values 1, 2, 3 ...; a scalar input as a number; ordinary dtypes; fewer dimensions of size one."""
+    for k, item in enumerate(program.inputs):
+        if item.fill["kind"] != "count":
+            yield _with_input(program, k, replace(item, fill={"kind": "count"}))
+        if item.fill["kind"] == "ints" and item.size <= 4:
+            data = array(item).astype(float).ravel().astype(int).tolist()
+            yield _with_input(program, k, replace(item, fill={"kind": "data", "data": data}))
+        if item.fill["kind"] == "data":
+            for j, n in enumerate(item.fill["data"]):
+                for less in dict.fromkeys((0, 1, n // 2, n - 1)):
+                    if less != n and abs(less) <= abs(n):
+                        data = [*item.fill["data"][:j], less, *item.fill["data"][j + 1 :]]
+                        yield _with_input(program, k, replace(item, fill={"kind": "data", "data": data}))
+    kinds = {i.dtype for i in program.inputs} - {"float32", "int32"}
+    for kind in kinds:
+        inputs = tuple(replace(i, dtype="float32") if i.dtype == kind else i for i in program.inputs)
+        yield replace(program, inputs=inputs)
+
+
+RULES: tuple[Rule, ...] = (
+    fewer_outputs,
+    no_transform,
+    earlier_output,
+    without_node,
+    inlined,
+    body_alone,
+    shorter_bodies,
+    fewer_devices,
+    simpler_specs,
+    smaller_sizes,
+    simpler_arguments,
+    plainer_inputs,
+)
