@@ -106,6 +106,21 @@ def test_a_program_without_a_truth_is_invalid():
         oracles.judge(program(Node("jnp.reshape", ({"v": 0}, [3])), ROWS), ("auto",))
 
 
+def test_a_value_on_the_way_that_is_not_finite_can_not_be_judged():
+    """No bound follows from it: every result, or none, would be wrong."""
+    outside = Input((4,), "int32", ((),), {"kind": "data", "data": [0, 1, 2, 9]})
+    taken = Program(
+        (("x", 2), ("y", 2)),
+        (ROWS, outside, ROWS),
+        (Node("jnp.take", ({"v": 0}, {"v": 1}), {"axis": 0}),),
+        (2,),
+        (None,),
+        Transform("vjp", (0,)),
+    )
+    with pytest.raises(oracles.Invalid, match="on the way"):
+        oracles.judge(taken, ("auto",))
+
+
 def test_refusals_of_explicit_mode_are_rules_and_no_findings():
     assert oracles.judge(program(Node("lax.cumsum", ({"v": 0},), {"axis": 0}), ROWS), ("explicit",)) == []
 

@@ -74,6 +74,8 @@ def truth(program: Program) -> Truth:
             results = [np.asarray(r) for r in found]
     except Exception as error:
         raise Invalid(f"{type(error).__name__}: {str(error)[:300]}") from None
+    if not np.isfinite(top):
+        raise Invalid("a value on the way is not finite")
     for r in results:
         if r.dtype.kind in "fc" and not np.isfinite(r).all():
             raise Invalid("a result is not finite")
