@@ -37,8 +37,8 @@ def product(tmp_path, version, factor=1.0):
     None: a run line without a version."""
     lines = []
     for line in timed():
-        if line["kind"] == "run" and version is not None:
-            line = line | {"table": version}
+        if line["kind"] == "run":
+            line = {k: v for k, v in (line | {"table": version}).items() if v is not None}
         if line["kind"] == "timing":
             line = line | {"cost": line["cost"] | {"factor": factor * line["cost"]["factor"]}}
         lines.append(line)

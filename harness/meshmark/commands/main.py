@@ -41,6 +41,7 @@ COMMANDS = {
     "serve": "the page of records for this machine alone, while a run goes on",
     "levels": "the level statement of records, and the frozen must-pass lists",
     "counters": "the committed counters, from the records of a run",
+    "challenge": "a seed and cases that a run has to answer after they were named",
     "submit": "records in, a bundle out that can be published",
     "validate": "a bundle, or results/, checked as a reviewer would",
     "launch": "several processes of one command on this machine, as ranks",

@@ -9,7 +9,7 @@ import json
 from meshmark.commands.arguments import path, positive
 from meshmark.commands.options import add_expectations, expectations
 from meshmark.core.terminal import note, show
-from meshmark.publish import badges, bundles, validate
+from meshmark.publish import badges, bundles, challenge, validate
 from meshmark.publish.review import Review
 
 LONGEST = 500
@@ -25,6 +25,9 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--most", type=positive, default=100, metavar="N", help="complaints that are printed (default 100)"
     )
+    add.add_argument(
+        "--challenge", type=path, metavar="FILE", help="what `meshmark challenge` wrote: a run must answer it"
+    )
     add_expectations(add)
     add.add_argument("--strict", action="store_true", help="take no marked product and no old must-pass list")
     add.add_argument(
@@ -36,8 +39,9 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print every complaint, then a summary; 1 where there is any."""
     expected = expectations(arguments)
+    asked = challenge.read(arguments.challenge) if arguments.challenge else None
     reports = [
-        validate.check(bundle, expected)
+        validate.check(bundle, expected, asked)
         for named in arguments.bundle
         for bundle in bundles.open_bundles(named)
     ]

@@ -92,8 +92,13 @@ def names(processes: int = 1) -> tuple[str, ...]:
     """The levels in the statement of a run over this number of processes, lowest first."""
     if processes > 1:
         return (SEVERAL,)
-    used = {case.level for case in cases.cases(Selection(), LISTED[0])}
-    return tuple(level for level in LEVELS if level in used and level != SEVERAL)
+    return tuple(level for level in LEVELS if level in _used() and level != SEVERAL)
+
+
+@cache
+def _used() -> frozenset[str]:
+    """The levels that the table's cases have."""
+    return frozenset(case.level for case in cases.cases(Selection(), LISTED[0]))
 
 
 def by_rule(level: str, devices: int, processes: int = 1, table: int | None = None) -> list[str]:

@@ -8,6 +8,7 @@ one of the project: it must be on the main branch. An installed package has no h
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -46,7 +47,7 @@ def problems(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
     suite, started = run["facts"]["suite"], begin(run.get("started"))
     if started is None or not FIRST <= started < time.time() + SLACK:
         yield f"`started` is missing, or no time at which the suite could run: {AS_WRITTEN}"
-    if not isinstance(suite["commit"], str):
+    if not re.fullmatch(r"[0-9a-f]{40}", suite["commit"] or ""):
         return  # told as a suite without a commit
     found = look_up(suite["commit"])
     if isinstance(found, str):

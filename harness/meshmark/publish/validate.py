@@ -26,6 +26,7 @@ from meshmark.publish import (
     against_contract,
     against_table,
     bundles,
+    challenge,
     duplicates,
     environments,
     origin,
@@ -52,9 +53,11 @@ DIRTY, INCOMPLETE = "dirty suite", "level not met"
 """How marks begin that let a product through with what they say."""
 
 
-def check(bundle: Bundle, expected: Expectations | None = None) -> Review:
+def check(
+    bundle: Bundle, expected: Expectations | None = None, asked: Mapping[str, Any] | None = None
+) -> Review:
     """All that is wrong with a product, and what it amounts to; `expected` holds a vendor's known issues and counters
-    beside the suite's."""
+    beside the suite's, `asked` a challenge that it must answer."""
     expected = expected or Expectations()
     review = Review(bundle.place)
     for name, why in bundle.refused:
@@ -93,6 +96,8 @@ def check(bundle: Bundle, expected: Expectations | None = None) -> Review:
             f"totals differ from the records in {', '.join(differing)[:80] or 'their names'}: submit again",
         )
     _statement(files, manifest, product, review)
+    for text in challenge.problems(asked, files) if asked else ():
+        review.complain("", text)
     own = duplicates.of(bundle.place, (record for lines in files.values() for _, record in lines))
     for text in duplicates.problems(own, duplicates.published()):
         review.complain("", text)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A challenge: a seed and cases that nobody knew before, and whether a run answers it.
+
+The digests of exact cases follow from the seed, so that whoever has them computed them after the challenge was named.
+That is all it proves: the NumPy reference gives the same digests as a device.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshmark.core.errors import BadInput
+from meshmark.operations import cases
+from meshmark.operations.cases import Case
+from meshmark.operations.selection import Selection
+from meshmark.publish import bundles, origin, recomputed
+from meshmark.publish.review import Entry
+
+SCHEMA = 1
+LARGEST_SEED = 2**31 - 1
+LONGEST = 1 << 20
+"""Bytes of the longest challenge."""
+
+
+class ChallengeError(BadInput, ValueError):
+    """A file that is no challenge; the message is one line."""
+
+
+def make(devices: int, number: int, processes: int = 1) -> dict[str, Any]:
+    """A challenge of so many cases on so many devices: the seed and the choice are random."""
+    seed = 1 + secrets.randbelow(LARGEST_SEED)
+    draw = random.Random(secrets.randbits(128))
+    found = [c for c in cases.cases(Selection(processes=processes), devices) if c.plan.judge != "bound"]
+    draw.shuffle(found)
+    chosen: list[str] = []
+    for case in found:
+        if len(chosen) == number:
+            break
+        if _depends(case, seed):
+            chosen.append(case.id)
+    return {
+        "schema": SCHEMA,
+        "kind": "challenge",
+        "seed": seed,
+        "devices": devices,
+        "processes": processes,
+        "issued": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "cases": chosen,
+    }
+
+
+def _depends(case: Case, seed: int) -> bool:
+    """Whether a right answer has one digest alone, and another under another seed."""
+    try:
+        one, other = (recomputed.answer(case.cell, s, 0.0).expected for s in (seed, 0))
+        same = recomputed.digest(case, one) == recomputed.digest(case, other)
+    except (ValueError, TypeError, IndexError, KeyError, ArithmeticError):
+        return False
+    special = case.cell.request.variant.get("fill") is not None
+    return not same and not special and recomputed.determined(case, one)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A challenge file; ChallengeError for what is none."""
+    try:
+        with open(path, "rb") as file:
+            found = bundles.loads(file.read(LONGEST).decode())
+    except OSError as error:
+        raise ChallengeError(f"can't read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise ChallengeError(f"{path} is no challenge: name what `meshmark challenge` wrote") from None
+    good = isinstance(found, dict) and found.get("kind") == "challenge" and found.get("schema") == SCHEMA
+    if (
+        not good
+        or type(found.get("seed")) is not int
+        or not isinstance(found.get("cases"), list)
+        or not all(isinstance(name, str) for name in found["cases"])
+        or origin.begin(found.get("issued")) is None
+    ):
+        raise ChallengeError(f"{path} is no challenge: name what `meshmark challenge` wrote")
+    return dict(found)
+
+
+def text(challenge: Mapping[str, Any]) -> str:
+    """A challenge as the text of its file."""
+    return json.dumps(challenge, indent=1) + "\n"
+
+
+def command(challenge: Mapping[str, Any]) -> list[str]:
+    """The words of the command that answers a challenge."""
+    chosen = [word for name in challenge["cases"] for word in ("--case", name)]
+    return ["meshmark", "test", "--seed", str(challenge["seed"]), *chosen, "--record", "challenge.jsonl"]
+
+
+def problems(challenge: Mapping[str, Any], files: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
+    """Why these records do not answer the challenge. That the digests are those of the seed is checked of every record
+    (publish.recomputed)."""
+    runs = {
+        record["run"]: record
+        for lines in files.values()
+        for _, record in lines
+        if record["kind"] == "run" and record.get("seed") == challenge["seed"]
+    }
+    if not runs:
+        yield f"the challenge: no run has its seed {challenge['seed']}: run {' '.join(command(challenge)[:4])} ..."
+        return
+    issued = origin.begin(challenge["issued"]) or 0.0
+    for run in runs.values():
+        if (origin.begin(run.get("started")) or 0.0) < issued - origin.SLACK:
+            yield f"the challenge: run {run['run']} began before it was issued, {challenge['issued']}"
+    passed = {
+        record["case"]
+        for lines in files.values()
+        for _, record in lines
+        if record["kind"] == "conformance" and record["run"] in runs and record["verdict"] == "pass"
+        if record["check"] in ("numbers", "gradient") and "bits" in record
+    }
+    if lacking := [name for name in challenge["cases"] if name not in passed]:
+        of = len(challenge["cases"])
+        yield f"the challenge: {len(lacking)} of its {of} cases have no answer, such as {lacking[0]}"

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutated records and manifests through every command that reads them: `python -m tests.studies.mutations`.
+
+Each file differs from a good one by one to three mutations: of its values, its names, its bytes. A command may refuse
+it in one line, or take it; an exception is a fault of the command. The tests run a few, `tox run -e mutations` all.
+"""
+
+import argparse
+import copy
+import json
+import random
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from meshmark.core.errors import BadInput
+from meshmark.levels import must_pass
+from meshmark.operations import cases
+from meshmark.publish import submit
+from meshmark.publish.bundles import File
+from meshmark.publish.validate import check
+from meshmark.records import reading, results
+from meshmark.records.writing import dumps
+from meshmark.report import diff, report, tables
+from tests import submissions
+
+NUMBER = 10_000
+
+STRANGE = (
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        2**63,
+        10**40,
+        -0.0,
+        1e308,
+        float("nan"),
+        "",
+        "x",
+        "\ud83d",
+        "\x00",
+        "\x1b[31m",
+    ),
+    *(
+        [],
+        {},
+        [None],
+        {"a": None},
+        [[]],
+        "<img>",
+        "psum/plain/auto",
+        "0.12.0.1",
+        "L9",
+        "9" * 500,
+        1.5,
+        "inf",
+        "../x",
+    ),
+)
+YAML = r"""!!bool x
+!!timestamp x
+!!int ''
+!!float x
+!!binary x
+!!set {a}
+&a x
+*a
+[
+{
+- x
+2026-99-99
+0b_
+0x
+.inf
+~
+<<: x
+? [a]
+|
+>
+%
+@
+`
+'
+1:99""".splitlines()
+
+
+def base() -> list[dict]:
+    """A short record file with every kind of line but comparisons."""
+    case = cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", submissions.DEVICES)
+    timed = [line | {"run": submissions.RUN} for line in submissions.timed()[1:5]]
+    return [submissions.run_line(), *submissions.judged(case), *timed]
+
+
+def places(value: object, place: tuple = ()) -> list[tuple]:
+    """Every place in a value."""
+    found = [place] if place else []
+    if isinstance(value, dict):
+        return found + [p for name, inner in value.items() for p in places(inner, (*place, name))]
+    if isinstance(value, list):
+        return found + [p for number, inner in enumerate(value[:3]) for p in places(inner, (*place, number))]
+    return found
+
+
+def mutated(value: dict, draw: random.Random) -> dict:
+    """A value with another value, without a name, or with a new one, somewhere."""
+    value = copy.deepcopy(value)
+    place = draw.choice(places(value))
+    inner = value
+    for name in place[:-1]:
+        inner = inner[name]
+    how = draw.randrange(5)
+    if how == 0 and isinstance(inner, dict):
+        del inner[place[-1]]
+    elif how == 1 and isinstance(inner, dict):
+        inner[draw.choice(("new", "kind", "run", "\ud83d", "seconds"))] = copy.deepcopy(draw.choice(STRANGE))
+    else:
+        inner[place[-1]] = copy.deepcopy(draw.choice(STRANGE))
+    return value
+
+
+def text_of(value: object) -> str:
+    return json.dumps(value, allow_nan=True)
+
+
+def bytes_of(text: str, draw: random.Random) -> bytes:
+    """The text as bytes, sometimes with a byte changed, a piece doubled, or the end cut off."""
+    data = bytearray(text.encode("utf-8", "surrogatepass"))
+    how = draw.randrange(12)
+    at = draw.randrange(max(1, len(data)))
+    if how == 0 and data:
+        data[at] = draw.randrange(256)
+    elif how == 1:
+        data[at:at] = data[at : at + 40]
+    elif how == 2:
+        del data[at:]
+    return bytes(data)
+
+
+def records(draw: random.Random, good: list[dict]) -> bytes:
+    """A mutated record file."""
+    lines = list(good)
+    for _ in range(draw.randint(1, 3)):
+        number = draw.randrange(len(lines))
+        how = draw.randrange(10)
+        if how == 0:
+            del lines[number]
+        elif how == 1:
+            lines.insert(number, draw.choice(lines))
+        else:
+            lines[number] = mutated(lines[number], draw)
+        if not lines:
+            break
+    return bytes_of("".join(text_of(line) + "\n" for line in lines), draw)
+
+
+def through_readers(data: bytes, directory: Path) -> None:
+    """A record file through the commands that read one; what they refuse is refused."""
+    path = directory / "r.jsonl"
+    path.write_bytes(data)
+    steps: list[Callable[[], object]] = [
+        lambda: must_pass.statement([reading.read(path)]),
+        lambda: tables.make_tables([reading.read(path)], tables.FORMATS),
+        lambda: report.page_data.build(report.find([path]).sources),
+        lambda: diff.compare(reading.read(path).cases, reading.read(path).cases),
+        lambda: submit.bundled([path], submissions.WANTED),
+        lambda: check(submissions.Bundle("0.12.0.1", "cpu-4", {"r.jsonl": File("r.jsonl", data)})),
+    ]
+    for step in steps:
+        try:
+            step()
+        except (BadInput, submit.Refused) as error:
+            assert "\n" not in str(error)
+
+
+def manifests(draw: random.Random, made: submissions.Bundle) -> submissions.Bundle:
+    """A bundle with a mutated product.yaml, manifest.json or environment.json."""
+    name = draw.choice(("product.yaml", "product.yaml", "manifest.json", "environment.json"))
+    if name == "product.yaml":
+        lines = made.files[name].data.decode().splitlines()
+        for _ in range(draw.randint(1, 3)):
+            number = draw.randrange(len(lines))
+            key = lines[number].split(":")[0]
+            lines[number] = draw.choice((f"{key}: {draw.choice(YAML)}", draw.choice(YAML), lines[number] * 2))
+        return submissions.replaced(made, name, bytes_of("\n".join(lines) + "\n", draw))
+    found = json.loads(made.files[name].data)
+    for _ in range(draw.randint(1, 3)):
+        found = mutated(found, draw) if places(found) else found
+    return submissions.replaced(made, name, bytes_of(text_of(found), draw))
+
+
+def through_reviewer(made: submissions.Bundle) -> None:
+    """A bundle through the reviewer, and its product.yaml through the reader of published results."""
+    check(made)
+    try:
+        results.parse_product(made.files["product.yaml"].data, "product.yaml")
+    except BadInput as error:
+        assert "\n" not in str(error)
+
+
+def run(number: int, seed: int = 0) -> list[str]:
+    """So many of each; every exception, with its place."""
+    draw, faults = random.Random(seed), list[str]()
+    good = base()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        path = directory / "good.jsonl"
+        path.write_text("".join(dumps(line) + "\n" for line in good))
+        made = submit.bundled([path], submit.Wanted("cpu-4", "tests", level=""))
+        for index in range(number):
+            for what, step in (
+                ("record", lambda: through_readers(records(draw, good), directory)),
+                ("manifest", lambda: through_reviewer(manifests(draw, made))),
+            ):
+                try:
+                    step()
+                except Exception as error:
+                    frame = traceback.extract_tb(error.__traceback__)[-1]
+                    text = f"{what}: {type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
+                    faults.append(f"{text}: {ascii(str(error))[:100]} (number {index})")
+    return faults
+
+
+def main() -> int:
+    add = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add.add_argument(
+        "--number", type=int, default=NUMBER, help="mutated records, and as many mutated manifests"
+    )
+    add.add_argument("--seed", type=int, default=0)
+    arguments = add.parse_args()
+    start = time.perf_counter()
+    faults = run(arguments.number, arguments.seed)
+    for text, times in Counter(fault.split(" (number")[0] for fault in faults).most_common(40):
+        print(f"{times:5} {text}")
+    print(
+        f"{arguments.number} mutated record files and {arguments.number} mutated manifests: {len(faults)} exceptions,"
+        f" {time.perf_counter() - start:.0f} s"
+    )
+    return int(bool(faults))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
