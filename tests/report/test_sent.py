@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the modes send, beside manual mode as it was compiled."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bytes that the modes of one cell send, side by side, as their programs were compiled.
 
 Manual mode is the yardstick by what it compiles to, not by what its program asks for: the backend may widen a narrow
