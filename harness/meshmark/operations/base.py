@@ -186,6 +186,8 @@ class Operation:
     """The weight of each size that the benchmarks time; if empty, they time `sizes`, in the full profile only."""
     fills: ClassVar[tuple[str, ...]] = ()
     """The kinds of special values (see meshmark.core.special_values) that its first argument may hold as well."""
+    common_fills: ClassVar[tuple[str, ...]] = ()
+    """Those of `fills` that the standard profile has with the ordinary variant in every main mode."""
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit")
     processes: ClassVar[bool] = False
     """Whether the operation needs several processes."""
@@ -210,7 +212,7 @@ class Operation:
             yield variant
             if variant.get("fill") is None:
                 for kind in self.fills:
-                    yield variant.but(FILLED, fill=kind)
+                    yield variant.but(FILLED - (kind in self.common_fills), fill=kind)
 
     def mode_weight(self, mode: str, variant: Variant) -> int | None:
         """The weight of a mode in the conformance tests, where it is not the ordinary one."""

@@ -276,6 +276,7 @@ class Psum(Reduction):
 
     name = "psum"
     fills: ClassVar[tuple[str, ...]] = SUMMED
+    common_fills: ClassVar[tuple[str, ...]] = ("nan-one", "inf")
     everywhere = True
     dtypes: ClassVar[tuple[str, ...]] = NUMBERS
 
@@ -303,6 +304,7 @@ class Pmean(Psum):
     """Mean over mesh axes; exact where the group is a power of two, else within 2u (XLA multiplies by 1/n)."""
 
     name = "pmean"
+    common_fills: ClassVar[tuple[str, ...]] = ()
     fills: ClassVar[tuple[str, ...]] = tuple(
         kind for kind in SUMMED if kind != "extreme"
     )  # the sum overflows, and the mean does not

@@ -256,7 +256,7 @@ class ScalarResult(Form):
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         for kind in ("sum", "max", "min"):
             for label in spec_labels(mesh):
-                yield Variant.of(1 if label == home(mesh) else 3, of=label, kind=kind)
+                yield Variant.of(2 if label == home(mesh) else 4, of=label, kind=kind)
 
     def plan(self, request: Request) -> Plan:
         spec, kind = spec_of(request.variant["of"]), request.variant["kind"]
