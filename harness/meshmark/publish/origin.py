@@ -82,6 +82,10 @@ def calendar_seconds(moment: time.struct_time) -> int:
 @cache
 def look_up(commit: str) -> Commit | str | None:
     """A commit of the main branch; None where it is none; why it can't be looked up where there is no history."""
+    return _ask(commit)
+
+
+def _ask(commit: str) -> Commit | str | None:
     if CHECKOUT is None:
         return f"suite commit {commit} could not be looked up: validate in a checkout of the suite to look for it"
     try:

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is computed again is what devices give: the judge's own lines, of programs that ran, have nothing wrong."""
+
+import jax
+import pytest
+
+from meshmark.judge.checks import Judge
+from meshmark.operations import cases
+from meshmark.publish import against_contract, recomputed
+from tests import submissions
+
+CASES = (
+    "psum/axes=x+y/manual/2x4/float32/4KiB",
+    "psum/axes=x+y/auto/2x4/int32/4KiB",
+    "psum/axes=x/pmap/8/float32/4KiB",
+    "all_gather/axes=x+y,dim=0,tiled/explicit/2x4/bfloat16/4KiB",
+    "put_get/to=x.y/host/2x4/float32/4KiB",
+    "matmul/rows=x,inner=y,check=rounded,precision=highest/manual/2x4/float32/n64",
+    "ppermute/axes=x+y,perm=identity/manual/2x4/float32/4KiB",
+)
+FACTS = submissions.facts(num_devices=8)
+
+
+def lines(name, seed):
+    """The passing lines of a case that runs here, as records have them."""
+    case = cases.find(name, 8)
+    found = Judge(tuple(jax.devices()), seed).run(case)
+    assert {line.verdict for line in found} == {"pass"}
+    return case, [{"check": line.check, "seed": seed} | line.data for line in found]
+
+
+def problems(case, record):
+    if record["check"] == "communication":
+        return list(against_contract.problems(case, record, FACTS))
+    return list(recomputed.problems(case, record, FACTS, recomputed.Work()))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_ran_has_nothing_wrong_and_its_lies_have(name):
+    case, found = lines(name, 3)
+    for record in found:
+        if record["check"] not in ("numbers", "communication"):
+            continue
+        assert problems(case, record) == []
+        if record["check"] == "numbers" and case.plan.judge == "bound":
+            assert problems(case, record | {"error": record["error"] / 3})
+            assert problems(case, record | {"bound": record["bound"] * 2})
+        elif record["check"] == "numbers":
+            assert problems(case, record | {"seed": 4})
+            assert problems(case, record | {"bits": "0" * 16})
+        elif record["collectives"] and "identity" not in name:
+            assert problems(case, record | {"collectives": []})
+            assert problems(case, record | {"wire_bytes": record["wire_bytes"] * 2})
+
+
+def test_what_is_left_out_beyond_the_limit_is_told():
+    case, found = lines(CASES[0], 0)
+    record = next(r for r in found if r["check"] == "numbers")
+    work = recomputed.Work(left=0)
+    assert list(recomputed.problems(case, record | {"bits": "0" * 16}, FACTS, work)) == []
+    assert "0 of 1 passing cases were computed again" in work.note()
