@@ -261,6 +261,13 @@ _BITS |= {
 _ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")  # without its layout; <= marks a bounded dynamic dimension
 
 
+def bits(dtype: str) -> int:
+    """The bits of an element type of HLO, such as bf16; ValueError for one that is unknown."""
+    if dtype not in _BITS:
+        raise ValueError(f"unknown HLO element type {dtype!r}")
+    return _BITS[dtype]
+
+
 def shapes(text: str) -> list[tuple[str, tuple[int, ...]]]:
     """(element type, dimensions) of the array, or of each array of the tuple, that an HLO type names."""
     return [(dtype, integers(dims.replace("<=", ""))) for dtype, dims in _ARRAY.findall(text)]

@@ -209,12 +209,24 @@ def first_compile() -> float:
     return time.perf_counter() - start
 
 
+_own_file: Path | None = None
+"""The file behind this worker's file descriptor 2."""
+
+
 def own_stderr(directory: Path, worker: str) -> IO[str]:
     """Redirect this worker's file descriptor 2 to a file, and write the worker's process id beside it."""
+    global _own_file
     (directory / f"{worker}.pid").write_text(str(os.getpid()))
     stream = open(directory / f"{worker}.stderr", "a", encoding="utf-8", errors="replace")  # noqa: SIM115
     os.dup2(stream.fileno(), 2)
+    _own_file = directory / f"{worker}.stderr"
     return stream
+
+
+def words_so_far() -> str:
+    """The end of what the case at hand, its compiler included, wrote on standard error; "" where this process has no
+    file of its own behind it."""
+    return end_of(_own_file) if _own_file else ""
 
 
 def belong_to(controller: int) -> None:

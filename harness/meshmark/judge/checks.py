@@ -18,6 +18,7 @@ import numpy as np
 from meshmark.core import digests, interrupts, saying
 from meshmark.core.calls import select_options
 from meshmark.core.verdicts import Line, worst
+from meshmark.devices import containment
 from meshmark.judge import calls, precision
 from meshmark.judge.communication import communication
 from meshmark.judge.numbers import Numbers, compare, same_bits, without_subnormals
@@ -73,6 +74,8 @@ class Judge:
     """The committed counters of this release and backend by case id (see meshmark.levels.counters)."""
     meeting: Callable[[Case, Sequence[Mapping[str, Any]]], str] | None = None
     """For several processes: takes the compiled collectives of a program, and returns why it must not run, or ""."""
+    earlier: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Where there are no counters of this release: an older release and its counters by case id."""
     _placed: tuple[Cell | None, dict[Any, list[jax.Array]]] = field(default=(None, {}))
     _judged_cases: int = 0
 
@@ -93,7 +96,13 @@ class Judge:
     def _program(self, case: Case) -> Iterator[Line]:
         program = Program(case, self.devices)
         compiled = program.compile()
-        contract = communication(case, compiled, self.counters.get(case.id))
+        contract = communication(
+            case,
+            compiled,
+            self.counters.get(case.id),
+            self.earlier.get(case.id),
+            containment.words_so_far(),
+        )
         yield contract
         if self.meeting and (reason := self.meeting(case, contract.data.get("collectives", []))):
             yield Line("execute", "error", reason)

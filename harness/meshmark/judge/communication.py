@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The communication check: compares the compiled collectives with the contract of the mode.
 
-Manual modes must have the collectives of the program, with their groups and bytes, or a listed equivalent. Global
-modes (auto, explicit, pjit) must connect the devices that the operation connects, and send no more than gathering
-everything everywhere would. What they send beyond manual mode is recorded as `excess_bytes`.
+Manual modes must have the collectives of the program, with their groups and bytes, or a listed equivalent; where a
+transformation makes them, no more bytes than the theory with a factor. Global modes (auto, explicit, pjit) must connect
+the devices that the operation connects. They send no more than gathering everything everywhere would, and no more than
+an older release did. What they send beyond manual mode is recorded as `excess_bytes`, and `told` names what is slow and
+not wrong. In every mode mesh axes, operations and memory are held to the plan (meshmark.judge.theory); what is beyond
+is a fault where the operation says that its plan is complete, and else told. None of this needs committed counters;
+where there are some, they are compared exactly.
 """
 
 from __future__ import annotations
@@ -14,8 +18,10 @@ from typing import Any
 
 import jax
 
-from meshmark.core.hlo import Collective, collectives, wire_bytes
+from meshmark.core.dtypes import dtype as dtype_of
+from meshmark.core.hlo import Collective, bits, collectives, wire_bytes
 from meshmark.core.verdicts import Line
+from meshmark.judge import theory
 from meshmark.levels import counters
 from meshmark.operations.base import Traffic, nbytes
 from meshmark.operations.cases import Case
@@ -31,24 +37,28 @@ into its place among zeros (512 B over eight v5e chips: dynamic-update-slice and
 gathered array, so a sum of the blocks themselves, 1/n of it, does not match."""
 
 WIDENED = (2, 4)
-"""The growth of the payload if XLA reduces a narrow type in a wider one (its AllReducePromotion pass)."""
+"""The growth of the payload if XLA reduces a type of less than 32 bits in a wider one (its AllReducePromotion pass)."""
 
 Key = tuple[str, frozenset[tuple[int, ...]]]
 
 
-def communication(case: Case, compiled: Any, committed: str | None = None) -> Line:
-    """The communication line of a compiled program; `committed` are the case's committed counters, if any."""
-    found = collectives(compiled.as_text(), case.mesh.size)
+def communication(
+    case: Case,
+    compiled: Any,
+    committed: str | None = None,
+    earlier: tuple[str, str] | None = None,
+    words: str = "",
+) -> Line:
+    """The communication line of a compiled program.
+
+    committed: the case's committed counters of this release, if any. earlier: an older release and its committed
+    counters, where this one has none. words: what the compiler wrote on standard error.
+    """
+    text = compiled.as_text()
+    found = collectives(text, case.mesh.size)
     cost = compiled.cost_analysis() or {}
     memory = compiled.memory_analysis()
     sent = sum(map(wire_bytes, found))
-    reason = ""
-    if case.mode not in SPELLED:
-        reason = unconnected(found, sent, case.plan.connect, case.mesh.size, ceiling(case))
-    elif case.plan.traffic is not None:
-        equivalents = EQUIVALENTS | EQUIVALENTS_BY_PLATFORM.get(platform(compiled), {})
-        reason = unspelled(found, case.plan.traffic, equivalents)
-    spelled = _spelled_bytes(case)
     data: dict[str, Any] = {
         "collectives": [
             {"kind": c.kind, "bytes": c.nbytes, "groups": _shape(c), "trips": c.trips} for c in found
@@ -58,12 +68,46 @@ def communication(case: Case, compiled: Any, committed: str | None = None) -> Li
         "bytes_accessed": cost.get("bytes accessed"),
         "temp_bytes": getattr(memory, "temp_size_in_bytes", None),
     }
+    spelled = _spelled_bytes(case)
     if spelled is not None:
         data["excess_bytes"] = sent - spelled
+    owed = theory.by_axes(case)
+    if owed is not None:
+        data["theory"] = owed
+    manual = case.mode in SPELLED
+    told = [] if manual else theory.told(found, case, words)
+    beyond = theory.stray(found, case) if not manual or case.plan.traffic is None else ""
+    beyond = beyond or theory.overwork(case, text, data["flops"], data["temp_bytes"], manual)
+    reason = broken(case, compiled, found, sent)
+    if beyond and case.operation.complete:
+        reason = reason or beyond
+    elif beyond:
+        told.append(beyond)
+    if told:
+        data["told"] = told
     now = counters.format_collectives(data["collectives"])
     if not reason and committed not in (None, now):
         reason = f"compiled to {now}, and the committed counters are {committed}"
+    if not reason and committed is None and earlier is not None:
+        release, before = earlier
+        reason = theory.grown(sent, counters.sent_bytes(before), release)
     return Line("communication", "fail" if reason else "pass", reason, data)
+
+
+def broken(case: Case, compiled: Any, found: Sequence[Collective], sent: float) -> str:
+    """How the collectives break the contract of the case's mode; "" if they do not."""
+    plan = case.plan
+    if case.mode not in SPELLED:
+        return unconnected(found, sent, plan.connect, case.mesh.size, ceiling(case))
+    if plan.traffic is None:
+        return theory.overrun(sent, case)
+    equivalents = EQUIVALENTS | EQUIVALENTS_BY_PLATFORM.get(platform(compiled), {})
+    return unspelled(found, plan.traffic, equivalents, itemsize_of(case))
+
+
+def itemsize_of(case: Case) -> int:
+    """The bytes of an element of the case's dtype."""
+    return dtype_of(case.cell.request.dtype).itemsize
 
 
 def platform(compiled: Any) -> str:
@@ -73,23 +117,35 @@ def platform(compiled: Any) -> str:
 
 
 def unspelled(
-    found: Sequence[Collective], traffic: Sequence[Traffic], equivalents: Mapping[str, tuple[str, ...]]
+    found: Sequence[Collective],
+    traffic: Sequence[Traffic],
+    equivalents: Mapping[str, tuple[str, ...]],
+    itemsize: int,
 ) -> str:
-    """The difference from the collectives that manual mode specifies; "" if there is none."""
+    """The difference from the collectives that manual mode specifies; "" if there is none. itemsize: the bytes of an
+    element where the traffic does not say."""
     want: dict[Key, int] = defaultdict(int)
+    itemsizes: dict[Key, int] = defaultdict(int)
     for t in traffic:
-        want[t.kind, _unordered(t.kind, t.groups)] += t.nbytes
+        key = (t.kind, _unordered(t.kind, t.groups))
+        want[key] += t.nbytes
+        itemsizes[key] = max(itemsizes[key], t.itemsize)
     have: dict[Key, int] = defaultdict(int)
+    widths: dict[Key, int] = defaultdict(int)
     for c in found:
         members = c.pairs if c.kind == "collective-permute" else c.groups
         key = (c.kind, _unordered(c.kind, members))
         if key[1]:
             have[key] += c.nbytes * (c.trips or 1)
+            widths[key] = max(widths[key], bits(c.dtype))
     for (kind, groups), payload in want.items():
         for stand_in in (kind, *equivalents.get(kind, ())):
-            seen = have.get((stand_in, groups))
-            if seen is not None and (seen == payload or _widened(kind, seen, payload)):
-                del have[stand_in, groups]
+            key = (stand_in, groups)
+            own = itemsizes[kind, groups] or itemsize
+            if key in have and (
+                have[key] == payload or _widened(kind, have[key], payload, widths[key], 8 * own)
+            ):
+                del have[key]
                 break
         else:
             return f"expected {kind} of {payload} B over {_few(groups)}, found {_describe(found)}"
@@ -99,8 +155,15 @@ def unspelled(
     return ""
 
 
-def _widened(kind: str, seen: int, payload: int) -> bool:
-    return kind in ("all-reduce", "reduce-scatter") and seen in [payload * k for k in WIDENED]
+def _widened(kind: str, seen: int, payload: int, width: int, own: int) -> bool:
+    """Whether a reduction of elements of `own` bits has the payload of one in a wider type, of `width` bits."""
+    growth = width // own
+    return (
+        kind in ("all-reduce", "reduce-scatter")
+        and width <= 32
+        and growth in WIDENED
+        and seen == payload * growth
+    )
 
 
 def unconnected(

@@ -27,7 +27,7 @@ import jax
 
 from meshmark.core import hlo, interrupts, layout
 from meshmark.core.verdicts import Line
-from meshmark.devices import topologies
+from meshmark.devices import containment, topologies
 from meshmark.devices.chips import CHIPS
 from meshmark.devices.facts import Facts
 from meshmark.devices.topologies import Topology
@@ -89,6 +89,8 @@ class CompileOnly:
     """Platforms for which each case is exported too: tpu, cuda."""
     seed: int = 0
     """The seed of the inputs with which compiled programs are interpreted."""
+    earlier: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Where there are no counters of this release: an older release and its counters by case id."""
     _judged_cases: int = 0
 
     def run(self, case: Case) -> list[Line]:
@@ -114,7 +116,13 @@ class CompileOnly:
         yield Line("compile", data={"compile_s": round(time.perf_counter() - start, 6)})
         places = [devices[i] for i in case.mesh.ordinals.flat]
         yield promised(case, places, program.results, lowered, compiled, program.traced_types)
-        found = communication(case, compiled, self.counters.get(case.id))
+        found = communication(
+            case,
+            compiled,
+            self.counters.get(case.id),
+            self.earlier.get(case.id),
+            containment.words_so_far(),
+        )
         yield (
             across_slices(case, self.topology, found, compiled.as_text())
             if self.topology.slices > 1

@@ -4,7 +4,8 @@
 `harness/meshmark/levels/data/counters/<jax>-<backend>-<devices>.tsv` (for a topology
 `<jax>-<compiler>-<topology>.tsv`) holds one line per case of the standard profile: the case id, a tab, and its
 collectives. A difference fails the communication check, so that a change of what a program communicates is always
-noticed. A release or backend without a file is judged by the contract alone, and the run's header says so.
+noticed. A release without a file may send no more than the newest older release that has one. A backend without a
+file is judged by the contract alone, and the run's header says so.
 `--counters DIR` names a vendor's files, which replace the suite's. Flops and temporary memory are recorded with every
 run but not compared here: they depend on the processor's vector width.
 
@@ -14,12 +15,14 @@ run but not compared here: they depend on the processor's vector width.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from meshmark.core.errors import BadInput
+from meshmark.core.hlo import Collective, wire_bytes
 from meshmark.records.run_line import place_of
 
 DIRECTORY = Path(__file__).resolve().parent / "data" / "counters"
@@ -90,6 +93,45 @@ def format_collectives(collectives: Sequence[Mapping[str, Any]]) -> str:
         for c in collectives
     )
     return "; ".join(f"{n} {text}" for text, n in sorted(number.items())) or "none"
+
+
+_COUNTED = re.compile(r"(\d+) ([a-z-]+) (\d+)B \d+(?:x(\d+)| pairs)(?: x(\d+|None))?")
+
+
+def sent_bytes(text: str) -> float:
+    """Bytes that one device sends by the text of `format_collectives`, as core.hlo.wire_bytes counts them; ValueError
+    for other text."""
+    total = 0.0
+    for part in text.split("; ") if text != "none" else ():
+        counted = _COUNTED.fullmatch(part)
+        if counted is None:
+            raise ValueError(f"{part[:100]!r} is not a counted collective, such as 2 all-reduce 4096B 1x8")
+        number, kind, nbytes, size, trips = counted.groups()
+        group = tuple(range(int(size or 2)))
+        pairs = ((0, 1),) if size is None else ()
+        runs = None if trips == "None" else int(trips or 1)
+        total += int(number) * wire_bytes(
+            Collective(kind, int(nbytes), "", () if pairs else (group,), pairs, runs)
+        )
+    return total
+
+
+def newest_before(jax: str, backend: str, num_devices: int | str, own: Path | None = None) -> str | None:
+    """The newest release older than this one that has counters of this backend and number of devices; None if there
+    is none."""
+    ending = f"-{backend}-{num_devices}.tsv"
+    releases = {
+        path.name.removesuffix(ending)
+        for directory in ((own, DIRECTORY) if own else (DIRECTORY,))
+        for path in files(directory)
+        if path.name.endswith(ending)
+    }
+    older = [release for release in releases if _numbers(release) < _numbers(jax)]
+    return max(older, key=_numbers, default=None)
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", release)))
 
 
 def load(jax: str, backend: str, num_devices: int | str, own: Path | None = None) -> dict[str, str]:

@@ -62,13 +62,27 @@ class Expectations:
         """The committed counters of a run with these facts by case id; empty if there are none."""
         return counters.load(*counters.identity(facts), own=self.directory)
 
+    def earlier(self, facts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+        """For a release without committed counters: by case id, the newest older release that has some, and its
+        counters."""
+        jax, backend, devices = counters.identity(facts)
+        if counters.find_file(jax, backend, devices, self.directory):
+            return {}
+        release = counters.newest_before(jax, backend, devices, self.directory)
+        if release is None:
+            return {}
+        older = counters.load(release, backend, devices, self.directory)
+        return {case: (release, text) for case, text in older.items()}
+
     def lines(self, facts: Mapping[str, Any]) -> Iterator[str]:
         """The lines about them in the header of a run."""
         identity = counters.identity(facts)
         path = counters.find_file(*identity, own=self.directory)
         if path is None:
             where = f" in {self.directory} or the suite" if self.directory else ""
-            yield f"counters: none committed for {'-'.join(identity)}{where}: the contract alone judges"
+            older = counters.newest_before(*identity, own=self.directory)
+            judges = f"no more bytes than with JAX {older}" if older else "the contract alone judges"
+            yield f"counters: none committed for {'-'.join(identity)}{where}: {judges}"
         else:
             whose = "the suite" if path.parent == counters.DIRECTORY else path.parent
             yield f"counters: {path.stem} of {whose}"

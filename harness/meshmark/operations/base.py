@@ -85,6 +85,8 @@ class Traffic:
     kind: str
     nbytes: int
     groups: tuple[tuple[int, ...], ...]
+    itemsize: int = 0
+    """Bytes of an element; 0: those of the case's dtype."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class Plan:
     cost: Cost = Cost()
     traffic: tuple[Traffic, ...] | None = None
     """The collectives of manual mode; None if a transformation (such as grad) makes them."""
+    owed: tuple[Traffic, ...] | None = None
+    """The most that a transformation must send, whatever collectives it makes of it; None: not stated."""
     connect: tuple[tuple[int, ...], ...] = ()
     """Groups of mesh positions that must exchange data in every mode, directly or through other positions."""
     wrt: tuple[int, ...] = ()
@@ -191,6 +195,9 @@ class Operation:
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit")
     processes: ClassVar[bool] = False
     """Whether the operation needs several processes."""
+    complete: ClassVar[bool] = False
+    """Whether its plan states all that a program needs: mesh axes, operations, memory. What is beyond is then a fault;
+    for other operations it is told by name."""
     everywhere: ClassVar[bool] = False
     """Whether the standard profile has it on every mesh shape, also those with axes of size 1."""
 

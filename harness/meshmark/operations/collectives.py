@@ -129,6 +129,7 @@ class CollectiveOperation(Operation):
     """
 
     family = "collectives"
+    complete = True
     level = "L1"
     dtypes: ClassVar[tuple[str, ...]] = ANY
     sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0, "64B": 2, "512KiB": 2, "0B": 2}

@@ -102,6 +102,7 @@ class Contraction(Operation):
     a tuple of mesh axes shards a letter over these axes."""
 
     family = "contraction"
+    complete = True
     fills: ClassVar[tuple[str, ...]] = ("nan", "nan-one", "nan-first", "nan-last", "inf-one", "zeros")
     level = "L2"
     dtypes: ClassVar[tuple[str, ...]] = (
@@ -196,7 +197,9 @@ class Contraction(Operation):
             },
             judge="exact" if exact else "bound",
             cost=Cost((8 if dtype_of(dtype).kind == "complex" else 2) * math.prod(lengths.values())),
-            traffic=(Traffic(kind, nbytes(partial_sum, mesh), groups),) if groups else (),
+            traffic=(Traffic(kind, nbytes(partial_sum, mesh), groups, dtype_of(dtype).itemsize),)
+            if groups
+            else (),
             connect=groups,
             arithmetic=arithmetic,
         )

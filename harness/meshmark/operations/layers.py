@@ -91,6 +91,7 @@ class Layer(Operation):
     arguments are the cotangents, and its results are the gradients with respect to `wrt`."""
 
     family = "layers"
+    complete = True
     fills: ClassVar[tuple[str, ...]] = (*NOT_INFINITE, "inf-one")
     level = "L2"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float64")
@@ -135,6 +136,11 @@ class Layer(Operation):
             wrt=self.wrt,
             cost=replace(forward.cost, flops=round((2 + self.recomputed) * forward.cost.flops)),
             traffic=None,
+            owed=(
+                *(forward.traffic or ()),
+                *(forward.traffic or ()),
+                *self.summed_gradients(request, inputs),
+            ),
             connect=tuple(
                 group
                 for name in self.gathers
@@ -142,6 +148,13 @@ class Layer(Operation):
             ),
             arithmetic=arithmetic,
         )
+
+    def summed_gradients(self, request: Request, inputs: Sequence[Argument]) -> Iterator[Traffic]:
+        """The sums of the gradients over the axes that do not shard their argument, beside what the forward pass sends
+        once, and its transpose once more."""
+        for argument in inputs:
+            axes = request.mesh.rest(tuple(a for entry in argument.spec for a in entry or ()))
+            yield from added(Result(argument.shape, argument.dtype, argument.spec), request.mesh, axes)
 
     def seeds(self, result: Result) -> tuple[Any, dict[str, Any]]:
         """The fill of the cotangents, and its options."""
@@ -170,7 +183,8 @@ def layer_options(request: Request, **options: Any) -> dict[str, Any]:
 def added(partial_sum: Result, mesh: MeshShape, axes: Sequence[str]) -> tuple[Traffic, ...]:
     """The all-reduce of partial sums along these axes, if any."""
     groups = summed(mesh, axes)
-    return (Traffic("all-reduce", nbytes(partial_sum, mesh), groups),) if groups else ()
+    itemsize = dtype_of(partial_sum.dtype).itemsize
+    return (Traffic("all-reduce", nbytes(partial_sum, mesh), groups, itemsize),) if groups else ()
 
 
 class Dense(Layer):

@@ -35,6 +35,7 @@ class Training(Operation):
     """The base of the programs of many steps."""
 
     family = "training"
+    complete = True
     level = "L3"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
     modes = ("auto", "explicit", "manual", "manual-novma", "pmap")

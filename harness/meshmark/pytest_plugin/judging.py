@@ -54,6 +54,7 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Trial], list[Line]]:
         pytestconfig.getoption("repeat"),
         pytestconfig.stash[EXPECTED].committed(facts.to_json()),
         rank.consensus.compare_programs if rank else None,
+        earlier=pytestconfig.stash[EXPECTED].earlier(facts.to_json()),
     )
     issues = pytestconfig.stash[EXPECTED].issues(facts.to_json())
 
@@ -78,7 +79,12 @@ def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:
             topologies.devices(topology)
         committed = config.stash[EXPECTED].committed(facts.to_json())
         judges[facts.place] = CompileOnly(
-            topology, facts.layout, committed, names_of(config, "export"), config.getoption("seed")
+            topology,
+            facts.layout,
+            committed,
+            names_of(config, "export"),
+            config.getoption("seed"),
+            earlier=config.stash[EXPECTED].earlier(facts.to_json()),
         )
         issues[facts.place] = config.stash[EXPECTED].issues(facts.to_json())
     if watchdog and watchdog.seconds == containment.DEADLINE:

@@ -109,6 +109,22 @@ class Counters(TypedDict):
     temp_bytes: NotRequired[Annotated[Bytes, Field("Memory for temporaries.")]]
     argument_bytes: NotRequired[Annotated[Bytes, Field("Memory for the arguments.")]]
     output_bytes: NotRequired[Annotated[Bytes, Field("Memory for the outputs.")]]
+    theory: NotRequired[
+        Annotated[
+            dict[str, Number],
+            Field(
+                "What the operation must send, per device, by the mesh axes over which (x+y).",
+                "B",
+                keys="^[a-z+]{1,20}$",
+            ),
+        ]
+    ]
+    told: NotRequired[
+        Annotated[
+            list[Annotated[str, Field(most=400)]],
+            Field("What the program sends without need, by name: slow, and not wrong.", most=100),
+        ]
+    ]
     excess_bytes: NotRequired[
         Annotated[
             Number, Field("What is sent beyond the operation's theory; negative where less is sent.", "B")

@@ -84,9 +84,11 @@ def _strict(case: Case, bundle: Bundle) -> list[str]:
     if case.mode in communication.SPELLED:
         judge, traffic = bundle.add(communication.unspelled), bundle.add_class(Traffic)
         spelled = ", ".join(
-            f"{traffic}({literal(t.kind)}, {t.nbytes}, {literal(t.groups)})" for t in plan.traffic or ()
+            f"{traffic}({literal(t.kind)}, {t.nbytes}, {literal(t.groups)}, {t.itemsize})"
+            for t in plan.traffic or ()
         )
-        lines.append(f"reason = {judge}(found, [{spelled}], {literal(dict(communication.EQUIVALENTS))})")
+        equivalents, itemsize = literal(dict(communication.EQUIVALENTS)), communication.itemsize_of(case)
+        lines.append(f"reason = {judge}(found, [{spelled}], {equivalents}, {itemsize})")
     else:
         judge = bundle.add(communication.unconnected)
         limit = communication.ceiling(case)

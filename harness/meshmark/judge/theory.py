@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a computation must send, do and hold, and what a compiled program does beyond it.
+
+The theory of an operation is its plan: the collectives of manual mode (`traffic`), or what a transformation must send
+at most (`owed`), by the mesh axes over which they run. Bytes are those that one device sends in one execution, with the
+factors of nccl-tests (core.hlo.wire_bytes). What is beyond the theory is either a fault, with a stated factor, or is
+told by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from meshmark.core import contractions
+from meshmark.core.dtypes import dtype as dtype_of
+from meshmark.core.hlo import Collective, wire_bytes
+from meshmark.core.meshes import MeshShape
+from meshmark.operations.base import Argument, Result, Traffic, nbytes
+from meshmark.operations.cases import Case
+
+SENT = 2.0
+"""How many times the owed bytes a transformation in manual mode may send: an all-reduce sends twice the bytes of the
+reduce-scatter or the all-gather for which it may stand."""
+
+COMPUTED = 2.0
+"""How many times its share of the model's contractions a device may compute in manual mode. In the other modes each
+device may compute all of them."""
+
+OPERATIONS_OF_AN_ELEMENT = 64
+"""Operations of one device for each element of all arguments and results, beside the contractions. XLA's CPU backend
+scans quadratically: 35 was the most seen, for a cumulative sum (3,000 programs on three releases, 352 for
+topologies)."""
+
+MEMORY = 4
+"""How many times the bytes of all arguments and results one device may need for temporaries: 1.6 was the most seen."""
+
+PADDING = 1 << 20
+"""Bytes of temporaries in addition: a TPU pads each small block to whole tiles."""
+
+NARROW = 4
+"""Bytes of an element from which a backend does not widen it."""
+
+
+def axes_between(positions: Iterable[int], mesh: MeshShape) -> frozenset[str]:
+    """The mesh axes along which these flat positions differ."""
+    places = np.array(np.unravel_index(sorted(set(positions)), mesh.shape))
+    return frozenset(
+        name for name, places_ in zip(mesh.names, places, strict=True) if len(set(places_.tolist())) > 1
+    )
+
+
+def needed_axes(case: Case) -> frozenset[str]:
+    """The mesh axes over which the computation needs to exchange data: those of its theory, or where none is stated,
+    those that shard an argument or a result."""
+    stated = owed(case)
+    groups = [*case.plan.connect, *(group for traffic in stated or () for group in traffic.groups)]
+    found = frozenset[str]().union(*(axes_between(group, case.mesh) for group in groups))
+    return found if stated is not None else found | sharding_axes(case)
+
+
+def sharding_axes(case: Case) -> frozenset[str]:
+    """The mesh axes that shard an argument or a result."""
+    every: list[Argument | Result] = [*case.plan.arguments, *case.plan.results]
+    entries = [entry for one in every for entry in one.spec if entry]
+    return frozenset(name for entry in entries for name in ((entry,) if isinstance(entry, str) else entry))
+
+
+def members(collective: Collective) -> tuple[tuple[int, ...], ...]:
+    """The groups, or the pairs, that exchange data."""
+    found = collective.pairs if collective.kind == "collective-permute" else collective.groups
+    return tuple(group for group in found if len(set(group)) > 1)
+
+
+def as_collective(traffic: Traffic) -> Collective:
+    """The collective that a contract states."""
+    permute = traffic.kind == "collective-permute"
+    pairs = tuple((a, b) for a, b in traffic.groups) if permute else ()
+    return Collective(traffic.kind, traffic.nbytes, "", () if permute else traffic.groups, pairs)
+
+
+def owed(case: Case) -> tuple[Traffic, ...] | None:
+    """The collectives of the theory; None where the operation states none."""
+    plan = case.plan
+    return plan.traffic if plan.traffic is not None else plan.owed
+
+
+def by_axes(case: Case) -> dict[str, float] | None:
+    """Bytes that a device must send, by the axes over which it sends them: {"x+y": 7168.0}; None without a theory."""
+    stated = owed(case)
+    if stated is None:
+        return None
+    found: dict[str, float] = defaultdict(float)
+    for traffic in stated:
+        axes = frozenset[str]().union(*(axes_between(group, case.mesh) for group in traffic.groups))
+        if axes:
+            label = "+".join(name for name in case.mesh.names if name in axes)
+            found[label] += wire_bytes(as_collective(traffic))
+    return dict(found)
+
+
+def stray(found: Sequence[Collective], case: Case) -> str:
+    """The first collective over an axis along which the computation needs none; "" if there is none."""
+    needed = needed_axes(case)
+    for collective in found:
+        axes = frozenset[str]().union(*(axes_between(group, case.mesh) for group in members(collective)))
+        if axes - needed:
+            wanted = f"over {'+'.join(sorted(needed))} alone" if needed else "over no axis"
+            return f"{collective.kind} over {'+'.join(sorted(axes))}, and the computation exchanges data {wanted}"
+    return ""
+
+
+def overrun(sent: float, case: Case) -> str:
+    """Why manual mode sends too much where a transformation makes its collectives; "" if it does not."""
+    theory = by_axes(case)
+    if case.plan.traffic is not None or theory is None:
+        return ""
+    size = dtype_of(case.cell.request.dtype).itemsize
+    widened = NARROW / size if size < NARROW else 1.0
+    limit = SENT * widened * sum(theory.values())
+    if sent <= limit:
+        return ""
+    return (
+        f"sends {sent:.0f} B per device, and the theory with a factor of {SENT * widened:g} is {limit:.0f} B"
+    )
+
+
+def whole_gathers(found: Sequence[Collective], case: Case) -> list[str]:
+    """Each sharded argument that the program gathers whole though the theory gathers none of that size."""
+    stated = owed(case)
+    planned = max((t.nbytes for t in stated or () if t.kind == "all-gather"), default=0)
+    if stated is None:  # a result may be whole on each device
+        planned = max((nbytes(r, case.mesh) for r in case.plan.results), default=0)
+    gathered = {c.nbytes for c in found if c.kind == "all-gather" and c.nbytes > planned and members(c)}
+    told = []
+    for number, argument in enumerate(case.plan.arguments):
+        whole = math.prod(argument.shape) * dtype_of(argument.dtype).itemsize
+        if whole in gathered and whole > nbytes(argument, case.mesh):
+            told.append(
+                f"gathers all of argument {number} ({whole} B) on each device, and the theory needs none"
+            )
+    return told
+
+
+def overwork(case: Case, text: str, flops: float | None, temp_bytes: float | None, manual: bool) -> str:
+    """Why the program computes or holds too much for its plan; "" if it does not, or if the backend does not say.
+
+    flops and temp_bytes: of one device, by the compiler's analysis. The analysis counts a loop once, so that the
+    contractions are counted from the text as well.
+    """
+    plan, size = case.plan, case.mesh.size
+    every: list[Argument | Result] = [*plan.arguments, *plan.results]
+    elements = sum(math.prod(a.shape) for a in every)
+    limit = plan.cost.flops + OPERATIONS_OF_AN_ELEMENT * elements
+    if flops is not None and flops > limit:
+        return f"computes {flops:.0f} operations on a device, and the plan allows {limit}"
+    products = contractions.flops(text) if plan.cost.flops else None
+    if products is not None:
+        share = plan.cost.flops * (COMPUTED * copies(case) / size if manual else 1.0)
+        if products > share:
+            return f"contractions of {products} operations on a device, and the plan allows {share:.0f}"
+    held = MEMORY * sum(nbytes(a, case.mesh) for a in every) * size + PADDING
+    if temp_bytes is not None and temp_bytes > held:
+        return f"needs {temp_bytes:.0f} B for temporaries on a device, and the plan allows {held}"
+    return ""
+
+
+def copies(case: Case) -> int:
+    """How many devices compute the same: those along axes that shard no argument and no result."""
+    return case.mesh.product(case.mesh.rest(tuple(sharding_axes(case))))
+
+
+REMATERIALIZED = "Involuntary full rematerialization"
+"""What XLA's partitioner says where it gathers a whole array because it knows no better way between two shardings."""
+
+
+def told(found: Sequence[Collective], case: Case, words: str) -> list[str]:
+    """What is slow and not wrong, by name; `words` is what the compiler wrote on standard error."""
+    lines = whole_gathers(found, case)
+    if times := words.count(REMATERIALIZED):
+        lines.append(f"the compiler says: {REMATERIALIZED} ({times} times)")
+    return lines
+
+
+def grown(sent: float, before: float, release: str) -> str:
+    """Why a program sends more than an older release's did; "" if it does not."""
+    if sent <= before:
+        return ""
+    return f"sends {sent:.0f} B per device, and with JAX {release} it sent {before:.0f} B (its committed counters)"

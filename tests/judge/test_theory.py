@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The theory of each operation, and every check that holds a compiled program to it, without committed counters."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import jax
+import pytest
+
+from meshmark.core.hlo import Collective, collectives, wire_bytes
+from meshmark.judge import communication, theory
+from meshmark.judge.programs import Program
+from meshmark.levels import counters
+from meshmark.operations import cases
+from meshmark.operations.base import Traffic
+
+PSUM = "psum/axes=x+y/manual/2x4/{}/4KiB"
+MATMUL = "matmul/rows=x,inner=y,check=exact/auto/2x4/float32/n64"
+GRADIENT = "mlp_gradient/batch=x,model=y/manual/2x4/float32/n64"
+ROWS, COLUMNS = ((0, 1, 2, 3), (4, 5, 6, 7)), ((0, 4), (1, 5), (2, 6), (3, 7))
+
+
+def compiled(case):
+    return Program(case, tuple(jax.devices())).compile()
+
+
+def edited(real, *, text=lambda text: text, flops=1.0, temp_bytes=0):
+    """The compiled program, with other text and other figures."""
+    cost, memory = dict(real.cost_analysis() or {}), real.memory_analysis()
+    cost["flops"] = cost.get("flops", 0.0) * flops
+    held = SimpleNamespace(temp_size_in_bytes=memory.temp_size_in_bytes + temp_bytes)
+    return SimpleNamespace(
+        as_text=lambda: text(real.as_text()),
+        cost_analysis=lambda: cost,
+        memory_analysis=lambda: held,
+        output_shardings=real.output_shardings,
+    )
+
+
+# What is owed -----------------------------------------------------------------------------------------------
+
+
+def test_the_theory_is_in_bytes_by_mesh_axes():
+    found = theory.by_axes(cases.find(GRADIENT, 8))
+    part = 16 * 64 * 4  # the rows of a device, and no less its block of either factor
+    assert found == {"y": 3 * 1.5 * part, "x": 2 * 1.0 * part}
+    assert theory.by_axes(cases.find(PSUM.format("float32"), 8)) == {"x+y": 1.75 * 4096}
+    assert theory.by_axes(cases.find("reshard/from=x.y,to=y.x/auto/2x4/float32/4KiB", 8)) is None
+
+
+def test_axes_are_those_along_which_positions_differ():
+    mesh = cases.find(MATMUL, 8).mesh
+    assert theory.axes_between((0, 1), mesh) == {"y"}
+    assert theory.axes_between((0, 4), mesh) == {"x"}
+    assert theory.axes_between((0, 5), mesh) == {"x", "y"}
+    assert theory.axes_between((3,), mesh) == set()
+    assert theory.needed_axes(cases.find(MATMUL, 8)) == {"y"}
+
+
+@pytest.mark.parametrize("name", [MATMUL, GRADIENT, PSUM.format("float32"), PSUM.format("bfloat16")])
+def test_right_programs_pass_and_say_their_theory(name):
+    case = cases.find(name, 8)
+    line = communication.communication(case, compiled(case))
+    assert line.verdict == "pass", line.reason
+    assert line.data["theory"] == theory.by_axes(case)
+    assert line.data["wire_bytes"] <= theory.SENT * 2 * sum(line.data["theory"].values())
+
+
+# Bytes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "hlo", "growth", "good"),
+    [
+        ("float32", "f32", 1, True),
+        ("float32", "f32", 2, False),
+        ("float32", "f32", 4, False),
+        ("float32", "f64", 2, False),
+        ("int32", "s32", 2, False),
+        ("bfloat16", "f32", 2, True),
+        ("bfloat16", "bf16", 2, False),
+        ("bfloat16", "f32", 4, False),
+        ("int8", "s32", 4, True),
+        ("int8", "s32", 2, False),
+    ],
+)
+def test_only_a_narrow_type_may_grow_and_only_by_its_wider_type(dtype, hlo, growth, good):
+    case = cases.find(PSUM.format(dtype), 8)
+    group = (tuple(range(8)),)
+    found = [Collective("all-reduce", 4096 * growth, hlo, group, ())]
+    spelled = communication.unspelled(found, case.plan.traffic, {}, communication.itemsize_of(case))
+    assert (spelled == "") is good
+
+
+def test_what_is_summed_in_a_wide_type_already_does_not_grow():
+    """A product of bfloat16 that is kept in float32 owes float32, and no more."""
+    owed = [Traffic("all-reduce", 4096, ROWS, 4)]
+    for growth, good in ((1, True), (2, False)):
+        found = [Collective("all-reduce", 4096 * growth, "f32", ROWS, ())]
+        assert (communication.unspelled(found, owed, {}, 2) == "") is good
+
+
+def test_a_gradient_may_send_its_theory_with_a_factor():
+    case = cases.find(GRADIENT, 8)
+    limit = theory.SENT * sum(theory.by_axes(case).values())
+    assert theory.overrun(limit, case) == ""
+    assert "and the theory with a factor of 2 is" in theory.overrun(limit + 1, case)
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_new_release_may_send_no_more_than_the_newest_with_counters(grown):
+    case = cases.find(MATMUL, 8)
+    program = compiled(case)
+    now = sum(map(wire_bytes, collectives(program.as_text(), 8)))
+    before = "1 all-reduce 8192B 2x4" if not grown else "1 all-reduce 8188B 2x4"
+    assert counters.sent_bytes("1 all-reduce 8192B 2x4") == now
+    line = communication.communication(case, program, None, ("0.12.0.1", before))
+    assert (line.verdict == "fail") is grown
+    assert ("with JAX 0.12.0.1 it sent 12282 B" in line.reason) is grown
+
+
+def test_no_committed_counters_grow_from_one_release_to_the_next():
+    files = sorted(counters.files(), key=lambda path: path.name)
+    seen = 0
+    for path in files:
+        jax_version, backend, devices = path.stem.rsplit("-", 2)
+        older = counters.newest_before(jax_version, backend, devices)
+        if older is None:
+            continue
+        was = counters.load(older, backend, devices)
+        for case, text in counters.read(path).items():
+            if case in was:
+                seen += 1
+                assert counters.sent_bytes(text) <= counters.sent_bytes(was[case]), case
+    assert seen > 5000
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("none", 0),
+        ("1 all-reduce 4096B 1x8", 7168),
+        ("2 all-gather 4096B 2x4 x3; 1 collective-permute 64B 8 pairs", 2 * 3 * 3072 + 64),
+    ],
+)
+def test_counters_say_the_bytes(text, sent):
+    assert counters.sent_bytes(text) == sent
+    with pytest.raises(ValueError, match="is not a counted collective"):
+        counters.sent_bytes(text + "; nonsense")
+
+
+# Groups -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "good"),
+    [(MATMUL, ROWS, True), (MATMUL, COLUMNS, False), (GRADIENT, COLUMNS, True)],
+)
+def test_collectives_run_over_the_axes_that_the_computation_needs(name, groups, good):
+    case = cases.find(name, 8)
+    found = [Collective("all-reduce", 64, "f32", groups, ())]
+    assert (theory.stray(found, case) == "") is good
+
+
+def test_every_mode_is_checked_for_its_groups():
+    case = cases.find(MATMUL, 8)
+
+    def more(text):
+        line = next(line for line in text.splitlines() if " all-reduce(" in line)
+        name = line.split(" = ")[0].strip().removeprefix("ROOT ")
+        other = line.replace("ROOT ", "").replace(name, f"{name}.again", 1)
+        other = other.split("replica_groups=")[0] + "replica_groups={{0,4},{1,5},{2,6},{3,7}}"
+        return text.replace(line, f"{other}\n{line}", 1)
+
+    line = communication.communication(case, edited(compiled(case), text=more))
+    assert (
+        line.verdict == "fail"
+        and "all-reduce over x, and the computation exchanges data over y alone" in line.reason
+    )
+
+
+# Told by name -----------------------------------------------------------------------------------------------
+
+
+def test_a_gather_of_all_of_a_sharded_argument_is_told():
+    case = cases.find("ppermute/axes=x+y,perm=cycles/auto/2x4/float32/4KiB", 8)
+    line = communication.communication(case, compiled(case))
+    assert line.verdict == "pass"
+    assert line.data["told"] == [
+        "gathers all of argument 0 (32768 B) on each device, and the theory needs none"
+    ]
+
+
+def test_a_gather_that_the_theory_needs_is_not_told():
+    for name in (
+        "all_gather/axes=x+y,dim=0,tiled/auto/2x4/float32/4KiB",
+        "reshard/from=xy.-,to=-.-/auto/2x4/float32/4KiB",
+    ):
+        case = cases.find(name, 8)
+        assert "told" not in communication.communication(case, compiled(case)).data
+
+
+def test_the_compilers_own_words_are_told():
+    case = cases.find("reshard/from=xy.-,to=-.x/auto/2x4/float32/4KiB", 8)
+    words = f"W spmd_partitioner.cc:666] [SPMD] {theory.REMATERIALIZED}. The compiler cannot go from"
+    line = communication.communication(case, compiled(case), words=words)
+    assert line.verdict == "pass"
+    assert f"the compiler says: {theory.REMATERIALIZED} (1 times)" in line.data["told"]
+
+
+# Work and memory --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [MATMUL, PSUM.format("float32"), MATMUL.replace("auto", "manual")])
+def test_a_thousandfold_of_operations_or_memory_is_no_pass(name):
+    case, million = cases.find(name, 8), 1 << 23
+    real = compiled(case)
+    assert communication.communication(case, edited(real)).verdict == "pass"
+    heavy = communication.communication(case, edited(real, flops=1000.0))
+    assert heavy.verdict == "fail" and "operations on a device, and the plan allows" in heavy.reason
+    large = communication.communication(case, edited(real, temp_bytes=million))
+    assert large.verdict == "fail" and "B for temporaries on a device" in large.reason
+
+
+def test_contractions_are_held_to_the_share_of_a_device():
+    case = cases.find(MATMUL.replace("auto", "manual"), 8)
+    text = compiled(case).as_text()
+    assert theory.overwork(case, text, None, None, manual=True) == ""
+    dot = next(line for line in text.splitlines() if " dot(" in line)
+    copies = "".join(dot.replace("ROOT ", "").replace(" = ", f".{i} = ", 1) + "\n" for i in range(2))
+    more = theory.overwork(case, text.replace(dot, copies + dot, 1), None, None, manual=True)
+    assert "contractions of" in more
+
+
+def test_devices_that_compute_the_same_are_counted_as_one():
+    case = cases.find(MATMUL, 8)
+    plan = case.plan
+    alone = SimpleNamespace(
+        plan=replace(plan, arguments=tuple(replace(a, spec=(None, None)) for a in plan.arguments)),
+        mesh=case.mesh,
+    )
+    assert theory.copies(case) == 1 and theory.copies(alone) == 4  # the result is sharded over x alone
