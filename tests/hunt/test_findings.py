@@ -34,6 +34,7 @@ def test_the_script_is_short_and_imports_jax_and_numpy_alone(finding):
 @ids
 def test_what_is_known_is_complete(finding):
     assert finding.severity in findings.SEVERITIES and finding.title and finding.sentence and finding.groups
+    assert "Python Code Location" not in finding.seen
     assert len([n for n in finding.data().nodes if n.op not in ("item", "constrain")]) <= 3
     assert (STORE / finding.name / "report.md").read_text(encoding="utf-8") == reports.report_of(
         finding, findings.script_of(finding.name, STORE)

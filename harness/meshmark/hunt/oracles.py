@@ -213,7 +213,7 @@ INTERNAL = re.compile(
 
 def refused(mode: str, error: BaseException) -> Difference:
     """An exception as a difference."""
-    text = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {error}".partition("Suspected Python Code Location")[0].strip()
     kind = "internal" if INTERNAL.search(text) else "refused"
     return Difference(mode, kind, normal(text), text[:2000])
 
