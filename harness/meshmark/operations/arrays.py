@@ -319,6 +319,8 @@ class Cumsum(Scan):
     def arguments(self, request: Request, x: Argument) -> tuple[Argument, ...]:
         terms = x.shape[request.variant["dim"]]
         if values.digits_of(dtype_of(x.dtype).numpy) <= max(terms - 1, 0).bit_length():
+            if request.variant.get("fill"):  # special values would part the steps
+                return (Argument(x.shape, x.dtype, x.spec, values.tokens, {"below": 2}),)
             stride = x.shape[1] if request.variant["dim"] == 0 else 1
             return (Argument(x.shape, x.dtype, x.spec, steps, {"stride": stride}),)
         return (Argument(x.shape, x.dtype, x.spec, values.summands, {"terms": terms}),)

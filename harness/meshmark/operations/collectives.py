@@ -331,8 +331,11 @@ class Pmean(Psum):
         return over_groups(mean, x, sizes, axes, in_spec, out_spec, groups)
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        # The sum is exact; 1/n is rounded once and the product once.
-        return [2 * dtype_of(plan.results[0].dtype).unit_roundoff * np.abs(e) for e in expected]
+        # The sum is exact; 1/n is rounded once and the product once, which may be flushed to zero.
+        kind = dtype_of(plan.results[0].dtype)
+        return [
+            2 * kind.unit_roundoff * np.abs(e) + kind.tiny * (np.abs(e) < 2 * kind.tiny) for e in expected
+        ]
 
 
 class Pmax(Reduction):
