@@ -162,6 +162,11 @@ def test_collectives_run_over_the_axes_that_the_computation_needs(name, groups, 
     assert (theory.stray(found, case) == "") is good
 
 
+def test_a_permutation_may_use_every_axis_that_it_names():
+    case = cases.find("ppermute/axes=z+y,perm=cycles/auto/2x2x2/float32/4KiB", 8)
+    assert theory.needed_axes(case) == {"y", "z"}
+
+
 def test_every_mode_is_checked_for_its_groups():
     case = cases.find(MATMUL, 8)
 

@@ -54,11 +54,13 @@ def axes_between(positions: Iterable[int], mesh: MeshShape) -> frozenset[str]:
 
 
 def needed_axes(case: Case) -> frozenset[str]:
-    """The mesh axes over which the computation needs to exchange data: those of its theory, or where none is stated,
-    those that shard an argument or a result."""
+    """The mesh axes over which the computation needs to exchange data: those of its theory and those that the variant
+    names (a permutation over two axes may move data along one), or where no theory is stated, those that shard an
+    argument or a result."""
     stated = owed(case)
     groups = [*case.plan.connect, *(group for traffic in stated or () for group in traffic.groups)]
-    found = frozenset[str]().union(*(axes_between(group, case.mesh) for group in groups))
+    named = frozenset(case.cell.request.variant.get("axes") or ())
+    found = named.union(*(axes_between(group, case.mesh) for group in groups))
     return found if stated is not None else found | sharding_axes(case)
 
 
