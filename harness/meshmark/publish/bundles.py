@@ -296,7 +296,9 @@ def _record(data: bytes) -> dict[str, Any] | str:
 
 
 def loads(text: str) -> Any:
-    """Strict JSON; ValueError or RecursionError for anything else."""
+    """Strict JSON; ValueError or RecursionError for anything else, as for half of a surrogate pair, which no file holds."""
+    if re.search(r"(?i)\\ud[89a-f]", text):
+        json.dumps(json.loads(text), ensure_ascii=False).encode()  # UnicodeEncodeError is a ValueError
     return json.loads(
         text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_once, parse_int=_integer
     )

@@ -31,6 +31,9 @@ ABSURD = {"busbw": 1e15, "flops_per_s": 1e17}
 
 TAKEN = "give the samples as they were taken"
 
+MOST_WORK = 10**24
+"""Operations, or bytes, of one call that no machine does."""
+
 ALIKE = 20
 """With this many samples, equal values in all of them are not chance."""
 
@@ -123,6 +126,9 @@ def ceiling(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained
     samples, devices = record["samples_s"], record["devices"]
     if not samples:
         yield "a ceiling without samples: measure it again"
+        return
+    if max(record.get(name, 0) for name in ("copies", "nbytes", "n", "flops")) > MOST_WORK:
+        yield f"more work than any machine does in a call: {TAKEN}"
         return
     if record["name"] == "copy bandwidth":
         work = 2 * record.get("copies", COPIES) * devices * record.get("nbytes", 0)
