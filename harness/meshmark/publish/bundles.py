@@ -296,7 +296,7 @@ def _record(data: bytes) -> dict[str, Any] | str:
 
 
 def loads(text: str) -> Any:
-    """Strict JSON; ValueError or RecursionError for anything else, as for half of a surrogate pair, which no file holds."""
+    """Strict JSON; ValueError or RecursionError for anything else, half of a surrogate pair included."""
     if re.search(r"(?i)\\ud[89a-f]", text):
         json.dumps(json.loads(text), ensure_ascii=False).encode()  # UnicodeEncodeError is a ValueError
     return json.loads(
