@@ -89,11 +89,11 @@ def test_a_terminal_obeys_no_complaint(capsys):
 
 
 def test_list_has_a_row_an_operation(capsys):
-    assert main(["list", "--with", ",".join(CAPABILITIES), "--num-processes", "2"]) == 0
+    assert main(["list", "--profile", "full", "--with", ",".join(CAPABILITIES), "--num-processes", "2"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in out if re.match(r"\w+  \(", line)] == list(OPERATIONS)
     assert out[-1].startswith(f"{len(OPERATIONS)} operations, ")
-    assert main(["list", "--with", ",".join(CAPABILITIES)]) == 0
+    assert main(["list", "--profile", "full", "--with", ",".join(CAPABILITIES)]) == 0
     alone = [line.split()[0] for line in capsys.readouterr().out.splitlines() if re.match(r"\w+  \(", line)]
     assert alone == [name for name, operation in OPERATIONS.items() if not operation.processes]
     assert main(["list", "--num-processes", "3"]) == 2

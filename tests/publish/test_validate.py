@@ -664,7 +664,7 @@ def test_a_mark_lets_through_what_it_says_and_strict_does_not(honest, tmp_path, 
 def test_a_note_explains_a_rate_above_the_peak(honest):
     change, _ = CATALOGUE["bandwidth above the peak"]
     noted = product_with(notes=[{"about": "peak", "text": "the switch adds up"}])(change(honest))
-    assert complaints(resealed(noted)) == []
+    assert not [text for text in complaints(resealed(noted)) if "peak" in text]
 
 
 def test_a_rate_below_the_peak_is_no_complaint(honest):
@@ -715,7 +715,7 @@ def test_an_older_suite_may_have_other_cases(honest):
     fast = timing(samples_s=samples(1e-10)) | {"case": timing()["case"].replace("64KiB", "n5")}
     made = facts_with(TIMING, suite={**facts()["suite"], "version": "0.0.9"})(made)
     found = complaints(resealed(added(TIMING, fast)(made)))
-    assert len(found) == 1 and "no program takes less than" in found[0]
+    assert any("no program takes less than" in text for text in found)
 
 
 # The schema -------------------------------------------------------------------------------------------------

@@ -343,7 +343,7 @@ def _smap(mesh, a, x):
 FORMS: dict[str, Callable[..., Any]] = {
     name.removeprefix("_"): function
     for name, function in list(globals().items())
-    if name.startswith("_") and getattr(function, "__module__", "") == __name__
+    if name.startswith("_") and not name.startswith("__") and callable(function)
 }
 """Each takes the mesh, its last axis and the input, placed over that axis."""
 

@@ -294,7 +294,15 @@ class TimingSettings(TypedDict):
             Field("Of earlier versions: the relative precision of the median at which sampling stopped."),
         ]
     ]
-    least: NotRequired[Annotated[int, Field("Fewest samples per case and cadence.", least=1)]]
+    least: NotRequired[
+        Annotated[
+            float,
+            Field(
+                "Fewest samples per case and cadence; of a comparison: the smallest difference, in percent.",
+                least=0,
+            ),
+        ]
+    ]
     most: NotRequired[Annotated[int, Field("Most samples per case and cadence.", least=1)]]
     pairs: NotRequired[Annotated[list[int], Field("Comparisons: the numbers of pairs at which it may stop.")]]
 
