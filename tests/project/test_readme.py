@@ -61,7 +61,7 @@ def test_the_number_of_faults_is_that_of_the_catalogue():
 
 def test_its_table_of_levels_is_that_of_the_published_report():
     report = (ROOT / "results/page/summary.md").read_text()
-    table = [line for line in report.split("### Modes")[0].splitlines() if line.startswith("|")]
+    table = [line for line in report.split("### What is wrong")[0].splitlines() if line.startswith("|")]
     assert len(table) > 3 and "\n".join(table) in TEXT
 
 
