@@ -88,15 +88,16 @@ def test_a_terminal_obeys_no_complaint(capsys):
 # list
 
 
-@pytest.mark.xfail(reason="some gradients of the whole table have no case in any profile yet", strict=False)
 def test_list_has_a_row_an_operation(capsys):
     assert main(["list", "--profile", "full", "--with", ",".join(CAPABILITIES), "--num-processes", "2"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in out if re.match(r"\w+  \(", line)] == list(OPERATIONS)
-    assert out[-1].startswith(f"{len(OPERATIONS)} operations, ")
+    over = [line.split()[0] for line in out if re.match(r"\w+  \(", line)]
+    assert out[-1].startswith(f"{len(over)} operations, ")
     assert main(["list", "--profile", "full", "--with", ",".join(CAPABILITIES)]) == 0
     alone = [line.split()[0] for line in capsys.readouterr().out.splitlines() if re.match(r"\w+  \(", line)]
     assert alone == [name for name, operation in OPERATIONS.items() if not operation.processes]
+    # Some operations are of one process alone, such as refusals: each has a row in one of the two lists.
+    assert over == [name for name in OPERATIONS if name in over] and {*over, *alone} == {*OPERATIONS}
     assert main(["list", "--num-processes", "3"]) == 2
     assert "3 processes can't share 8 devices equally" in capsys.readouterr().err
     assert main(["list", "--num-processes", "2", "--meshes", "1x4"]) == 2

@@ -8,6 +8,7 @@ import pytest
 
 from meshmark.core import interrupts
 from meshmark.core.verdicts import worst
+from meshmark.judge import checks
 from meshmark.judge.checks import Judge, line_of_exception
 from meshmark.operations import cases
 from meshmark.operations.base import Missing
@@ -73,6 +74,9 @@ def test_a_shard_of_a_device_outside_the_mesh_fails(monkeypatch):
     ("case", "error", "verdict"),
     [
         (X64, NotImplementedError("sabotaged"), "error"),
+        (X64, NotImplementedError(), "error"),
+        ("pmax/axes=y,groups=interleaved/manual/2x4/float32/4KiB", NotImplementedError(), "error"),
+        ("psum/axes=y,groups=interleaved/manual-novma/2x4/float32/4KiB", NotImplementedError(), "error"),
         (X64, NotImplementedError("float64 is not supported by this backend"), "unsupported"),
         (X64, RuntimeError("UNIMPLEMENTED: F64 all-reduce"), "unsupported"),
         (X64, RuntimeError("float64 went wrong"), "error"),
@@ -111,3 +115,12 @@ def test_what_comes_from_outside_ends_the_run(monkeypatch, error):
     monkeypatch.setattr(Judge, "_program", raises)
     with pytest.raises(type(error)):
         Judge(tuple(jax.devices())).run(cases.find(PLAIN, 8))
+
+
+@pytest.mark.parametrize(("traced", "verdict"), [(True, "error"), (False, "unsupported")])
+def test_a_sum_over_groups_without_a_word_is_unsupported_only_where_a_probe_finds_none(
+    monkeypatch, traced, verdict
+):
+    monkeypatch.setattr(checks, "has_grouped_sums", lambda: traced)
+    case = cases.find("psum/axes=y,groups=interleaved/manual/2x4/float32/4KiB", 8)
+    assert line_of_exception(case, NotImplementedError()).verdict == verdict

@@ -233,7 +233,7 @@ def test_sizes():
 def test_every_bound_is_far_below_what_it_judges():
     """A bound near the size of the values could not fail anything."""
     for cell, _ in cases.cells(Selection("standard", capabilities=("x64",)), 8):
-        if cell.plan.judge == "bound" and cell.request.variant.get("fill") not in cell.operation.fills:
+        if cell.plan.judge == "bound":
             expected, bounds = cell.expected(cell.arguments(0))
             for value, bound in zip(expected, bounds, strict=True):
                 if bound is not None and np.isfinite(value).any():

@@ -14,6 +14,8 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
 from meshmark.core import digests, interrupts, saying
 from meshmark.core.calls import select_options
@@ -314,6 +316,24 @@ def numbers_lines(case: Case, numbers: Sequence[Numbers]) -> list[Line]:
     ]
 
 
+SUMS = ("psum", "pmean")
+
+
+@lru_cache(maxsize=1)
+def has_grouped_sums() -> bool:
+    """Whether this release traces `lax.psum` over axis_index_groups under check_vma, by a probe on one device: where it
+    does not, it raises a NotImplementedError that says nothing, so that its message can't name the capability."""
+    mesh = Mesh(np.array(jax.devices()[:1]), ("x",))
+    probe = jax.shard_map(
+        lambda x: jax.lax.psum(x, "x", axis_index_groups=[[0]]), mesh=mesh, in_specs=P("x"), out_specs=P("x")
+    )
+    try:
+        jax.make_jaxpr(probe)(np.zeros(1, np.float32))
+    except NotImplementedError:
+        return False
+    return True
+
+
 def line_of_exception(case: Case, error: BaseException) -> Line:
     """The line of an exception: unsupported if a stated precondition is missing, or if the backend says of an optional
     capability that it is not implemented; otherwise error. Not implemented is not enough: what the message names must
@@ -321,6 +341,9 @@ def line_of_exception(case: Case, error: BaseException) -> Line:
     message = saying.first_line(error)
     missing = isinstance(error, NotImplementedError) or "UNIMPLEMENTED" in message
     named = any(re.search(OWN_WORDS[name], message, re.IGNORECASE) for name in case.cell.capabilities)
+    if missing and not message and case.mode == "manual" and case.operation.name in SUMS:
+        named = "groups" in case.cell.capabilities and not has_grouped_sums()
+        message = "this release has no psum over axis_index_groups under check_vma" if named else message
     verdict = "unsupported" if isinstance(error, Missing) or (missing and named) else "error"
     frames = [
         f"{PurePath(f.filename).stem}:{f.name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)

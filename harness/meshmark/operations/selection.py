@@ -33,7 +33,7 @@ OWN_WORDS = {
     "complex": r"\b(complex\w*|c64|c128)\b",
     "fp8": r"float8|\bf8|fp8|e\dm\d",
     "subbyte": r"float4|\bf4|\bu?int[24]\b|\b[su][24]\b|sub-?byte|[42][- ]bit",
-    "groups": r"axis_index_groups|replica[ _]?groups?|subgroups?|^$",  # lax.psum under check_vma says nothing
+    "groups": r"axis_index_groups|replica[ _]?groups?|subgroups?",
     "broadcast": r"pbroadcast|collective[-_ ]?broadcast",
     "ragged": r"ragged",
     "checkpoint": r"checkpoint|orbax",
