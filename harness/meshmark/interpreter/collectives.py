@@ -201,7 +201,7 @@ def _reduce_scatter(evaluator: Evaluator, instruction: Instruction, operands: Se
             found,
             value,
             lambda data: scattered(reduce(data), data.shape[1]),
-            lambda poison: scattered(poison.any(axis=1), poison.shape[1]),
+            lambda poison: scattered(np.any(poison, axis=1), poison.shape[1]),
         )
         for value in values
     )

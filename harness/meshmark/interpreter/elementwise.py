@@ -349,7 +349,7 @@ def _bitcast_convert(
     result = (data[..., None] if new < size else data).view(shape.numpy)
     if new < size:  # one element becomes several, along a new last dimension
         return Value(result, None if value.poison is None else value.poison[..., None])
-    poison = None if value.poison is None else np.broadcast_to(value.poison, data.shape).any(axis=-1)
+    poison = None if value.poison is None else np.any(np.broadcast_to(value.poison, data.shape), axis=-1)
     return Value(result[..., 0], poison)
 
 

@@ -152,10 +152,10 @@ def bitcast(value: Value, source: Shape, target: Shape) -> Value:
         rows = rows[:, found.index]
         poison = None if poison is None else poison[:, found.index]
     if poison is not None:
-        poison = poison.reshape(-1, target.size, units).any(axis=2)
+        poison = np.any(poison.reshape(-1, target.size, units), axis=2)
     if found.missing is not None:
         rows[:, found.missing] = int.from_bytes(bytes([GARBAGE] * found.unit), "little")
-        padding = found.missing.reshape(target.size, units).all(axis=1)[None]
+        padding = np.all(found.missing.reshape(target.size, units), axis=1)[None]
         poison = padding if poison is None else poison | padding
     data = np.ascontiguousarray(rows).view(target.numpy).reshape(-1, *target.dims)
     return Value(data, None if poison is None else poison.reshape(-1, *target.dims))
