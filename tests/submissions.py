@@ -135,7 +135,7 @@ def exchanged(case):
         {"kind": t.kind, "bytes": t.nbytes, "groups": _shape(t), "trips": 1}
         for t in (case.plan.traffic or ()) * spelled
     ]
-    if not spelled and case.plan.connect and case.mesh.size > 1:
+    if not spelled and case.plan.connected and case.mesh.size > 1:
         found = [{"kind": "all-reduce", "bytes": 4, "groups": f"1x{case.mesh.size}", "trips": 1}]
     groups = {"collective-permute": lambda c: ((), ((0, 1),)), None: lambda c: (_groups(c), ())}
     wire = 0.0

@@ -98,7 +98,7 @@ def broken(case: Case, compiled: Any, found: Sequence[Collective], sent: float) 
     """How the collectives break the contract of the case's mode; "" if they do not."""
     plan = case.plan
     if case.mode not in SPELLED:
-        return unconnected(found, sent, plan.connect, case.mesh.size, ceiling(case))
+        return unconnected(found, sent, plan.connected, case.mesh.size, ceiling(case))
     if plan.traffic is None:
         return theory.overrun(sent, case)
     equivalents = EQUIVALENTS | EQUIVALENTS_BY_PLATFORM.get(platform(compiled), {})

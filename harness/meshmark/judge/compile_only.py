@@ -276,7 +276,7 @@ def across_slices(case: Case, topology: Topology, line: Line, text: str) -> Line
     def crosses(groups: Iterable[Sequence[int]]) -> bool:
         return any(len({member // each for member in group}) > 1 for group in groups)
 
-    must = crosses(case.plan.connect)
+    must = crosses(case.plan.connected)
     spelled = case.plan.traffic is None or crosses(group for t in case.plan.traffic for group in t.groups)
     reason, verdict = (
         "kinds and bytes between slices are inside libtpu's runtime, and can't be read",

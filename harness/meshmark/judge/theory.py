@@ -58,7 +58,7 @@ def needed_axes(case: Case) -> frozenset[str]:
     names (a permutation over two axes may move data along one), or where no theory is stated, those that shard an
     argument or a result."""
     stated = owed(case)
-    groups = [*case.plan.connect, *(group for traffic in stated or () for group in traffic.groups)]
+    groups = [*case.plan.connected, *(group for traffic in stated or () for group in traffic.groups)]
     named = frozenset(case.cell.request.variant.get("axes") or ())
     found = named.union(*(axes_between(group, case.mesh) for group in groups))
     return found if stated is not None else found | sharding_axes(case)

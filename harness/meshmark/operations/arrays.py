@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -85,7 +86,7 @@ class ArrayOperation(Operation):
             options,
             judge="exact",
             traffic=self.traffic(request, arguments[0], options),
-            connect=self.connect(request, arguments, results, options),
+            connect=partial(self.connect, request, arguments, results, options),
         )
 
     def arguments(self, request: Request, x: Argument) -> tuple[Argument, ...]:
@@ -639,7 +640,7 @@ class Transpose(Moves):
             {"out_spec": out_spec},
             judge="bits",
             traffic=None if request.variant.get("keep") else (),
-            connect=moved(np.transpose, (argument,), (result,), request.mesh.sizes),
+            connect=partial(moved, np.transpose, (argument,), (result,), request.mesh.sizes),
         )
 
     @staticmethod

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -28,6 +29,9 @@ with check_vma=False. pmap and pjit: the legacy forms of manual and auto. host: 
 
 FILLED = 3
 """The weight of special values in place of ordinary ones."""
+
+Groups = tuple[tuple[int, ...], ...]
+"""Groups of flat mesh positions."""
 
 Judge = Literal["bits", "exact", "bound"]
 """How numbers are judged. bits: moved data, equal to the bit. exact: equal as numbers, because every
@@ -102,8 +106,8 @@ class Plan:
     """The collectives of manual mode; None if a transformation (such as grad) makes them."""
     owed: tuple[Traffic, ...] | None = None
     """The most that a transformation must send, whatever collectives it makes of it; None: not stated."""
-    connect: tuple[tuple[int, ...], ...] = ()
-    """Groups of mesh positions that must exchange data in every mode, directly or through other positions."""
+    connect: Groups | Callable[[], Groups] = ()
+    """What gives `connected`: the groups, or a function where finding them takes time that most plans don't need."""
     wrt: tuple[int, ...] = ()
     """In gradient plans, the arguments of the differentiation. The last arguments are then the cotangents of
     `forward`, the results of the undifferentiated operation."""
@@ -114,6 +118,11 @@ class Plan:
     """The number of times that a loop in the program runs its collectives."""
     arithmetic: Mapping[str, Any] = field(default_factory=dict)
     """For judge "bound": the fields that differ from the dtype's own Arithmetic (see meshmark.core.bounds)."""
+
+    @cached_property
+    def connected(self) -> Groups:
+        """Groups of mesh positions that must exchange data in every mode, directly or through other positions."""
+        return self.connect() if callable(self.connect) else self.connect
 
     @property
     def precision(self) -> str:

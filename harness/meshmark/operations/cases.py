@@ -230,7 +230,7 @@ def _covering(selection: Selection, num_devices: int) -> dict[str, dict[str, tup
     found: dict[str, dict[str, tuple[Cell, list[str]]]] = {name: {} for name in OPERATIONS}
     if not selection.covers:
         return {}
-    for one in pairs.picked(num_devices, selection.processes):
+    for one in pairs.picked(num_devices, selection.processes, selection.operations):
         request, operation = one.request, one.operation
         level = request.variant.get("level") or operation.level
         if all(

@@ -11,7 +11,7 @@ the row's own text, so that the members of a class take turns. Where a class has
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -64,12 +64,26 @@ def rows(directory: Path = DIRECTORY) -> tuple[Row, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=4)
-def picked(num_devices: int, processes: int = 1) -> tuple[Picked, ...]:
-    """What the rows give on these devices."""
+def picked(num_devices: int, processes: int = 1, operations: Sequence[str] = ()) -> Iterator[Picked]:
+    """What the rows of some operations (by default of all) give on these devices."""
+    for name in operations or _rows_by_operation():
+        yield from _picked_of(name, num_devices, processes)
+
+
+@lru_cache(maxsize=1024)
+def _picked_of(operation: str, num_devices: int, processes: int) -> tuple[Picked, ...]:
     by_class = classes.meshes_by_class(num_devices, processes)
-    found = (_pick(row, by_class, num_devices, processes) for row in rows())
+    rows_of = _rows_by_operation().get(operation, [])
+    found = (_pick(row, by_class, num_devices, processes) for row in rows_of)
     return tuple(one for one in found if one is not None)
+
+
+@cache
+def _rows_by_operation() -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows():
+        found.setdefault(row.operation, []).append(row)
+    return found
 
 
 def turned(items: Sequence[Any], row: Row, what: str) -> list[Any]:
@@ -86,8 +100,7 @@ def _pick(row: Row, by_class: dict[str, list[MeshShape]], num_devices: int, proc
     dtypes = turned([*classes.members(operation, row.dtype)], row, "dtype")
     for mesh in turned(by_class.get(row.mesh, []), row, "mesh"):
         owners = owners_of(mesh, num_devices, processes)
-        filled = [v for v in variants_of(operation, mesh) if classes.of_fill(v) == row.fill]
-        for variant in turned(filled, row, "variant"):
+        for variant in turned(_variants_by_fill(operation, mesh).get(row.fill, []), row, "variant"):
             if operation.absent(row.mode, variant, mesh) is not None:
                 continue
             if processes > 1 and operation.refuses(variant, mesh, owners):
@@ -105,6 +118,14 @@ def _pick(row: Row, by_class: dict[str, list[MeshShape]], num_devices: int, proc
 def variants_of(operation: Operation, mesh: MeshShape) -> tuple[Variant, ...]:
     """The variants of an operation without an optional capability."""
     return tuple(v for v in operation.filled_variants(mesh) if v.capability is None)
+
+
+@lru_cache(maxsize=4096)
+def _variants_by_fill(operation: Operation, mesh: MeshShape) -> dict[str, list[Variant]]:
+    found: dict[str, list[Variant]] = {}
+    for variant in variants_of(operation, mesh):
+        found.setdefault(classes.of_fill(variant), []).append(variant)
+    return found
 
 
 @lru_cache(maxsize=65536)

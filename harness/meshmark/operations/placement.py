@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -155,7 +156,7 @@ class Move(Operation):
             {"in_spec": source, "out_spec": target},
             judge="bits",
             cost=Cost(nbytes=nbytes(argument, request.mesh)),
-            connect=moved(type(self).reference, (argument,), results, request.mesh.sizes),
+            connect=partial(moved, type(self).reference, (argument,), results, request.mesh.sizes),
         )
 
     def results(self, request: Request, source: Result, target: Spec) -> tuple[Result, ...]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -257,7 +258,7 @@ class WholeFunction(Operation):
             options,
             judge=form.judge,
             traffic=self.traffic(request, form, gather, share),
-            connect=self.connect(request, form, gather),
+            connect=partial(self.connect, request, form, gather),
         )
         return self.with_gradient(plan, form) if self.differentiated else plan
 

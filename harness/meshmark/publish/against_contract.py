@@ -49,7 +49,9 @@ def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) ->
     if case.mode in communication.SPELLED:
         if case.plan.traffic is not None:
             yield from _spelled(case, known, str(facts.get("backend")))
-    elif not any(_size(one) > 1 for one in known) and any(len(set(group)) > 1 for group in case.plan.connect):
+    elif not any(_size(one) > 1 for one in known) and any(
+        len(set(group)) > 1 for group in case.plan.connected
+    ):
         yield "has no collective, and its devices must exchange data"
 
 

@@ -20,9 +20,9 @@ def words(case: Case) -> str:
     """The communication that the case's mode owes."""
     plan = case.plan
     if case.mode not in communication.SPELLED:
-        if not plan.connect:
+        if not plan.connected:
             return "none that is needed"
-        return f"any that connects the mesh positions {list(map(list, plan.connect))}"
+        return f"any that connects the mesh positions {list(map(list, plan.connected))}"
     if plan.traffic is None:
         return "what the transformation makes of it"
     spelled = [f"{t.kind} of {t.nbytes} B per device over {list(map(list, t.groups))}" for t in plan.traffic]
@@ -41,7 +41,7 @@ def _kinds(case: Case) -> list[str]:
     """The statements that judge by the kinds of collectives alone."""
     plan = case.plan
     if case.mode not in communication.SPELLED:
-        rule = "bool(found)" if plan.connect else ""
+        rule = "bool(found)" if plan.connected else ""
     elif plan.traffic is None:
         rule = ""
     else:
@@ -93,5 +93,5 @@ def _strict(case: Case, bundle: Bundle) -> list[str]:
         judge = bundle.add(communication.unconnected)
         limit = communication.ceiling(case)
         lines.append(f"sent = sum(map({wire}, found))")
-        lines.append(f"reason = {judge}(found, sent, {literal(plan.connect)}, {n}, {limit})")
+        lines.append(f"reason = {judge}(found, sent, {literal(plan.connected)}, {n}, {limit})")
     return [*lines, 'print(reason or "the communication is as expected")', "good &= not reason"]
