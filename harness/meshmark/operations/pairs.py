@@ -11,7 +11,7 @@ the row's own text, so that the members of a class take turns. Where a class has
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -64,10 +64,10 @@ def rows(directory: Path = DIRECTORY) -> tuple[Row, ...]:
     return tuple(found)
 
 
-def picked(num_devices: int, processes: int = 1, operations: Sequence[str] = ()) -> Iterator[Picked]:
+def picked(num_devices: int, processes: int = 1, operations: Sequence[str] = ()) -> list[Picked]:
     """What the rows of some operations (by default of all) give on these devices."""
-    for name in operations or _rows_by_operation():
-        yield from _picked_of(name, num_devices, processes)
+    names = operations or _rows_by_operation()
+    return [one for name in names for one in _picked_of(name, num_devices, processes)]
 
 
 @lru_cache(maxsize=1024)
