@@ -80,7 +80,7 @@ def merged_line(processes, devices, run=RUN, **other):
     )
 
 
-def judged(case, run=RUN, devices=DEVICES):
+def judged(case, run=RUN, devices=None):
     """The lines of a case that passes: the numbers that the reference gives, and the collectives of the contract."""
     head = case_head(case, 0, "conformance")
     good = {"verdict": "pass", "reason": "", "run": run}
@@ -123,9 +123,13 @@ def _answered(name, processes, devices):
     return {"error": error, "bound": bound, "bits": bits} | ({"precision": precision} if precision else {})
 
 
-def answered(case, devices=DEVICES):
-    """What the numbers line of a case says whose results are the nearest numbers to the reference."""
-    return dict(_answered(case.id, case.cell.request.processes, max(devices, case.mesh.size)))
+def answered(case, devices=None):
+    """What the numbers line of a case says whose results are the nearest numbers to the reference. By default the run
+    has DEVICES devices, or over several processes those of the mesh."""
+    processes = case.cell.request.processes
+    if devices is None:
+        devices = DEVICES if processes == 1 else case.mesh.size
+    return dict(_answered(case.id, processes, max(devices, case.mesh.size)))
 
 
 def exchanged(case):

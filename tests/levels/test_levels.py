@@ -30,8 +30,9 @@ FROZEN = 1
 
 def test_the_table_and_the_newest_list_are_one():
     """Where this fails, cases were added to or taken out of a level: `meshmark levels --write` freezes a new version,
-    and the old one stays."""
-    assert find_drift() == []
+    and the old one stays. `meshmark levels --check` looks at every count of devices, which takes minutes."""
+    places = {(1, 1), *((n, 1) for n in levels.LISTED), (64, 1), *levels.LISTED_OVER, (16, 2)}
+    assert find_drift(places=places) == []
     assert levels.find_missing_levels() == () or levels.versions() == (1,), "version 1 is older than L4"
 
 

@@ -25,9 +25,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +104,16 @@ def _used() -> frozenset[str]:
 def by_rule(level: str, devices: int, processes: int = 1, table: int | None = None) -> list[str]:
     """The case ids that the table gives for a level on these numbers of devices and processes, sorted. `table` is the
     version of the table (by default the newest)."""
-    chosen = Selection(levels=(level,)) if processes == 1 else Selection(processes=processes)
-    return sorted(case.id for case in table_versions.as_of(table).cases(chosen, devices))
+    return _by_level(devices, processes, table).get(level, [])
+
+
+@lru_cache(maxsize=16)
+def _by_level(devices: int, processes: int, table: int | None) -> dict[str, list[str]]:
+    """The sorted case ids of every level: one walk of the table serves all of them."""
+    found: dict[str, list[str]] = {}
+    for case in table_versions.as_of(table).cases(Selection(processes=processes), devices):
+        found.setdefault(case.level if processes == 1 else SEVERAL, []).append(case.id)
+    return {level: sorted(ids) for level, ids in found.items()}
 
 
 def place(devices: int, processes: int = 1) -> str:
@@ -230,16 +238,21 @@ def find_missing_levels(version: int | None = None, directory: Path = DIRECTORY)
     return tuple(dict.fromkeys(level for level, _, _ in kept() if level not in held))
 
 
-def find_drift(version: int | None = None, directory: Path = DIRECTORY) -> list[str]:
+def find_drift(
+    version: int | None = None,
+    directory: Path = DIRECTORY,
+    places: Collection[tuple[int, int]] | None = None,
+) -> list[str]:
     """How the table has drifted from a version (by default the newest), one line per list; [] if it has not: today's
     table gives each list, or an older version of the table does.
 
+    places: the (devices, processes) to look at; by default all that a version keeps, which takes minutes.
     Levels that the version lacks (`find_missing_levels`) are not included."""
     version = versions(directory)[-1] if version is None else version
     frozen, found = read(version, directory), []
     late = find_missing_levels(version, directory)
-    for level, devices, processes in sorted({*kept(), *frozen}):
-        if level in late:
+    for level, devices, processes in sorted({*kept(), *frozen}, key=lambda key: (key[1:], key[0])):
+        if level in late or (places is not None and (devices, processes) not in places):
             continue
         was, now = frozen.get((level, devices, processes)), by_rule(level, devices, processes)
         where = f"{level} on {place(devices, processes)}"
@@ -264,7 +277,7 @@ def write(directory: Path = DIRECTORY) -> Path:
     if newest and not find_missing_levels(newest, directory) and not find_drift(newest, directory):
         raise LevelError(f"version {newest} of the must-pass lists is up to date: nothing to write")
     files: dict[str, list[str]] = {}
-    for level, devices, processes in kept():
+    for level, devices, processes in sorted(kept(), key=lambda key: key[1:]):
         ids = by_rule(level, devices, processes)
         where = place(devices, processes).replace(" devices", "", 1)
         lines = files.setdefault(level, _comment(level, newest + 1))
