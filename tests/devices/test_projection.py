@@ -11,7 +11,15 @@ import pytest
 from meshmark.core import meshes
 from meshmark.core.hlo import Collective
 from meshmark.devices.chips import CHIPS
-from meshmark.devices.projection import Projection, network_seconds, project, switched, torus, wraparound
+from meshmark.devices.projection import (
+    Projection,
+    exposed_seconds,
+    network_seconds,
+    project,
+    switched,
+    torus,
+    wraparound,
+)
 
 S = 1 << 30
 
@@ -194,3 +202,17 @@ def test_what_is_not_published_is_left_out():
     found = project([], POD, 1e12, 819e9, "float64")
     assert found.compute is None and found.seconds == found.memory == pytest.approx(1.0)
     assert Projection(None, None, None).seconds is None and Projection(None, None, None).limit == ""
+
+
+@pytest.mark.parametrize(
+    ("flops", "main_bytes", "exposed"),
+    [
+        (0, 0, 1.0),  # one hop at the bandwidth of one link
+        (0.4 * 197e12, 0, 0.6),
+        (0.4 * 197e12, 0.7 * V5E.memory_bandwidth, 0.3),  # the longer of both parts
+        (2 * 197e12, 0, 0.0),  # more work than communication hides all of it
+    ],
+)
+def test_what_work_does_not_hide_is_exposed(flops, main_bytes, exposed):
+    hop = collective("collective-permute", pairs=[(0, 1)], nbytes=W, trips=3)
+    assert exposed_seconds(hop, SMALL, flops, main_bytes, "bfloat16") == pytest.approx(exposed)

@@ -12,7 +12,7 @@ import functools
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from meshmark.core import groups
 from meshmark.core.groups import Groups, integers
@@ -33,6 +33,9 @@ class Collective:
     dimensions: tuple[int, ...] = ()  # as printed: the gathered, scattered or exchanged dimension
     reduction: str = ""  # root opcode of the reducing computation: "add", "maximum", ...
     asynchronous: bool = False  # split into a start and a done
+    name: str = field(default="", compare=False)  # of its instruction: the first one, if it is split
+    computation: str = field(default="", compare=False)  # where that instruction stands
+    inserted: bool = field(default=False, compare=False)  # the text says that the partitioner put it there
 
 
 def wire_bytes(c: Collective) -> float:
@@ -63,7 +66,7 @@ def collectives(text: str, num_partitions: int | None = None) -> tuple[Collectiv
     found: list[Collective] = []
     chains: set[tuple[str, ...]] = set()
     for computation, instruction in module.collectives:
-        _, shape, opcode, rest = instruction.groups()
+        name, shape, opcode, rest = instruction.groups()
         rest = _FREE_TEXT.split(rest, maxsplit=1)[0]
         kind, start = opcode.removesuffix("-start"), opcode.endswith("-start")
         chain = _CHAIN.findall(rest)
@@ -94,6 +97,9 @@ def collectives(text: str, num_partitions: int | None = None) -> tuple[Collectiv
                 dimensions=integers(dimensions[1]) if dimensions else (),
                 reduction=module.root(applied[1]) if applied else "",
                 asynchronous=start or in_async or bool(chain),
+                name=name,
+                computation=computation,
+                inserted=GENERATED in rest or (bool(chain or in_async) and module.generated(computation)),
             )
         )
     return tuple(found)
@@ -120,6 +126,8 @@ _TO_APPLY = re.compile(r", to_apply=%?([\w.-]+)")
 _DIMENSIONS = re.compile(r", dimensions=\{([\d,]*)\}")
 _CHANNEL = re.compile(r"channel_id=(\d+)")
 _CHAIN = re.compile(r'chain_id="([^"]*)"')
+GENERATED = 'is_spmd_generated="true"'
+"""The frontend attribute of what the partitioner put into a program, where the compiler keeps it (TPU)."""
 
 
 class Module:
@@ -155,6 +163,22 @@ class Module:
         root = self.instructions(name).get("ROOT")
         return root[3] if root else ""
 
+    def generated(self, name: str) -> bool:
+        """Whether the partitioner put the collective there that a computation wraps: what calls it says so, or what
+        goes on with its chain."""
+        chains = {chain for line in self.lines[name] for chain in _CHAIN.findall(line)}
+        same = {
+            other
+            for other, lines in self.lines.items()
+            if other == name or any(chains.intersection(_CHAIN.findall(line)) for line in lines)
+        }
+        return any(
+            GENERATED in line and same.intersection(NAME.findall(names))
+            for lines in self.lines.values()
+            for line in lines
+            for _, names in CALL.findall(line)
+        )
+
     def runs(self, name: str) -> tuple[int | None, bool]:
         """How often a computation runs in one execution (None: unknown), and whether an async-start calls it."""
         if name == self.entry or name not in self.callers:
@@ -177,7 +201,7 @@ class Module:
                 opcode = instruction[3]
                 if opcode in ("async-update", "async-done"):  # these repeat what their async-start calls
                     continue
-                count = self._loop_count(caller, instruction) if opcode == "while" else 1
+                count = self.turns(caller, instruction) if opcode == "while" else 1
                 for attribute, called in CALL.findall(instruction[4]):
                     # A loop tests its condition one more time than it runs its body.
                     times = count + 1 if attribute == "condition" and count is not None else count
@@ -185,7 +209,7 @@ class Module:
                         callers.setdefault(name, []).append((caller, times, opcode == "async-start"))
         return callers
 
-    def _loop_count(self, caller: str, loop: Instruction) -> int | None:
+    def turns(self, caller: str, loop: Instruction) -> int | None:
         """How often a while loop runs its body: from the compiler's note, otherwise from its constants.
 
         TPU compilers leave no note, but keep a counted loop as i = start; while i < stop: i += step.

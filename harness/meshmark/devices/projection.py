@@ -42,7 +42,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -186,6 +186,22 @@ def project(
         memory=None if bytes_accessed is None else bytes_accessed / bandwidth,
         network=sum(network_seconds(c, fabric) for c in collectives),
     )
+
+
+def exposed_seconds(
+    collective: Collective,
+    fabric: Fabric,
+    flops: float,
+    main_bytes: float,
+    dtype: str,
+    precision: str = "default",
+) -> float:
+    """The projected time of one run of an asynchronous collective that the work between its start and done does not
+    hide: max(0, communication - work). The work is `flops` and `main_bytes`, bytes of the main memory, of one device;
+    it takes as long as its roofline says, by the published peaks. Both are least times, so this is no bound."""
+    once = replace(collective, trips=1)
+    done = project((), fabric, flops, main_bytes, dtype, precision)
+    return max(0.0, network_seconds(once, fabric) - (done.seconds or 0.0))
 
 
 def _moved(collective: Collective, fabric: Fabric) -> np.ndarray:

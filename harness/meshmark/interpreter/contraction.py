@@ -117,16 +117,21 @@ def _matrix(
 _LABELS = re.compile(r"([bf\d]+)_([io\d]+)->([bf\d]+)")
 
 
+def labels(instruction: Instruction) -> tuple[str, str, str]:
+    """What each dimension of a convolution's input, kernel and output is; Refused for an unknown form."""
+    match = _LABELS.fullmatch(instruction.attributes["dim_labels"])
+    if not match:
+        raise Refused(f"dim_labels {instruction.attributes['dim_labels'][:60]}")
+    return match[1], match[2], match[3]
+
+
 @means(
     "convolution",
     attributes=("window", "dim_labels", "feature_group_count", "batch_group_count", "operand_precision"),
 )
 def _convolution(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     left, right = (array(operand, instruction.name) for operand in operands)
-    match = _LABELS.fullmatch(instruction.attributes["dim_labels"])
-    if not match:
-        raise Refused(f"dim_labels {instruction.attributes['dim_labels'][:60]}")
-    lhs, rhs, out = match.groups()
+    lhs, rhs, out = labels(instruction)
     spatial = sorted(set(lhs) - {"b", "f"})
     window = window_of(instruction.attributes.get("window", "{}"), len(spatial))
     bits = factor_bits(evaluator, instruction, left.data.dtype)

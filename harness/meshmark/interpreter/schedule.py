@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the schedule of a compiled program says: what is started and awaited where, and what is done meanwhile.
+
+TPU, GPU and CPU modules say `is_scheduled=true`: the instructions of a computation stand in the order in which they
+run. So the work between a start and its done is that of the instructions between them, exactly. A pair with nothing to
+do in between is synchronous after all, whatever its name.
+
+Starts and dones have three forms: opcodes that end in -start and -done (collectives, copies, and `async-start` around
+any computation), send and recv with their dones, and TPU fusions around the custom calls AsyncCollectiveStart and
+AsyncCollectiveDone, which `chain_id` ties together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from meshmark.core import hlo
+from meshmark.core.hlo import Collective
+from meshmark.interpreter import reader
+from meshmark.interpreter.meanings import called
+from meshmark.interpreter.module import Computation, Instruction, Module
+from meshmark.interpreter.work import Account, Work
+
+_CHAIN = re.compile(r'chain_id="([^"]*)"')
+_PAIRS_OF_SEND = "_xla_send_recv_source_target_pairs"
+"""The frontend attribute of a send and recv that XLA made of a collective-permute."""
+_RING = "windowed_dot_general"
+"""The start of the name of a loop that the partitioner made of a product and a collective: a ring of permutes."""
+_AGAIN = re.compile(r"\.remat\d*(?:$|\.)")
+"""In the name of an instruction that XLA computes a second time to save memory."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Something asynchronous: a start, and the done that waits for it."""
+
+    kind: str
+    """What is started: an opcode such as all-gather, copy or send."""
+    start: str
+    done: str
+    """The name of the done; "" where it is not in the same computation, as when a loop waits in its next turn."""
+    computation: str
+    trips: int | None
+    """How often it runs in one execution; None if an enclosing loop's count is unknown."""
+    collective: Collective | None
+    """The collective that is started; None for copies, sends and other things."""
+    between: Work | None
+    """The work of one device between start and done, in one run; None without a done."""
+    stated: bool = False
+    """Whether the compiler says that it is synchronous (GPU: is_sync)."""
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether nothing is done between start and done."""
+        return self.stated or (self.between is not None and not self.between)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What is read from the text of one compiled program."""
+
+    module: Module
+    text: hlo.Module
+    collectives: tuple[Collective, ...]
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether the text says that its instructions stand in the order in which they run."""
+        return self.module.attributes.get("is_scheduled") == "true"
+
+    @cached_property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Everything asynchronous, in the order of the text; () for a text that is not scheduled."""
+        if not self.scheduled:
+            return ()
+        found: list[Pair] = []
+        for computation in self.module.computations.values():
+            found.extend(self._pairs(computation))
+        return tuple(found)
+
+    @property
+    def loops(self) -> tuple[int | None, ...]:
+        """How often each loop runs its body in one run of the computation where it stands; None: unknown."""
+        account = Account(self.module, self.text)
+        return tuple(
+            account.turns(computation, instruction)
+            for computation in self.module.computations.values()
+            for instruction in computation.instructions
+            if instruction.opcode == "while"
+        )
+
+    @property
+    def inserted(self) -> int:
+        """How many collectives the partitioner put there, by the text. TPU compilers keep the mark."""
+        return sum(c.inserted for c in self.collectives)
+
+    @property
+    def decomposed(self) -> int:
+        """How many collective-permutes stand for something else: sends that were one, and those of the rings into which
+        the partitioner cuts a product and its collective."""
+        sends = sum(
+            i.opcode == "send" and _PAIRS_OF_SEND in i.frontend
+            for computation in self.module.computations.values()
+            for i in computation.instructions
+        )
+        rings = sum(c.kind == "collective-permute" and _RING in c.computation for c in self.collectives)
+        return sends + rings
+
+    @property
+    def rematerialized(self) -> int:
+        """How many instructions XLA computes again to save memory; those inside a fusion count with it."""
+        return sum(
+            bool(_AGAIN.search(i.name))
+            for computation in self.module.computations.values()
+            for i in computation.instructions
+            if i.opcode not in ("parameter", "get-tuple-element")
+        )
+
+    def _pairs(self, computation: Computation) -> Iterator[Pair]:
+        account = Account(self.module, self.text)
+        places = {i.name: place for place, i in enumerate(computation.instructions)}
+        dones = dict(self._dones(computation))
+        for place, instruction in enumerate(computation.instructions):
+            kind = self._kind(instruction)
+            if not kind:
+                continue
+            done = dones.get(instruction.name, "")
+            between = None
+            if done:
+                between = account.total(computation.instructions[place + 1 : places[done]], computation)
+            yield Pair(
+                kind,
+                instruction.name,
+                done,
+                computation.name,
+                self.text.runs(computation.name)[0],
+                self._collective(instruction, computation),
+                between,
+                '"is_sync":true' in instruction.backend_config,
+            )
+
+    def _kind(self, instruction: Instruction) -> str:
+        """What an instruction starts; "" where it starts nothing."""
+        opcode = instruction.opcode
+        if opcode == "async-start":
+            return self.module.computations[called(instruction, "calls")].root.opcode
+        if opcode.endswith("-start") or opcode in ("send", "recv"):
+            return opcode.removesuffix("-start")
+        if chain := self._chain(instruction, "AsyncCollectiveStart"):
+            return chain[0]
+        return ""
+
+    def _dones(self, computation: Computation) -> Iterator[tuple[str, str]]:
+        """(start, done) of a computation, by name."""
+        chains = {
+            self._chain(i, "AsyncCollectiveStart"): i.name
+            for i in computation.instructions
+            if i.opcode == "fusion"
+        }
+        for instruction in computation.instructions:
+            if instruction.opcode.endswith("-done"):
+                source = instruction
+                while source.opcode.endswith(("-done", "-update")):
+                    source = computation.by_name[source.operands[0]]
+                yield source.name, instruction.name
+            elif (chain := self._chain(instruction, "AsyncCollectiveDone")) and chain in chains:
+                yield chains[chain], instruction.name
+
+    def _chain(self, instruction: Instruction, target: str) -> tuple[str, ...]:
+        """(kind, chain, channel) of a fusion that starts or ends a collective, by its custom call; () for others."""
+        if instruction.opcode != "fusion":
+            return ()
+        inner = self.module.computations[called(instruction, "calls")].instructions
+        if any(i.attributes.get("custom_call_target") == f'"{target}"' for i in inner):
+            for i in inner:
+                if chain := _CHAIN.search(i.frontend):
+                    return i.opcode, chain[1], i.attributes.get("channel_id", "")
+        return ()
+
+    def _collective(self, instruction: Instruction, computation: Computation) -> Collective | None:
+        """The collective that an instruction starts."""
+        own = (computation.name, instruction.name)
+        inner = instruction.attributes.get("calls", "").lstrip("%")
+        for collective in self.collectives:
+            if (collective.computation, collective.name) == own or collective.computation == inner != "":
+                return collective
+        return None
+
+
+def read(text: str, num_partitions: int | None = None) -> Schedule:
+    """The schedule of a module's text; NotHlo or Refused as `meshmark.interpreter.reader.read`, ValueError as
+    `meshmark.core.hlo.collectives`."""
+    return Schedule(reader.read(text), hlo.Module(text), hlo.collectives(text, num_partitions))
