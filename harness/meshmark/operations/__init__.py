@@ -11,6 +11,8 @@ from meshmark.operations import (
     collectives,
     contraction,
     creation,
+    decoder,
+    decoding,
     elementwise,
     extents,
     forms,
@@ -64,6 +66,8 @@ FAMILIES = (
     forms,
     extents,
     calls,
+    decoder,
+    decoding,
 )
 
 
