@@ -29,7 +29,7 @@ def test_every_row_gives_a_case_of_its_classes_on_eight_devices():
             classes.of_dtype(request.dtype),
             classes.of_mesh(request.mesh, 8),
             classes.of_size(operation, request.size),
-            classes.of_fill(request.variant),
+            classes.of_fill(request.variant.get("fill")),
             pairs.spread(operation, request.variant, request.mesh),
             one.mode,
         )

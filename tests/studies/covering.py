@@ -21,7 +21,7 @@ from covertable import make
 from meshmark.core import special_values
 from meshmark.operations import OPERATIONS, classes, pairs
 from meshmark.operations.base import Operation
-from meshmark.operations.pairs import Row, variants_of
+from meshmark.operations.pairs import Row
 
 DEVICES = 8
 STAGES = (("float32", "half", "int", "uint", "bool"), ("complex", "narrow"), ("wide",))
@@ -42,9 +42,12 @@ def possible(operation: Operation) -> set[Row]:
     sizes = {classes.of_size(operation, size) for size in operation.sizes}
     for name, members in classes.meshes_by_class(DEVICES).items():
         for mesh in members:
-            for variant in variants_of(operation, mesh):
+            for variant in operation.filled_variants(mesh):
+                if variant.capability is not None:
+                    continue
                 modes = [m for m in operation.modes if operation.absent(m, variant, mesh) is None]
-                fill, allowed = classes.of_fill(variant), variant.get("fill")
+                allowed = variant.get("fill")
+                fill = classes.of_fill(allowed)
                 spread = pairs.spread(operation, variant, mesh)
                 for size_class, (dtype_class, dtypes) in product(sizes, kinds.items()):
                     if any(special_values.allows(allowed, operation.fills, d) for d in dtypes):

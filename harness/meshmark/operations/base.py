@@ -11,7 +11,7 @@ that its signature names. Options are literals, so that `meshmark repro` can pri
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -226,9 +226,13 @@ class Operation:
         """The variants, each with its own values and then with every kind of special ones."""
         for variant in self.variants(mesh):
             yield variant
-            if variant.get("fill") is None:
-                for kind in self.fills:
-                    yield variant.but(FILLED - (kind in self.common_fills), fill=kind)
+            yield from self.with_fills(variant, self.fills)
+
+    def with_fills(self, variant: Variant, kinds: Iterable[str]) -> Iterator[Variant]:
+        """A variant with each of these kinds of special values; none where it names its values itself."""
+        if variant.get("fill") is None:
+            for kind in kinds:
+                yield variant.but(FILLED - (kind in self.common_fills), fill=kind)
 
     def mode_weight(self, mode: str, variant: Variant) -> int | None:
         """The weight of a mode in the conformance tests, where it is not the ordinary one."""

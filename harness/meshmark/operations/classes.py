@@ -13,7 +13,7 @@ from meshmark.core import meshes
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.layout import axes_of
 from meshmark.core.meshes import MeshShape
-from meshmark.operations.base import Operation, Plan, Variant, parse_size
+from meshmark.operations.base import Operation, Plan, parse_size
 
 
 def of_dtype(name: str) -> str:
@@ -49,9 +49,8 @@ def of_size(operation: Operation, size: str) -> str:
     return "small" if parse_size(size) < ordinary else "large"
 
 
-def of_fill(variant: Variant) -> str:
+def of_fill(kind: str | None) -> str:
     """ordinary, nan, infinite (or too large), or small: zeros, subnormal numbers, ties and mixtures."""
-    kind = str(variant.get("fill") or "")
     if not kind:
         return "ordinary"
     if kind.startswith("nan"):

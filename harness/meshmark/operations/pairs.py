@@ -100,7 +100,7 @@ def _pick(row: Row, by_class: dict[str, list[MeshShape]], num_devices: int, proc
     dtypes = turned([*classes.members(operation, row.dtype)], row, "dtype")
     for mesh in turned(by_class.get(row.mesh, []), row, "mesh"):
         owners = owners_of(mesh, num_devices, processes)
-        for variant in turned(_variants_by_fill(operation, mesh).get(row.fill, []), row, "variant"):
+        for variant in turned(variants_with(row.fill, operation, mesh), row, "variant"):
             if operation.absent(row.mode, variant, mesh) is not None:
                 continue
             if processes > 1 and operation.refuses(variant, mesh, owners):
@@ -114,18 +114,17 @@ def _pick(row: Row, by_class: dict[str, list[MeshShape]], num_devices: int, proc
     return None
 
 
-@lru_cache(maxsize=4096)
-def variants_of(operation: Operation, mesh: MeshShape) -> tuple[Variant, ...]:
-    """The variants of an operation without an optional capability."""
-    return tuple(v for v in operation.filled_variants(mesh) if v.capability is None)
-
-
-@lru_cache(maxsize=4096)
-def _variants_by_fill(operation: Operation, mesh: MeshShape) -> dict[str, list[Variant]]:
-    found: dict[str, list[Variant]] = {}
-    for variant in variants_of(operation, mesh):
-        found.setdefault(classes.of_fill(variant), []).append(variant)
-    return found
+@lru_cache(maxsize=8192)
+def variants_with(fill: str, operation: Operation, mesh: MeshShape) -> tuple[Variant, ...]:
+    """The variants without an optional capability whose values are of a class: made for this class alone."""
+    kinds = [kind for kind in operation.fills if classes.of_fill(kind) == fill]
+    found: list[Variant] = []
+    for variant in operation.variants(mesh):
+        if variant.capability is None:
+            if classes.of_fill(variant.get("fill")) == fill:
+                found.append(variant)
+            found += operation.with_fills(variant, kinds)
+    return tuple(found)
 
 
 @lru_cache(maxsize=65536)
