@@ -29,6 +29,7 @@ from typing import IO, Protocol
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import Line
 from meshmark.devices import offspring
+from meshmark.devices.starvation import Starvation
 
 DEADLINE = 20.0
 """Seconds that a case may take on a backend with a fast first compile; far below XLA's own 60."""
@@ -99,6 +100,8 @@ class Watchdog:
     stream: IO[str]
     clock: Silence | None = None
     """What ends this process from outside where it is silent for too long."""
+    starvation: Starvation | None = None
+    """Stretches the deadline of a case where the machine gives this process little of its processors."""
 
     @contextmanager
     def over(self, seconds: float = 0.0) -> Iterator[None]:
@@ -106,7 +109,7 @@ class Watchdog:
         belongs to this case."""
         with suppress(OSError, ValueError):  # a case before may have closed it
             os.ftruncate(self.stream.fileno(), 0)
-        limit = seconds or self.seconds
+        limit = seconds or self._deadline()
         self.silent(limit)
         faulthandler.dump_traceback_later(limit, exit=True, file=self.stream)
         try:
@@ -115,6 +118,9 @@ class Watchdog:
         finally:
             faulthandler.cancel_dump_traceback_later()
             self.silent(BETWEEN)
+
+    def _deadline(self) -> float:
+        return stretched(self.seconds, BRISK * self.starvation.factor()) if self.starvation else self.seconds
 
     def silent(self, seconds: float) -> None:
         """Tell whoever watches from outside."""

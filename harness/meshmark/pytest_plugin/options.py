@@ -92,7 +92,8 @@ def add_options(parser: pytest.Parser) -> None:
         default=containment.DEADLINE,
         metavar="SECONDS",
         help="a case that takes longer is a hang; stretched where the backend's first compile takes more than"
-        f" {containment.BRISK:.0f} s (default {containment.DEADLINE:.0f})",
+        f" {containment.BRISK:.0f} s, and where other programs keep the processors busy"
+        f" (default {containment.DEADLINE:.0f})",
     )
     add(
         "--repeat",

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much longer work takes in this process because others use the processors.
+
+A deadline means seconds of work. On a machine that runs more than it has processors for, a thread that could run waits
+for its turn, and a compile of 3 seconds takes 20. Linux counts both for each thread, in nanoseconds:
+/proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst in its sources). Elsewhere nothing is known, and
+the factor is 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+LEAST = 0.5
+"""Seconds of processor time, of all threads, between two looks: less says nothing about the next seconds."""
+
+
+@dataclass
+class Starvation:
+    """Of one process, from look to look."""
+
+    tasks: Path = Path("/proc/self/task")
+    _ran: float = 0.0
+    _waited: float = 0.0
+    _factor: float = 1.0
+
+    def factor(self) -> float:
+        """(time running + time waiting for a processor) / time running, since the look before; at least 1."""
+        ran, waited = self._read()
+        if ran - self._ran >= LEAST:
+            self._factor = 1.0 + max(0.0, waited - self._waited) / (ran - self._ran)
+            self._ran, self._waited = ran, waited
+        return self._factor
+
+    def _read(self) -> tuple[float, float]:
+        """Seconds that all threads ran, and waited for a processor."""
+        ran = waited = 0
+        try:
+            for task in self.tasks.iterdir():
+                own, queued, _ = (task / "schedstat").read_text().split()
+                ran, waited = ran + int(own), waited + int(queued)
+        except (OSError, ValueError):  # another system, or a thread that has just ended
+            return self._ran, self._waited
+        return ran / 1e9, waited / 1e9
