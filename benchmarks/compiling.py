@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from benchmarks import environment, table
@@ -19,27 +20,13 @@ class Counters:
 
     def setup_cache(self) -> dict[str, Any]:
         """The counters of all cases, compiled in one process; for a case that has none, why not."""
-        found: dict[str, Any] = {}
-        for case_id in table.counted():
-            try:
-                found[case_id] = counters(case_id)
-            except NotImplementedError as error:
-                found[case_id] = {"skip": str(error)}
-            except environment.Mislabelled:
-                raise
-            except Exception as error:  # one program that doesn't compile fails alone
-                found[case_id] = {"error": f"{type(error).__name__}: {error}"}
-        return found
+        return each(table.counted(), counters)
 
     setup_cache.timeout = 1800.0  # type: ignore[attr-defined]
 
     def setup(self, cache: dict[str, Any], case_id: str) -> None:
         """Skip, or fail, for the reason that was found."""
-        counted = cache[case_id]
-        if "skip" in counted:
-            raise NotImplementedError(counted["skip"])
-        if "error" in counted:
-            raise RuntimeError(counted["error"])
+        attach(cache[case_id])
 
     def track_collectives(self, cache: dict[str, Any], case_id: str) -> int:
         """Collectives in one execution."""
@@ -63,6 +50,69 @@ class Counters:
     track_temp_bytes.unit = "bytes"  # type: ignore[attr-defined]
 
 
+class Schedules:
+    """What the schedules of the programs of `meshmark weather` say, exactly. More is worse. CPU programs have no
+    asynchronous collectives; with MESHMARK_TOPOLOGY the programs of a TPU or GPU have."""
+
+    params = table.weather()
+    param_names = ("case",)
+    timeout = 60.0
+
+    def setup_cache(self) -> dict[str, Any]:
+        """The schedule counters of all programs, compiled in one process; for one that has none, why not."""
+        return each(table.weather(), schedules)
+
+    setup_cache.timeout = 1800.0  # type: ignore[attr-defined]
+
+    def setup(self, cache: dict[str, Any], case_id: str) -> None:
+        """Skip, or fail, for the reason that was found."""
+        attach(cache[case_id])
+
+    def track_memory_bytes(self, cache: dict[str, Any], case_id: str) -> int:
+        """Memory that a device needs: arguments, outputs and temporaries."""
+        return known(cache[case_id]["memory_bytes"])
+
+    def track_collective_runs(self, cache: dict[str, Any], case_id: str) -> int:
+        """Collectives in one execution."""
+        return known(cache[case_id]["collective_runs"])
+
+    def track_waiting(self, cache: dict[str, Any], case_id: str) -> int:
+        """Asynchronous collectives with nothing to do between start and done."""
+        return known(cache[case_id]["waiting"])
+
+    def track_rematerialized(self, cache: dict[str, Any], case_id: str) -> int:
+        """Instructions that are computed a second time to save memory."""
+        return known(cache[case_id]["rematerialized"])
+
+    track_memory_bytes.unit = "bytes"  # type: ignore[attr-defined]
+    track_collective_runs.unit = "collectives"  # type: ignore[attr-defined]
+    track_waiting.unit = "collectives"  # type: ignore[attr-defined]
+    track_rematerialized.unit = "instructions"  # type: ignore[attr-defined]
+
+
+def each(case_ids: Iterable[str], found_of: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """What is found of each case; for a case that has nothing, why not."""
+    found: dict[str, Any] = {}
+    for case_id in case_ids:
+        try:
+            found[case_id] = found_of(case_id)
+        except NotImplementedError as error:
+            found[case_id] = {"skip": str(error)}
+        except environment.Mislabelled:
+            raise
+        except Exception as error:  # one program that doesn't compile fails alone
+            found[case_id] = {"error": f"{type(error).__name__}: {error}"}
+    return found
+
+
+def attach(counted: dict[str, Any]) -> None:
+    """Skip, or fail, for the reason that was found."""
+    if "skip" in counted:
+        raise NotImplementedError(counted["skip"])
+    if "error" in counted:
+        raise RuntimeError(counted["error"])
+
+
 def known(value: Any) -> Any:
     """The counter; raises asv's skip if the backend does not give it."""
     if value is None:
@@ -80,6 +130,19 @@ def counters(case_id: str) -> dict[str, Any]:
     return {
         "collectives": sum(c["trips"] or 1 for c in data["collectives"]),
         **{name: data[name] for name in ("wire_bytes", "flops", "temp_bytes")},
+    }
+
+
+def schedules(case_id: str) -> dict[str, Any]:
+    """The tracked schedule counters of one case; NotImplementedError if the commit reads no schedules."""
+    scheduling = environment.module("scheduling", "counters")
+    devices = environment.compile_only_devices()
+    case = environment.case(case_id)
+    compiled = environment.module("programs", "Program").Program(case, devices).compile()
+    data = scheduling.counters(case, compiled)
+    return {
+        "waiting": sum(pair["synchronous"] for pair in data["pairs"]),
+        **{name: data[name] for name in ("memory_bytes", "collective_runs", "rematerialized")},
     }
 
 

@@ -33,6 +33,7 @@ ROOMS = {
     "compile_only": "judge",
     "measure": "timing",
     "programs": "judge",
+    "scheduling": "judge",
     "topologies": "devices",
 }
 """The modules of the package that benchmarks use, and their rooms. Commits from before the rooms have

@@ -39,14 +39,21 @@ def few() -> list[str]:
     return _ids()["few"]
 
 
+def weather() -> list[str]:
+    """Programs whose schedules are tracked: those of `meshmark weather`."""
+    return _ids()["weather"]
+
+
 def listed() -> dict[str, list[str]]:
     """The ids by use, from the package of this process.
 
     For each variant of weight 0: the cell of least weight, the largest one of several, in all main modes.
     """
+    from meshmark.core.meshes import parse
     from meshmark.operations.cases import Cell, cells
     from meshmark.operations.selection import Selection
     from meshmark.operations.weights import MODE_WEIGHTS
+    from meshmark.weather.programs import chosen
 
     main = tuple(mode for mode, weight in MODE_WEIGHTS.items() if not weight)
 
@@ -69,6 +76,7 @@ def listed() -> dict[str, list[str]]:
         "counted": [c.case(m).id for c, modes in plain("full") for m in modes if m != "host"],
         "timed": [c.case(m).id for c, modes in first.values() for m in modes],
         "few": [c.case("manual").id for c in families.values()],
+        "weather": [case.id for case in chosen(parse(MESH))],
     }
 
 

@@ -25,6 +25,7 @@ KINDS = {
     "timing": "One per case, cadence and process: all samples.",
     "ceiling": "One per measured ceiling of the machine.",
     "comparison": "What `meshmark compare` found, and one line per child process.",
+    "schedule": "One per compiled program of `meshmark weather`.",
 }
 """What a line of each kind is, where the schema does not say it."""
 

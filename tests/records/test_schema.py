@@ -93,7 +93,13 @@ def lines():
     conformance = next(line for line in judged(cases.find(CASE, 4)) if line["check"] == "numbers")
     comparison = {"schema": 1, "kind": "comparison", "run": run["run"], "what": "verdict", "case": CASE}
     comparison |= {"verdict": "slower", "reason": "", "ratio": 1.2, "pairs": 20}
-    found = [run, conformance, timing, ceiling, comparison]
+    head = {
+        k: v
+        for k, v in conformance.items()
+        if k not in ("check", "kind", "error", "bound", "bits", "seconds")
+    }
+    schedule = head | {"kind": "schedule", "place": "cpu", "pairs": [], "loops": [3, None], "exposed_s": None}
+    found = [run, conformance, timing, ceiling, comparison, schedule]
     assert [line["kind"] for line in found] == list(KINDS)
     return {line["kind"]: line for line in found}
 
@@ -164,6 +170,10 @@ LIMITS = {
     ("comparison", "p"): ("nan", "small"),
     ("comparison", "pairs"): (0, -1),
     ("comparison", "what"): ("process", 3),
+    ("schedule", "collectives"): ({"all-reduce": 2}, {"all-reduce": -1}),
+    ("schedule", "pairs"): ([{"kind": "send", "trips": None, "synchronous": True}], [{"kind": "send"}]),
+    ("schedule", "loops"): ([7, None], ["7"]),
+    ("schedule", "place"): ("v5e:2x4", 8),
 }  # fmt: skip
 
 
@@ -201,7 +211,7 @@ def test_the_reader_takes_what_the_schema_takes_and_refuses_what_the_code_relies
     """Any field of a line replaced by another value: a line that the schema accepts is read, one that the reader
     refuses is refused for that field, and a field that is left out is missed where the code relies on it."""
     refused = 0
-    for kind in ("run", "conformance", "timing", "ceiling"):
+    for kind in ("run", "conformance", "timing", "ceiling", "schedule"):
         for name in lines[kind]:
             for value in (..., *VALUES):
                 line = changed(lines[kind], name, value)
@@ -217,7 +227,7 @@ def test_the_reader_takes_what_the_schema_takes_and_refuses_what_the_code_relies
 
 
 def test_the_reader_relies_on_required_fields_only():
-    for kind in ("run", "conformance", "timing", "ceiling"):
+    for kind in ("run", "conformance", "timing", "ceiling", "schedule"):
         required = {entry.name for entry in entries(LINES[kind]) if entry.required}
         assert set(definition.RELIED_ON[kind]) <= required
     assert set(reading.CHECKED) == set(definition.RELIED_ON)
@@ -247,6 +257,7 @@ def published():
     found = [
         *(ROOT / "results").glob("*/*/*.jsonl.gz"),
         *(ROOT / "results" / "compile-only").glob("*/*.jsonl"),
+        *(ROOT / "results" / "weather").glob("*.jsonl.gz"),
     ]
     assert len(found) > 10
     return found

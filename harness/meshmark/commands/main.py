@@ -36,6 +36,7 @@ COMMANDS = {
     "bench": "time collectives, matmuls and layers, the modes side by side",
     "compare": "two environments, commits or record files: what is slower",
     "growth": "what grows how fast with the number of devices, compiled only",
+    "weather": "what each release changed in compiled programs, exactly",
     "asv-doctor": "known pitfalls in benchmarks and configurations of asv",
     "report": "records in; page, Markdown, CSV and LaTeX out, or checked",
     "serve": "the page of records for this machine alone, while a run goes on",

@@ -97,11 +97,7 @@ def find_variant(name: str, mesh: meshes.MeshShape) -> tuple[Operation, Variant]
             f" {', '.join(OPERATIONS_BY_DEFAULT)}"
         )
     variants = [v for v in operation.variants(mesh) if not v.get("published")]
-    if label:
-        found = [v for v in variants if v.label == label]
-    else:
-        spelled = [v for v in variants if any(operation.absent(m, v, mesh) is None for m in MODES)]
-        found = sorted((v for v in spelled if v.capability is None), key=lambda v: v.weight)
+    found = [v for v in variants if v.label == label] if label else ordinary(operation, mesh)
     if not found and not label:
         raise GrowthError(f"{operation_name} compiles in none of {', '.join(MODES)}: it has no program")
     if not found:
@@ -110,6 +106,13 @@ def find_variant(name: str, mesh: meshes.MeshShape) -> tuple[Operation, Variant]
             f"{operation_name} has no variant {label!r} on {mesh.label}: choose one such as {known}"
         )
     return operation, found[0]
+
+
+def ordinary(operation: Operation, mesh: meshes.MeshShape) -> list[Variant]:
+    """The variants with a program in one of MODES and without a capability, the most ordinary ones first."""
+    found = (v for v in operation.variants(mesh) if not v.get("published") and v.capability is None)
+    spelled = [v for v in found if any(operation.absent(m, v, mesh) is None for m in MODES)]
+    return sorted(spelled, key=lambda v: v.weight)
 
 
 def mesh_of(topology: Topology) -> meshes.MeshShape:

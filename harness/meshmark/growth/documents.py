@@ -280,7 +280,7 @@ def _decades(ax: Any, low: float, high: float) -> None:
     ax.set_yticks(powers, [short(p) for p in powers])
 
 
-def _svg(drawn: Any) -> str:
+def svg(drawn: Any) -> str:
     """The figure as SVG with the same bytes each time; coordinates have two digits."""
     file = io.StringIO()
     drawn.savefig(file, format="svg", metadata={"Date": None})
@@ -317,7 +317,7 @@ def write(
             if isinstance(made, str):
                 path.write_text(made, encoding="utf-8")
             else:
-                path.write_text(_svg(made), encoding="utf-8")
+                path.write_text(svg(made), encoding="utf-8")
                 pyplot().close(made)
             paths.append(path)
     except OSError as error:

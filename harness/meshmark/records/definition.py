@@ -634,12 +634,116 @@ class ComparisonLine(EveryLine):
     spread: NotRequired[Annotated[Number, Field("How much a fixed piece of work varied in the process.")]]
 
 
+class Asynchronous(TypedDict):
+    """A start and the done that waits for it, in the schedule of a compiled program."""
+
+    kind: Annotated[Name, Field("What is started: an opcode such as all-gather or send.")]
+    trips: Annotated[
+        int | None, Field("How often it runs in one execution; null where the text does not say.")
+    ]
+    synchronous: Annotated[
+        bool, Field("Nothing is done between start and done, or the compiler says that it waits at once.")
+    ]
+    bytes: NotRequired[Annotated[int, Field("The payload of one device, of a collective.", "B", least=0)]]
+    between_flops: NotRequired[
+        Annotated[
+            Number, Field("Flops of one device between start and done, in one run. Missing without a done.")
+        ]
+    ]
+    between_bytes: NotRequired[
+        Annotated[Number, Field("Bytes that these operations read and write, in any memory.", "B")]
+    ]
+    unknown: NotRequired[
+        Annotated[
+            list[Annotated[str, Field(most=200)]],
+            Field("Custom calls in between, of which the text does not say what they do.", most=1000),
+        ]
+    ]
+    exposed_s: NotRequired[
+        Annotated[
+            Seconds,
+            Field(
+                "A projection: the time of one run that the work in between does not hide, by published peaks."
+            ),
+        ]
+    ]
+
+
+class ScheduleLine(CaseLine, Counters):
+    """What the schedule of one compiled program says. Nothing ran; the same compiler gives the same line."""
+
+    kind: Literal["schedule"]
+    place: Annotated[
+        str,
+        Field(
+            "What it is compiled for: a topology such as v5e:2x4, or the backend of the devices.", most=100
+        ),
+    ]
+    memory_bytes: NotRequired[Annotated[Bytes, Field("The memory that one device needs.")]]
+    peak_bytes: NotRequired[
+        Annotated[Bytes, Field("The most memory in use at once, where the compiler says it.")]
+    ]
+    scheduled: NotRequired[
+        Annotated[bool, Field("The text says that its instructions stand in their order.")]
+    ]
+    collectives: NotRequired[
+        Annotated[
+            dict[str, Annotated[int, Field(least=0)]],
+            Field("How many collectives of each kind the text has.", keys="^[a-z-]{1,40}$"),
+        ]
+    ]
+    collective_runs: NotRequired[
+        Annotated[int, Field("Collectives in one execution, those in loops as often as they run.", least=0)]
+    ]
+    inserted: NotRequired[
+        Annotated[
+            int, Field("Collectives that carry the partitioner's mark; TPU compilers keep it.", least=0)
+        ]
+    ]
+    pairs: NotRequired[
+        Annotated[list[Asynchronous], Field("Everything asynchronous but copies.", most=100_000)]
+    ]
+    copies: NotRequired[Annotated[int, Field("Asynchronous copies between memories.", least=0)]]
+    idle_copies: NotRequired[Annotated[int, Field("Those of them with nothing done meanwhile.", least=0)]]
+    exposed_s: NotRequired[
+        Annotated[
+            float | None,
+            Field(
+                "A projection: the time of all communication that no work hides, in one execution; null where the"
+                " peaks or the work are unknown.",
+                "s",
+            ),
+        ]
+    ]
+    loops: NotRequired[
+        Annotated[
+            list[int | None],
+            Field("How often each loop runs its body; null where the text does not say.", most=100_000),
+        ]
+    ]
+    decomposed: NotRequired[
+        Annotated[int, Field("Permutes that became send and receive, or are the steps of a ring.", least=0)]
+    ]
+    rematerialized: NotRequired[
+        Annotated[int, Field("Instructions that are computed a second time to save memory.", least=0)]
+    ]
+    rematerialization_warnings: NotRequired[
+        Annotated[int, Field("Warnings of an involuntary full rematerialization.", least=0)]
+    ]
+    host: NotRequired[
+        Annotated[
+            list[Annotated[str, Field(most=200)]], Field("Transfers between host and device.", most=1000)
+        ]
+    ]
+
+
 LINES: dict[str, type] = {
     "run": RunLine,
     "conformance": ConformanceLine,
     "timing": TimingLine,
     "ceiling": CeilingLine,
     "comparison": ComparisonLine,
+    "schedule": ScheduleLine,
 }
 """Every kind of line."""
 
@@ -656,6 +760,7 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     "timing": (*CASE_FIELDS, "cadence", "process", "samples_s", "run"),
     "ceiling": ("name", "unit", "value", "run"),
     "comparison": ("what", "case", "verdict", "reason", "run"),
+    "schedule": (*CASE_FIELDS, "place", "run"),
     "comparison process": ("environment", "process", "seconds", "run"),
 }
 """The fields without which the reader refuses a line, by kind (comparisons of `what` process apart). A hand-made file,

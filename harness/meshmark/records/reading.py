@@ -32,6 +32,7 @@ from meshmark.records.definition import (
     ComparisonLine,
     ConformanceLine,
     RunLine,
+    ScheduleLine,
     TimingLine,
 )
 from meshmark.records.fields import entries
@@ -92,14 +93,15 @@ class Judged:
 
 @dataclass
 class Records:
-    """The contents of a record file: the run lines, the judged cases by id, timings, ceilings and comparisons in their
-    order, and what could not be read."""
+    """The contents of a record file: the run lines, the judged cases by id, timings, ceilings, comparisons and
+    schedules in their order, and what could not be read."""
 
     runs: list[RunLine] = field(default_factory=list)
     cases: dict[str, Judged] = field(default_factory=dict)
     timings: list[TimingLine] = field(default_factory=list)
     ceilings: list[CeilingLine] = field(default_factory=list)
     comparisons: list[ComparisonLine] = field(default_factory=list)
+    schedules: list[ScheduleLine] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def add(self, record: Any) -> None:
@@ -117,6 +119,8 @@ class Records:
             self.runs.append(record)
         elif kind == "ceiling":
             self.ceilings.append(record)
+        elif kind == "schedule":
+            self.schedules.append(record)
         else:
             self.comparisons.append(record)
 
@@ -254,5 +258,5 @@ CHECKED: dict[str, dict[str, checking.Check]] = {
 }
 """The check of each field, by kind; comparisons of `what` process apart."""
 
-for _kind in ("conformance", "timing"):
+for _kind in ("conformance", "timing", "schedule"):
     CHECKED[_kind]["case"] = checking.shaped(CASE_ID, "case id")

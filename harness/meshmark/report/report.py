@@ -133,7 +133,10 @@ def _elsewhere(path: Path) -> str:
         return ""
     if '"schema":"meshmark-others-' in first[:200]:
         return "`python -m benchmarks.others`"
-    return "`meshmark growth`" if '"kind":"growth"' in second else ""
+    for kind, command in (("growth", "`meshmark growth`"), ("schedule", "`meshmark weather`")):
+        if f'"kind":"{kind}"' in second:
+            return command
+    return ""
 
 
 def _hash(path: Path) -> tuple[str, int]:

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`meshmark weather`: what each release of JAX and its compilers changed in a fixed set of compiled programs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from meshmark.commands.arguments import path
+from meshmark.core.terminal import note
+from meshmark.devices import topologies
+from meshmark.records import reading
+from meshmark.timing import environments
+from meshmark.weather import compiling, documents, history
+from meshmark.weather.compiling import WeatherError
+from meshmark.weather.programs import CPU
+
+PLACES = ("v5e:2x4", "v5p:2x2x2", CPU)
+
+
+def add_arguments(add: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add.add_argument(
+        "environments",
+        nargs="*",
+        metavar="ENVIRONMENT",
+        help=f"whose programs are compiled: {environments.FORMS.partition(', commit')[0]} or 'jax[tpu]==0.11.2'",
+    )
+    add.add_argument(
+        "--places",
+        default=",".join(PLACES),
+        metavar="NAMES",
+        help=f"what to compile for: topologies, and {CPU} (default {','.join(PLACES)})",
+    )
+    add.add_argument("--record", type=path, metavar="DIR", help="write a file per environment there")
+    add.add_argument(
+        "--from",
+        dest="read",
+        nargs="+",
+        type=path,
+        metavar="FILE",
+        help="read records or directories of them",
+    )
+    add.add_argument("--output", type=path, metavar="DIR", help="write weather-history.md and plots there")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compile, read, compare; 1 where a program did not compile in the newest environment."""
+    if not arguments.environments and not arguments.read:
+        raise WeatherError("name environments to compile in, or records with --from DIR")
+    places = [name.strip() for name in arguments.places.split(",") if name.strip()]
+    for place in places:
+        if place != CPU:
+            topologies.parse(place)
+    files = [file for given in arguments.read or () for file in _files(given)]
+    with tempfile.TemporaryDirectory(prefix="meshmark-weather-") as kept:
+        directory = Path(kept)
+        for name in arguments.environments:
+            where = environments.resolve(name, sys.executable, directory, note)
+            lines = compiling.compiled(where, places, compiling.now(), _progress)
+            files.append(compiling.write(lines, arguments.record or directory))
+        releases = history.releases([reading.read(file) for file in files])
+    if not releases:
+        raise WeatherError("the files hold no schedules: name what `meshmark weather --record DIR` wrote")
+    if arguments.output:
+        for made in documents.write(releases, arguments.output):
+            print(f"wrote {made}")
+    else:
+        print("\n".join(documents.markdown(releases)))
+    return 1 if releases[-1].broken else 0
+
+
+def _files(given: Path) -> list[Path]:
+    if not given.is_dir():
+        return [given]
+    found = sorted(p for p in given.rglob("*") if p.name.endswith((".jsonl", ".jsonl.gz")))
+    if not found:
+        raise WeatherError(f"no records (*.jsonl, *.jsonl.gz) in {given}")
+    return found
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{text[:100]:100}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The history of releases as Markdown and as a plot (matplotlib, imported where it is drawn)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshmark.core.escaping import markdown as escaped
+from meshmark.core.verdicts import BAD
+from meshmark.growth.documents import pyplot, seconds, short, svg
+from meshmark.weather import history
+from meshmark.weather.compiling import WeatherError
+from meshmark.weather.history import COUNTERS, Change, Release
+
+PAGE, PLOT = "weather-history.md", "weather-history.svg"
+
+TOTALS = (
+    "collectives",
+    "sent",
+    "asynchronous",
+    "hidden",
+    "exposed",
+    "memory",
+    "temporaries",
+    "copies",
+    "loops",
+)
+"""The counters whose sums over programs are shown."""
+
+PLOTTED = ("sent", "collectives", "hidden", "exposed", "memory", "temporaries", "copies")
+
+SHOWN = 5
+"""The most programs that are named for one counter of one step."""
+
+
+def shown(counter: str, value: float | None) -> str:
+    """A counter as text: exact where it is a count, else in three digits."""
+    if value is None:
+        return "-"
+    if counter == "exposed":
+        return seconds(value) if value else "0"
+    return f"{value:,.0f}" if value < 1e6 else short(value)
+
+
+def markdown(releases: Sequence[Release]) -> Iterator[str]:
+    """The lines of the page."""
+    yield "# What each release changed in compiled programs"
+    yield ""
+    yield "This page is made by `meshmark weather --from`. Nothing ran: each figure is read or counted from a compiled"
+    yield "program, so a difference is a difference of the compiler. Exposed time is a projection."
+    yield "[The weather](weather.md) says what the counters are and what stands out."
+    yield ""
+    yield "| release | suite | places |"
+    yield "|:--|:--|:--|"
+    for release in releases:
+        yield f"| {escaped(release.label)} | {escaped(release.suite)} | {', '.join(map(escaped, release.lines))} |"
+    yield ""
+    for place in history.places(releases):
+        yield from _place(place, [r for r in releases if place in r.lines])
+
+
+def _place(place: str, releases: Sequence[Release]) -> Iterator[str]:
+    cases = history.common(releases, place)
+    yield f"## {escaped(place)}"
+    yield ""
+    yield f"Sums over the {len(cases)} programs that every release compiled, of one device:"
+    yield ""
+    yield "| release | " + " | ".join(COUNTERS[name][0] for name in TOTALS) + " | not compiled |"
+    yield "|:--|" + "--:|" * (len(TOTALS) + 1)
+    for release in releases:
+        sums = [shown(name, history.total(release, place, cases, name)) for name in TOTALS]
+        bad = sum(line["verdict"] in BAD for line in release.lines[place].values())
+        yield f"| {escaped(release.label)} | " + " | ".join(sums) + f" | {bad} |"
+    yield ""
+    for old, new in itertools.pairwise(releases):
+        yield from _step(place, old, new)
+
+
+def _step(place: str, old: Release, new: Release) -> Iterator[str]:
+    found = [change for change in history.changes(old, new) if change.place == place]
+    yield f"### {escaped(place)}: {escaped(old.label)} to {escaped(new.label)}"
+    yield ""
+    for where, case, before, now in history.verdicts(old, new):
+        if where == place:
+            bad = now if now["verdict"] in BAD else before
+            what = "no longer compiles" if bad is now else "compiles now; it was"
+            reason = next(iter(bad["reason"].splitlines()), "")[:160]
+            yield f"- `{escaped(case)}` {what}: {bad['verdict']}: {escaped(reason)}"
+    if not found:
+        yield "No counter of any program changed."
+        yield ""
+        return
+    programs = len({change.case for change in found})
+    yield f"{programs} programs changed."
+    yield ""
+    yield "| counter | up | down | the largest changes |"
+    yield "|:--|--:|--:|:--|"
+    for counter in COUNTERS:
+        of = [change for change in found if change.counter == counter]
+        if of:
+            up = sum(change.now > change.was for change in of)
+            yield f"| {COUNTERS[counter][0]} | {up} | {len(of) - up} | {_largest(of)} |"
+    yield ""
+
+
+def _largest(of: Sequence[Change]) -> str:
+    ordered = sorted(of, key=lambda c: (-c.distance, -abs(c.now - c.was), c.case))
+    told = [
+        f"`{escaped(c.case)}` {shown(c.counter, c.was)} to {shown(c.counter, c.now)}" for c in ordered[:SHOWN]
+    ]
+    more = [f"and {len(of) - SHOWN} more"] if len(of) > SHOWN else []
+    return "; ".join((*told, *more))
+
+
+# The plot ----------------------------------------------------------------------------------------------------
+
+
+def figure(releases: Sequence[Release]) -> Any:
+    """One row per place, one column per counter: its sum over the programs of all releases, release by release."""
+    plt = pyplot()
+    places = history.places(releases)
+    drawn, axes = plt.subplots(
+        len(places),
+        len(PLOTTED),
+        figsize=(2.3 * len(PLOTTED), 1.7 * len(places) + 1.3),
+        squeeze=False,
+        sharex=True,
+    )
+    labels = [r.jax for r in releases]
+    for row, place in enumerate(places):
+        cases = history.common([r for r in releases if place in r.lines], place)
+        for column, counter in enumerate(PLOTTED):
+            ax = axes[row][column]
+            sums = [history.total(r, place, cases, counter) if place in r.lines else None for r in releases]
+            points = [(i, value) for i, value in enumerate(sums) if value is not None]
+            if points:
+                ax.step(*zip(*points, strict=True), where="mid", color="#0072b2", linewidth=1.4)
+                ax.plot(*zip(*points, strict=True), "o", color="#0072b2", markersize=3)
+                top = max(value for _, value in points) or 1
+                ax.set_ylim(0, top * 1.15)
+                ax.set_yticks([0, top], ["0", shown(counter, top)])
+            else:
+                ax.text(0.5, 0.5, "not known", transform=ax.transAxes, ha="center", color="gray")
+                ax.set_yticks([])
+            ax.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7)
+            ax.grid(True, axis="x", color="#dddddd", linewidth=0.6)
+            if row == 0:
+                ax.set_title(COUNTERS[counter][0].replace(", ", ",\n"), fontsize=8)
+        axes[row][0].set_ylabel(place, fontweight="bold")
+    drawn.tight_layout()
+    return drawn
+
+
+def write(releases: Sequence[Release], directory: Path) -> list[Path]:
+    """Write the page and its plot into the directory, which is made if missing; WeatherError where that fails."""
+    drawn = figure(releases)
+    texts = {PAGE: "\n".join(_with_plot(markdown(releases))).rstrip("\n") + "\n", PLOT: svg(drawn)}
+    pyplot().close(drawn)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, made in texts.items():
+            (directory / name).write_text(made, encoding="utf-8")
+    except OSError as error:
+        raise WeatherError(f"can't write to {directory}: {os.strerror(error.errno or 0)}") from None
+    return [directory / name for name in texts]
+
+
+def _with_plot(lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        if line == "| release | suite | places |":
+            yield f"![Sums of counters over the programs, release by release, for each place]({PLOT})"
+            yield ""
+        yield line
