@@ -22,8 +22,9 @@ This page is made from the case table. `meshmark list` prints the same for the c
 order of the devices, and sub-meshes of the first 3 and 6 devices. Several processes add an order in which neighbours
 belong to different processes.
 
-**Dtypes.** float32, bfloat16, float16, int32, int8, uint8 and bool, where the operation is defined for them. `--with
-complex,x64` adds complex64, float64 and complex128.
+**Dtypes.** float32, bfloat16, float16, int32, int8, uint8 and bool, where the operation is defined for them. Of the
+types that hardware may lack a few cases run where a probe finds them; `--with complex,x64` adds all of complex64,
+float64 and complex128.
 
 **Profiles.** One rule selects the cases. Each coordinate of a case has a weight: 0 for the ordinary one, more for an
 unusual one. A profile takes the cases whose weights add up to at most 0 (`smoke`), 2 (`standard`) or 4 (`full`).

@@ -34,6 +34,9 @@ class Facts:
     no_layout: dict[str, str] = field(default_factory=dict)
     """Why a mesh (by label) is impossible in this layout of the topology."""
 
+    capabilities: dict[str, str] = field(default_factory=dict)
+    """What probes found of optional capabilities: "has", "lacks: REASON", "crash: HOW" or "hang: HOW", by name."""
+
     @property
     def place(self) -> str:
         """The topology and its layout as case ids name them: v5e:2x4, v5e:2x4-physical; "" for real devices."""

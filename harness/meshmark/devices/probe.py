@@ -42,11 +42,19 @@ class NoBackend(BadInput, RuntimeError):
 def probe(variables: Mapping[str, str] | None = None, timeout: float = 300.0) -> Facts:
     """Start a child that lists the devices and ends; NoBackend when that fails. `variables` are set for the child."""
     code, marked, last = _child([], variables or {}, timeout)
-    if code or not marked:
+    return facts_said([] if code else marked, last, variables)
+
+
+def facts_said(
+    said: Sequence[dict[str, Any]], last: str, variables: Mapping[str, str] | None = None
+) -> Facts:
+    """The facts that a child said, with the last line of its standard error; NoBackend where it said none, or shows
+    other CPU devices than were asked for."""
+    if not said:
         raise NoBackend(
             f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r})"
         )
-    found = Facts.from_json(marked[-1])
+    found = Facts.from_json(said[-1])
     asked = environment.of_child(variables or {}).get(environment.CPU_DEVICES, "")
     if found.virtual and asked.isdecimal() and int(asked) != found.num_devices:
         raise NoBackend(

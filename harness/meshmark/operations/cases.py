@@ -2,7 +2,8 @@
 """The cases: operations x variants x meshes x dtypes x sizes x modes, and the choice of a selection among them.
 
 One rule selects the cases: the weights of their coordinates (meshmark.operations.weights) add up to no more than the
-limit of the profile.
+limit of the profile. What the rule leaves out joins where it covers pairs of classes (meshmark.operations.pairs), or
+judges an optional capability that a probe found.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
+from itertools import groupby, product
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from meshmark.core.values import whole
 from meshmark.operations import OPERATIONS, pairs
 from meshmark.operations.base import FILLED, Argument, Operation, Plan, Request, owners_of
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
+from meshmark.operations.weights import MODE_WEIGHTS, OPTIONAL
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,22 +168,39 @@ class Case:
         return self.cell.request.variant.get("level") or self.operation.level
 
 
+Joining = dict[str, dict[str, tuple[Cell, list[str]]]]
+"""Cells that join a profile, with their modes, by operation and by id."""
+
+MESHES = 3
+"""So many meshes are asked for a case of an optional capability: groups need an axis of four devices."""
+
+NOTHING: tuple[str, Iterator[tuple[Cell, list[str]]]] = ("", iter(()))
+"""No operation, and no cell of it."""
+
+
 def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[str]]]:
     """Each selected cell with its selected modes, in the order of the table: what the weights choose, and of each
-    operation what covers pairs of classes (see meshmark.operations.pairs)."""
-    covering = _covering(selection, num_devices)
-    done: set[str] = set()
-    for cell, modes in _by_weight(selection, num_devices):
-        while covering and (name := next(iter(covering))) in done and name != cell.operation.name:
-            yield from covering.pop(name).values()
-        done.add(cell.operation.name)
-        more = covering.get(cell.operation.name, {}).pop(cell.id, (cell, []))[1]
-        yield cell, [*modes, *(mode for mode in more if mode not in modes)]
-    for rest in covering.values():
-        yield from rest.values()
+    operation what joins."""
+    joining: Joining = {name: {} for name in OPERATIONS}
+    for cell, mode in (*_covering(selection, num_devices), *optional(selection, num_devices)):
+        modes = joining[cell.operation.name].setdefault(cell.id, (cell, []))[1]
+        if mode not in modes:
+            modes.append(mode)
+    weighted = groupby(_by_weight(selection, num_devices), key=lambda chosen: chosen[0].operation.name)
+    named, group = next(weighted, NOTHING)
+    for name, more in joining.items():
+        if name == named:
+            for cell, modes in group:
+                also = more.pop(cell.id, (cell, []))[1]
+                yield cell, [*modes, *(mode for mode in also if mode not in modes)]
+            named, group = next(weighted, NOTHING)
+        yield from more.values()
 
 
-def _by_weight(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[str]]]:
+def _by_weight(
+    selection: Selection, num_devices: int, optional: bool = False
+) -> Iterator[tuple[Cell, list[str]]]:
+    """What the weights choose; `optional`: only the cells that need an optional capability."""
     weights = selection.weights
     limit = weights.profiles[selection.profile] if selection.limit is None else selection.limit
     shapes = weights.meshes(selection, num_devices)
@@ -218,6 +237,8 @@ def _by_weight(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, l
                 for (dtype, dtype_weight), (size, size_weight) in product(dtypes.items(), sizes.items()):
                     if not special_values.allows(variant.get("fill"), operation.fills, dtype):
                         continue
+                    if optional and not (variant.capability or dtype_of(dtype).capability):
+                        continue
                     total = weight + dtype_weight + size_weight
                     used = [mode for mode, more in modes.items() if total + more <= limit]
                     if used:
@@ -225,11 +246,10 @@ def _by_weight(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, l
                         yield Cell(operation, request, total), used
 
 
-def _covering(selection: Selection, num_devices: int) -> dict[str, dict[str, tuple[Cell, list[str]]]]:
-    """The selected cells that cover pairs of classes, with their modes, by operation and by id."""
-    found: dict[str, dict[str, tuple[Cell, list[str]]]] = {name: {} for name in OPERATIONS}
+def _covering(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, str]]:
+    """The selected cells and modes that cover pairs of classes."""
     if not selection.covers:
-        return {}
+        return
     for one in pairs.picked(num_devices, selection.processes, selection.operations):
         request, operation = one.request, one.operation
         level = request.variant.get("level") or operation.level
@@ -244,9 +264,34 @@ def _covering(selection: Selection, num_devices: int) -> dict[str, dict[str, tup
                 (level, selection.levels),
             )
         ) and _allowed(dtype_of(request.dtype).capability, selection):
-            cell = Cell(operation, request, FILLED)
-            found[operation.name].setdefault(cell.id, (cell, []))[1].append(one.mode)
-    return {name: of for name, of in found.items() if of}
+            yield Cell(operation, request, FILLED), one.mode
+
+
+def optional(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, str]]:
+    """The cells and modes that judge the capabilities that join a profile: of each operation and capability the
+    lightest cell on the lightest of MESHES meshes that has one, in the modes of the shortest profile. The profile
+    `full` also takes what `standard` takes of a capability that is demanded."""
+    left = selection.joining
+    if not left:
+        return
+    plain = replace(selection, capabilities=left, present=(), covering=False)
+    weighted = selection.weights.meshes(selection, num_devices)
+    for mesh in sorted(weighted, key=lambda mesh: weighted[mesh])[:MESHES]:
+        here = replace(plain, capabilities=left, meshes=(mesh.label,), limit=OPTIONAL)
+        lightest: dict[tuple[str, str], tuple[Cell, list[str]]] = {}
+        for cell, modes in _by_weight(here, num_devices, optional=True):
+            if len(cell.capabilities) == 1:
+                place = (cell.operation.name, next(iter(cell.capabilities)))
+                if place not in lightest or cell.weight < lightest[place][0].weight:
+                    lightest[place] = (cell, modes)
+        for cell, modes in lightest.values():
+            yield from ((cell, mode) for mode in modes if not MODE_WEIGHTS[mode])
+        left = tuple(name for name in left if name not in {name for _, name in lightest})
+        if not left:
+            break
+    if selection.profile == "full":
+        for cell, modes in _by_weight(replace(plain, profile="standard"), num_devices, optional=True):
+            yield from ((cell, mode) for mode in modes)
 
 
 def cases(selection: Selection, num_devices: int) -> Iterator[Case]:

@@ -18,6 +18,7 @@ from meshmark.operations.weights import PROFILES, TIMED_PROFILES
 MANY = {
     "level": "levels",
     "with": "capabilities",
+    "without": "without",
     "operations": "operations",
     "modes": "modes",
     "meshes": "meshes",
@@ -52,7 +53,10 @@ def options(timed: bool = False) -> list[Option]:
     found = [
         Option("profile", f"how much: {', '.join(profiles)} (default {default})", default, "NAME"),
         Option("level", f"only these levels: {', '.join(LEVELS)}"),
-        Option("with", f"optional capabilities: {capabilities}"),
+        Option("with", f"optional capabilities that must be there, and all of their cases: {capabilities}"),
+        Option(
+            "without", "optional capabilities that are left out (by default a few cases judge what is there)"
+        ),
         *(
             Option(name, f"only these {name}, such as {examples}")
             for name, examples in (
@@ -64,7 +68,7 @@ def options(timed: bool = False) -> list[Option]:
             )
         ),
     ]
-    return [option for option in found if not (timed and option.name == "level")]
+    return [option for option in found if not (timed and option.name in ("level", "without"))]
 
 
 def add_options(add: Callable[..., Any], timed: bool = False, without: tuple[str, ...] = ()) -> None:
@@ -88,11 +92,19 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def selected(
-    given: Mapping[str, Any], num_devices: int, *, processes: int = 1, timed: bool = False
+    given: Mapping[str, Any],
+    num_devices: int,
+    *,
+    processes: int = 1,
+    timed: bool = False,
+    present: tuple[str, ...] = (),
 ) -> Selection:
-    """The checked choice of the parsed options (`vars` of a namespace).
+    """The checked choice of the parsed options (`vars` of a namespace). present: the optional capabilities that a probe
+    found.
 
     SelectionError for an unknown name, or a mesh that these devices and processes do not allow.
     """
-    choice = Selection(profile=given["profile"], processes=processes, timed=timed, **named(given))
+    choice = Selection(
+        profile=given["profile"], processes=processes, timed=timed, present=present, **named(given)
+    )
     return choice.checked(num_devices)

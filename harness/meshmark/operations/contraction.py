@@ -305,7 +305,8 @@ class BatchMatmul(Matmul):
         for weight, other in ((0, "rows"), (0, "inner"), (2, "cols")):
             yield weight, outer_inner(mesh, "batch", other)
         yield 2, outer_inner(mesh, "rows", "batch")
-        yield 2, outer_inner(mesh, "inner", "cols")
+        if len(mesh.names) > 1:  # over one axis this is the sharding of cols above
+            yield 2, outer_inner(mesh, "inner", "cols")
 
 
 class Einsum(Contraction):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meshmark.core import meshes
@@ -26,7 +26,7 @@ CAPABILITIES = {
     "ragged": "lax.ragged_all_to_all",
     "checkpoint": "orbax-checkpoint",
 }
-"""What hardware may lack; --with takes these names."""
+"""What hardware may lack; --with and --without take these names."""
 
 OWN_WORDS = {
     "x64": r"\b(float64|int64|uint64|f64|s64|u64|64[- ]bit|x64|double)\b",
@@ -53,6 +53,11 @@ class Selection:
     profile: str = "standard"
     levels: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
+    """The optional capabilities that are demanded: their cases are selected as all others are."""
+    present: tuple[str, ...] = ()
+    """The optional capabilities that a probe found: a few of their cases join (meshmark.operations.cases)."""
+    without: tuple[str, ...] = ()
+    """The optional capabilities that are left out, though a probe may find them."""
     operations: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     meshes: tuple[str, ...] = ()
@@ -73,6 +78,18 @@ class Selection:
     def covers(self) -> bool:
         """Whether such cases are taken."""
         return self.covering and not self.timed and self.limit is None and self.profile != "smoke"
+
+    @property
+    def joining(self) -> tuple[str, ...]:
+        """The capabilities that were found and of which a few cases join: not in the shortest profile."""
+        if self.timed or self.limit is not None or self.profile == "smoke":
+            return ()
+        return tuple(c for c in self.present if c not in (*self.capabilities, *self.without))
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is the profile `full`, with none of the options that choose less of it or more."""
+        return replace(self, present=(), without=()) == Selection("full")
 
     def described(self) -> dict[str, Any]:
         """The selection for a run line: only what was set, and the number of processes only if there are
@@ -97,7 +114,7 @@ class Selection:
         for what, chosen, valid in (
             ("profile", (self.profile,), self.profiles),
             ("level", self.levels, LEVELS),
-            ("capability", self.capabilities, CAPABILITIES),
+            ("capability", (*self.capabilities, *self.present, *self.without), CAPABILITIES),
             ("operation", self.operations, OPERATIONS),
             ("mode", self.modes, MODES),
             ("dtype", self.dtypes, DTYPES),
@@ -110,6 +127,8 @@ class Selection:
                     raise SelectionError(str(error)) from None
                 if not found:
                     raise SelectionError(unknown(what, name, valid, "meshmark list"))
+        if both := [name for name in self.capabilities if name in self.without]:
+            raise SelectionError(f"{both[0]} is in --with and in --without: name it once")
         for label in self.meshes:
             try:
                 mesh = meshes.parse(label)

@@ -45,6 +45,9 @@ USUAL_DTYPES = (
 )
 """The dtypes of version 1 of the table. The others weigh one more, and take turns where pairs are covered."""
 
+OPTIONAL = DTYPE + 1
+"""The largest weight of a case that judges an optional capability by default: the rarer dtypes have it."""
+
 RARE = 2
 """The weight that timing adds to rare coordinates: dtypes other than bfloat16, the lesser modes, and meshes
 that have an axis of size 1, are permuted, or leave devices out."""

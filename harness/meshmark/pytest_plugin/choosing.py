@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -11,9 +12,9 @@ from meshmark.core import meshes
 from meshmark.core.errors import unknown
 from meshmark.devices import probe, topologies
 from meshmark.devices.facts import Facts
-from meshmark.judge import compile_only
-from meshmark.operations import cases
-from meshmark.operations.selection import SelectionError
+from meshmark.judge import capabilities, compile_only
+from meshmark.operations import cases, choosing
+from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from meshmark.pytest_plugin.options import names_of, selection_of
 from meshmark.pytest_plugin.stashed import FACTS, LEFT_OUT, PLACES, SELECTION, TRIALS
 from meshmark.pytest_plugin.trials import trials_of
@@ -26,7 +27,9 @@ def choose(config: pytest.Config, places: list[Facts], processes: int = 1) -> No
     stash[PLACES], stash[FACTS] = places, places[0]
     stash[TRIALS], stash[LEFT_OUT] = {}, []
     for facts in places:
-        selection = stash[SELECTION] = selection_of(config, facts.num_devices, processes)
+        without = config.getoption("without")
+        here = tuple(c for c in capabilities.present(facts.capabilities) if c not in without)
+        selection = stash[SELECTION] = selection_of(config, facts.num_devices, processes, here)
         cases.not_empty(selection, facts.num_devices)
         taken, left_out = trials_of(selection, facts)
         stash[LEFT_OUT] += [(facts.place, why, number) for why, number in left_out.items()]
@@ -55,7 +58,7 @@ def find_places(config: pytest.Config) -> list[Facts]:
         given = "--layout" if layouts != ("plain",) else "--export" if exports else ""
         if given or config.getoption("topology"):
             raise SelectionError(f"{given or '--topology'} takes a topology: --topology v5e:2x4")
-        return [probe.probe()]
+        return [_probed(config)]
     topologies.prepare_environment(*(topology.name for topology in wanted))  # for the workers too
     found = []
     for topology in wanted:
@@ -63,3 +66,14 @@ def find_places(config: pytest.Config) -> list[Facts]:
         shapes = [*meshes.weighted(number), *map(meshes.parse, selection_of(config, number, 1).meshes)]
         found += [probe.probe_topology(topology, layout, shapes) for layout in layouts]
     return found
+
+
+def _probed(config: pytest.Config) -> Facts:
+    """The facts of the devices that are there, with what probes find of the optional capabilities that the run may
+    judge."""
+    wanted = config.getoption("with_")
+    given = choosing.named(vars(config.option))
+    chosen = Selection(profile=config.getoption("profile"), **given)
+    joining = replace(chosen, present=tuple(CAPABILITIES)).joining
+    names = [name for name in CAPABILITIES if name in (*wanted, *joining)]
+    return capabilities.facts(chosen, names)

@@ -23,7 +23,6 @@ from meshmark.devices import containment
 from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
-from meshmark.operations.selection import Selection
 from meshmark.pytest_plugin import expecting, guard
 from meshmark.pytest_plugin.counting import WELL, Count
 from meshmark.pytest_plugin.stashed import (
@@ -214,7 +213,7 @@ class Controller:
                 write(line)
         if self.resident:
             write(f"largest worker: {self.resident / 1e6:.0f} MB resident")
-        whole = self.config.stash[SELECTION] == Selection("full")
+        whole = self.config.stash[SELECTION].whole
         facts = self.facts
         for issue in self.config.stash[EXPECTED].issues(facts.to_json()):
             if whole and not any(issue.covers(split_id(case)[0]) for case in self.cases):
@@ -332,6 +331,8 @@ def under_test(config: pytest.Config) -> list[str]:
     shapes = {trial.case.mesh.label: None for family in config.stash[TRIALS].values() for trial in family}
     header = f"profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
     lines = [*(line for place in config.stash[PLACES] for line in place.describe()), header]
+    if joining := selection.joining:
+        lines.append(f"optional capabilities that the backend has, a few cases of each: {', '.join(joining)}")
     for place in config.stash[PLACES]:
         lines += config.stash[EXPECTED].lines(place.to_json())
     if facts.topology:

@@ -14,9 +14,10 @@ import pytest
 
 from meshmark.core.errors import unknown
 from meshmark.devices.facts import Facts
+from meshmark.judge import capabilities
 from meshmark.levels import must_pass
 from meshmark.levels.must_pass import LevelError
-from meshmark.operations.selection import CAPABILITIES, SelectionError
+from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from meshmark.pytest_plugin.stashed import FACTS, SELECTION
 
 FEW = 5
@@ -32,12 +33,13 @@ def check(config: pytest.Config) -> None:
 
 
 def problems(config: pytest.Config, judged: Mapping[str, Any]) -> list[str]:
-    """What was expected and did not come about; [] where nothing was expected, or all came."""
+    """What was expected and did not come about, and what a probe of a capability ended with; [] for nothing."""
     facts: Facts = config.stash[FACTS]
     found = []
     devices, level = config.getoption("expect_devices"), config.getoption("expect_level")
     if devices is not None and facts.num_devices != devices:
         found.append(f"{devices} devices were expected, and JAX shows {facts.num_devices}")
+    found += _capabilities(config)
     if level is not None:
         try:
             lists = _lists(facts, level)
@@ -68,10 +70,38 @@ def unjudged(config: pytest.Config, judged: Mapping[str, Any]) -> str:
                 parts.append(f"{missing} of {len(cases)} must-pass cases of {name}")
     except LevelError as error:
         parts.append(str(error))
-    chosen = config.stash[SELECTION].capabilities
-    if absent := [name for name in CAPABILITIES if name not in chosen]:
-        parts.append(f"optional capabilities {', '.join(absent)} (--with)")
+    chosen = config.stash[SELECTION]
+    absent: dict[str, list[str]] = {}
+    for name in CAPABILITIES:
+        if name not in (*chosen.capabilities, *chosen.joining):
+            absent.setdefault(_why_absent(name, facts, chosen), []).append(name)
+    parts += [f"optional capabilities {', '.join(names)} ({why})" for why, names in absent.items()]
     return f"not judged: {'; '.join(parts)}" if parts else ""
+
+
+def _why_absent(name: str, facts: Facts, chosen: Selection) -> str:
+    """Why a run judges nothing of an optional capability."""
+    if name in chosen.without:
+        return "--without"
+    found = facts.capabilities.get(name, "")
+    return "the backend has none" if found.startswith(capabilities.LACKS) else found or "--with"
+
+
+def _capabilities(config: pytest.Config) -> list[str]:
+    """What is wrong with the optional capabilities: one that is demanded is not there, or a probe did not end well, and
+    nothing of that capability is judged."""
+    chosen: Selection = config.stash[SELECTION]
+    found = []
+    for name, answer in config.stash[FACTS].capabilities.items():
+        demanded, lacking = name in chosen.capabilities, answer.startswith(capabilities.LACKS)
+        if demanded and lacking:
+            found.append(f"--with {name} demands {CAPABILITIES[name]}, and the backend has none: {answer}")
+        elif not demanded and not lacking and answer != capabilities.HAS:
+            found.append(
+                f"the probe of {name} ({CAPABILITIES[name]}) ended with {answer}: nothing of it is judged;"
+                f" --with {name} judges it, --without {name} leaves it out"
+            )
+    return found
 
 
 def _lists(facts: Facts, level: str) -> dict[str, tuple[str, ...]]:

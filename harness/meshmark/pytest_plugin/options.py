@@ -17,7 +17,19 @@ from meshmark.ranks import group as ranks
 from meshmark.ranks.group import Coordinates
 
 ALIKE = (
-    *("profile", "level", "with_", "operations", "modes", "meshes", "dtypes", "sizes", "seed", "deadline"),
+    *(
+        "profile",
+        "level",
+        "with_",
+        "without",
+        "operations",
+        "modes",
+        "meshes",
+        "dtypes",
+        "sizes",
+        "seed",
+        "deadline",
+    ),
     *(
         "expect_devices",
         "expect_level",
@@ -211,6 +223,9 @@ def expectations_of(config: pytest.Config) -> Expectations:
     return Expectations(config.getoption("known_issues"), config.getoption("counters"))
 
 
-def selection_of(config: pytest.Config, num_devices: int, processes: int) -> Selection:
-    """The selection that the options make on so many devices; SelectionError for names that there are not."""
-    return choosing.selected(vars(config.option), num_devices, processes=processes)
+def selection_of(
+    config: pytest.Config, num_devices: int, processes: int, present: tuple[str, ...] = ()
+) -> Selection:
+    """The selection that the options make on so many devices, with the optional capabilities that a probe found;
+    SelectionError for names that there are not."""
+    return choosing.selected(vars(config.option), num_devices, processes=processes, present=present)

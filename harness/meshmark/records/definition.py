@@ -232,6 +232,15 @@ class RunFacts(TypedDict):
     no_layout: NotRequired[
         Annotated[dict[str, str], Field("Why a mesh (by label) has no physical layout on the topology.")]
     ]
+    capabilities: NotRequired[
+        Annotated[
+            dict[str, str],
+            Field(
+                "What probes found of optional capabilities, by name: `has`, or `lacks`, `crash` or `hang` with"
+                " the reason."
+            ),
+        ]
+    ]
     others: NotRequired[
         Annotated[list[dict[str, Any]], Field("The facts of further topologies of the same run.")]
     ]
@@ -262,6 +271,12 @@ class Selected(TypedDict):
     profile: NotRequired[Annotated[Name, Field("How much is chosen: smoke, quick, standard or full.")]]
     levels: NotRequired[Annotated[list[Name], Field("The levels.")]]
     capabilities: NotRequired[Annotated[list[Name], Field("The optional capabilities that were asked for.")]]
+    present: NotRequired[
+        Annotated[
+            list[Name], Field("The optional capabilities that probes found; a few of their cases join.")
+        ]
+    ]
+    without: NotRequired[Annotated[list[Name], Field("The optional capabilities that were left out.")]]
     operations: NotRequired[Annotated[list[str], Field("The operations.")]]
     modes: NotRequired[Annotated[list[str], Field("The modes.")]]
     meshes: NotRequired[Annotated[list[str], Field("The meshes.")]]
