@@ -2,8 +2,10 @@
 """Faults that whole programs show: each is the mistake of a programmer or compiler in one part of a program."""
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
+from meshmark.operations import pipeline
 from tests.studies.faults import fault, patched
 
 
@@ -76,3 +78,136 @@ def gradients_of_the_replicas_are_not_added():
         return value_and_grad
 
     return patched(jax, "value_and_grad", make)
+
+
+# Ways of sharding a block, and data-parallel training.
+
+
+@fault(only=of("how=fsdp"), operations=("parallel_block",), meshes=("2x4",), modes=("manual",))
+def the_first_shard_of_a_weight_is_gathered_again_and_again():
+    def make(real):
+        def all_gather(x, axes, **k):
+            found = real(x, axes, **k)
+            return jnp.concatenate([found[: len(x)]] * (len(found) // len(x)))
+
+        return all_gather
+
+    return patched(lax, "all_gather", make)
+
+
+@fault(only=of("how=sequence"), operations=("parallel_block",), meshes=("2x4",), modes=("manual",))
+def every_part_of_the_sequence_gets_the_next_ones_sum():
+    def make(real):
+        def psum_scatter(x, axes, *, scatter_dimension, tiled):
+            size = x.shape[scatter_dimension] // lax.axis_size(axes)
+            x = jnp.roll(x, -size, scatter_dimension)
+            return real(x, axes, scatter_dimension=scatter_dimension, tiled=tiled)
+
+        return psum_scatter
+
+    return patched(lax, "psum_scatter", make)
+
+
+@fault(only=of("how=fsdp"), operations=("parallel_block_gradient",), meshes=("2x4",), modes=("manual",))
+def a_gathered_weight_takes_only_its_own_devices_gradient():
+    """The transpose of the gather keeps the device's own rows and forgets the sum."""
+
+    def make(real):
+        def all_gather(x, axes, *, axis, tiled):
+            @jax.custom_vjp
+            def gathered(v):
+                return real(v, axes, axis=axis, tiled=tiled)
+
+            def back(_, g):
+                return (lax.dynamic_slice_in_dim(g, lax.axis_index(axes) * len(x), len(x), axis),)
+
+            gathered.defvjp(lambda v: (gathered(v), None), back)
+            return gathered(x)
+
+        return all_gather
+
+    return patched(lax, "all_gather", make)
+
+
+@fault(operations=("tutorial_training",), meshes=("2x4",), modes=("manual",))
+def data_parallel_gradients_are_added_and_not_averaged():
+    return patched(lax, "pmean", lambda real: lambda x, axes: lax.psum(x, axes))
+
+
+@fault(operations=("tutorial_training",), meshes=("2x4",), modes=("manual",))
+def biases_are_not_averaged_over_devices():
+    def make(real):
+        return lambda x, axes: real(x, axes) if x.ndim > 1 else real(jnp.where(first(axes), x, 0), axes)
+
+    def first(axes):
+        return lax.axis_index(axes) == 0
+
+    return patched(lax, "pmean", make)
+
+
+@fault(operations=("cast_product",), meshes=("2x4",), modes=("auto",))
+def sums_of_bfloat16_factors_are_in_bfloat16():
+    def make(real):
+        def matmul(a, b, *, preferred_element_type=None, **k):
+            return real(a, b, **k).astype(preferred_element_type or a.dtype)
+
+        return matmul
+
+    return patched(jnp, "matmul", make)
+
+
+# The pipeline.
+
+
+@fault(operations=("pipeline",), meshes=("2x4",), modes=("manual",))
+def the_last_micro_batch_is_lost():
+    return patched(jnp, "arange", lambda real: lambda n: real(n - 1))
+
+
+@fault(operations=("pipeline",), meshes=("2x4",), modes=("manual",))
+def stages_pass_their_results_backward():
+    def make(real):
+        return lambda x, axes, pairs: real(x, axes, [(b, a) for a, b in pairs])
+
+    return patched(lax, "ppermute", make)
+
+
+@fault(operations=("pipeline",), meshes=("2x4",), modes=("auto",))
+def the_first_stage_takes_what_the_last_one_gave():
+    def make(real):
+        return lambda fed, state: jnp.roll(state, 1, axis=0).at[0].add(fed)
+
+    return patched(pipeline, "shifted", make)
+
+
+# The mixture of experts.
+
+
+@fault(operations=("mixture_of_experts",), meshes=("2x4",), modes=("auto",))
+def an_expert_drops_its_first_tokens_and_keeps_the_last():
+    def make(real):
+        return lambda x, axis: jnp.flip(real(jnp.flip(x, axis), axis=axis), axis)
+
+    return patched(jnp, "cumsum", make)
+
+
+@fault(operations=("mixture_of_experts",), meshes=("2x4",), modes=("manual",))
+def results_come_home_from_the_next_expert():
+    def make(real):
+        def all_to_all(x, axes, cut, join, *, tiled):
+            found = real(x, axes, cut, join, tiled=tiled)
+            return jnp.roll(found, 1, join) if cut == 0 else found
+
+        return all_to_all
+
+    return patched(lax, "all_to_all", make)
+
+
+@fault(operations=("mixture_of_experts",), meshes=("2x4",), modes=("explicit",))
+def a_dropped_token_takes_the_place_of_another():
+    """Where there is no room the token overwrites the last place."""
+
+    def make(real):
+        return lambda x, axis: jnp.minimum(real(x, axis=axis), 1)
+
+    return patched(jnp, "cumsum", make)

@@ -14,6 +14,7 @@ from meshmark.operations import (
     decoder,
     decoding,
     elementwise,
+    experts,
     extents,
     forms,
     indexing,
@@ -23,6 +24,8 @@ from meshmark.operations import (
     multihost,
     networks,
     ordering,
+    parallel,
+    pipeline,
     pipelines,
     placement,
     processes,
@@ -68,6 +71,9 @@ FAMILIES = (
     calls,
     decoder,
     decoding,
+    parallel,
+    pipeline,
+    experts,
 )
 
 

@@ -37,7 +37,7 @@ from meshmark.operations.base import (
 )
 from meshmark.operations.contraction import fitted, outer_inner, summed
 from meshmark.operations.decoder_reference import EPSILON, Model
-from meshmark.operations.programs import Program, over
+from meshmark.operations.programs import Program, added_gradients, over
 
 LAYERS = 2
 
@@ -234,7 +234,7 @@ class Decoder(Program):
             yield Variant.of(3, model=names)
         yield Variant.of(3, batch=names)
 
-    def plan(self, request: Request) -> Plan:
+    def forward(self, request: Request) -> Plan:
         mesh, variant, size = request.mesh, request.variant, dimensions(request)
         model, data = variant.get("model") or (), sharding_tokens(variant)
         tokens = tokens_of(request, "bt")
@@ -308,48 +308,13 @@ def traffic_of(request: Request) -> tuple[Traffic, ...]:
     )
 
 
-def added_gradients(request: Request) -> tuple[Traffic, ...]:
-    """The sums of the gradients of the weights over the axes that do not shard them."""
-    mesh = request.mesh
-    return over(
-        mesh,
-        *(
-            ("all-reduce", mesh.rest(tuple(a for entry in w.spec for a in entry or ())), nbytes(w, mesh))
-            for w in weights_of(request)
-        ),
-    )
-
-
 class DecoderGradient(Decoder):
     """The gradients of the losses with respect to the embedding and every weight."""
 
     name = "decoder_gradient"
     rare = 2  # it compiles slowly
     timed: ClassVar[Mapping[str, int]] = {}
-
-    def mode_weight(self, mode: str, variant: Variant) -> int | None:
-        return 0
-
-    def plan(self, request: Request) -> Plan:
-        forward = super().plan(request)
-        weights = weights_of(request)
-        seeds = tuple(Argument(r.shape, r.dtype, r.spec, values.uniform) for r in forward.results)
-        sent = forward.traffic or ()
-        return replace(
-            forward,
-            arguments=(*forward.arguments, *seeds),
-            results=tuple(Result(w.shape, w.dtype, w.spec) for w in weights),
-            forward=forward.results,
-            wrt=tuple(range(2, 2 + len(weights))),
-            cost=Cost(3 * forward.cost.flops),
-            traffic=None,
-            owed=(*sent, *sent, *added_gradients(request)),
-        )
-
-    def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
-        if mode == "manual-novma" and mesh.size & (mesh.size - 1):
-            return "check_vma=False divides a cotangent by the number of its replicas and adds them up again"
-        return super().absent(mode, variant, mesh)
+    wrt = tuple(range(2, 11))
 
     @staticmethod
     def gradient(*arrays):
@@ -372,8 +337,8 @@ class DecoderTraining(Decoder):
     rare = 2
     timed: ClassVar[Mapping[str, int]] = {"n16": 1, "n64": 4}
 
-    def plan(self, request: Request) -> Plan:
-        forward = super().plan(request)
+    def forward(self, request: Request) -> Plan:
+        forward = super().forward(request)
         weights = weights_of(request)
         sent = forward.traffic or ()
         return replace(
@@ -382,7 +347,7 @@ class DecoderTraining(Decoder):
             options={**forward.options, "rate": 0.5},
             cost=Cost(3 * forward.cost.flops),
             traffic=None,
-            owed=(*sent, *sent, *added_gradients(request)),
+            owed=(*sent, *sent, *added_gradients(request.mesh, weights)),
         )
 
     def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:

@@ -80,7 +80,7 @@ class DecodeStep(Program):
             yield Variant.of(3, batch=names, at="last")
             yield Variant.of(3, model=names, at="last")
 
-    def plan(self, request: Request) -> Plan:
+    def forward(self, request: Request) -> Plan:
         mesh, variant, size = request.mesh, request.variant, dimensions(request)
         model, length = variant.get("model") or (), size["t"]
         at = {"first": 0, "middle": length // 2, "last": length - 1, "past": length + 3}[variant["at"]]

@@ -1,23 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the whole programs have in common: the modes, and which of their cases the standard profile takes."""
+"""What the whole programs have in common: the modes, their gradients, and which of their cases the standard profile
+takes."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import jax
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from meshmark.core import values
 from meshmark.core.meshes import MeshShape, preferred
-from meshmark.operations.base import Operation, Traffic, Variant
+from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Traffic, Variant, nbytes
 from meshmark.operations.contraction import summed
 
-TURNS = 3
+TURNS = 6
 """Of the meshes other than the preferred one, the standard profile takes one in so many for each program."""
 
 
 class Program(Operation):
-    """The base of the whole programs. A subclass says in `shardings` what is sharded over which axes."""
+    """The base of the whole programs. A subclass says in `shardings` what is sharded over which axes, and plans the
+    program in `forward`. A subclass with `wrt` is its gradient."""
 
     family = "programs"
     complete = True
@@ -27,6 +36,8 @@ class Program(Operation):
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "manual", "manual-novma")
     rare: ClassVar[int] = 0
     """The weight of all its variants in the conformance tests."""
+    wrt: ClassVar[tuple[int, ...]] = ()
+    """Of a gradient, the arguments of the differentiation."""
 
     def shardings(self, mesh: MeshShape) -> Iterator[Variant]:
         """The variants, with the weights that they have on the preferred mesh."""
@@ -41,7 +52,49 @@ class Program(Operation):
         return (v for v in self.shardings(mesh) if not v.weight and not v.capability)
 
     def mode_weight(self, mode: str, variant: Variant) -> int | None:
-        return 1 if mode == "manual-novma" else None
+        return 0 if self.wrt else None
+
+    def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
+        if self.wrt and mode == "manual-novma" and mesh.size & (mesh.size - 1):
+            return "check_vma=False divides a cotangent by the number of its replicas and adds them up again"
+        return super().absent(mode, variant, mesh)
+
+    def forward(self, request: Request) -> Plan:
+        """The plan of the program itself."""
+        raise NotImplementedError
+
+    def seeds(self) -> tuple[Any, dict[str, Any]]:
+        """The fill of the cotangents, and its options."""
+        return values.uniform, {}
+
+    def plan(self, request: Request) -> Plan:
+        forward = self.forward(request)
+        if not self.wrt:
+            return forward
+        chosen = [forward.arguments[i] for i in self.wrt]
+        seeds = tuple(Argument(r.shape, r.dtype, r.spec, *self.seeds()) for r in forward.results)
+        sent = forward.traffic or ()
+        return replace(
+            forward,
+            arguments=(*forward.arguments, *seeds),
+            results=tuple(Result(a.shape, a.dtype, a.spec) for a in chosen),
+            forward=forward.results,
+            wrt=self.wrt,
+            cost=replace(forward.cost, flops=3 * forward.cost.flops),
+            traffic=None,
+            owed=(*sent, *sent, *added_gradients(request.mesh, chosen)),
+        )
+
+
+def added_gradients(mesh: MeshShape, arguments: Sequence[Argument]) -> tuple[Traffic, ...]:
+    """The sums of the gradients of these arguments over the axes that do not shard them."""
+    return over(
+        mesh,
+        *(
+            ("all-reduce", mesh.rest(tuple(a for entry in w.spec for a in entry or ())), nbytes(w, mesh))
+            for w in arguments
+        ),
+    )
 
 
 def over(mesh: MeshShape, *found: tuple[str, tuple[str, ...] | None, int]) -> tuple[Traffic, ...]:
@@ -51,3 +104,16 @@ def over(mesh: MeshShape, *found: tuple[str, tuple[str, ...] | None, int]) -> tu
         for kind, axes, payload in found
         if (groups := summed(mesh, axes or ()))
     )
+
+
+def integers(
+    bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype, *, most: int
+) -> np.ndarray:
+    """Random integers in [-most, most]."""
+    drawn = (bits >> np.uint64(16)) % np.uint64(2 * most + 1)
+    return (drawn.astype(np.int64) - most).astype(dtype)
+
+
+def constrained(x, *spec, mesh=None):
+    """The array with a constraint on its sharding, over its own mesh unless one is given."""
+    return lax.with_sharding_constraint(x, NamedSharding(mesh or jax.typeof(x).sharding.mesh, P(*spec)))
