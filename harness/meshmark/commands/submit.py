@@ -51,6 +51,13 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         action="store_true",
         help="mark a suite with changes, or a level that is not met, instead of refusing",
     )
+    add.add_argument(
+        "--log", action="append", default=[], type=path, metavar="FILE",
+        help="what a run printed; it is cleaned as records are, packed and hashed; may be given several times",
+    )  # fmt: skip
+    add.add_argument(
+        "--sign", type=path, metavar="KEY", help="sign the manifest with this key of SSH (ssh-keygen -Y sign)"
+    )
     add_expectations(add)
     add.add_argument(
         "--output",
@@ -78,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = Wanted(
         name=arguments.product, by=arguments.by, command=arguments.command, title=arguments.title,
         contact=arguments.contact, hardware=arguments.hardware, level=level, notes=arguments.note,
-        mark=arguments.mark,
+        mark=arguments.mark, logs=arguments.log, key=arguments.sign,
     )  # fmt: skip
     try:
         made = submit.make(

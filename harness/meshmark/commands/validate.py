@@ -28,6 +28,10 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--challenge", type=path, metavar="FILE", help="what `meshmark challenge` wrote: a run must answer it"
     )
+    add.add_argument(
+        "--allowed-signers", type=path, metavar="FILE",
+        help="who may sign (ssh-keygen(1), ALLOWED SIGNERS): a product must have a signature by one of them",
+    )  # fmt: skip
     add_expectations(add)
     add.add_argument("--strict", action="store_true", help="take no marked product and no old must-pass list")
     add.add_argument(
@@ -41,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     expected = expectations(arguments)
     asked = challenge.read(arguments.challenge) if arguments.challenge else None
     reports = [
-        validate.check(bundle, expected, asked)
+        validate.check(bundle, expected, asked, arguments.allowed_signers)
         for named in arguments.bundle
         for bundle in bundles.open_bundles(named)
     ]

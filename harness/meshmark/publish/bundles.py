@@ -258,6 +258,12 @@ def lines(file: File, room: Room) -> Iterator[tuple[int, dict[str, Any] | str]]:
     Ends after the first complaint about the file as a whole. JSON is strict: no NaN, no number beyond a double, no name
     twice in one object.
     """
+    for number, data in whole_lines(file, room):
+        yield number, _record(data) if isinstance(data, bytes) else data
+
+
+def whole_lines(file: File, room: Room) -> Iterator[tuple[int, bytes | str]]:
+    """(line number, the line) of each whole line of a packed or plain file, or (number, complaint), which ends it."""
     number = 0
     try:
         stream = io.BytesIO(file.data)
@@ -270,7 +276,7 @@ def lines(file: File, room: Room) -> Iterator[tuple[int, dict[str, Any] | str]]:
             room.unpacked -= len(data)
             room.values -= data.count(b",") + data.count(b"[") + data.count(b"{")
             if len(data) > LONGEST:
-                yield number, f"a line of more than {LONGEST} bytes is not a record: make the file again"
+                yield number, f"a line of more than {LONGEST} bytes: make the file again"
                 return
             if room.unpacked < 0 or room.values < 0:
                 yield number, "more records than the limit of one product: leave runs out"
@@ -278,7 +284,7 @@ def lines(file: File, room: Room) -> Iterator[tuple[int, dict[str, Any] | str]]:
             if not data.endswith(b"\n"):
                 yield number, "the last line is cut off: continue the run (--resume), or remove the line"
                 return
-            yield number, _record(data)
+            yield number, data
     except Refused as error:
         yield number + 1, str(error)
     except (EOFError, zlib.error):

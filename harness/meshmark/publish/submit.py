@@ -29,7 +29,7 @@ from meshmark.levels import must_pass as levels
 from meshmark.levels.expectations import Expectations
 from meshmark.levels.must_pass import Statement
 from meshmark.operations.choosing import MANY
-from meshmark.publish import bundles, publishable, validate
+from meshmark.publish import bundles, logs, publishable, signatures, validate
 from meshmark.publish.bundles import Bundle, File, Room
 from meshmark.publish.lines import as_records, entries
 from meshmark.publish.review import Entry, Review
@@ -101,6 +101,10 @@ class Wanted:
     notes: Sequence[Mapping[str, str]] = ()
     mark: bool = False
     """Whether to mark a dirty suite and a level that is not met instead of refusing them."""
+    logs: Sequence[Path] = ()
+    """What the runs printed: cleaned and packed beside the records."""
+    key: Path | None = None
+    """The key of SSH that signs the manifest; None for no signature."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +197,9 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
     for name, lines in files.items():
         text = "".join(writing.dumps(record) + "\n" for _, record in lines)
         _put(bundle, name, gzip.compress(text.encode(), 9, mtime=0))
+    for number, path in enumerate(wanted.logs, 1):
+        if (packed := wrong.attempt(logs.pack, path, versions)) is not None:
+            _put(bundle, logs.name(number), packed)
     _put(bundle, ENVIRONMENT, _json(validate.environment(files)))
     _put(bundle, PRODUCT, results.product_text(product).encode())
     manifest = {
@@ -203,6 +210,8 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
         "statement": statement.to_json(),
     }
     _put(bundle, MANIFEST, _json(manifest))
+    if wanted.key and (signed := wrong.attempt(signatures.sign, bundle.files[MANIFEST].data, wanted.key)):
+        _put(bundle, signatures.FILE, signed)
     return bundle
 
 

@@ -13,6 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from meshmark.core.escaping import field as field_of
@@ -29,12 +30,14 @@ from meshmark.publish import (
     challenge,
     duplicates,
     environments,
+    logs,
     origin,
     physics,
     plausible,
-    publishable,
+    privacy,
     recomputed,
     sampling,
+    signatures,
 )
 from meshmark.publish.against_table import Lookup
 from meshmark.publish.bundles import Bundle, Room
@@ -42,9 +45,6 @@ from meshmark.publish.lines import as_records, entries
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
 from meshmark.records import results, run_line
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT, RECORDS, ResultError
-
-LONGEST_TEXT = 20_000
-"""Characters of the longest text in a record: what looks for addresses takes time."""
 
 STALE = "old must-pass list"
 """How the note begins of a statement that is not of the newest list."""
@@ -54,10 +54,14 @@ DIRTY, INCOMPLETE = "dirty suite", "level not met"
 
 
 def check(
-    bundle: Bundle, expected: Expectations | None = None, asked: Mapping[str, Any] | None = None
+    bundle: Bundle,
+    expected: Expectations | None = None,
+    asked: Mapping[str, Any] | None = None,
+    signers: Path | None = None,
 ) -> Review:
     """All that is wrong with a product, and what it amounts to; `expected` holds a vendor's known issues and counters
-    beside the suite's, `asked` a challenge that it must answer."""
+    beside the suite's, `asked` a challenge that it must answer, `signers` a list of allowed signers of which one must
+    have signed it."""
     expected = expected or Expectations()
     review = Review(bundle.place)
     for name, why in bundle.refused:
@@ -65,19 +69,18 @@ def check(
     if not bundle.files:
         return review.close()
     manifest = _manifest(bundle, review)
+    _signature(bundle, signers, review)
     product = _product(bundle, review)
+    room = Room()
     files = {
-        name: entries(bundle, name, room, review)
-        for room in [Room()]
-        for name in sorted(bundle.files)
-        if RECORDS.fullmatch(name)
+        name: entries(bundle, name, room, review) for name in sorted(bundle.files) if RECORDS.fullmatch(name)
     }
     if not files:
         review.complain("", "no records (*.jsonl or *.jsonl.gz): submit makes them")
         return review.close()
     runs = _runs(bundle, files, product, review)
     _environment(bundle, files, review)
-    _privacy(bundle, files, product, review)
+    privacy.check(bundle, files, product, room, review)
     if not runs:
         return review.close()
     facts = next(iter(runs.values()))["facts"]
@@ -124,7 +127,7 @@ def _manifest(bundle: Bundle, review: Review) -> dict[str, Any]:
     for name in sorted(set(listed) - set(bundle.files)):
         review.complain(MANIFEST, f"names {name[:60]!a}, which is missing: submit again")
     for name, own in sorted(bundle.files.items()):
-        if name == MANIFEST:
+        if name in (MANIFEST, signatures.FILE):
             continue
         if name not in listed:
             review.complain(name, "not in the manifest: take it out, or submit again")
@@ -132,9 +135,20 @@ def _manifest(bundle: Bundle, review: Review) -> dict[str, Any]:
             review.complain(
                 name, "SHA-256 or size is not the manifest's, so it was changed after submit: submit again"
             )
-        if name not in (PRODUCT, ENVIRONMENT) and not RECORDS.fullmatch(name):
+        if name not in (PRODUCT, ENVIRONMENT) and not (RECORDS.fullmatch(name) or logs.NAME.fullmatch(name)):
             review.complain(name, "no file of a submission: take it out")
     return dict(found)
+
+
+def _signature(bundle: Bundle, signers: Path | None, review: Review) -> None:
+    """The signature of the manifest, where there is one or one is asked for."""
+    manifest, own = bundle.files.get(MANIFEST), bundle.files.get(signatures.FILE)
+    if manifest is None or (own is None and signers is None):
+        return
+    told, wrong = signatures.look(manifest.data, own.data if own else None, signers)
+    review.notes += [told] if told else []
+    if wrong:
+        review.complain(signatures.FILE, wrong)
 
 
 def _product(bundle: Bundle, review: Review) -> dict[str, Any]:
@@ -250,42 +264,6 @@ def _environment(bundle: Bundle, files: Mapping[str, Sequence[Entry]], review: R
             review.complain(ENVIRONMENT, f"{what}: submit again")
     except (ValueError, RecursionError):
         review.complain(ENVIRONMENT, "not strict JSON: submit again")
-
-
-# Privacy ----------------------------------------------------------------------------------------------------
-
-
-def _privacy(
-    bundle: Bundle, files: Mapping[str, Sequence[Entry]], product: Mapping[str, Any], review: Review
-) -> None:
-    """Nothing that names a person, host or place, but for the contact."""
-    versions: set[str] = {bundle.release}
-    for lines in files.values():
-        for _, record in lines:
-            if record["kind"] == "run":
-                versions |= publishable.versions_of(record["facts"])
-    seen: dict[str, list[tuple[str, str]]] = {}
-    for name, lines in files.items():
-        for number, record in lines:
-            for where, text in publishable.strings(record):
-                if len(text) > LONGEST_TEXT:
-                    why = (
-                        f"{where[:60]!a} has {len(text)} characters, and {LONGEST_TEXT} are read: shorten it"
-                    )
-                    review.complain(name, why, number, "long text")
-                    continue
-                if text not in seen:
-                    seen[text] = publishable.find_private_text(text, versions)
-                for what, hit in seen[text]:
-                    mend = "submit again, which replaces it"
-                    review.complain(name, f"{where[:60]!a} holds {what}: {hit!a}: {mend}", number, "privacy")
-    contact = str(product.get("contact", ""))
-    keep = {contact, *re.findall(r"[^\s<>(),;]+@[^\s<>(),;]+", contact)}
-    for where, text in publishable.strings(dict(product)):
-        for what, hit in publishable.find_private_text(text, versions, keep):
-            review.complain(
-                PRODUCT, f"{where[:60]!a} holds {what}: {hit!a}: take it out (a contact goes into `contact`)"
-            )
 
 
 # Cases ------------------------------------------------------------------------------------------------------

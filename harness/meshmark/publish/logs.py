@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of a submission: what a run printed, cleaned as records are, packed, and hashed by the manifest.
+
+A log is for people who read. Nothing is computed from it, and it proves nothing by itself: whoever can write records
+can write a log. It is text of whole lines without control characters, and holds nothing that names a person, host or
+place.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from meshmark.core.errors import BadInput
+from meshmark.core.text import printable
+from meshmark.publish import bundles, publishable
+from meshmark.publish.bundles import File, Room
+
+NAME = re.compile(r"log(-[1-9]\d?)?\.txt\.gz")
+"""The names of logs in a submission: log.txt.gz, log-2.txt.gz ..."""
+
+MOST = 16 << 20
+"""The most bytes of one log, unpacked."""
+
+LONGEST = 2000
+"""Characters of the longest line; what is longer is cut."""
+
+LONGER = 2000
+"""Characters by which a line may grow when it is cleaned: <path> is longer than /a."""
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+"""Colours, cursor movements and titles of a terminal."""
+
+
+class LogError(BadInput, ValueError):
+    """A log that can't be attached; the message is one line."""
+
+
+def name(number: int) -> str:
+    """The name of the log with this number, from 1 on."""
+    return "log.txt.gz" if number == 1 else f"log-{number}.txt.gz"
+
+
+def pack(path: Path, versions: Collection[str]) -> bytes:
+    """The log as a submission holds it: each line cleaned as a record's text, gzip without a time.
+
+    versions: four-part version numbers, which are not addresses. LogError if it can't be read, is empty, or too large.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MOST + 1)
+    except OSError as error:
+        raise LogError(f"can't read the log {path}: {os.strerror(error.errno or 0)}") from None
+    if len(data) > MOST:
+        raise LogError(f"the log {path} has more than {MOST >> 20} MiB: attach its end")
+    if not data.strip():
+        raise LogError(f"the log {path} is empty: attach what the run printed")
+    text = _ESCAPE.sub("", data.decode(errors="replace"))
+    lines = [line.rpartition("\r")[2] for line in re.split(r"\r?\n", text.rstrip())]
+    cleaned = [publishable.clean(printable(line.replace("\t", "    "))[:LONGEST], versions) for line in lines]
+    return gzip.compress("".join(line + "\n" for line in cleaned).encode(), 9, mtime=0)
+
+
+def problems(file: File, versions: Collection[str], room: Room) -> Iterator[tuple[int, str]]:
+    """(line, what is wrong) of a submitted log; its bytes are taken from `room`."""
+    for number, data in bundles.whole_lines(file, room):
+        if isinstance(data, str):
+            yield number, data
+            continue
+        line = data.removesuffix(b"\n").decode(errors="replace")
+        if len(line) > LONGEST + LONGER or not line.isprintable():
+            yield number, "a line that `submit` does not write: submit again, which cleans the log"
+            continue
+        for what, hit in publishable.find_private_text(line, versions):
+            yield number, f"the log holds {what}: {hit!a}: submit again, which replaces it"

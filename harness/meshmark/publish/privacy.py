@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The privacy of a submission: of its records, its logs, and what its product.yaml says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from meshmark.publish import logs, publishable
+from meshmark.publish.bundles import Bundle, Room
+from meshmark.publish.review import Entry, Review
+from meshmark.records.results import PRODUCT
+
+LONGEST_TEXT = 20_000
+"""Characters of the longest text in a record: what looks for addresses takes time."""
+
+
+def check(
+    bundle: Bundle,
+    files: Mapping[str, Sequence[Entry]],
+    product: Mapping[str, Any],
+    room: Room,
+    review: Review,
+) -> None:
+    """Nothing that names a person, host or place, but for the contact. `room`: what is left to read of the product."""
+    versions: set[str] = {bundle.release}
+    for lines in files.values():
+        for _, record in lines:
+            if record["kind"] == "run":
+                versions |= publishable.versions_of(record["facts"])
+    seen: dict[str, list[tuple[str, str]]] = {}
+    for name, lines in files.items():
+        for number, record in lines:
+            for where, text in publishable.strings(record):
+                if len(text) > LONGEST_TEXT:
+                    why = (
+                        f"{where[:60]!a} has {len(text)} characters, and {LONGEST_TEXT} are read: shorten it"
+                    )
+                    review.complain(name, why, number, "long text")
+                    continue
+                if text not in seen:
+                    seen[text] = publishable.find_private_text(text, versions)
+                for what, hit in seen[text]:
+                    mend = "submit again, which replaces it"
+                    review.complain(name, f"{where[:60]!a} holds {what}: {hit!a}: {mend}", number, "privacy")
+    for name in sorted(filter(logs.NAME.fullmatch, bundle.files)):
+        for number, text in logs.problems(bundle.files[name], versions, room):
+            review.complain(name, text, number, "log")
+    contact = str(product.get("contact", ""))
+    keep = {contact, *re.findall(r"[^\s<>(),;]+@[^\s<>(),;]+", contact)}
+    for where, text in publishable.strings(dict(product)):
+        for what, hit in publishable.find_private_text(text, versions, keep):
+            review.complain(
+                PRODUCT, f"{where[:60]!a} holds {what}: {hit!a}: take it out (a contact goes into `contact`)"
+            )
