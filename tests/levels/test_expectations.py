@@ -25,6 +25,7 @@ FACTS = {
 }
 ISSUE = """[[issue]]
 cases = ["psum/*"]
+modes = ["auto"]
 checks = ["communication"]
 jax = ">=0.10"
 backends = ["cpu"]
@@ -99,6 +100,8 @@ def test_the_run_line_names_them_with_a_digest_of_what_they_say(issues, director
         (ISSUE + ISSUE + 'owner = "x"\n', "issue 2: unknown field `owner`"),
         (ISSUE.replace('["psum/*"]', '"psum/*"'), "`cases` must be a list of texts"),
         (ISSUE.replace('["psum/*"]', "[]"), "`cases` must be a list of texts"),
+        (ISSUE.replace('modes = ["auto"]\n', ""), "issue 1: `modes` is missing"),
+        (ISSUE.replace('["auto"]', '["automatic"]'), "unknown mode 'automatic': choose from auto, explicit"),
         (ISSUE.replace('"communication"', '"comunication"'), "unknown check 'comunication'"),
         (ISSUE.replace('["fail"]', '["failure"]'), "unknown verdict 'failure'"),
         (ISSUE.replace('"committed counters"', '"("'), "`symptom` is not a regular expression"),

@@ -17,7 +17,8 @@ from meshmark.operations.selection import CAPABILITIES, Selection
 def issue(**other):
     return Issue(
         **{
-            "cases": ["psum/*/auto/*"],
+            "cases": ["psum/*"],
+            "modes": ["auto", "explicit"],
             "checks": ["numbers"],
             "jax": ">=0.10,<0.12",
             "backends": ["cpu"],
@@ -45,6 +46,7 @@ def test_an_issue_of_some_topologies_leaves_other_places_alone(tmp_path):
     file.write_text(
         """[[issue]]
 cases = ["psum/*"]
+modes = ["auto"]
 checks = ["execute"]
 verdicts = ["error"]
 symptom = "refused"
@@ -65,6 +67,7 @@ def test_an_issue_of_several_processes_excuses_nothing_in_one(tmp_path):
     file = tmp_path / "known.toml"
     entry = """[[issue]]
 cases = ["psum/*"]
+modes = ["auto"]
 checks = ["execute"]
 verdicts = ["error"]
 symptom = "refused"
@@ -117,6 +120,22 @@ def test_another_case_is_not_excused():
     assert lines[0].verdict == "fail"
 
 
+def test_the_same_symptom_in_another_mode_stays_red():
+    for mode, expected in (("auto", "known"), ("explicit", "known"), ("manual", "fail"), ("pjit", "fail")):
+        line = Line("numbers", "fail", "3 differ")
+        known_issues.apply([issue()], f"psum/axes=x/{mode}/8/float32/4KiB", [line])
+        assert line.verdict == expected, mode
+    line = Line("numbers")
+    known_issues.apply([issue()], "psum/axes=x/manual/8/float32/4KiB", [line])
+    assert "fixed" not in line.data, "a mode that is not listed can't be fixed"
+
+
+def test_a_mode_in_the_options_is_not_the_mode_of_the_case():
+    line = Line("numbers", "fail", "3 differ")
+    known_issues.apply([issue(cases=["*"])], "x/kind=auto/manual/8/float32/4KiB", [line])
+    assert line.verdict == "fail"
+
+
 def test_a_case_that_still_fails_one_listed_check_is_not_fixed():
     lines = [Line("numbers", "fail", "3 differ"), Line("replicas")]
     known_issues.apply([issue(checks=["numbers", "replicas"])], "psum/axes=x/auto/8/float32/4KiB", lines)
@@ -136,6 +155,9 @@ def test_every_listed_issue_is_well_formed_and_fits_cases(entry):
     listed = Issue(**entry)
     assert re.match(r"https://|README\.md#", listed.link) and listed.why and set(listed.checks) <= set(CHECKS)
     processes = 2 if listed.processes is True else 1
+    ran = {name.split("/")[0] for name in listed.cases}
+    for mode in listed.modes:
+        assert any(mode in OPERATIONS[o].modes for p in ran for o in fnmatch.filter(OPERATIONS, p)), mode
     for pattern in listed.cases:
         named = tuple(fnmatch.filter(OPERATIONS, pattern.split("/")[0]))
         chosen = Selection("full", capabilities=tuple(CAPABILITIES), processes=processes, operations=named)

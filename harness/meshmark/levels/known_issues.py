@@ -5,6 +5,7 @@ The suite's file is `harness/meshmark/levels/data/known_issues.toml`; `--known-i
 file. Each holds one table [[issue]] per issue:
 
     cases      patterns of case ids (fnmatch: * stands for anything)
+    modes      the modes in which they may fail: auto, explicit, manual ...
     checks     the checks that may fail: numbers, execute ...
     verdicts   how they may fail: fail, error, crash, hang
     symptom    a regular expression that the reason of the failure must contain
@@ -32,6 +33,7 @@ from packaging.version import InvalidVersion, Version
 
 from meshmark.core.errors import BadInput
 from meshmark.core.verdicts import BAD, CHECKS, Line
+from meshmark.operations.base import MODES
 
 FILE = Path(__file__).resolve().parent / "data" / "known_issues.toml"
 
@@ -53,6 +55,7 @@ class Issue:
     expires: str
     verdicts: Sequence[str]
     symptom: str
+    modes: Sequence[str]
     topologies: Sequence[str] = ()
     processes: bool = False
     _pattern: re.Pattern[str] = field(init=False, repr=False)
@@ -76,8 +79,10 @@ class Issue:
         return any(re.match(translate(pattern), topology) for pattern in self.topologies)
 
     def covers(self, case_id: str) -> bool:
-        """Whether one of the issue's patterns matches the case."""
-        return self._pattern.match(case_id) is not None
+        """Whether one of the issue's patterns matches the case, in one of its modes."""
+        return self._pattern.match(case_id) is not None and case_id.split("/")[2:3] in [
+            [m] for m in self.modes
+        ]
 
     def explains(self, check: object, verdict: object, reason: object) -> bool:
         """Whether a failure of a covered case is the listed one. Any other failure stays a failure."""
@@ -104,7 +109,7 @@ def read(path: Path = FILE) -> list[Issue]:
 
 
 _TEXTS = ("jax", "link", "why", "expires", "symptom")
-_LISTS = ("cases", "checks", "verdicts", "backends")
+_LISTS = ("cases", "modes", "checks", "verdicts", "backends")
 
 
 def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -125,6 +130,8 @@ def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
             return
     if not isinstance(entry.get("processes", True), bool):
         yield "`processes` must be true or false"
+    if strange := [mode for mode in entry["modes"] if mode not in MODES]:
+        yield f"unknown mode {strange[0][:40]!r}: choose from {', '.join(MODES)}"
     if strange := [check for check in entry["checks"] if check not in CHECKS]:
         yield f"unknown check {strange[0][:40]!r}: choose from {', '.join(CHECKS)}"
     if strange := [verdict for verdict in entry["verdicts"] if verdict not in BAD]:
