@@ -291,9 +291,9 @@ class WholeFunction(Operation):
             payload = nbytes(argument, mesh)
             for _, axes in dims:
                 payload *= mesh.product(axes)
-                found.append(Traffic("all-gather", payload, tuple(groups_of(mesh.sizes, axes))))
+                found.append(_sent("all-gather", argument, payload, mesh, axes))
         for result, axes in zip(form.results, share, strict=True):
-            found.append(Traffic("all-reduce", nbytes(result, mesh), tuple(groups_of(mesh.sizes, axes))))
+            found.append(_sent("all-reduce", result, nbytes(result, mesh), mesh, axes))
         return tuple(t for t in found if t.nbytes and len(t.groups[0]) > 1)
 
     def connect(self, request: Request, form: Form, gather: Any) -> tuple[tuple[int, ...], ...]:
@@ -306,6 +306,11 @@ class WholeFunction(Operation):
             return call(type(self).reference, numbers, {**form.keywords, **constants})
 
         return moved(reference, form.arguments, form.results, request.mesh.sizes)
+
+
+def _sent(kind: str, item: Argument | Result, payload: int, mesh: MeshShape, axes: Sequence[str]) -> Traffic:
+    """Of an item, which may have another dtype than the case: `any` of numbers gives truth values."""
+    return Traffic(kind, payload, tuple(groups_of(mesh.sizes, axes)), dtype_of(item.dtype).itemsize)
 
 
 def constant(
