@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from meshmark.operations import pipeline
+from meshmark.operations import optimizers, pipeline, programs
 from tests.studies.faults import fault, patched
 
 
@@ -211,3 +211,39 @@ def a_dropped_token_takes_the_place_of_another():
         return lambda x, axis: jnp.minimum(real(x, axis=axis), 1)
 
     return patched(jnp, "cumsum", make)
+
+
+# Optimizers. The optimizer's state is made with zeros_like.
+
+
+@fault(operations=("optimizer",), meshes=("2x4",), modes=("auto",))
+def the_state_of_an_optimizer_is_whole_on_every_device():
+    def make(real):
+        def adam(parameters, gradients):
+            found = real(parameters, gradients)
+            mesh = jax.typeof(parameters[0]).sharding.mesh
+            return *found[:2], *(programs.constrained(x, mesh=mesh) for x in found[2:])
+
+        return adam
+
+    return patched(optimizers, "adam", make)
+
+
+@fault(operations=("optimizer",), meshes=("2x4",), modes=("manual",))
+def the_mean_square_is_averaged_over_devices():
+    return patched(jnp, "sqrt", lambda real: lambda x: real(lax.pmean(x, "y")))
+
+
+@fault(only=of("rule=momentum"), operations=("optimizer",), meshes=("2x4",), modes=("explicit",))
+def momentum_starts_from_the_parameters():
+    return patched(jnp, "zeros_like", lambda real: lambda x: x + 0)
+
+
+@fault(only=of("rule=adam"), operations=("optimizer",), meshes=("2x4",), modes=("explicit",))
+def small_gradients_are_lost():
+    def make(real):
+        return lambda parameters, gradients: real(
+            parameters, tuple(jnp.where(jnp.abs(g) < 0.5, 0, g) for g in gradients)
+        )
+
+    return patched(optimizers, "adam", make)

@@ -23,6 +23,7 @@ from meshmark.operations import (
     messages,
     multihost,
     networks,
+    optimizers,
     ordering,
     parallel,
     pipeline,
@@ -32,6 +33,7 @@ from meshmark.operations import (
     program_forms,
     reductions,
     refusals,
+    restoring,
     shapes,
     training,
     transforms,
@@ -74,6 +76,8 @@ FAMILIES = (
     parallel,
     pipeline,
     experts,
+    optimizers,
+    restoring,
 )
 
 

@@ -226,7 +226,7 @@ class Decoder(Program):
         names = mesh.names
         if len(names) == 3:
             yield Variant.of(0, batch=names[:1], sequence=names[1:2], model=names[2:])
-        yield Variant.of(0, **outer_inner(mesh, "batch", "model"))
+        yield Variant.of(int(len(names) == 3), **outer_inner(mesh, "batch", "model"))
         yield Variant.of(1, **outer_inner(mesh, "batch", "sequence"))
         if len(names) > 1:
             yield Variant.of(2, **outer_inner(mesh, "sequence", "model"))
@@ -316,6 +316,9 @@ class DecoderGradient(Decoder):
     timed: ClassVar[Mapping[str, int]] = {}
     wrt = tuple(range(2, 11))
 
+    def mode_weight(self, mode: str, variant: Variant) -> int | None:
+        return 0 if mode in ("explicit", "manual-novma") else 1
+
     @staticmethod
     def gradient(*arrays):
         *arguments, d_losses, d_loss = arrays
@@ -336,6 +339,9 @@ class DecoderTraining(Decoder):
     name = "decoder_training"
     rare = 2
     timed: ClassVar[Mapping[str, int]] = {"n16": 1, "n64": 4}
+
+    def mode_weight(self, mode: str, variant: Variant) -> int | None:
+        return 0 if mode in ("auto", "manual") else 1
 
     def forward(self, request: Request) -> Plan:
         forward = super().forward(request)

@@ -20,8 +20,9 @@ from meshmark.core.meshes import MeshShape, preferred
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Traffic, Variant, nbytes
 from meshmark.operations.contraction import summed
 
-TURNS = 6
-"""Of the meshes other than the preferred one, the standard profile takes one in so many for each program."""
+TURNS = 5
+"""Of the meshes other than the preferred one of a power of two, the standard profile takes one in so many for each
+program."""
 
 
 class Program(Operation):
@@ -44,8 +45,9 @@ class Program(Operation):
         raise NotImplementedError
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        turn = zlib.crc32(f"{self.name} {mesh.label}".encode()) % TURNS == 0
-        far = self.rare + (0 if turn or mesh == preferred(mesh.size) else 2)
+        near = mesh == preferred(mesh.size) and not mesh.size & (mesh.size - 1)
+        turn = zlib.crc32(f"{mesh.label} {self.name}".encode()) % TURNS == 0
+        far = self.rare + (0 if near or turn else 2)
         return (replace(variant, weight=variant.weight + far) for variant in self.shardings(mesh))
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:

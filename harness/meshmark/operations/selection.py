@@ -25,6 +25,7 @@ CAPABILITIES = {
     "broadcast": "lax.pbroadcast (collective-broadcast)",
     "ragged": "lax.ragged_all_to_all",
     "checkpoint": "orbax-checkpoint",
+    "optax": "optax",
 }
 """What hardware may lack; --with and --without take these names."""
 
@@ -37,6 +38,7 @@ OWN_WORDS = {
     "broadcast": r"pbroadcast|collective[-_ ]?broadcast",
     "ragged": r"ragged",
     "checkpoint": r"checkpoint|orbax",
+    "optax": r"optax",
 }
 """What a backend says of a capability that it has not: a pattern that its message must contain. `unsupported` comes
 from such a message, or from a stated precondition; anything else that is not implemented is an error."""
