@@ -252,7 +252,7 @@ import numpy as np
 from meshmark.judge import checks
 
 pytest_plugins = ["meshmark.pytest_plugin.plugin"]
-from meshmark.operations.collectives import Psum
+from meshmark.operations.collective_reductions import Psum
 
 Psum.reference = staticmethod(lambda x, **options: np.zeros_like(x))  # the planted fault
 """

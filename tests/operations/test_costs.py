@@ -12,7 +12,8 @@ from meshmark.judge.programs import Program
 from meshmark.operations import OPERATIONS
 from meshmark.operations.base import Request
 from meshmark.operations.cases import Case, Cell
-from meshmark.operations.collectives import RaggedAllToAll, tiled_block
+from meshmark.operations.collective_base import tiled_block
+from meshmark.operations.permutations import RaggedAllToAll
 
 MESH = parse("2x4")
 

@@ -16,7 +16,8 @@ from meshmark.core.meshes import MeshShape
 from meshmark.levels import counters
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, parse_size
-from meshmark.operations.collectives import REASONS, permutation, public_collectives
+from meshmark.operations.collectives import REASONS, public_collectives
+from meshmark.operations.permutations import permutation
 from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection, SelectionError
 
 SHAPES = [m for n in (1, 2, 3, 6, 8) for m in meshes.weighted(n)]

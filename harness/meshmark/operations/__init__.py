@@ -8,6 +8,7 @@ from meshmark.operations import (
     arrays,
     calls,
     collective_gradients,
+    collective_reductions,
     collectives,
     contraction,
     creation,
@@ -26,6 +27,7 @@ from meshmark.operations import (
     optimizers,
     ordering,
     parallel,
+    permutations,
     pipeline,
     pipelines,
     placement,
@@ -43,7 +45,9 @@ from meshmark.operations import (
 from meshmark.operations.base import Operation
 
 FAMILIES = (
+    collective_reductions,
     collectives,
+    permutations,
     contraction,
     layers,
     training,

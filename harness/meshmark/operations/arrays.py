@@ -25,7 +25,7 @@ from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.layout import Spec, axes_of
 from meshmark.core.meshes import MeshShape
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Traffic, Variant, nbytes
-from meshmark.operations.collectives import SUMMED, groups_of
+from meshmark.operations.collective_base import SUMMED, groups_of
 from meshmark.operations.placement import home, matrix, moved, spec_labels, spec_of
 
 

@@ -18,9 +18,9 @@ from meshmark.core import values
 from meshmark.core.calls import option_names
 from meshmark.core.layout import assemble, split
 from meshmark.core.meshes import MeshShape, preferred
-from meshmark.operations import collectives
+from meshmark.operations import collective_reductions, collectives, permutations
 from meshmark.operations.base import Argument, Plan, Request, Result, Variant
-from meshmark.operations.collectives import CollectiveOperation, groups_of, over_groups
+from meshmark.operations.collective_base import CollectiveOperation, groups_of, over_groups
 from meshmark.operations.wholes import transposed
 
 
@@ -120,13 +120,13 @@ def derived(of: type[CollectiveOperation], gradient: Callable[..., Any]) -> type
 
 
 GRADIENTS = [
-    derived(collectives.Psum, of_sum),
-    derived(collectives.Pmean, of_mean),
+    derived(collective_reductions.Psum, of_sum),
+    derived(collective_reductions.Pmean, of_mean),
     derived(collectives.AllGather, transposed(collectives.AllGather.reference)),
     derived(collectives.PsumScatter, of_scattered_sum),
     derived(collectives.AllToAll, transposed(collectives.AllToAll.reference)),
     derived(collectives.Pswapaxes, transposed(collectives.Pswapaxes.reference)),
-    derived(collectives.Ppermute, of_permutation),
-    derived(collectives.Pshuffle, of_permutation),
+    derived(permutations.Ppermute, of_permutation),
+    derived(permutations.Pshuffle, of_permutation),
 ]
 """Every collective that has a derivative; pmax and pmin have none in JAX."""

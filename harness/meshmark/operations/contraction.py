@@ -36,7 +36,7 @@ from meshmark.operations.base import (
     nbytes,
     parse_size,
 )
-from meshmark.operations.collectives import groups_of
+from meshmark.operations.collective_base import groups_of
 
 Fill = Callable[..., np.ndarray]
 

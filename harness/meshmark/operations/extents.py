@@ -18,7 +18,7 @@ from meshmark.core import values
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.meshes import MeshShape
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
-from meshmark.operations.collectives import SUMMED
+from meshmark.operations.collective_base import SUMMED
 from meshmark.operations.placement import home, spec_labels, spec_of
 
 

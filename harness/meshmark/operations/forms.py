@@ -23,7 +23,7 @@ from meshmark.core import values
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.meshes import MeshShape
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
-from meshmark.operations.collectives import SUMMED, over_groups
+from meshmark.operations.collective_base import SUMMED, over_groups
 from meshmark.operations.placement import home, matrix, spec_labels, spec_of
 
 DTYPES = ("float32", "bfloat16", "float16", "int32", "int8", "int16", "uint8", "uint16", "uint32")

@@ -26,7 +26,7 @@ from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.layout import Spec, indices
 from meshmark.core.meshes import MeshShape
 from meshmark.operations.base import Argument, Cost, Operation, Plan, Request, Result, Variant, nbytes
-from meshmark.operations.collectives import ANY
+from meshmark.operations.collective_base import ANY
 
 
 def spec_of(label: str) -> Spec:

@@ -26,8 +26,11 @@ from meshmark.core.errors import BadInput
 from meshmark.operations import cases
 from meshmark.operations.base import Cost, Plan, nbytes
 from meshmark.operations.cases import Case
-from meshmark.operations.collectives import CollectiveOperation, PsumScatter, RaggedAllToAll, Reduction
+from meshmark.operations.collective_base import CollectiveOperation
+from meshmark.operations.collective_reductions import Reduction
+from meshmark.operations.collectives import PsumScatter
 from meshmark.operations.layers import Attention, Layer
+from meshmark.operations.permutations import RaggedAllToAll
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
