@@ -13,9 +13,11 @@ from jsonschema import Draft202012Validator
 from meshmark.devices.facts import Facts
 from meshmark.operations import base
 from meshmark.records import definition, reading, schema
-from meshmark.records.definition import CADENCES, KINDS, LINES, MODES, RunFacts
+from meshmark.records.definition import KINDS, LINES
 from meshmark.records.fields import entries
 from meshmark.records.reading import RecordError, parsed
+from meshmark.records.run_definition import RunFacts
+from meshmark.records.shared import CADENCES, MODES
 from meshmark.records.writing import dumps
 from meshmark.timing import timer
 from tests.checkout import ROOT

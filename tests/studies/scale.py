@@ -32,7 +32,7 @@ def make(directory: Path, number: int) -> int:
     from meshmark.operations import cases
     from meshmark.operations.record_lines import case_head
     from meshmark.operations.selection import Selection
-    from meshmark.records.definition import SCHEMA
+    from meshmark.records.shared import SCHEMA
 
     rng = random.Random(1)
     chosen = list(cases.cases(Selection(), 8))

@@ -21,7 +21,7 @@ from meshmark.growth import curves as growth
 from meshmark.growth import documents as growth_report
 from meshmark.growth.curves import MARK, GrowthError
 from meshmark.operations.versions import TABLE_VERSION
-from meshmark.records import definition
+from meshmark.records import shared
 from meshmark.records.reading import RecordError
 from meshmark.records.writing import Writer
 
@@ -153,7 +153,7 @@ def compiled(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[
                     if not runs:
                         interrupts.warn()
                     if not runs or runs[-1]["facts"]["versions"] != message["facts"]["versions"]:
-                        line = {"schema": definition.SCHEMA, "kind": "run", "facts": message["facts"]}
+                        line = {"schema": shared.SCHEMA, "kind": "run", "facts": message["facts"]}
                         line["table"] = TABLE_VERSION
                         line |= {"topologies": [t.name for t in programs], "layout": arguments.layout}
                         runs.append(line)
@@ -182,7 +182,7 @@ def children(
 ) -> Iterator[dict[str, Any]]:
     """The facts and the growth lines of one topology. A child that dies costs the program that it was at."""
     head = {
-        "schema": definition.SCHEMA,
+        "schema": shared.SCHEMA,
         "kind": "growth",
         "topology": topology.name,
         "chip": topology.chip,

@@ -11,8 +11,8 @@ from meshmark.core.privacy import redact
 from meshmark.core.verdicts import BAD, Line
 from meshmark.operations.base import nbytes
 from meshmark.operations.cases import Case
-from meshmark.records.definition import SCHEMA
 from meshmark.records.reading import LONGEST
+from meshmark.records.shared import SCHEMA
 
 MARGIN = 1 << 10
 """Characters of a record line that the writer may add: the run, the seconds, the place."""

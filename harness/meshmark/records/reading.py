@@ -23,19 +23,18 @@ from meshmark.core.errors import BadInput
 from meshmark.core.verdicts import VERDICTS, worst
 from meshmark.records import checking
 from meshmark.records.definition import (
-    CASE_ID,
     KINDS,
     LINES,
     RELIED_ON,
-    SCHEMA,
     CeilingLine,
     ComparisonLine,
     ConformanceLine,
-    RunLine,
     ScheduleLine,
     TimingLine,
 )
 from meshmark.records.fields import entries
+from meshmark.records.run_definition import RunLine
+from meshmark.records.shared import CASE_ID, SCHEMA
 
 LONGEST = 1 << 20
 """Characters of the longest line that is read."""

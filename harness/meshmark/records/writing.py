@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from meshmark.records import run_line
-from meshmark.records.definition import SCHEMA
 from meshmark.records.reading import TORN, Judged, RecordError, Records, read
+from meshmark.records.shared import SCHEMA
 
 
 def dumps(record: Mapping[str, Any]) -> str:

@@ -17,8 +17,8 @@ from meshmark.core.errors import BadInput
 from meshmark.core.escaping import cell, field, link, markdown, plain
 from meshmark.core.text import number
 from meshmark.records import run_line
-from meshmark.records.definition import RunLine
 from meshmark.records.reading import Judged, Records
+from meshmark.records.run_definition import RunLine
 from meshmark.report import sent, summary, topology_tables
 
 if TYPE_CHECKING:

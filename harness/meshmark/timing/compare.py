@@ -24,7 +24,7 @@ import numpy as np
 from meshmark.core.errors import BadInput
 from meshmark.core.pairs import BLOCK, Outcome, Pairs, Rule, all_decided, compare, unchanged
 from meshmark.levels import counters
-from meshmark.records.definition import SCHEMA
+from meshmark.records.shared import SCHEMA
 from meshmark.timing.children import ChildError
 from meshmark.timing.timer import Job
 

@@ -16,7 +16,7 @@ from typing import Any
 from meshmark.core.errors import BadInput
 from meshmark.devices import environment, topologies
 from meshmark.operations.versions import TABLE_VERSION
-from meshmark.records.definition import SCHEMA
+from meshmark.records.shared import SCHEMA
 from meshmark.records.writing import dumps
 from meshmark.timing.environments import Environment
 from meshmark.weather.programs import CPU, MARK

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
 
-from meshmark.records.definition import KINDS, KNOWN_NEEDS, LINES, SCHEMA, Check, EveryLine, Number, Verdict
+from meshmark.records.definition import KINDS, KNOWN_NEEDS, LINES
 from meshmark.records.fields import Field, entries, last, taken_apart
+from meshmark.records.shared import SCHEMA, Check, EveryLine, Number, Verdict
 
 FILE = Path(__file__).resolve().parent / "records.schema.json"
 """The published schema."""
