@@ -125,9 +125,36 @@ FUNCTIONS: dict[str, dict[str, tuple[Any, Any]]] = {
 }
 """Functions of one number by group: the NumPy reference and its derivative (None: not in the gradients)."""
 
+DEFINED = {name: pair[0] for group in FUNCTIONS.values() for name, pair in group.items()}
+
+TWINS = {
+    "lax_circular": {
+        **{f"lax.{name}": name for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+        **{f"lax.a{name}": f"arc{name}" for name in ("sin", "cos", "tan", "sinh", "tanh")},
+    },
+    "lax_exponential": {
+        **{f"lax.{name}": name for name in ("exp", "exp2", "expm1", "log", "log1p", "sqrt", "cbrt")},
+        **{f"lax.{name}": name for name in ("reciprocal", "square")},
+        "lax.logistic": "sigmoid",
+    },
+    "other_names": {
+        **{f"jnp.a{name}": f"arc{name}" for name in ("sin", "cos", "tan", "sinh", "tanh")},
+        "jnp.radians": "deg2rad",
+        "jnp.degrees": "rad2deg",
+    },
+}
+"""The same functions under other public names, by group: the name that the reference has."""
+
+FUNCTIONS |= {
+    group: {name: (DEFINED[of], None) for name, of in names.items()} for group, names in TWINS.items()
+}
+
 
 def function_of(name):
-    """A public function of JAX by its name."""
+    """A public function of JAX by its name, or by the names of a module and of a function in it."""
+    module, _, rest = name.rpartition(".")
+    if module:
+        return getattr({"lax": lax, "jnp": jnp}[module], rest)
     for module in (jax.nn, jnp, lax, jax.scipy.special):
         if hasattr(module, name):
             return getattr(module, name)
@@ -143,7 +170,7 @@ class Elementwise(WholeFunction):
 
     def choices(self) -> Iterator[tuple[int, dict[str, Any]]]:
         for group, functions in FUNCTIONS.items():
-            yield 0, {"group": group}
+            yield int(group in TWINS), {"group": group}
             for function in functions:
                 yield 3, {"function": function}
 
