@@ -7,7 +7,7 @@ from docs.commands_page import cell
 INTRODUCTION = """# Operations and modes
 
 This page is made from the case table. `meshmark list` prints the same for the cases that its options choose, and
-`meshmark list --why` says why an operation has no spelling in a mode.
+`meshmark list --why` says why an operation has no spelling in a mode. [Coverage](coverage.md) has the numbers of cases.
 
 | mode | how the operation is spelled |
 |---|---|

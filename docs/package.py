@@ -3,18 +3,22 @@
 
 import argparse
 import sys
+from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "harness"))
 
 from meshmark.commands.main import parser as commands
+from meshmark.core import meshes
 from meshmark.devices.facts import Facts
-from meshmark.operations import OPERATIONS
-from meshmark.operations.base import MODES
+from meshmark.operations import OPERATIONS, names
+from meshmark.operations.base import MODES, Operation, Request
 from meshmark.operations.cases import cases as table
-from meshmark.operations.selection import Selection
+from meshmark.operations.selection import CAPABILITIES, Selection
+from meshmark.operations.transforms import TRANSFORMS
 from meshmark.pytest_plugin import plugin
 from meshmark.records import reading
 from meshmark.report import summary
@@ -22,7 +26,22 @@ from meshmark.report import summary
 SCHEMA = ROOT / "harness/meshmark/records/schema/records.schema.json"
 """The published JSON Schema of records."""
 
-__all__ = ["OPERATIONS", "ROOT", "SCHEMA", "Facts", "commands", "reading", "rows", "summary", "test_options"]
+__all__ = [
+    "MODES",
+    "OPERATIONS",
+    "ROOT",
+    "SCHEMA",
+    "Coverage",
+    "Facts",
+    "commands",
+    "coverage",
+    "names",
+    "reading",
+    "rows",
+    "summary",
+    "test_options",
+    "transforms",
+]
 
 
 class _Group:
@@ -83,3 +102,84 @@ def rows() -> list[Row]:
         )
         for name, operation in OPERATIONS.items()
     ]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What the table has of one operation, on eight devices in the full profile with every capability."""
+
+    name: str
+    cases: dict[str, int]
+    """The number of cases in each mode."""
+    reasons: dict[str, str]
+    """Why it has none, for each mode without one and for `gradient`."""
+    gradient: int
+    """The number of cases of its gradient."""
+
+
+@cache
+def coverage() -> list[Coverage]:
+    """The coverage of each operation that one process can run."""
+    selection = Selection("full", capabilities=tuple(CAPABILITIES))
+    counts = Counter((case.operation.name, case.mode) for case in table(selection, 8))
+    found = []
+    for name, operation in OPERATIONS.items():
+        if operation.processes or name == "transform":
+            continue
+        cases = {mode: counts[name, mode] for mode in MODES}
+        differentiated = _differentiated(operation)
+        gradient = sum(
+            counts[own, mode] for own in (f"{name}_gradient", name)[: 1 + differentiated] for mode in MODES
+        )
+        reasons = {mode: _absence(operation, mode) for mode, count in cases.items() if not count}
+        if not gradient:
+            reasons["gradient"] = _without_gradient(operation)
+        found.append(Coverage(name, cases, reasons, gradient))
+    return found
+
+
+def transforms() -> dict[str, dict[str, int]]:
+    """The number of cases of each transformation in each mode."""
+    counts: dict[str, dict[str, int]] = {name: dict.fromkeys(MODES, 0) for name in TRANSFORMS}
+    for case in table(Selection("full", operations=("transform",)), 8):
+        counts[case.cell.request.variant["transform"]][case.mode] += 1
+    return counts
+
+
+def _ordinary(operation: Operation) -> Request:
+    """Its ordinary cell on the preferred mesh."""
+    mesh = meshes.preferred(8)
+    variant = min(operation.variants(mesh), key=lambda v: v.weight)
+    return Request(variant, mesh, operation.dtypes[0], min(operation.sizes, key=operation.sizes.__getitem__))
+
+
+def _differentiated(operation: Operation) -> bool:
+    """Whether its own programs are gradients."""
+    return bool(operation.plan(_ordinary(operation)).wrt)
+
+
+def _absence(operation: Operation, mode: str) -> str:
+    """Why an operation has no case in a mode: the reason of its first variant, without its own name."""
+    mesh = meshes.preferred(8)
+    reason = operation.absent(mode, next(iter(operation.variants(mesh))), mesh)
+    if mode not in operation.modes:
+        if operation.modes == ("host",):
+            return "it is a call from the host, and no program"
+        return (
+            "its calls from the host belong to other operations"
+            if mode == "host"
+            else "not spelled in this mode"
+        )
+    return reason or "its cases weigh more than the full profile takes: `--case` runs one"
+
+
+def _without_gradient(operation: Operation) -> str:
+    """Why there is no gradient of an operation."""
+    plan = operation.plan(_ordinary(operation))
+    if operation.modes == ("host",):
+        return "it is a call from the host, and no program"
+    if not plan.arguments:
+        return "it has no argument"
+    if not any(kind.startswith(("float", "bfloat", "complex")) for kind in (r.dtype for r in plan.results)):
+        return "its result is no real number"
+    return "not covered yet"

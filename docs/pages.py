@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from docs import commands_page, found_page, operations_page, records_page
+from docs import commands_page, coverage_page, found_page, operations_page, records_page
 from docs.package import ROOT, SCHEMA
 
 DOCS = ROOT / "docs"
@@ -57,6 +57,7 @@ def made_pages() -> dict[str, Callable[[], str]]:
     return {
         "commands.md": commands_page.page,
         "operations.md": operations_page.page,
+        "coverage.md": coverage_page.page,
         "found.md": found_page.page,
         "records.md": lambda: records_page.page(f"../{schema}"),
     }

@@ -68,7 +68,7 @@ MOVES: Groups = {
             lambda x, y: np.where(odd_ones(x.shape), x, y),
         ),
         "select": (
-            lambda x, y: jnp.select([odd_ones(x.shape), ~odd_ones(x.shape)], [y, x]),
+            lambda x, y: jnp.select([odd_ones(x.shape)], [y], x),
             lambda x, y: np.where(odd_ones(x.shape), y, x),
         ),
         "choose": (

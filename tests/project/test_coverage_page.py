@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of coverage: a row for each operation, and a reason for each case that is not there."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from docs import coverage_page, package
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return package.coverage()
+
+
+def test_every_operation_has_a_row_and_every_absence_a_reason(rows):
+    assert {row.name for row in rows} == {
+        name for name, o in package.OPERATIONS.items() if not o.processes and name != "transform"
+    }
+    for row in rows:
+        for mode, count in row.cases.items():
+            assert bool(count) == (not row.reasons.get(mode)), (row.name, mode)
+        assert bool(row.gradient) == (not row.reasons.get("gradient")), row.name
+
+
+def test_letters_stand_for_reasons(rows):
+    lines = coverage_page.by_operation(rows)
+    said = {line[4] for line in lines if line.startswith("- **")}
+    used = {
+        sign for line in lines if line.startswith("| `") for sign in re.findall(r"\| ([a-z]) (?=\|)", line)
+    }
+    assert used == said
+
+
+def test_what_is_taken_away_is_not_counted(rows):
+    psum = next(row for row in rows if row.name == "psum")
+    without = replace(
+        psum, cases={**psum.cases, "auto": 0}, reasons={**psum.reasons, "auto": "it was taken away"}
+    )
+    line = next(line for line in coverage_page.by_operation([without]) if line.startswith("| `psum`"))
+    assert re.match(r"\| `psum` \| [a-z] \| [1-9]", line)
+    assert any("it was taken away" in line for line in coverage_page.by_operation([without]))
+
+
+def test_the_page_has_every_kind_of_reason_and_every_transformation():
+    text = coverage_page.page()
+    for kind in (*package.names.REASONS, *package.names.OUTSIDE):
+        assert f"| {kind} |" in text
+    for name in package.transforms():
+        assert f"| `{name}` |" in text
