@@ -62,7 +62,7 @@ def pytest_collection_finish(session):
 def pytest_pyfunc_call(pyfuncitem):
     from meshmark.timing.measure import Budget, sample
     yield
-    [samples] = sample([prepared[-1]], Budget(0.06, 0.0, 10, 10**6), random.Random(0))
+    [samples] = sample([prepared[-1]], Budget(0.06, 10, 10**6), random.Random(0))
     theirs = pyfuncitem.funcargs["benchmark"].stats.stats.median
     medians.append((prepared[-1].case.id, theirs, sorted(samples)[len(samples) // 2]))
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from meshmark.core.values import digits_of
+from meshmark.core.values import digits_of, kind_of
 from meshmark.judge.repro.trees import joined, substituted
 
 PURE = {
@@ -209,13 +209,14 @@ class _Folder(ast.NodeTransformer):
         """The value of an expression of known names, numpy and math alone, where it is known."""
         names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         own = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        space: dict[str, Any] = {"__builtins__": {}}
+        # No builtin has a name here; NumPy itself imports a module for the name of a dtype.
+        space: dict[str, Any] = {"__builtins__": {"__import__": builtins.__import__}}
         for name in names - own:
             if name in self.known:
                 space[name] = self.known[name].value
             elif name in self.bound:
                 return None
-            elif any(self.space.get(name) is pure for pure in (np, math, digits_of)):
+            elif any(self.space.get(name) is pure for pure in (np, math, digits_of, kind_of)):
                 space[name] = self.space[name]
             elif name in PURE and name not in self.space:
                 space[name] = PURE[name]
