@@ -105,6 +105,8 @@ def test_the_run_line_names_them_with_a_digest_of_what_they_say(issues, director
         (ISSUE.replace('"communication"', '"comunication"'), "unknown check 'comunication'"),
         (ISSUE.replace('["fail"]', '["failure"]'), "unknown verdict 'failure'"),
         (ISSUE.replace('"committed counters"', '"("'), "`symptom` is not a regular expression"),
+        (ISSUE.replace('"committed counters"', '".*"'), "`symptom` fits anything"),
+        (ISSUE.replace('"committed counters"', '"differ|"'), "`symptom` fits anything"),
         (ISSUE.replace('">=0.10"', '"0.10 and later"'), "`jax` holds releases such as"),
         (ISSUE.replace('"9"', '"soon"'), "`expires` one release"),
         (ISSUE.replace('"9"', "9"), "`expires` must be one line of text"),

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from meshmark.pytest_plugin import counting
+from meshmark.pytest_plugin.controller import Controller
 from meshmark.pytest_plugin.counting import FEW, Count
-from meshmark.pytest_plugin.stashed import TRIALS
+from meshmark.pytest_plugin.stashed import COLLECTED, CONTROLLER, TRIALS
 from meshmark.pytest_plugin.trials import case_of
 
 OK, FAILED, INTERRUPTED, INTERNAL, NONE = (
@@ -78,3 +80,69 @@ def test_the_case_of_a_node_id():
     assert case_of("a/test_b.py::test_b[psum/x@v5e:2x4]") == "psum/x@v5e:2x4"
     assert case_of("a/test_b.py::test_b[psum/x]@group") == "psum/x"
     assert case_of("a/test_b.py::test_b") == ""
+
+
+# What is taken away without a word -------------------------------------------------------------------------
+
+
+def collected(args=("tests",), **options):
+    """A session's config, and its items: all of the cases were collected."""
+    stash = pytest.Stash()
+    stash[TRIALS] = {"x": [SimpleNamespace(id=case) for case in CASES]}
+    option = SimpleNamespace(**options)
+    config = SimpleNamespace(
+        stash=stash,
+        option=option,
+        args=list(args),
+        getoption=lambda name, default=None: getattr(option, name, default),
+    )
+    items = [SimpleNamespace(nodeid=f"a.py::x[{case}]", config=config) for case in CASES]
+    for item in items:
+        counting.note_collected(item)
+    return config, items
+
+
+def test_what_was_collected_and_is_not_there_was_taken_away():
+    config, items = collected()
+    assert counting.taken_away(config, items) == []
+    assert counting.taken_away(config, items[2:]) == CASES[:2]
+    counting.note_deselected(items[:1])
+    assert counting.taken_away(config, items[2:]) == CASES[1:2], "one was taken away with a word"
+
+
+@pytest.mark.parametrize("directory", counting.SUITES)
+def test_where_the_suite_is_named_all_of_its_cases_are_expected(directory):
+    config, items = collected([str(directory)])
+    del config.stash[COLLECTED]["a.py::x[" + CASES[0] + "]"]  # its file was never collected
+    assert counting.taken_away(config, items[1:]) == CASES[:1]
+    for options in ({"lf": True}, {"ignore": ["x"]}, {"ignore_glob": ["x*"]}):
+        config.getoption = lambda name, default=None, given=options: given.get(name, default)
+        assert counting.taken_away(config, items[1:]) == []
+    config.args = [f"{directory}/test_x.py::test_x"]
+    assert counting.taken_away(config, items[1:]) == []
+
+
+def test_what_was_taken_away_has_no_verdict():
+    config, items = collected()
+    config.option.numprocesses = 0
+    count = counting.Count(config, CASES[1:])
+    count.pytest_collection_finish(SimpleNamespace(items=items[1:]))
+    session = SimpleNamespace(exitstatus=OK, shouldstop=False, shouldfail=False)
+    count.settle(session)
+    assert session.exitstatus == FAILED and count.missing == CASES[:1]
+    assert "  a conftest.py or a plugin took 1 of them away without a word" in count.lines()
+    counted_again = counting.Count(config, CASES[1:])
+    counted_again.pytest_testnodedown(SimpleNamespace(workeroutput={"taken": CASES[:1]}))
+    assert list(counted_again.taken) == CASES[:1]
+
+
+# What is judged again, and how the session ends ------------------------------------------------------------
+
+
+def test_the_worst_of_what_a_case_got_counts():
+    config = SimpleNamespace(stash={CONTROLLER: None})
+    controller = object.__new__(Controller)
+    controller.config, controller.writer, controller.cases, controller.judged = config, None, {}, set()
+    for verdict in ("pass", "fail", "pass"):
+        controller.take([{"case": CASES[0], "verdict": verdict, "reason": verdict, "check": "numbers"}])
+    assert controller.cases[CASES[0]].verdict == "fail"

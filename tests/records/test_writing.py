@@ -152,3 +152,25 @@ def test_a_file_has_one_writer(tmp_path, case):
 
 def test_reasons_are_redacted_in_records(case):
     assert case_lines(case, [Line("numbers", "fail", "see /a/b/c")], 0, 0.0)[0]["reason"] == "see <path>"
+
+
+@pytest.mark.parametrize("resumed", [False, True], ids=["created", "resumed"])
+def test_a_file_that_somebody_else_changes_is_noticed(tmp_path, case, resumed):
+    path = tmp_path / "r.jsonl"
+    writer = Writer.create(path, RUN)
+    writer.write(case_lines(case, [Line("execute")], 0, 0.25))
+    if resumed:
+        writer.close()
+        writer, _ = Writer.resume(path, RUN)
+    writer.write(case_lines(case, [Line("numbers", "fail", "wrong")], 0, 0.25))
+    assert writer.changed() == ""
+    own = path.read_bytes()
+    for other in (own.replace(b'"fail"', b'"pass"'), own + b"{}\n", own[:-1], b""):
+        path.write_bytes(other)
+        assert "does not hold what this run wrote" in writer.changed()
+        path.write_bytes(own)
+    assert writer.changed() == ""
+    path.rename(tmp_path / "moved")
+    assert "can't be read any more: No such file" in writer.changed()
+    path.write_bytes(own)
+    assert "does not hold what this run wrote" in writer.changed(), "a copy is another file"

@@ -108,6 +108,29 @@ WAYS = (
     sabotaged("a conftest.py skips the case"),
     sabotaged("a fixture fails", "error"),
     sabotaged("seven of eight devices", "error"),
+    sabotaged("a conftest.py takes the case away", ci=True),
+    sabotaged("a conftest.py takes the case away", run=ALONE),
+    sabotaged("a conftest.py makes NumPy find everything equal", "error"),
+    sabotaged("a plugin runs the failed case again, and it passes", "error", ci=True),
+    sabotaged("a plugin runs the failed case again, and it passes", "error", run=ALONE),
+    Way(
+        "a plugin calls the failure a pass",
+        "hides_its_shards",
+        "fail",
+        saboteur="a plugin calls the failure a pass",
+    ),
+    Way(
+        "a plugin makes the exit code 0 at the end of the session",
+        "hides_its_shards",
+        "fail",
+        saboteur="the session says that all is well",
+    ),
+    Way(
+        "an output shows no shard, and Python runs without assertions",
+        "hides_its_shards",
+        "fail",
+        environment={"PYTHONOPTIMIZE": "2"},
+    ),
     Way(
         "a full disk under the records",
         "slow0",
@@ -250,6 +273,14 @@ records is the one in the table, that no escape sequence of a case reaches the t
   What a worker sends goes through one place, where text that UTF-8 lacks is escaped.
 - **The controller counts.** At the end it compares the cases that pytest collected with those that have a verdict. A
   missing one is named, and the exit code is not 0, whatever else went wrong. An internal error is never exit code 0.
+- **The exit code follows the verdicts**, and not what pytest or its plugins count: a failure that a plugin calls a
+  pass, or that passes when it is run again, stays one. The worst of what a case got counts.
+- **Nothing goes away without a word.** What pytest collected, or the suite's directory holds, and what is neither run
+  nor deselected by an option, has no verdict.
+- **The judge is judged first.** In each process it must tell planted wrong answers from right ones before its first
+  case.
+- **The records hold what the run wrote**: at its end the file is read again and compared by digest.
+- **A known issue fits one failure**: check, verdict, mode and symptom. A symptom that fits anything is refused.
 - **Everything that a case raises is its own**: SystemExit, KeyboardInterrupt, pytest's own outcomes. Only a signal that
   came from outside ends the run.
 - **Three watchdogs.** A timer in the worker keeps the stacks. The controller reads from a file until when each worker

@@ -8,11 +8,14 @@ wrong around it.
 import os
 import sys
 
+import numpy
 import pytest
+from _pytest.runner import runtestprotocol
 
 HOW = os.environ.get("MESHMARK_SABOTEUR", "")
 WORKER = "PYTEST_XDIST_WORKER" in os.environ
 STRUCK = "/manual/"
+AGAIN = pytest.StashKey[bool]()
 
 
 def struck(nodeid):
@@ -40,7 +43,31 @@ def pytest_runtest_makereport(item):
     report = yield
     if HOW == "a report without its records" and struck(item.nodeid):
         vars(report).pop("meshmark", None)
+    if HOW == "a plugin calls the failure a pass" and struck(item.nodeid) and report.failed:
+        report.outcome, report.longrepr = "passed", None
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    if HOW != "a plugin runs the failed case again, and it passes" or not struck(item.nodeid):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for again in (False, True):
+        item.stash[AGAIN] = again
+        item._initrequest()
+        for report in runtestprotocol(item, nextitem=nextitem, log=False):
+            if report.failed:
+                report.outcome, report.longrepr = "rerun", None
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item):
+    if not item.stash.get(AGAIN, True):
+        raise RuntimeError("sabotaged")
 
 
 def pytest_runtest_teardown(item):
@@ -59,6 +86,8 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if struck(item.nodeid):
                 item.add_marker(pytest.mark.skip(reason="sabotaged"))
+    if HOW == "a conftest.py takes the case away":
+        items[:] = [item for item in items if not struck(item.nodeid)]
 
 
 def pytest_runtest_setup(item):
@@ -89,6 +118,8 @@ def pytest_configure(config):
         for plugin in config.pluginmanager.get_plugins():
             if hasattr(plugin, "sendevent"):
                 plugin.sendevent = _forgetting(plugin.sendevent)
+    if HOW == "a conftest.py makes NumPy find everything equal" and WORKER:
+        numpy.array_equal = lambda *arguments, **options: True
     if HOW == "seven of eight devices" and (WORKER or "-n" not in sys.argv):
         import jax
 

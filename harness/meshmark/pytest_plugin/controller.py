@@ -57,9 +57,13 @@ class Controller:
         self.facts = config.stash[FACTS]
         done: dict[str, Judged] = config.stash[FINISHED]
         self.cases = dict(done)
+        self.judged: set[str] = set()
+        """The cases that this session has judged, once or again."""
         self.writer: Writer | None = config.stash.get(WRITER, None)
         self.count = Count(config, self.cases)
         config.pluginmanager.register(self.count, "meshmark-count")
+        self.exitstatus: int = pytest.ExitCode.OK
+        """How the session ended, as this side counts."""
         self.resident = 0
         self._told = False
         """Whether the closing table was printed: after an internal error pytest asks for none."""
@@ -115,7 +119,11 @@ class Controller:
                     f" make room and go on with --resume {named}",
                     returncode=pytest.ExitCode.INTERRUPTED,
                 )
-        self.cases[records[0]["case"]] = Judged(records[0]["case"], shown or records)
+        case, lines = records[0]["case"], shown or records
+        if case in self.judged:  # a plugin ran it again, or several workers did: the worst of it counts
+            lines = [*self.cases[case].lines, *lines]
+        self.judged.add(case)
+        self.cases[case] = Judged(case, lines)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
@@ -162,10 +170,19 @@ class Controller:
             containment.end_workers(self.config.stash[WORKERS])
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A resumed run ends with the exit code of an uninterrupted one; one that lost a verdict does not end well."""
+        """The exit code follows the verdicts, whatever pytest and its plugins counted: a resumed run ends with that
+        of an uninterrupted one, and one that lost a verdict does not end well."""
         if session.exitstatus in WELL and self.config.stash[FINISHED]:
-            bad = any(judged.verdict in BAD for judged in self.cases.values())
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED if bad else pytest.ExitCode.OK
+            session.exitstatus = pytest.ExitCode.OK
+        bad = [case for case, judged in self.cases.items() if judged.verdict in BAD]
+        if session.exitstatus in WELL and bad:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            if not self.config.stash[FINISHED]:
+                self.count.problem(
+                    f"pytest counts no failure, and {len(bad)} cases have a bad verdict, such as {bad[0]}"
+                )
+        if self.writer and (changed := self.writer.changed()):
+            self.count.problem(changed)
         for worker, how in self._died.items():
             before = f", after {self._last[worker]}" if worker in self._last else ""
             self.count.problem(f"a worker died outside of a case{before}: {how}")
@@ -175,6 +192,7 @@ class Controller:
             for problem in expecting.problems(self.config, self.cases):
                 self.count.problem(problem)
         self.count.settle(session)
+        self.exitstatus = session.exitstatus
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The closing table."""
@@ -232,8 +250,10 @@ class Controller:
                 reporter.write_line(text.printable(line))
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+        session = getattr(self, "session", None)
+        if session and session.exitstatus in WELL and self.exitstatus not in WELL:
+            session.exitstatus = self.exitstatus  # somebody made it another
         if watching := self.config.stash.get(GUARD, None):
-            session = getattr(self, "session", None)
             watching.ended(int(session.exitstatus) if session else int(pytest.ExitCode.INTERNAL_ERROR))
         if self._overseer:
             self._overseer.stop()

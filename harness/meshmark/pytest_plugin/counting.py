@@ -8,13 +8,18 @@ counts for itself, whatever else went wrong.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meshmark.core import saying
-from meshmark.pytest_plugin.stashed import TRIALS
+from meshmark.core.installation import CHECKOUT, SOURCE
+from meshmark.pytest_plugin.stashed import COLLECTED, TRIALS
 from meshmark.pytest_plugin.trials import case_of
+
+SUITES = (SOURCE / "meshmark" / "conformance", *([CHECKOUT / "conformance"] if CHECKOUT else []))
+"""The directories of the suite's tests."""
 
 FEW = 20
 """So many cases without a verdict are named where somebody ended the run early."""
@@ -33,6 +38,8 @@ class Count:
         self.problems: dict[str, None] = {}
         self.missing: list[str] = []
         self.early = False
+        self.taken: dict[str, None] = {}
+        """Cases that were collected and then taken away."""
 
     def add(self, nodeids: Iterable[str]) -> None:
         """Take in what pytest has collected, here or in a worker."""
@@ -44,6 +51,12 @@ class Count:
         """Without workers: what this process has collected."""
         if session.items or not getattr(self.config.option, "numprocesses", 0):
             self.add(item.nodeid for item in session.items)
+            self.taken |= dict.fromkeys(taken_away(self.config, session.items))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """pytest-xdist: what was taken away in a worker."""
+        self.taken |= dict.fromkeys(getattr(node, "workeroutput", {}).get("taken", ()))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Iterable[str]) -> None:
@@ -69,7 +82,7 @@ class Count:
     def settle(self, session: pytest.Session) -> None:
         """At the end of the session: find what is missing, and set the exit code."""
         self.early = self.is_early(session)
-        self.missing = [case for case in self.chosen or () if case not in self.judged]
+        self.missing = [case for case in (self.chosen or {}) | self.taken if case not in self.judged]
         if self.chosen is None and session.exitstatus in WELL:
             self.problem("no case was collected")
         if session.exitstatus in WELL and any(p.startswith("internal error") for p in self.problems):
@@ -81,9 +94,45 @@ class Count:
         """What the end of a run says of it."""
         found = list(self.problems)
         if self.missing:
-            found.append(f"{len(self.missing)} of {len(self.chosen or ())} chosen cases have no verdict:")
+            whole = len((self.chosen or {}) | self.taken)
+            found.append(f"{len(self.missing)} of {whole} chosen cases have no verdict:")
+            if gone := [case for case in self.missing if case in self.taken]:
+                found.append(f"  a conftest.py or a plugin took {len(gone)} of them away without a word")
             named = self.missing[: FEW if self.early else None]
             found += [f"  no verdict: {case}" for case in named]
             if len(named) < len(self.missing):
                 found.append(f"  and {len(self.missing) - len(named)} more")
         return found
+
+
+def note_collected(item: pytest.Item) -> None:
+    """An item was collected: whoever takes it away has to say so (pytest_deselected)."""
+    item.config.stash.setdefault(COLLECTED, {})[item.nodeid] = True
+
+
+def note_deselected(items: Iterable[pytest.Item]) -> None:
+    """These items were taken away with a word: pytest counts them as deselected."""
+    for item in items:
+        item.config.stash.setdefault(COLLECTED, {})[item.nodeid] = False
+
+
+def taken_away(config: pytest.Config, left: Iterable[pytest.Item]) -> list[str]:
+    """The cases that somebody took away without a word: they were collected, and are neither left nor deselected. Where
+    the whole suite was named, all of its cases should have been collected."""
+    noted = config.stash.get(COLLECTED, {})
+    trials = {trial.id for family in config.stash[TRIALS].values() for trial in family}
+    expected = (
+        trials if names_the_suite(config) else trials & {case_of(n) for n, kept in noted.items() if kept}
+    )
+    deselected = {case_of(nodeid) for nodeid, kept in noted.items() if not kept}
+    found = expected - deselected - {case_of(item.nodeid) for item in left}
+    return [trial.id for family in config.stash[TRIALS].values() for trial in family if trial.id in found]
+
+
+def names_the_suite(config: pytest.Config) -> bool:
+    """Whether the arguments of pytest name the suite's directory, and no option of pytest leaves files out."""
+    options = ("ignore", "ignore_glob", "lf")
+    if any(config.getoption(option, None) for option in options):
+        return False
+    suite = {directory.resolve() for directory in SUITES}
+    return any(Path(argument).resolve() in suite for argument in config.args)

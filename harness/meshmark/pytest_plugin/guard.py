@@ -54,13 +54,9 @@ class Guard:
         """From now on there may be silence for so long."""
         self._say(until=time.monotonic() + seconds)
 
-    def idle(self) -> None:
-        """In no case, for as long as it takes."""
-        self._say(case="", until=math.inf)
-
     def ended(self, code: int) -> None:
-        """The session is over, with this exit code."""
-        self._say(case="", until=math.inf, code=code)
+        """The session is over, with this exit code; what is left, such as leaving JAX's cluster, takes its time too."""
+        self._say(case="", until=time.monotonic() + containment.BETWEEN, code=code)
 
     def _say(self, **what: Any) -> None:
         with suppress(OSError):  # a case may have closed the pipe: silence is what the guard hears then
@@ -113,6 +109,11 @@ def _watch(child: int, reading: int, stream: IO[str], before: set[int], blame: B
     case, announced = str(said.get("case", "")), said.get("code")
     stream.seek(0)
     raw = stream.read()
+    if announced is not None and overdue:
+        tell(
+            f"the session ended with exit code {announced}, and its process did not end: it was ended from outside"
+        )
+        os._exit(announced or int(pytest.ExitCode.TESTS_FAILED))
     if case and announced is None:
         how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
         line = containment.line_of_death(how, raw, overdue)

@@ -34,7 +34,9 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Trial], list[Line]]:
     import jax
 
     from meshmark.judge.checks import Judge
+    from meshmark.judge.proof import prove
 
+    prove()
     facts, watchdog = pytestconfig.stash[FACTS], pytestconfig.stash[WATCHDOG]
     rank = pytestconfig.stash.get(RANK, None)
     if not rank and WORKERS not in pytestconfig.stash:  # -n 0

@@ -26,6 +26,7 @@ from meshmark.devices.facts import Facts
 from meshmark.pytest_plugin import expecting, guard, worker
 from meshmark.pytest_plugin.choosing import choose, find_places
 from meshmark.pytest_plugin.controller import Controller, blame, matches_nothing, under_test
+from meshmark.pytest_plugin.counting import note_collected, note_deselected, taken_away
 from meshmark.pytest_plugin.generated import chosen, hunting_slot, judge_generated
 from meshmark.pytest_plugin.judging import judge_case, unjudged, verdict
 from meshmark.pytest_plugin.options import (
@@ -175,6 +176,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         finished = {id(i) for i in items if case_of(i.nodeid) in done}
         config.hook.pytest_deselected(items=[i for i in items if id(i) in finished])
         items[:] = [i for i in items if id(i) not in finished]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Note what is collected: nothing may go away without a word."""
+    note_collected(item)
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Note what is taken away with a word."""
+    note_deselected(items)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """In a worker: tell the controller what was taken away without a word."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["taken"] = taken_away(session.config, session.items)
 
 
 @pytest.hookimpl(wrapper=True)

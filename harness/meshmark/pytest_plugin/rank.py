@@ -259,6 +259,8 @@ class RankPlugin:
                 with self.consensus.end(getattr(error, "ending", Ending("", str(error)))):
                     pass
         if writer := self.config.stash.get(WRITER, None):
+            if changed := writer.changed():
+                self.config.stash[CONTROLLER].count.problem(changed)
             writer.close()
         if self.ending is None and self.path:
             self._merge(self.path)

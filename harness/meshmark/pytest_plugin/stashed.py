@@ -46,5 +46,7 @@ RANK = pytest.StashKey[Any]()
 """The meshmark.pytest_plugin.rank.RankPlugin of a rank; only where there are several."""
 GUARD = pytest.StashKey[guard.Guard | None]()
 """Without workers: this process's way to the guard that watches it; None or absent where there is none."""
+COLLECTED = pytest.StashKey[dict[str, bool]]()
+"""By node id: what pytest has collected; False where it was then deselected."""
 OUTPUT = pytest.StashKey[Steady]()
 """The standard output, on which pytest's terminal reporter writes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -42,6 +43,7 @@ class Writer:
     def __init__(self, path: Path, file: BinaryIO, run: Mapping[str, Any]) -> None:
         """Write the run line at the end of the file; use `create` or `resume`."""
         self.path, self.run, self._file = path, uuid.uuid4().hex[:12], file
+        self._start, self._written = file.tell(), hashlib.sha256()
         self.write([{"schema": SCHEMA, "kind": "run", **run}])
 
     @classmethod
@@ -98,13 +100,34 @@ class Writer:
     def write(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Append these records in one piece; OSError when the disk is full, the file then being as before."""
         data = "".join(dumps({**r, "run": self.run}) + "\n" for r in records).encode()
-        start = self._file.tell()
+        start, whole = self._file.tell(), data
         try:
             while data:
                 data = data[self._file.write(data) :]
         except OSError:
             self._file.truncate(start)
             raise
+        self._written.update(whole)
+
+    def changed(self) -> str:
+        """What somebody else did to the file since this writer began, or "": it must hold what was written here. Of a
+        closed file nothing is known."""
+        if self._file.closed:
+            return ""
+        try:
+            with open(self.path, "rb") as file:
+                same = os.path.sameopenfile(file.fileno(), self._file.fileno())
+                file.seek(self._start)
+                found = hashlib.sha256()
+                while data := file.read(1 << 20):
+                    found.update(data)
+        except OSError as error:
+            return f"{self.path} can't be read any more: {os.strerror(error.errno or 0)}"
+        if same and found.digest() == self._written.digest():
+            return ""
+        return (
+            f"{self.path} does not hold what this run wrote: something else changed it while the run went on"
+        )
 
     def mend(self) -> None:
         """Cut off a line that another process with this file, which died, has not written to its end."""

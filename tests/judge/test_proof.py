@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge is judged before it judges: what changes its comparisons is noticed."""
+
+import numpy as np
+import pytest
+
+from meshmark.core import verdicts
+from meshmark.judge import numbers, proof
+
+
+def test_the_judge_of_an_ordinary_process_is_proven():
+    proof.prove()
+    assert len([*proof.planted()]) >= 18
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "replacement"),
+    [
+        (np, "array_equal", lambda *a, **k: True),
+        (np, "isnan", lambda a: np.zeros(np.shape(a), bool)),
+        (np, "isfinite", lambda a: np.ones(np.shape(a), bool)),
+        (np, "abs", lambda a: np.zeros(np.shape(a))),
+        (numbers, "difference", lambda *a: None),
+        (numbers, "unlike", lambda s, w: np.zeros(s.shape, bool)),
+        (numbers, "as_bits", lambda a: np.zeros(a.shape, np.uint8)),
+        (verdicts, "VERDICTS", tuple(reversed(verdicts.VERDICTS))),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_judge_that_passes_what_is_wrong_is_refused(monkeypatch, module, name, replacement):
+    monkeypatch.setattr(module, name, replacement)
+    if module is not np:
+        monkeypatch.setattr(proof, "difference", numbers.difference)
+    with pytest.raises((RuntimeError, ValueError)):
+        proof.prove()
+
+
+def test_a_processor_that_flushes_subnormal_numbers_is_noticed(monkeypatch):
+    def flushing(judge, seen, want, bound):
+        seen = numbers.without_subnormals(seen) if judge == "exact" else seen
+        return numbers.difference(judge, seen, want, bound)
+
+    monkeypatch.setattr(proof, "difference", flushing)
+    with pytest.raises(RuntimeError, match="a subnormal number"):
+        proof.prove()

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guard of a run without workers: whatever the run does, it ends, with a verdict and an honest exit code."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.checkout import ROOT
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the guard is of Linux")
+
+SCRIPT = """
+import os, signal, sys, time
+from types import SimpleNamespace
+from meshmark.devices import containment
+from meshmark.pytest_plugin import guard
+
+containment.MARGIN, containment.BETWEEN = 0.3, 0.2
+nothing = SimpleNamespace(getplugin=lambda name: None)
+config = SimpleNamespace(option=SimpleNamespace(usepdb=False, collectonly=False), pluginmanager=nothing)
+watching = guard.begin(config, lambda case, line: print("blamed", case, line.verdict, line.reason, flush=True))
+what = sys.argv[1]
+if "case" in what:
+    watching.at("psum/x", 0.2 if "late" in what else 60)
+if "blocks" in what:
+    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))
+if "late" in what and "ended" not in what:
+    time.sleep(600)
+if "stops" in what:
+    os.kill(os.getpid(), signal.SIGSTOP)
+if "killed" in what:
+    os.kill(os.getpid(), signal.SIGKILL)
+if "ended well" in what:
+    watching.ended(0)
+if "ended badly" in what:
+    watching.ended(3)
+if "late" in what:
+    time.sleep(600)
+os._exit(0)
+"""
+
+ENDS = {
+    "in a case, leaves with 0": (1, "blamed psum/x crash exit code 0"),
+    "in a case, killed": (1, "blamed psum/x crash SIGKILL"),
+    "in a case, late": (1, "blamed psum/x hang past its deadline"),
+    "in a case, late, blocks every signal": (1, "blamed psum/x hang past its deadline"),
+    "leaves with 0 before the end": (1, "the run ended before its session did"),
+    "killed": (-9, ""),
+    "ended well": (0, ""),
+    "ended badly": (3, ""),
+    "ended well, then late": (1, "the session ended with exit code 0, and its process did not end"),
+    "ended badly, then late": (3, "the session ended with exit code 3, and its process did not end"),
+}
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """All at once: they mostly wait."""
+    command = [sys.executable, "-c", SCRIPT]
+    made = {
+        name: subprocess.Popen(
+            [*command, name],
+            cwd=ROOT / "harness",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for name in ENDS
+    }
+    yield {name: (one.communicate(timeout=100)[0], one.returncode) for name, one in made.items()}
+    for one in made.values():
+        one.kill()
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_run_without_workers_ends_as_it_should(runs, name):
+    output, code = runs[name]
+    expected, told = ENDS[name]
+    assert (code, told in output) == (expected, True), output
