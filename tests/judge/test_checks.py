@@ -2,6 +2,7 @@
 """The judge compares exactly the shards that must be there: a shard that is not shown would pass unseen."""
 
 import signal
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -124,3 +125,40 @@ def test_a_sum_over_groups_without_a_word_is_unsupported_only_where_a_probe_find
     monkeypatch.setattr(checks, "has_grouped_sums", lambda: traced)
     case = cases.find("psum/axes=y,groups=interleaved/manual/2x4/float32/4KiB", 8)
     assert line_of_exception(case, NotImplementedError()).verdict == verdict
+
+
+class Counting:
+    """A compiled program that counts its calls."""
+
+    def __init__(self, compiled, calls):
+        self.compiled, self.calls = compiled, calls
+
+    def __call__(self, *inputs):
+        self.calls.append(1)
+        return self.compiled(*inputs)
+
+    def __getattr__(self, name):
+        return getattr(self.compiled, name)
+
+
+@pytest.mark.parametrize("seen", ["right", "wrong", "deviating"])
+def test_over_several_processes_what_runs_does_not_hang_on_what_one_saw(monkeypatch, seen):
+    """One rank that sees a wrong number must call as often as the others, who wait for it in the collective."""
+    chosen = cases.cases(cases.Selection("smoke", operations=("psum",), modes=("manual",)), 8)
+    case = next(iter(chosen))
+    calls, compile_of, judged = [], checks.Program.compile, checks.outputs_lines
+    monkeypatch.setattr(checks.calls, "is_called_again", lambda case, seed: True)
+    monkeypatch.setattr(checks.Program, "compile", lambda program: Counting(compile_of(program), calls))
+
+    def changed(*arguments):
+        lines = judged(*arguments)
+        if seen != "right" and len(calls) < 2:
+            lines[0].verdict = "fail"
+        return lines
+
+    monkeypatch.setattr(checks, "outputs_lines", changed)
+    if seen == "deviating":
+        monkeypatch.setattr(checks.deviations, "find", lambda *arguments: SimpleNamespace(why="planted"))
+    lines = Judge(tuple(jax.devices()), meeting=lambda case, collectives: "").run(case)
+    assert len(calls) == 3, "one call, and two more beside each other"
+    assert worst(line.verdict for line in lines) == ("pass" if seen == "right" else "fail")

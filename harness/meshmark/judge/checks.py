@@ -116,15 +116,16 @@ class Judge:
                 return jax.block_until_ready(jax.tree.leaves(compiled(*inputs)))
 
         lines = [*self.executed(program, execute)]
-        if worst(line.verdict for line in lines) == "pass":
-            lines = self._after_calls(program, compiled, lines)
-        yield from lines
+        passes = worst(line.verdict for line in lines) == "pass"
+        # Over several processes what runs must not hang on what one of them saw: the others would wait for it.
+        after = self._after_calls(program, compiled, lines) if passes or self.meeting else lines
+        yield from after if passes else lines
 
     def _after_calls(self, program: Program, compiled: Any, lines: list[Line]) -> list[Line]:
         """The same lines, unless a call with other values fails, or the inputs are not what they were."""
         case, inputs = program.case, self.inputs(program)
         deviates = any("deviation" in line.data for line in lines)
-        if calls.is_called_again(case, self.seed) and not deviates:
+        if calls.is_called_again(case, self.seed) and (self.meeting or not deviates):
             others = self.inputs(program, self.seed + calls.OTHER)
             with program.context():  # both in flight
                 both = [jax.tree.leaves(compiled(*some)) for some in (inputs, others)]
@@ -133,7 +134,7 @@ class Judge:
                 wanted, limits = self._wanted(program, seed)
                 places = [self.devices[i] for i in case.mesh.ordinals.flat]
                 found = outputs_lines(case, places, program.results, outputs, wanted, limits, ())
-                if worst(line.verdict for line in found) != "pass":
+                if worst(line.verdict for line in found) != "pass" and not deviates:
                     for line in found:
                         line.reason = (
                             line.reason and f"called again, beside a call with other values: {line.reason}"
@@ -158,26 +159,37 @@ class Judge:
     def executed(self, program: Program, execute: Callable[[], list[jax.Array]]) -> Iterator[Line]:
         """The lines of a compiled program that `execute` runs on the inputs."""
         wanted, limits = self._wanted(program, self.seed)
-        lines = [*self._judged(program.case, execute, program.results, wanted, limits, program.traced_types)]
-        yield from self._deviating(program, lines, execute)
+        outputs: list[list[jax.Array]] = []
 
-    def _deviating(
-        self, program: Program, lines: list[Line], execute: Callable[[], list[jax.Array]]
-    ) -> list[Line]:
+        def kept() -> list[jax.Array]:
+            made = execute()
+            if not outputs:
+                outputs.append(made)
+            return made
+
+        lines = [*self._judged(program.case, kept, program.results, wanted, limits, program.traced_types)]
+        yield from self._deviating(program, lines, outputs[0])
+
+    def _deviating(self, program: Program, lines: list[Line], outputs: list[jax.Array]) -> list[Line]:
         """The same lines; where the numbers fail and a committed row allows it, those of the comparison with JAX on
-        one device in place of NumPy."""
+        one device in place of NumPy. `outputs`: of the first run; where other runs differ from it, the lines stay."""
+        if any(line.data.get("differing_runs") for line in lines):
+            return lines
         failed = next((line for line in lines if line.check in VALUES and line.verdict == "fail"), None)
         row = deviations.find(program.case, jax.__version__, jax.default_backend()) if failed else None
         if failed is None or row is None:
             return lines
         arguments, _, _ = prepare_cell(program.case.cell, self.seed)
-        alone = unsharded(program.case, arguments, self.devices[0])
+        own = next(d for d in self.devices if d.process_index == jax.process_index())
+        alone = unsharded(program.case, arguments, own)
         wanted = [program.view(r, a) for r, a in zip(program.case.plan.results, alone, strict=True)]
-        again = [
-            *self._judged(
-                program.case, execute, program.results, wanted, [None] * len(wanted), program.traced_types
-            )
-        ]
+        places = [self.devices[i] for i in program.case.mesh.ordinals.flat]
+        none = [None] * len(wanted)
+        found = outputs_lines(
+            program.case, places, program.results, outputs, wanted, none, program.traced_types
+        )
+        again = [Line("execute"), *found]
+        again[1].data |= {k: v for k, v in lines[1].data.items() if k.endswith("runs")}
         for line in again:
             if line.check in VALUES and line.verdict == "pass":
                 line.data["deviation"] = row.why
