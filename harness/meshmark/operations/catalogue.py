@@ -8,7 +8,7 @@ dimension that the first argument's axes divide. Each function takes whole array
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -29,7 +29,8 @@ Groups = Mapping[str, Mapping[str, Member]]
 
 
 class Catalogue(WholeFunction):
-    """The base. A subclass gives `groups`, the values of its arguments, and a spelling by `catalogued`."""
+    """The base. A subclass gives `groups`, the values of its arguments, and `whole` and `reference` by `in_jax` and
+    `in_numpy`. These name the groups of their module, so that `meshmark repro` can copy them."""
 
     groups: ClassVar[Groups] = {}
     rare: ClassVar[tuple[str, ...]] = ()
@@ -128,26 +129,18 @@ def newer(module: Any, name: str) -> Any:
     return getattr(module, name)
 
 
-def in_jax(groups: Groups) -> Callable[..., Any]:
+def in_jax(members: Mapping[str, Member], x: Any, y: Any, names: Sequence[str], kinds: Sequence[str]) -> Any:
     """The spelling of a group as a function of whole arrays."""
-
-    def whole(x, y, *, group, names, kinds):
-        found: list[Any] = []
-        for name in names:
-            found += outputs(groups[group][name][0](x, y))
-        done = tuple(a.astype(k) for a, k in zip(found, kinds, strict=True))
-        return done if len(done) > 1 else done[0]
-
-    return whole
+    found: list[Any] = []
+    for name in names:
+        found += outputs(members[name][0](x, y))
+    done = tuple(a.astype(k) for a, k in zip(found, kinds, strict=True))
+    return done if len(done) > 1 else done[0]
 
 
-def in_numpy(groups: Groups) -> Callable[..., Any]:
+def in_numpy(members: Mapping[str, Member], x: Any, y: Any, names: Sequence[str]) -> tuple[Any, ...]:
     """The definition of a group."""
-
-    def reference(x, y, *, group, names):
-        found: list[Any] = []
-        for name in names:
-            found += outputs(groups[group][name][1](x, y))
-        return tuple(found)
-
-    return reference
+    found: list[Any] = []
+    for name in names:
+        found += outputs(members[name][1](x, y))
+    return tuple(found)

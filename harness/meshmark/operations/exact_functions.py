@@ -643,5 +643,11 @@ class ExactFunctions(Catalogue):
     groups = EXACT
     rare = tuple(NEWER)
     fill: ClassVar[Any] = (values.tokens, {"below": 9})
-    whole = staticmethod(in_jax(EXACT))
-    reference = staticmethod(in_numpy(EXACT))
+
+    @staticmethod
+    def whole(x, y, *, group, names, kinds):
+        return in_jax(EXACT[group], x, y, names, kinds)
+
+    @staticmethod
+    def reference(x, y, *, group, names):
+        return in_numpy(EXACT[group], x, y, names)

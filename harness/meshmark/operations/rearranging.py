@@ -245,5 +245,11 @@ class Rearranging(Catalogue):
     verdict = "bits"
     groups = MOVES
     fill: ClassVar[Any] = (values.distinct, {})
-    whole = staticmethod(in_jax(MOVES))
-    reference = staticmethod(in_numpy(MOVES))
+
+    @staticmethod
+    def whole(x, y, *, group, names, kinds):
+        return in_jax(MOVES[group], x, y, names, kinds)
+
+    @staticmethod
+    def reference(x, y, *, group, names):
+        return in_numpy(MOVES[group], x, y, names)

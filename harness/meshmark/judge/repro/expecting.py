@@ -93,7 +93,7 @@ def short_reference(subject: Subject, data: Data, one: bool) -> list[str]:
     for name, x in zip(subject.names, data.inputs, strict=True):
         wide = exactly(x.ravel()[:0], subject.plan.judge).dtype
         widened.append(name if wide == x.dtype else f"{name}.astype({dtype_code(wide.name)})")
-    before = len(subject.bundle.parts), dict(subject.bundle.imports)
+    before = subject.bundle.marked()
     for arguments in dict.fromkeys((tuple(subject.names), tuple(widened))):
         text = applied(subject, folded, arguments)
         for kind in ("", cast_of_one(subject) if one else ""):
@@ -107,8 +107,7 @@ def short_reference(subject: Subject, data: Data, one: bool) -> list[str]:
     lines += cast(subject, one)
     if same(subject, lines, data, one):
         return lines
-    del subject.bundle.parts[before[0] :]
-    subject.bundle.imports = before[1]
+    subject.bundle.back_to(before)
     return []
 
 

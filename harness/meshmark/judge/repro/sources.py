@@ -174,6 +174,15 @@ class Bundle:
         self._names: dict[Any, str] = {}
         self._reserved = set(reserved)
 
+    def marked(self) -> tuple[int, dict[str, None], dict[Any, str]]:
+        """What is here now, for `back_to`."""
+        return len(self.parts), dict(self.imports), dict(self._names)
+
+    def back_to(self, mark: tuple[int, dict[str, None], dict[Any, str]]) -> None:
+        """Forget what was added since."""
+        count, self.imports, self._names = mark
+        del self.parts[count:]
+
     def add(self, function: Callable[..., Any]) -> str:
         """Copy a function with all that it uses; gives its name in the script.
 
