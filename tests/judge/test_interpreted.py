@@ -72,3 +72,8 @@ def test_only_what_arithmetic_may_change_is_unspecified():
     assert not differing([0.0, 2.0], [-0.0, 1.0])
     assert not differing([0.0], [np.nan])
     assert not differing([0.0], [1e-30])
+
+
+def test_a_result_of_rank_zero_stays_one():
+    case = "scalar_result/of=x.y,kind=max/manual/2x4/float32/64B"
+    assert {line.verdict for line in lines("v5e:2x4", case).values()} == {"pass"}

@@ -112,6 +112,28 @@ ENTRY %main (a: f32[2,16,5], k: f32[3,5,7]) -> f32[2,14,7] {
     assert contractions.flops(text) == 2 * (2 * 14 * 7) * 15
 
 
+@pytest.mark.parametrize(
+    ("window", "rows", "length", "met"),
+    [
+        ("size=3", 16, 14, 3 * 14),
+        ("size=3 pad=2_0", 14, 14, 12 + 13 + 14),
+        ("size=3 pad=1_1 stride=2", 13, 7, 6 + 7 + 6),
+        ("size=3 pad=2_2 lhs_dilate=2", 7, 15, 7 + 7 + 7),
+        ("size=3 pad=2_2 rhs_dilate=2", 8, 8, 6 + 8 + 6),
+    ],
+)
+def test_products_with_padding_do_not_count(window, rows, length, met):
+    """`met`: how many positions of the input each of three taps meets."""
+    text = f"""HloModule m
+ENTRY %main (a: f32[1,{rows},1], k: f32[3,1,2]) -> f32[1,{length},2] {{
+  %a = f32[1,{rows},1]{{2,1,0}} parameter(0)
+  %k = f32[3,1,2]{{2,1,0}} parameter(1)
+  ROOT %c = f32[1,{length},2]{{2,1,0}} convolution(%a, %k), window={{{window}}}, dim_labels=b0f_0io->b0f
+}}
+"""
+    assert contractions.flops(text) == 2 * 2 * met
+
+
 def test_what_a_library_computes_is_not_guessed():
     text = """HloModule m
 ENTRY %main (a: f32[4,4]) -> f32[4,4] {

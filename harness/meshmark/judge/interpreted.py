@@ -146,7 +146,7 @@ def compared(
         if output.dtype != dtype_of(result.dtype).numpy:
             return [Line(check, "fail", f"result is {output.dtype} instead of {result.dtype}")]
         shards = [
-            Shard(place, np.ascontiguousarray(data), part)
+            Shard(place, np.asarray(data, order="C"), part)
             for place, data, part in zip(places, output, parts, strict=True)
         ]
         want = program.view(plan, whole)
