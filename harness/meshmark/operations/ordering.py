@@ -9,10 +9,99 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import PartitionSpec as P
+from jax.sharding import auto_axes
 
 from meshmark.core import values
+from meshmark.operations.arrays import ArrayOperation
 from meshmark.operations.base import Argument, Request, Result
+from meshmark.operations.collective_base import SUMMED
 from meshmark.operations.wholes import Form, WholeFunction
+
+
+class Sort(ArrayOperation):
+    """Sort along the dimension."""
+
+    name = "sort"
+    fills: ClassVar[tuple[str, ...]] = (*SUMMED, "ties")
+    distance = 1
+
+    @staticmethod
+    def auto(x, *, dim):
+        return jnp.sort(x, axis=dim)
+
+    @staticmethod
+    def explicit(x, *, dim, axes, out_spec):
+        if not axes:
+            return jnp.sort(x, axis=dim)
+        return auto_axes(lambda y: jnp.sort(y, axis=dim), out_sharding=P(*out_spec))(x)
+
+    @staticmethod
+    def reference(x, *, dim):
+        return np.sort(x, axis=dim)
+
+
+class Argsort(ArrayOperation):
+    """The order that sorts, stable: equal elements keep their order."""
+
+    name = "argsort"
+    fills: ClassVar[tuple[str, ...]] = (*SUMMED, "ties")
+    distance = 1
+
+    def results(self, request: Request, y: Result) -> tuple[Result, ...]:
+        return (Result(y.shape, "int32", y.spec),)
+
+    @staticmethod
+    def auto(x, *, dim):
+        return jnp.argsort(x, axis=dim).astype(jnp.int32)
+
+    @staticmethod
+    def explicit(x, *, dim, axes, out_spec):
+        if not axes:
+            return jnp.argsort(x, axis=dim).astype(jnp.int32)
+        return auto_axes(lambda y: jnp.argsort(y, axis=dim).astype(jnp.int32), out_sharding=P(*out_spec))(x)
+
+    @staticmethod
+    def reference(x, *, dim):
+        return np.argsort(x, axis=dim, kind="stable")
+
+
+def largest(x, dim, k):
+    """lax.top_k along a dimension."""
+    found, index = lax.top_k(jnp.moveaxis(x, dim, -1), k)
+    return jnp.moveaxis(found, -1, dim), jnp.moveaxis(index, -1, dim)
+
+
+class TopK(ArrayOperation):
+    """`lax.top_k`, values and indices, of equal elements the first (wrong when sharded once, jax#19271)."""
+
+    name = "top_k"
+    fills: ClassVar[tuple[str, ...]] = (*SUMMED, "ties")
+    distance = 1
+
+    def options(self, request: Request, shape: tuple[int, ...]) -> dict[str, Any]:
+        return {"k": request.mesh.size}
+
+    def results(self, request: Request, y: Result) -> tuple[Result, ...]:
+        n, dim = request.mesh.size, request.variant["dim"]
+        shape = tuple(n if d == dim else s for d, s in enumerate(y.shape))
+        return Result(shape, y.dtype, y.spec), Result(shape, "int32", y.spec)
+
+    @staticmethod
+    def auto(x, *, dim, k):
+        return largest(x, dim, k)
+
+    @staticmethod
+    def explicit(x, *, dim, k, out_spec):
+        out = P(*out_spec)
+        return auto_axes(lambda y: largest(y, dim, k), out_sharding=(out, out))(x)
+
+    @staticmethod
+    def reference(x, *, dim, k):
+        missing = np.isnan(x)  # NaN is the largest, as in numpy.sort
+        order = np.lexsort((np.where(missing, 0, -x), ~missing), axis=dim)
+        index = np.take(order, range(k), axis=dim)
+        return np.take_along_axis(x, index, axis=dim), index
 
 
 class SortSeveral(WholeFunction):

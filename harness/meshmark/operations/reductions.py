@@ -16,8 +16,8 @@ from jax import lax
 
 from meshmark.core import values
 from meshmark.core.dtypes import dtype as dtype_of
-from meshmark.operations.arrays import telescoping
 from meshmark.operations.base import Argument, Request, Result
+from meshmark.operations.cumulations import telescoping
 from meshmark.operations.wholes import Form, WholeFunction
 
 SUMS = ("sum", "mean", "nansum", "count_nonzero", "nanmean")
