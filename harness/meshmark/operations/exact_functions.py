@@ -212,10 +212,6 @@ PRODUCTS: dict[str, Member] = {
         lambda x, y: jnp.polymul(x[0], y[0, :SMALL]),
         lambda x, y: convolved(x[0], y[0, :SMALL]),
     ),
-    "polyval": (
-        lambda x, y: jnp.polyval(x[0, :SMALL], y),
-        lambda x, y: polynomial_at(x[0, :SMALL], y),
-    ),
     "polyder": (
         lambda x, y: jnp.polyder(x[0]),
         lambda x, y: x[0, :-1] * np.arange(x.shape[1] - 1, 0, -1),
@@ -609,6 +605,12 @@ NEWER: dict[str, dict[str, Member]] = {
             lambda x, y: newer(lax, "polynomial")(x.astype(jnp.float32), (3.0, 2.0, 1.0)),
             lambda x, y: 3.0 + 2.0 * x + x * x,
         )
+    },
+    "polyval": {
+        "polyval": (
+            lambda x, y: jnp.polyval(x[0, :SMALL], y),
+            lambda x, y: polynomial_at(x[0, :SMALL], y),
+        ),
     },
     "mulhi": {
         "lax.mulhi": (

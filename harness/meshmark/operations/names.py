@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 MODULES = (
     "jax.lax",
@@ -84,7 +84,8 @@ def functions() -> Iterator[tuple[str, Any]]:
     for module in map(importlib.import_module, MODULES):
         for name in dir(module):
             value = getattr(module, name)
-            if not name.startswith("_") and callable(value) and not inspect.isclass(value):
+            kind = inspect.isclass(value) or get_origin(value) is not None
+            if not name.startswith("_") and callable(value) and not kind:
                 yield f"{module.__name__}.{name}", value
 
 

@@ -188,7 +188,10 @@ STATISTICS: dict[str, Member] = {
         lambda x, y: np.append(x[0] / np.arange(x.shape[1], 0, -1), 0.0),
     ),
     "polyfit": (
-        lambda x, y: jnp.polyval(jnp.array(jnp.polyfit(np.array([0.0, 1.0, 2.0]), y[0, :3], 2)), 1.5),
+        lambda x, y: (
+            jnp.array(jnp.polyfit(np.array([0.0, 1.0, 2.0]), y[0, :3], 2))
+            @ np.array([2.25, 1.5, 1.0], np.float32)
+        ),
         lambda x, y: lagrange(1.5, (0.0, 1.0, 2.0), y[0, :3]),
     ),
     "polydiv": (
