@@ -608,9 +608,9 @@ NEWER: dict[str, dict[str, Member]] = {
     },
     "polyval": {
         "polyval": (
-            lambda x, y: jnp.polyval(x[0, :SMALL], y),
-            lambda x, y: polynomial_at(x[0, :SMALL], y),
-        ),
+            lambda x, y: (jnp.polyval(x[0, :SMALL], y), jnp.polyval(x[0, :SMALL], 2)),
+            lambda x, y: (polynomial_at(x[0, :SMALL], y), polynomial_at(x[0, :SMALL], np.array(2))),
+        )
     },
     "mulhi": {
         "lax.mulhi": (
