@@ -20,8 +20,13 @@ from typing import Any
 
 from meshmark.core.errors import BadInput
 
-STAND_INS = (("meshmark.core.bounds", "Bounded"),)
+STAND_INS = (("meshmark.core.bounds", "Bounded"), ("meshmark.core.extras", "command"))
 """What is not copied, but replaced by what this module has of the same name."""
+
+
+def command(extra):
+    """How a script's reader installs what is missing."""
+    return f"pip install {extra}"
 
 
 class ReproError(BadInput, ValueError):
@@ -190,6 +195,8 @@ class Bundle:
         """
         if not isinstance(function, FunctionType):
             raise ReproError(f"{function!r} is no plain function: write it as one in the table")
+        if (function.__module__, function.__name__) in STAND_INS:
+            return self._global(sys.modules[__name__], function.__name__)
         module = sys.modules[function.__module__]
         if vars(module).get(function.__qualname__) is function:
             return self._global(module, function.__name__)
