@@ -8,6 +8,7 @@ judges an optional capability that a probe found.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -171,6 +172,12 @@ class Case:
 Joining = dict[str, dict[str, tuple[Cell, list[str]]]]
 """Cells that join a profile, with their modes, by operation and by id."""
 
+MOST_OPERATIONS = 7
+"""So many operations of a family judge an optional capability by default: the table grows, and the time must not."""
+
+OPERATIONS_EACH = {"x64": 2}
+"""The same of capabilities that nearly every family has."""
+
 MESHES = 3
 """So many meshes are asked for a case of an optional capability: groups need an axis of four devices."""
 
@@ -268,7 +275,7 @@ def _covering(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, st
 
 
 def optional(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, str]]:
-    """The cells and modes that judge the capabilities that join a profile: of each operation and capability the
+    """The cells and modes that judge the capabilities that join a profile: of a few operations of each family the
     lightest cell on the lightest of MESHES meshes that has one, in the modes of the shortest profile. The profile
     `full` also takes what `standard` takes of a capability that is demanded."""
     left = selection.joining
@@ -284,7 +291,11 @@ def optional(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, str
                 place = (cell.operation.name, next(iter(cell.capabilities)))
                 if place not in lightest or cell.weight < lightest[place][0].weight:
                     lightest[place] = (cell, modes)
-        for cell, modes in lightest.values():
+        taken: Counter[tuple[str, str]] = Counter()
+        for (_, name), (cell, modes) in lightest.items():
+            taken[cell.operation.family, name] += 1
+            if taken[cell.operation.family, name] > OPERATIONS_EACH.get(name, MOST_OPERATIONS):
+                continue
             yield from ((cell, mode) for mode in modes if not MODE_WEIGHTS[mode])
         left = tuple(name for name in left if name not in {name for _, name in lightest})
         if not left:

@@ -84,7 +84,7 @@ def _why_absent(name: str, facts: Facts, chosen: Selection) -> str:
     if name in chosen.without:
         return "--without"
     found = facts.capabilities.get(name, "")
-    return "the backend has none" if found.startswith(capabilities.LACKS) else found or "--with"
+    return "not here" if found.startswith(capabilities.LACKS) else found or "--with"
 
 
 def _capabilities(config: pytest.Config) -> list[str]:
@@ -95,7 +95,7 @@ def _capabilities(config: pytest.Config) -> list[str]:
     for name, answer in config.stash[FACTS].capabilities.items():
         demanded, lacking = name in chosen.capabilities, answer.startswith(capabilities.LACKS)
         if demanded and lacking:
-            found.append(f"--with {name} demands {CAPABILITIES[name]}, and the backend has none: {answer}")
+            found.append(f"--with {name} demands {CAPABILITIES[name]}, and there is none here: {answer}")
         elif not demanded and not lacking and answer != capabilities.HAS:
             found.append(
                 f"the probe of {name} ({CAPABILITIES[name]}) ended with {answer}: nothing of it is judged;"
