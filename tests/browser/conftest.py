@@ -39,7 +39,8 @@ def page_file(tmp_path_factory, browser):
 
     directory = tmp_path_factory.mktemp("page")
     write(directory / "records")
-    texts = report.make_report(report.find([directory / "records"]).sources)
+    found = report.find([directory / "records"])
+    texts = report.make_report(found.sources, found.beside)
     report.write(texts, directory / "out")
     return directory / "out" / "index.html"
 

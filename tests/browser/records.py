@@ -104,3 +104,72 @@ def write(directory):
     file(directory / "old-times.jsonl", run("eeee", "0.10.2"), timed(1.5))
     file(directory / "new-times.jsonl", run("ffff"), timed(1.0, unverified={("explicit", 14)}))
     file(directory / "real-times.jsonl", run("gggg", kind="NVIDIA H200", virtual=False), timed(0.01))
+    beside(directory)
+
+
+def beside(directory):
+    """Weather of two releases, growth of one operation, and one comparison with others, all with hostile strings."""
+    for release, sent in (("0.11.2", 128.0), ("0.12.0.1", 256.0)):
+        first = run(
+            "abcdef",
+            release,
+            kind="TPU v5 lite",
+            topology="v5e:2x4",
+            compiler={"libtpu": f"1 {HOSTILE}"[:60]},
+        )
+        line = head("psum", "axes=x", "manual", "8", "L1", kind="schedule") | {
+            "verdict": "pass",
+            "reason": "",
+        }
+        line |= {
+            "place": "v5e:2x4",
+            "case": f"{line['case']}@v5e:2x4",
+            "wire_bytes": sent,
+            "memory_bytes": 4096,
+        }
+        line |= {
+            "exposed_s": 1e-6,
+            "pairs": [],
+            "loops": [],
+            "collective_runs": 1,
+            "temp_bytes": 0,
+            "copies": 1,
+        }
+        file(directory / f"weather-{release}.jsonl", first | {"run": "0123456789ab"}, [line])
+    grown = {"schema": 1, "kind": "growth", "chip": f"v5p {HOSTILE}", "operation": "psum", "variant": HOSTILE}
+    grown |= {
+        "mesh": "2x2",
+        "size": "1MiB",
+        "case": "c",
+        "topology": "v5p",
+        "scaling": "strong",
+        "verdict": "pass",
+    }
+    lines = [
+        grown
+        | {
+            "mode": m,
+            "devices": n,
+            "wire_bytes": 8.0 * n * (m == "auto") + 64,
+            "theory": {"wire_bytes": 64.0},
+        }
+        for m in MODES
+        for n in (4, 64, 1024)
+    ]
+    file(directory / "growth.jsonl", run("hhhh"), lines)
+    names = [{"name": "jax", "label": "JAX, gloo"}, {"name": "mpi", "label": f"MPI {HOSTILE}"}]
+    first = {
+        "run": "iiii",
+        "kind": "run",
+        "schema": "meshmark-others-1",
+        "contestants": names,
+        "processes": 2,
+        "time": HOSTILE,
+    }
+    block = {"kind": "block", "operation": "all_reduce", "nbytes": 4096, "wrong": None}
+    blocks = [
+        block | {"contestant": name, "round": r, "samples_us": [[t + r], [t]]}
+        for name, t in (("jax", 100.0), ("mpi", 50.0))
+        for r in range(8)
+    ]
+    file(directory / "others.jsonl", first, blocks)

@@ -393,7 +393,43 @@ def test_releases_stand_on_one_axis(open_page):
         "0.10.2",
         "0.12.0.1",
     ]
-    assert tab.locator("#time-out svg circle").count() == 6
+    titles = tab.locator("#time-out figcaption").all_inner_texts()
+    assert [title.split()[0] for title in titles] == ["Cases", "Known", "Bytes", "Temporary", "Time"]
+    assert tab.locator("#time-out svg circle").count() == 2 * len(titles)
+    assert (
+        tab.locator("#time-out svg").last.get_attribute("aria-label").endswith("0.10.2 1.00, 0.12.0.1 0.67")
+    )
+
+
+def test_the_weather_tells_what_a_release_changed(open_page):
+    tab = open_page("#view=weather")
+    text = " ".join(tab.inner_text("#weather").split())
+    assert "1 program changed" in text and "Sums over the 1 program that every release compiled" in text
+    row = tab.locator("#weather-out table").last.locator("tbody tr").first.inner_text().split("\t")
+    assert row[:2] == ["psum/axes=x/manual/8/float32/4KiB", "bytes that a device sends"]
+    assert row[2:] == ["128 B", "256 B", "2"]
+    assert (
+        tab.locator("#weather-out .trends svg")
+        .first.get_attribute("aria-label")
+        .startswith("bytes that a device")
+    )
+
+
+def test_growth_stands_beside_its_theory(open_page):
+    tab = open_page("#view=growth")
+    text = " ".join(tab.inner_text("#growth").split())
+    assert "1 of 3 series grow faster than theory" in text
+    label = tab.locator("#growth-out svg").first.get_attribute("aria-label")
+    assert "manual 64 B on 4, 64 B on 64, 64 B on 1,024" in label and "theory 64 B on 4" in label
+    red = tab.locator("#growth-out td .bar-slow").first.inner_text()
+    assert red == str((8 * 1024 + 64) // 64)
+
+
+def test_jax_stands_beside_others(open_page):
+    tab = open_page("#view=others")
+    cells = tab.locator("#others-out tbody tr").first.locator("td, th").all_inner_texts()
+    assert cells[:2] == ["all_reduce", "4 KiB"]
+    assert cells[2].startswith("104 µs") and cells[3].startswith("53.5 µs") and cells[4].startswith("1.9")
 
 
 def test_the_heat_map_claims_no_order_for_a_single_run(open_page):

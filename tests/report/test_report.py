@@ -279,16 +279,16 @@ def test_the_file_of_one_rank_is_left_out_and_told(tmp_path, capsys):
     assert {n for name, n in over if name != "all.jsonl"} == {"1"}
 
 
-def test_the_comparison_with_others_has_a_report_of_its_own(tmp_path):
+def test_records_of_other_programs_stand_beside_the_runs(tmp_path):
     made_up.file(tmp_path / "one.jsonl", made_up.run("aaaa"), made_up.judged())
     line = {"kind": "run", "schema": "meshmark-others-1", "processes": 2}
     with gzip.open(tmp_path / "others.jsonl.gz", "wt") as file:
         file.write(json.dumps(line, separators=(",", ":")) + "\n")
     found = report.find([tmp_path])
-    assert [s.name for s in found.sources] == ["one.jsonl"] and not found.problems
-    assert found.notes == [
-        "others.jsonl.gz: records of `python -m benchmarks.others`, which has its own report; left out"
-    ]
+    assert [s.name for s in found.sources] == ["one.jsonl"] and not found.problems and not found.notes
+    assert set(found.beside.files) == {"others.jsonl.gz"}
+    texts = report.make_report(found.sources, found.beside)
+    assert set(json.loads(texts["report.json"])["sources"]) == {"one.jsonl", "others.jsonl.gz"}
 
 
 def test_times_over_processes_say_so(tmp_path):

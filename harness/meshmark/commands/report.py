@@ -49,7 +49,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for line in (*found.notes, *found.problems):
         print(f"meshmark: {printable(line[:500])}", file=sys.stderr)
     code = 2 if found.problems else 0
-    texts = report.make_report(found.sources)
+    texts = report.make_report(found.sources, found.beside)
     if arguments.check:
         checked = report.check(texts, arguments.output)
         print(f"compared {checked.how}")

@@ -26,7 +26,7 @@ PLOTTING = ("bokeh.min.js", "bokeh-api.min.js")
 PARTS = (
     *("dom", "data", "address", "tables", "filters"),
     *("matrix", "cases", "glance", "wrong", "changes", "heat", "modes"),
-    *("charts", "over_time", "communication", "answers", "runs", "main"),
+    *("charts", "over_time", "communication", "weather", "growth", "others", "answers", "runs", "main"),
 )
 """The parts of the page's own script, in their order; they share one scope."""
 

@@ -10,11 +10,9 @@ the page.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import math
 import re
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -27,13 +25,13 @@ from meshmark.core.escaping import link as markdown_link
 from meshmark.core.escaping import plain
 from meshmark.core.text import number
 from meshmark.core.verdicts import VERDICTS
-from meshmark.judge import repro
 from meshmark.levels import must_pass as levels
-from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES
 from meshmark.records import results, run_line
 from meshmark.records.reading import Judged, Records
-from meshmark.report import sent, wrong
+from meshmark.report import page_programs, sent, wrong
+from meshmark.report.beside import Beside
+from meshmark.report.beside import build as beside_data
 from meshmark.timing import timing_tables
 
 SCHEMA = 1
@@ -49,8 +47,11 @@ FINDINGS = 300
 """The most findings that the page lists; the matrix has every case."""
 LONGEST = 400
 """The most characters of a finding's text."""
-SCRIPTS = 20
-"""The most cases with a stand-alone script in the page; `meshmark repro` prints any other."""
+
+INTERPRETED = "interpreted"
+SHOWN_VERDICTS = (*VERDICTS[:-1], INTERPRETED, VERDICTS[-1])
+"""The verdicts as the page shows them: numbers that pass by interpretation of the compiled text, where nothing ran,
+have a mark of their own, and are no pass."""
 
 CASE_COLUMNS = ("operation", "variant", "mode", "mesh", "dtype", "size", "level")
 
@@ -125,8 +126,8 @@ class Budget:
         return found
 
 
-def build(sources: Sequence[Source]) -> dict[str, Any]:
-    """The page's data; the runs have the order of the sources."""
+def build(sources: Sequence[Source], beside: Beside | None = None) -> dict[str, Any]:
+    """The page's data; the runs have the order of the sources. `beside`: what is shown beside them."""
     strings = Strings()
     reasons = Budget(strings)
     keys: dict[tuple[int, ...], int] = {}
@@ -148,15 +149,18 @@ def build(sources: Sequence[Source]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "suite": __version__,
-        "verdicts": list(VERDICTS),
+        "verdicts": list(SHOWN_VERDICTS),
         "modes": list(MODES),
         "runs": runs,
         "cases": {name: list(column) for name, column in zip(CASE_COLUMNS, columns, strict=True)},
-        "operations": operations(shown),
-        "programs": dict(programs(shown)),
+        "operations": page_programs.operations(shown),
+        "programs": dict(page_programs.programs(shown)),
         "wrong": list(_wrong(wrong.find(judged_by_run))),
-        "scripts": scripts((case, source) for _, _, case, source in sorted(bad, key=lambda b: b[:2])),
+        "scripts": page_programs.scripts(
+            (case, source.records) for _, _, case, source in sorted(bad, key=lambda b: b[:2])
+        ),
         "cut": reasons.cut,
+        "beside": beside_data(beside or Beside()),
         "strings": strings.all,
     }
 
@@ -335,8 +339,9 @@ def _judged(
     judged: Iterable[Judged], strings: Strings, reasons: Budget, keys: dict[tuple[int, ...], int]
 ) -> dict[str, list[Any]]:
     """Verdicts and communication by column; `case` is a place in the table of cases. `wire` are the bytes that a device
-    sends, and `manual` those of the manual case of the same cell, both as compiled (see report.sent)."""
-    names = ("case", "verdict", "check", "reason", "link", "kinds", "wire", "manual", "used")
+    sends, and `manual` those of the manual case of the same cell, both as compiled (see report.sent); `temp` is its
+    temporary memory."""
+    names = ("case", "verdict", "check", "reason", "link", "kinds", "wire", "manual", "used", "temp")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     add = [columns[name].append for name in names]
     manual = {one.judged.case: one.manual for one in sent.beside_manual({j.case: j for j in judged})}
@@ -344,13 +349,13 @@ def _judged(
         first = one.lines[0]
         verdict = one.verdict
         check, reason, link, kinds = "", "", "", ""
-        wire = used = math.nan
+        wire = used = temp = math.nan
         for line in one.lines:
             if line["verdict"] == verdict and not check and verdict != "pass":
                 check, reason, link = line["check"], line["reason"], link_of(line.get("link"))
             if isinstance(line.get("collectives"), list):
                 kinds = format_collectives(line["collectives"])
-                wire = number(line.get("wire_bytes"))
+                wire, temp = number(line.get("wire_bytes")), number(line.get("temp_bytes"))
             if "bound" in line:
                 error, bound = number(line.get("error")), number(line["bound"])
                 share = 0.0 if error == 0 else error / bound if bound else math.inf
@@ -366,7 +371,7 @@ def _judged(
         )
         row = (
             keys.setdefault(key, len(keys)),
-            VERDICTS.index(verdict),
+            SHOWN_VERDICTS.index(INTERPRETED if one.interpreted else verdict),
             strings(check),
             reasons(reason),
             strings.place(link),
@@ -374,6 +379,7 @@ def _judged(
             rounded(wire),
             rounded(manual.get(one.case, math.nan)),
             rounded(used, 3),
+            rounded(temp),
         )
         for append, value in zip(add, row, strict=True):
             append(value)
@@ -449,7 +455,7 @@ def _timed(source: Source, strings: Strings) -> dict[str, Any]:
             # Wrong values are never published as a time.
             timed = name.endswith(("_s", "ratio_low", "ratio_high", "ratio", "bw", "share"))
             columns[name].append(None if timed and not published else rounded(row.get(name)))
-        columns["verdict"].append(VERDICTS.index(row["verdict"]))
+        columns["verdict"].append(SHOWN_VERDICTS.index(row["verdict"]))
         why = "" if published else row["reason"] or "its values were not verified"
         columns["reason"].append(strings(why))
         columns["share_of"].append(strings(row.get("share_of", "")))
@@ -458,6 +464,7 @@ def _timed(source: Source, strings: Strings) -> dict[str, Any]:
     peak = timing_tables.yardsticks(records).bandwidth()
     return {
         "timings": columns,
+        "controls": list(_controls(source.times)),
         "noise": _noise(found),
         "peak": {"value": rounded(peak[0]), "of": plain(peak[1])} if peak else None,
         "ceilings": [
@@ -480,6 +487,17 @@ def _timed(source: Source, strings: Strings) -> dict[str, Any]:
             for s in timing_tables.scaling(cells)
         ],
     }
+
+
+def _controls(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The control rows: the same program under two names, timed in the same rounds."""
+    for row in rows:
+        if row["mode"] == timing_tables.CONTROL and row.get("ratio") is not None and good(row):
+            figures = {
+                name: rounded(row.get(name)) for name in ("ratio", "ratio_low", "ratio_high", "processes")
+            }
+            order = {"order": ORDERS.get(row.get("order", ""))}
+            yield {"case": plain(row["case"]), "cadence": plain(row["cadence"])} | figures | order
 
 
 def cost_of(record: Mapping[str, Any]) -> tuple[float, float]:
@@ -546,55 +564,3 @@ def _wrong(findings: Sequence[wrong.Finding]) -> Iterator[dict[str, Any]]:
             "runs": [[run, len(cases), plain(cases[0])] for run, cases in one.cases.items()],
             "passes": list(one.passes),
         }
-
-
-# Operations and programs ------------------------------------------------------------------------------------
-
-
-def operations(shown: Iterable[str]) -> list[dict[str, str]]:
-    """Name, family and description of each operation that is shown, in the order of the table."""
-    known = [name for name in OPERATIONS if name in set(shown)]
-    return [
-        {"name": name, "family": OPERATIONS[name].family, "about": _first_paragraph(OPERATIONS[name])}
-        for name in known
-    ]
-
-
-def _first_paragraph(operation: Any) -> str:
-    return " ".join((type(operation).__doc__ or "").strip().split("\n\n")[0].split())
-
-
-def programs(shown: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The source of each operation's program, by "operation/mode". Modes that run another mode's function
-    are not repeated; `repro` lists them."""
-    for name in sorted(set(shown) & set(OPERATIONS)):
-        operation = OPERATIONS[name]
-        for mode in ("auto", "explicit", "manual", "host"):
-            function: Callable[..., Any] | None = getattr(operation, mode, None)
-            if function is None:
-                continue
-            try:
-                yield f"{name}/{mode}", textwrap.dedent(inspect.getsource(function)).strip()
-            except (OSError, TypeError):
-                continue
-
-
-def scripts(bad: Iterable[tuple[str, Source]]) -> dict[str, str]:
-    """The stand-alone scripts of the first SCRIPTS of these cases that the table has, by case id. A script runs in one
-    process: cases of several have none."""
-    found: dict[str, str] = {}
-    for case, source in bad:
-        if len(found) >= SCRIPTS:
-            break
-        facts = source.records.runs[0]["facts"]
-        devices = facts.get("num_devices")
-        if case in found or "@" in case or run_line.processes(facts) > 1:
-            continue
-        if type(devices) is not int or not 0 < devices <= 4096:
-            continue
-        seed = source.records.cases[case].lines[0].get("seed")
-        try:
-            found[case] = repro.script(cases.find(case, devices), devices, seed if type(seed) is int else 0)
-        except (BadInput, ValueError):
-            continue
-    return found

@@ -30,7 +30,8 @@ from meshmark.core.statistics import Estimate
 from meshmark.operations.base import MODES
 from meshmark.records import reading, results, run_line
 from meshmark.records.reading import RecordError
-from meshmark.report import latex, page, page_data, tables
+from meshmark.report import beside, latex, page, page_data, tables
+from meshmark.report.beside import Beside
 from meshmark.report.page_data import Source
 from meshmark.timing.timing_tables import CONTROL, rate, ratio, seconds, spread
 
@@ -60,6 +61,8 @@ class Inputs:
     sources: list[Source] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    beside: Beside = field(default_factory=Beside)
+    """What is shown beside the runs: weather, growth, others."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +79,14 @@ def find(paths: Sequence[Path]) -> Inputs:
     left; RecordError if a file can't be read."""
     found, seen = Inputs(), dict[str, str]()
     for file in itertools.chain.from_iterable(map(_files, paths)):
-        if other := _elsewhere(file.path):
-            found.notes.append(f"{file.name}: records of {other}, which has its own report; left out")
-            continue
         sha256, size = _hash(file.path)
         if sha256 in seen:
             found.notes.append(f"{file.name}: the same file as {seen[sha256]}; taken once")
             continue
         seen[sha256] = file.name
+        if kind := beside.kind_of(file.path):
+            found.beside.add(kind, file.path, file.name, sha256)
+            continue
         read = reading.read(file.path)
         if alone := run_line.single_rank(read.runs[0]):
             found.problems.append(f"{file.name}: records of {alone} are left out: name the merged file")
@@ -124,21 +127,6 @@ def _files(path: Path) -> Iterator[_File]:
             yield _File(file, name)
 
 
-def _elsewhere(path: Path) -> str:
-    """The program whose records a file holds, by its first two lines, if they are not for this report; otherwise ""."""
-    try:
-        with reading.opened(path) as file:
-            first, second = file.readline(1 << 16), file.readline(1 << 16)
-    except (OSError, EOFError):
-        return ""
-    if '"schema":"meshmark-others-' in first[:200]:
-        return "`python -m benchmarks.others`"
-    for kind, command in (("growth", "`meshmark growth`"), ("schedule", "`meshmark weather`")):
-        if f'"kind":"{kind}"' in second:
-            return command
-    return ""
-
-
 def _hash(path: Path) -> tuple[str, int]:
     """(SHA-256, bytes) of a file."""
     found, size = hashlib.sha256(), 0
@@ -155,10 +143,12 @@ def _hash(path: Path) -> tuple[str, int]:
 # Making -----------------------------------------------------------------------------------------------------
 
 
-def make_report(sources: Sequence[Source]) -> dict[str, str]:
-    """Every file of the report by its name; PageError or TablesError if a library is missing."""
+def make_report(sources: Sequence[Source], shown_beside: Beside | None = None) -> dict[str, str]:
+    """Every file of the report by its name, with `shown_beside` on the page; PageError or TablesError if a library is
+    missing."""
     tables.pandas()
-    data = page_data.build(sources)
+    shown_beside = shown_beside or Beside()
+    data = page_data.build(sources, shown_beside)
     files = [s.records for s in sources]
     frame = tables.frame(files)
     texts = {
@@ -173,7 +163,7 @@ def make_report(sources: Sequence[Source]) -> dict[str, str]:
     manifest = {
         "suite": __version__,
         "made_with": libraries(),
-        "sources": {s.name: s.sha256 for s in sources},
+        "sources": {s.name: s.sha256 for s in sources} | shown_beside.files,
         "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()},
     }
     texts[MANIFEST] = json.dumps(manifest, indent=1, sort_keys=True) + "\n"

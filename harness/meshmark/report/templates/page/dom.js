@@ -3,12 +3,13 @@
 // Everything shown is set as text, never as markup: records may come from anyone.
 const $ = (id) => document.getElementById(id);
 const D = JSON.parse($("data").textContent), S = D.strings, V = D.verdicts, PASS = V.indexOf("pass");
-const SYMBOL = { pass: "✓", known: "!", unsupported: "–", not_run: "○", fail: "✗", error: "E", hang: "∞", crash: "✱" };
+const SYMBOL = { pass: "✓", known: "!", unsupported: "–", not_run: "○", interpreted: "≈", fail: "✗", error: "E", hang: "∞", crash: "✱" };
 const MEANING = {
   pass: "pass", known: "known issue, listed with its link", unsupported: "optional and not there",
-  not_run: "compiled alone", fail: "wrong result", error: "raised an error", hang: "past its deadline", crash: "the process died",
+  not_run: "compiled alone", interpreted: "numbers by interpretation of the compiled text; nothing ran", fail: "wrong result", error: "raised an error", hang: "past its deadline", crash: "the process died",
 };
 const BAD = new Set(["crash", "hang", "error", "fail"]);
+const QUIETLY = new Set(["pass", "not_run", "interpreted"]);
 const LEVELS = { L0: "L0 bring-up", L1: "L1 collectives", L2: "L2 modes", L3: "L3 transforms", L4: "L4 processes" };
 const CLASS = { real: "real devices", virtual: "virtual devices", compiled: "compiled only" };
 

@@ -18,7 +18,7 @@ function places() {
   }
   return found.slice(0, 4);
 }
-const QUIET = { pass: "g-pass", known: "g-known", not_run: "g-compiled", unsupported: "g-none" };
+const QUIET = { pass: "g-pass", known: "g-known", not_run: "g-compiled", interpreted: "g-interpreted", unsupported: "g-none" };
 function drawGlance() {
   const shown = places(), box = $("glance");
   if (!shown.length) { box.replaceChildren(el("p", { class: "soft" }, "No conformance records here.")); return; }
@@ -36,7 +36,7 @@ function drawGlance() {
   const strips = shown.map((run, nth) => {
     const worst = worstOf(run), marks = [], head = nth ? 3 : 18, used = modesSeen.map((_, m) => m).filter((m) => worst.some((v, i) => v >= 0 && i % M === m)), tall = head + used.length * step + 2;
     let pass = 0, total = 0;
-    for (const v of run.judged.verdict) { total++; if (V[v] === "pass" || V[v] === "not_run") pass++; }
+    for (const v of run.judged.verdict) { total++; if (QUIETLY.has(V[v])) pass++; }
     names.forEach(([family, from, wide], n) => {
       const label = wide < 7 * family.length ? `${family.slice(0, Math.max(2, Math.floor(wide / 6.4) - 1))}…` : family;
       if (!nth) marks.push(draw("text", { x: from, y: head - 6, class: "g-text" }, label, draw("title", {}, family)));
@@ -55,10 +55,11 @@ function drawGlance() {
         if (bad || V[v] === "known") marks.push(draw("text", { x: from + size / 2, y: y + size - 2, class: `g-mark${bad ? " g-mark-bad" : ""}` }, SYMBOL[V[v]]));
       }
     });
-    const said = run.class === "compiled" ? "compiled" : "pass";
+    const computed = run.judged.verdict.filter((v) => V[v] === "interpreted").length;
+    const said = run.class === "compiled" ? `compiled${computed ? `, numbers of ${count(computed)} interpreted` : ""}` : "pass";
     const title = `${run.label}: ${count(pass)} of ${plural(total, "case")} ${said}`;
     return el("figure", {}, el("figcaption", {}, el("strong", {}, run.label), ` · ${CLASS[run.class]} · ${count(pass)} of ${count(total)} cases ${said}`),
       draw("svg", { viewBox: `0 0 ${x} ${tall}`, role: "img", "aria-label": `${title}. One square for each operation and mode; the matrix below has the same as a table.` }, marks));
   });
-  box.replaceChildren(...strips, el("ul", { class: "legend" }, [["g-pass", "every case passes"], ["g-known", "a known issue"], ["g-bad", "a failure"], ["g-compiled", "compiled, not run"]].map(([name, text]) => el("li", {}, el("span", { class: `dot ${name}` }), ` ${text}`))));
+  box.replaceChildren(...strips, el("ul", { class: "legend" }, [["g-pass", "every case passes"], ["g-known", "a known issue"], ["g-bad", "a failure"], ["g-compiled", "compiled, not run"], ...(shown.some((run) => run.judged.verdict.some((v) => V[v] === "interpreted")) ? [["g-interpreted", "numbers interpreted, not run"]] : [])].map(([name, text]) => el("li", {}, el("span", { class: `dot ${name}` }), ` ${text}`))));
 }

@@ -20,7 +20,7 @@ function controls() {
 function filtered() { drawMatrix(); later(); }
 let timer = 0;
 function later() { clearTimeout(timer); timer = setTimeout(() => { drawChanges(); drawModes(); drawAdvice(); drawCommunication(); drawSide(); }, 120); }  // what is below the fold follows
-function drawAll() { controls(); drawMatrix(); $("matrix-prov").replaceChildren(provenance(shownRuns())); drawWrong(); drawChanges(); drawModes(); drawAdvice(); drawSpeed(); drawOverTime(); drawCommunication(); showCell(); }
+function drawAll() { controls(); drawMatrix(); $("matrix-prov").replaceChildren(provenance(shownRuns())); drawWrong(); drawChanges(); drawModes(); drawAdvice(); drawSpeed(); drawOverTime(); drawCommunication(); drawWeather(); drawGrowth(); drawOthers(); showCell(); }
 function go(view, focus) {
   const target = $(view);
   if (!target) return;
@@ -39,6 +39,8 @@ for (const [id, key] of [["c-old", "old"], ["c-new", "new"], ["c-what", "what"]]
 for (const [id, key] of [["m-machine", "machine"], ["m-cadence", "cadence"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawModes(); drawAdvice(); drawSpeed(); });
 $("m-mode").addEventListener("change", (e) => { set("hmode", e.target.value); drawModes(); });
 $("t-machine").addEventListener("change", (e) => { set("tmachine", e.target.value); drawOverTime(); });
+for (const [id, key] of [["w-place", "wplace"], ["w-step", "wstep"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawWeather(); });
+$("g-op").addEventListener("change", (e) => { set("gop", e.target.value); drawGrowth(); });
 for (const [id, key] of [["s-op", "op"], ["s-mode", "smode"], ["s-mesh", "smesh"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawSpeed(); });
 $("s-class").addEventListener("change", (e) => { set("class", e.target.value); drawSide(); });
 document.addEventListener("click", (e) => {

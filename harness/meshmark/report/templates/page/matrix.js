@@ -108,7 +108,7 @@ function buildMatrix(shown) {
   $("matrix-box").replaceChildren(table);
   requestAnimationFrame(() => { const h = table.querySelector("thead tr"); if (h) table.style.setProperty("--head", `${h.offsetHeight}px`); });
 }
-const want = () => state.verdict === "bad" ? V.map((v) => BAD.has(v)) : state.verdict === "notpass" ? V.map((v) => v !== "pass" && v !== "not_run") : state.verdict ? V.map((v) => v === state.verdict) : V.map(() => true);
+const want = () => state.verdict === "bad" ? V.map((v) => BAD.has(v)) : state.verdict === "notpass" ? V.map((v) => !QUIETLY.has(v)) : state.verdict ? V.map((v) => v === state.verdict) : V.map(() => true);
 const filtering = () => ["q", "level", "mode", "dtype", "mesh", "verdict"].some((k) => state[k]);
 
 function drawMatrix() {
@@ -132,14 +132,14 @@ function drawMatrix() {
     let n = 0, worst = -1;
     for (let v = 0; v < K; v++) if (sum[v]) { n += sum[v]; if (worst < 0) worst = v; }
     if (n && !cell.group) visible[cell.members[0]] = 1;
-    const name = n ? V[worst] : "", passed = name === "not_run" ? n : sum[PASS], text = n ? (passed === n || !passed ? `${n}` : `${passed}/${n}`) : "";
+    const name = n ? V[worst] : "", nothing = name === "not_run" || name === "interpreted", computed = sum[V.indexOf("interpreted")], passed = name === "not_run" ? n : name === "interpreted" ? computed + sum[PASS] : sum[PASS], text = n ? (passed === n || !passed ? `${n}` : `${passed}/${n}`) : "";
     if (cell.group && BAD.has(name)) loud.add(cell.group.family);
     const now = `${name}${text}`;
     if (now === cell.last) continue;
     cell.last = now; cell.button.hidden = !n; cell.none.hidden = !!n;
     if (!n) continue;
     cell.button.className = `cell v-${name}`; cell.b.textContent = SYMBOL[name]; cell.n.textContent = text;
-    const said = name === "not_run" ? `${n} compiled, not run` : `${passed} of ${n} pass${name === "pass" ? "" : `, worst: ${name}`}`;
+    const said = nothing ? `${n} compiled, not run${computed ? `, numbers of ${computed} pass by interpretation` : ""}` : `${passed} of ${n} pass${name === "pass" ? "" : `, worst: ${name}`}`;
     cell.button.setAttribute("aria-label", `${cell.name}, ${modesSeen[cell.m]}, ${columns[cell.k].label}: ${said}`);
     cell.button.title = said;
   }

@@ -22,6 +22,16 @@ function perMode(by, modes, f) {
   if (said.every(([, x]) => x === said[0][1])) return String(said[0][1]);
   return said.map(([m, x]) => el("div", { class: "nowrap" }, el("span", { class: "soft" }, `${m}: `), x));
 }
+// The same program under two names: what a ratio of nothing looks like here.
+function controlTable(m, cadence) {
+  const rows_ = m.timedRuns.flatMap((r) => r.controls || []).filter((c) => c.cadence === cadence);
+  if (!rows_.length) return [];
+  const parted = rows_.filter((c) => c.order).length;
+  return [el("h4", {}, "Control: the same program twice"), el("p", { class: "soft" }, `${plural(rows_.length, "control")}; ${parted ? `${count(parted)} of them ${parted === 1 ? "is" : "are"} called faster or slower, which is a false alarm` : "none of them is called faster or slower"}.`),
+    grid("controls", `Controls on ${m.label}, ${cadence}`, [
+      { name: "case", text: (c) => el("span", { class: "mono" }, c.case), value: (c) => c.case, cls: "id" }, { name: "control / itself", num: true, text: ratioNode, value: (c) => c.ratio }, { name: "processes", num: true, text: (c) => c.processes, value: (c) => c.processes },
+    ], rows_)];
+}
 function drawModes() {
   const out = $("modes-out");
   if (!timed.length) { out.replaceChildren(el("p", { class: "soft" }, "No times among these records. ", el("code", {}, "meshmark bench --record FILE"), " makes them.")); return; }
@@ -41,5 +51,5 @@ function drawModes() {
     { name: "a device sends", text: (r) => perMode(r.by, modes, (t) => [t.wire_bytes === null ? "" : bytes(t.wire_bytes), t.kinds].filter(Boolean).join(" in ")), value: (r) => Math.max(...modes.map((x) => r.by[x]?.wire_bytes ?? 0)) },
     { name: "rate (manual)", num: true, text: (r) => rate(r.by.manual || r.first), value: (r) => { const t = r.by.manual || r.first; return t.busbw || t.flops_per_s || t.algbw; } },
     { name: "share of peak", num: true, text: (r) => { const t = r.by.manual || r.first; return el("span", { title: t.share_of }, percent(t.share)); }, value: (r) => (r.by.manual || r.first).share },
-  ], list), provenance(m.timedRuns)].flat(3));
+  ], list), ...controlTable(m, cadence), provenance(m.timedRuns)].flat(3));
 }

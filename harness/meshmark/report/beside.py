@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the page shows beside judged cases and times: the weather of releases, growth to pods, and JAX beside torch and
+MPI. Nothing of it is a verdict, and none of these files is a run of the suite."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from meshmark.core import statistics
+from meshmark.core.escaping import plain
+from meshmark.core.text import number
+from meshmark.core.verdicts import BAD
+from meshmark.growth import curves
+from meshmark.operations import OPERATIONS
+from meshmark.records import reading
+from meshmark.records.reading import Records
+from meshmark.weather import history
+
+OTHERS = "meshmark-others-1"
+"""The schema of what `python -m benchmarks.others` records."""
+
+TOTALS = (
+    "collectives",
+    "sent",
+    "asynchronous",
+    "hidden",
+    "exposed",
+    "memory",
+    "peak",
+    "temporaries",
+    "copies",
+)
+"""The counters of the weather whose sums are shown."""
+
+MOST_CHANGES = 2000
+"""The most changed counters of one step that the page lists."""
+
+JAX = "jax"
+"""The contestant beside which the others are shown."""
+
+_KIND = re.compile(r'"kind": ?"(growth|schedule)"')
+
+QUANTITIES = ("wire_bytes", "memory_bytes", "collective_runs")
+
+
+@dataclass
+class Beside:
+    """The files of other programs: their names and hashes, and what they hold."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    """SHA-256 by name."""
+    weather: list[Records] = field(default_factory=list)
+    growth: list[Mapping[str, Any]] = field(default_factory=list)
+    others: list[list[Mapping[str, Any]]] = field(default_factory=list)
+
+    def add(self, kind: str, path: Path, name: str, sha256: str) -> None:
+        """Read a file of this kind (see `kind_of`); RecordError if it can't be read."""
+        self.files[name] = sha256
+        if kind == "schedule":
+            self.weather.append(reading.read(path))
+        elif kind == "growth":
+            self.growth += [line for line in _lines(path) if line.get("kind") == "growth" and _grown(line)]
+        else:
+            self.others.append(list(_lines(path)))
+
+
+def kind_of(path: Path) -> str:
+    """What a file holds, by its first two lines: schedule, growth or others; "" for records of the suite."""
+    try:
+        with reading.opened(path) as file:
+            first, second = file.readline(1 << 16), file.readline(1 << 16)
+    except (OSError, EOFError, gzip.BadGzipFile):
+        return ""
+    if re.search(rf'"schema": ?"{OTHERS}"', first):
+        return "others"
+    found = _KIND.search(second)
+    return found[1] if found else ""
+
+
+def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The JSON objects of a file, one a line; other lines are left out."""
+    try:
+        with reading.opened(path) as file:
+            for text in file:
+                try:
+                    line = json.loads(text)
+                except ValueError:
+                    continue
+                if isinstance(line, dict):
+                    yield line
+    except (OSError, EOFError) as error:
+        raise reading.RecordError(f"can't read {path}: {error}") from None
+
+
+def build(beside: Beside) -> dict[str, Any]:
+    """The data of the page: weather, growth and others, each None without records."""
+    return {
+        "weather": _weather(history.releases(beside.weather)),
+        "growth": _growth(beside.growth),
+        "others": [found for one in beside.others if (found := _of_others(one))],
+    }
+
+
+# The weather -------------------------------------------------------------------------------------------------
+
+
+def _weather(releases: Sequence[history.Release]) -> dict[str, Any] | None:
+    if not releases:
+        return None
+    return {
+        "releases": [
+            {"label": plain(r.label), "jax": plain(r.jax), "suite": plain(r.suite)} for r in releases
+        ],
+        "counters": [[name, history.COUNTERS[name][0]] for name in history.COUNTERS],
+        "places": [_place(place, releases) for place in history.places(releases)],
+    }
+
+
+def _place(place: str, releases: Sequence[history.Release]) -> dict[str, Any]:
+    cases = history.common(releases, place)
+    there = [(n, release) for n, release in enumerate(releases) if place in release.lines]
+    steps = []
+    for (old_n, old), (new_n, new) in itertools.pairwise(there):
+        found = sorted(
+            (c for c in history.changes(old, new) if c.place == place),
+            key=lambda c: (-min(c.distance, 1e9), c.case, c.counter),
+        )
+        verdicts = [v for v in history.verdicts(old, new) if v[0] == place]
+        steps.append(
+            {
+                "from": old_n,
+                "to": new_n,
+                "programs": len({c.case for c in found}),
+                "changed": len(found),
+                "changes": [
+                    [plain(c.case), list(history.COUNTERS).index(c.counter), _figure(c.was), _figure(c.now)]
+                    for c in found[:MOST_CHANGES]
+                ],
+                "broken": [plain(case) for _, case, _, now in verdicts if now["verdict"] in BAD],
+                "mended": [plain(case) for _, case, _, now in verdicts if now["verdict"] not in BAD],
+            }
+        )
+    return {
+        "name": plain(place),
+        "programs": len(cases),
+        "sums": {name: [_figure(history.total(r, place, cases, name)) for r in releases] for name in TOTALS},
+        "steps": steps,
+    }
+
+
+def _figure(value: float | None) -> float | int | None:
+    """A figure of JSON with five significant digits, whole numbers unchanged."""
+    if value is None or not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) and abs(value) < 2**53 else float(f"{value:.5g}")
+
+
+# Growth ------------------------------------------------------------------------------------------------------
+
+
+def _grown(line: Mapping[str, Any]) -> bool:
+    texts = ("topology", "chip", "operation", "variant", "mode", "mesh", "size", "case", "scaling", "verdict")
+    known = all(isinstance(line.get(name), str) for name in texts) and line["operation"] in OPERATIONS
+    return known and type(line.get("devices")) is int and line["devices"] > 0
+
+
+def _growth(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The series of growth: for each quantity the values and the theory over numbers of devices."""
+    every = curves.grouped(lines) if lines else []
+    faster = {(id(f.series), f.quantity) for f in curves.findings(every)}
+    found = []
+    for one in every:
+        manual = curves.manual_of(one, every)
+        row: dict[str, Any] = {
+            name: plain(getattr(one, name)) for name in ("chip", "operation", "variant", "mode")
+        }
+        row |= {"scaling": one.scaling, "faster": [q for q in QUANTITIES if (id(one), q) in faster]}
+        for quantity in QUANTITIES:
+            expected = one.expected(quantity, None if manual is one else manual)
+            row[quantity] = [[n, _figure(v)] for n, v in one.seen(quantity)]
+            row[f"{quantity}_theory"] = [[n, _figure(v)] for n, v in expected]
+        found.append(row)
+    return found
+
+
+# Beside others -----------------------------------------------------------------------------------------------
+
+
+def _of_others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """What `_others` gives; None for a file that is not what it says it is."""
+    try:
+        return _others(lines)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Times of JAX and of others by operation and size, and the ratios of pairs of rounds. As in benchmarks.others: a
+    sample is the slowest rank's, a round's figure the median of its samples."""
+    run = lines[0] if lines else {}
+    if run.get("schema") != OTHERS or not isinstance(run.get("contestants"), list):
+        return None
+    rounds: dict[tuple[str, int, str], dict[int, float]] = defaultdict(dict)
+    wrong = set()
+    for line in lines:
+        if line.get("kind") == "block":
+            key = str(line["operation"]), int(line["nbytes"]), str(line["contestant"])
+            rounds[key][int(line["round"])] = median(map(max, zip(*line["samples_us"], strict=True))) * 1e-6
+            if line.get("wrong") is not None:
+                wrong.add(key)
+    labels = {str(c["name"]): plain(c["label"]) for c in run["contestants"] if isinstance(c, dict)}
+    rows = []
+    for operation, nbytes in sorted({key[:2] for key in rounds}):
+        row: dict[str, Any] = {"operation": plain(operation), "bytes": nbytes, "times": {}, "ratios": {}}
+        own = rounds.get((operation, nbytes, JAX), {})
+        for name in labels:
+            key = operation, nbytes, name
+            if key not in rounds or key in wrong:
+                continue
+            row["times"][name] = _estimate(statistics.median(list(rounds[key].values())))
+            shared = sorted(set(own) & set(rounds[key]))
+            if name != JAX and shared and (operation, nbytes, JAX) not in wrong:
+                pairs = [own[n] for n in shared], [rounds[key][n] for n in shared]
+                row["ratios"][name] = _estimate(statistics.ratio(*pairs))
+        rows.append(row)
+    machine: Mapping[str, Any] = run.get("machine") or {}
+    return {
+        "names": list(labels),
+        "labels": labels,
+        "rows": rows,
+        "processes": number(run.get("processes")),
+        "machine": plain(", ".join(str(machine.get(k, "")) for k in ("processor", "system"))),
+        "cores": machine.get("cores") if type(machine.get("cores")) is int else None,
+        "started": plain(run.get("time")),
+        "versions": {
+            str(line["contestant"]): plain(
+                ", ".join(f"{k} {v}" for k, v in (line.get("facts") or {}).items())
+            )
+            for line in lines
+            if line.get("kind") == "ready" and line.get("contestant") in labels
+        },
+    }
+
+
+def _estimate(found: statistics.Estimate) -> list[float | int | None]:
+    return [_figure(found.value), _figure(found.low), _figure(found.high)]
