@@ -47,7 +47,6 @@ COLLECTIVES = frozenset(
 MAIN_MEMORY, FLAGS = 0, 2
 """Memory spaces in layouts: the device's main memory, and flags for waiting, which hold no data."""
 
-_CALLS = ("call", "async-start", "fusion")
 _TAKING = ("slice", "dynamic-slice", "gather")
 
 

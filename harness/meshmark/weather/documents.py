@@ -84,18 +84,20 @@ def _step(place: str, old: Release, new: Release) -> Iterator[str]:
     found = [change for change in history.changes(old, new) if change.place == place]
     yield f"### {escaped(place)}: {escaped(old.label)} to {escaped(new.label)}"
     yield ""
-    for where, case, before, now in history.verdicts(old, new):
-        if where == place:
-            bad = now if now["verdict"] in BAD else before
-            what = "no longer compiles" if bad is now else "compiles now; it was"
-            reason = next(iter(bad["reason"].splitlines()), "")[:160]
-            yield f"- `{escaped(case)}` {what}: {bad['verdict']}: {escaped(reason)}"
+    told = [found for found in history.verdicts(old, new) if found[0] == place]
+    for _, case, before, now in told:
+        bad = now if now["verdict"] in BAD else before
+        what = "no longer compiles" if bad is now else "compiles now; it was"
+        reason = next(iter(bad["reason"].splitlines()), "")[:160]
+        yield f"- `{escaped(case)}` {what}: {bad['verdict']}: {escaped(reason)}"
     if not found:
         yield "No counter of any program changed."
         yield ""
         return
     programs = len({change.case for change in found})
-    yield f"{programs} programs changed."
+    if told:
+        yield ""
+    yield f"{programs} program{'s' * (programs > 1)} changed."
     yield ""
     yield "| counter | up | down | the largest changes |"
     yield "|:--|--:|--:|:--|"

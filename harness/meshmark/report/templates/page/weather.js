@@ -11,14 +11,14 @@ function drawWeather() {
   const at = options($("w-step"), steps.length ? steps : [["", "one release alone"]], state.wstep), step = one.steps[Number(at)];
   const shown = ["sent", "collectives", "hidden", "exposed", "memory", "temporaries", "copies"];
   const parts = [el("p", {}, `Sums over the ${plural(one.programs, "program")} that every release compiled, of one device.`)];
-  if (W.releases.length > 1) parts.push(el("div", { class: "trends" }, shown.filter((c) => one.sums[c].some((v) => v !== null)).map((c) => trend(names.get(c).replace(/^of them/, "collectives in two halves"), W.releases.map((r, i) => ({ name: r.jax, y: one.sums[c][i] })).filter((p) => p.y !== null), (v) => counted(c, v), true))));
+  if (W.releases.length > 1) parts.push(el("div", { class: "trends" }, shown.filter((c) => one.sums[c].some((v) => v !== null)).map((c) => trend(names.get(c), W.releases.map((r, i) => ({ name: r.jax, y: one.sums[c][i] })).filter((p) => p.y !== null), (v) => counted(c, v), true))));
   parts.push(grid("weather", `Releases, compiled for ${one.name}`, [{ name: "release", text: (i) => W.releases[i].label, cls: "nowrap" },
     ...W.counters.map(([c]) => c).filter((c) => one.sums[c]).map((c) => ({ name: names.get(c).replace(", bytes", "").replace(", s", ""), num: true, text: (i) => counted(c, one.sums[c][i]) })), { name: "suite", text: (i) => W.releases[i].suite, cls: "nowrap" }], W.releases.map((_, i) => i), { sortable: false }));
   if (step && (step.broken.length || step.mended.length)) parts.push(el("ul", {}, [["no longer compiles", step.broken], ["compiles now", step.mended]].flatMap(([what, list]) => list.map((c) => el("li", {}, el("span", { class: "mono" }, c), ` ${what}`)))));
   if (step && step.changed > step.changes.length) parts.push(el("p", { class: "soft" }, `The ${count(step.changes.length)} largest of ${plural(step.changed, "change")}.`));
   if (step) parts.push(grid("weatherchanges", `What changed, ${label(step)}, on ${one.name}`, [
     { name: "program", text: (r) => el("span", { class: "mono" }, r[0]), value: (r) => r[0], cls: "id" },
-    { name: "counter", text: (r) => W.counters[r[1]][1].replace(/^of them/, "split collectives or copies"), value: (r) => r[1] },
+    { name: "counter", text: (r) => W.counters[r[1]][1], value: (r) => r[1] },
     { name: "before", num: true, text: (r) => counted(W.counters[r[1]][0], r[2]), value: (r) => r[2] }, { name: "after", num: true, text: (r) => counted(W.counters[r[1]][0], r[3]), value: (r) => r[3] },
     { name: "times", num: true, text: (r) => r[2] ? digits(r[3] / r[2]) : "", value: (r) => r[2] ? r[3] / r[2] : null },
   ], step.changes, { empty: "No counter of any program changed." }));
