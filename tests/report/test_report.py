@@ -32,7 +32,8 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def texts(source):
-    return report.make_report(report.find([source]).sources)
+    found = report.find([source])
+    return report.make_report(found.sources, found.beside)
 
 
 @pytest.fixture
