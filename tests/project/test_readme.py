@@ -14,7 +14,7 @@ from meshmark.operations import cases
 from meshmark.pytest_plugin.controller import message
 from meshmark.pytest_plugin.trials import Trial
 from tests.checkout import ROOT
-from tests.studies.faults import CATALOGUE
+from tests.studies.faults import CATALOGUE, load_families
 
 TEXT = (ROOT / "README.md").read_text()
 
@@ -56,6 +56,7 @@ def test_known_issues_that_point_to_the_readme_find_their_heading():
 
 
 def test_the_number_of_faults_is_that_of_the_catalogue():
+    load_families()
     assert f"each of the {len(CATALOGUE)} faults" in TEXT
 
 
