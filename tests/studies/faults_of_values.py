@@ -117,6 +117,21 @@ def sort_puts_NaN_first():
     )
 
 
+@fault(
+    only=lambda case: case.cell.request.variant.get("function") == "argmax" and "ties" in case.id,
+    operations=("reduce",),
+)
+def the_last_of_equal_maxima_is_taken():
+    def make(real):
+        return lambda x, axis=None: (
+            x.size - 1 - real(jnp.flip(x.reshape(-1)))
+            if axis is None
+            else x.shape[axis] - 1 - real(jnp.flip(x, axis), axis=axis)
+        )
+
+    return patched(jnp, "argmax", make)
+
+
 @fault(only=filled("ties", "zeros", "extreme", "inf"), operations=("argsort",))
 def equal_elements_change_their_order():
     def make(real):
