@@ -143,4 +143,4 @@ def in_numpy(members: Mapping[str, Member], x: Any, y: Any, names: Sequence[str]
     found: list[Any] = []
     for name in names:
         found += outputs(members[name][1](x, y))
-    return tuple(found)
+    return tuple(found) if len(found) > 1 else found[0]

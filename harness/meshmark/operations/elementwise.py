@@ -218,7 +218,8 @@ class Elementwise(WholeFunction):
     @staticmethod
     def reference(x, *, names):
         table = {name: pair for group in FUNCTIONS.values() for name, pair in group.items()}
-        return tuple(table[name][0](x) for name in names)
+        found = tuple(table[name][0](x) for name in names)
+        return found if len(found) > 1 else found[0]
 
     @staticmethod
     def gradient(x, *seeds, names):

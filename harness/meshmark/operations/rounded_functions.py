@@ -139,7 +139,6 @@ BINARY: dict[str, Member] = {
 }
 
 SERIES: dict[str, Member] = {
-    "lax.betainc": (lambda x, y: lax.betainc(x + 1, y + 1, y), lambda x, y: beta_part(x + 1, y + 1, y)),
     "lax.igamma": (lambda x, y: lax.igamma(x + 1, y), lambda x, y: lower_gamma(x + 1, y)),
     "lax.igammac": (lambda x, y: lax.igammac(x + 1, y), lambda x, y: 1 - lower_gamma(x + 1, y)),
     "lax.igamma_grad_a": (
@@ -340,6 +339,10 @@ COMPLEX: dict[str, Member] = {
     "iscomplex": (lambda x, y: jnp.iscomplex(lax.complex(x, y)), lambda x, y: np.ones(x.shape, bool)),
 }
 
+BETAINC: dict[str, Member] = {
+    "lax.betainc": (lambda x, y: lax.betainc(x + 1, y + 1, y), lambda x, y: beta_part(x + 1, y + 1, y)),
+}
+
 LOG2: dict[str, Member] = {"lax.log2": (lambda x, y: newer(lax, "log2")(x + y), lambda x, y: np.log2(x + y))}
 
 ROUNDED_FUNCTIONS: Groups = {
@@ -350,6 +353,7 @@ ROUNDED_FUNCTIONS: Groups = {
     "made": MADE,
     "complex": COMPLEX,
     "log2": LOG2,
+    "betainc": BETAINC,
 }
 ADDED_UP = ("statistics", "products")
 """The groups whose functions add up over an array."""
@@ -363,7 +367,7 @@ class RoundedFunctions(Catalogue):
     dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     verdict = "bound"
     groups = ROUNDED_FUNCTIONS
-    rare = ("log2",)
+    rare = ("log2", "betainc")
     fill: ClassVar[Any] = (quarters, {})
 
     def needs(self, options: Any) -> str | None:
@@ -372,7 +376,7 @@ class RoundedFunctions(Catalogue):
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
         """The bounds that the module's docstring derives."""
         group = plan.options["group"]
-        steps = 4 * ROUNDED if group == "series" else ROUNDED
+        steps = 4 * ROUNDED if group in ("series", "betainc") else ROUNDED
         steps += arguments[0].size if group in ADDED_UP else 0
         units = [dtype_of(r.dtype).unit_roundoff for r in plan.results]
         return [steps * u * np.maximum(np.abs(e), 1.0) for u, e in zip(units, expected, strict=True)]
