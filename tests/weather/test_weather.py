@@ -13,6 +13,7 @@ from meshmark.records import reading
 from meshmark.timing.environments import Environment
 from meshmark.weather import compiling, documents, history, programs
 from meshmark.weather.compiling import WeatherError
+from tests.checkout import ROOT
 from tests.submissions import run_line
 
 CASE = "psum/axes=x+y/manual/2x4/float32/1MiB"
@@ -216,3 +217,10 @@ def test_bad_input_is_one_line(words, message, capsys):
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
+
+
+def test_the_published_page_is_what_the_published_records_give():
+    files = sorted((ROOT / "results/weather").glob("*.jsonl.gz"))
+    releases = history.releases([reading.read(file) for file in files])
+    assert len(releases) >= 6
+    assert documents.page(releases) == (ROOT / "docs" / documents.PAGE).read_text(encoding="utf-8")

@@ -160,7 +160,7 @@ def figure(releases: Sequence[Release]) -> Any:
 def write(releases: Sequence[Release], directory: Path) -> list[Path]:
     """Write the page and its plot into the directory, which is made if missing; WeatherError where that fails."""
     drawn = figure(releases)
-    texts = {PAGE: "\n".join(_with_plot(markdown(releases))).rstrip("\n") + "\n", PLOT: svg(drawn)}
+    texts = {PAGE: page(releases), PLOT: svg(drawn)}
     pyplot().close(drawn)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -169,6 +169,11 @@ def write(releases: Sequence[Release], directory: Path) -> list[Path]:
     except OSError as error:
         raise WeatherError(f"can't write to {directory}: {os.strerror(error.errno or 0)}") from None
     return [directory / name for name in texts]
+
+
+def page(releases: Sequence[Release]) -> str:
+    """The page with its plot."""
+    return "\n".join(_with_plot(markdown(releases))).rstrip("\n") + "\n"
 
 
 def _with_plot(lines: Iterator[str]) -> Iterator[str]:

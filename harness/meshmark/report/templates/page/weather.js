@@ -8,7 +8,8 @@ function drawWeather() {
   const names = new Map(W.counters), chosen = options($("w-place"), W.places.map((p) => [p.name, p.name]), state.wplace), one = W.places.find((p) => p.name === chosen);
   const label = (s) => `${W.releases[s.from].label} to ${W.releases[s.to].label}`;
   const steps = one.steps.map((s, i) => [String(i), `${label(s)}: ${s.changed ? `${plural(s.programs, "program")} changed` : "no change"}`]).reverse();
-  const at = options($("w-step"), steps.length ? steps : [["", "one release alone"]], state.wstep), step = one.steps[Number(at)];
+  const newest = one.steps.map((s, i) => s.changed ? String(i) : "").filter(Boolean).pop();  // the newest step that changed something
+  const at = options($("w-step"), steps.length ? steps : [["", "one release alone"]], state.wstep || newest), step = one.steps[Number(at)];
   const shown = ["sent", "collectives", "hidden", "exposed", "memory", "temporaries", "copies"];
   const parts = [el("p", {}, `Sums over the ${plural(one.programs, "program")} that every release compiled, of one device.`)];
   if (W.releases.length > 1) parts.push(el("div", { class: "trends" }, shown.filter((c) => one.sums[c].some((v) => v !== null)).map((c) => trend(names.get(c), W.releases.map((r, i) => ({ name: r.jax, y: one.sums[c][i] })).filter((p) => p.y !== null), (v) => counted(c, v), true))));
