@@ -2,6 +2,7 @@
 """Made-up records in the shape of real ones: two releases on virtual devices, one real machine, one topology, and
 strings that would like to be more than text."""
 
+import itertools
 import json
 
 HOSTILE = '</script><script>window.hacked=1</script><img src=x onerror="window.hacked=2">'
@@ -61,25 +62,24 @@ def judged(bad=(), topology=""):
     return lines
 
 
-def timed(factor=1.0, unverified=()):
-    """Lines of a sweep over sizes and over devices; the times follow 0.1 ms + S / 10 GB/s, auto 20 percent more."""
+def timed(factor=1.0, unverified=(), processes=1):
+    """Lines of a sweep over sizes and over devices; the times follow 0.1 ms + S / 10 GB/s, auto 20 percent more. Six
+    processes give intervals, one gives none."""
     lines = [{"schema": 1, "kind": "ceiling", "name": "copy bandwidth", "dtype": "float32", "unit": "B/s", "devices": 8,
               "value": 80e9, "samples_s": [0.1]}]  # fmt: skip
-    for mesh, devices in (("2", 2), ("4", 4), ("8", 8)):
-        for k in (10, 14, 18, 20):
-            for mode in MODES:
-                for cadence in ("isolated", "stream"):
-                    size = f"{2**k // 1024}KiB" if k < 20 else "1MiB"
-                    t = factor * (1e-4 + 2**k / 1e10) * (1.2 if mode == "auto" else 1.0)
-                    lines.append(head("psum", "axes=x", mode, mesh, "L1", size=size, kind="timing") | {
-                        "cadence": cadence, "process": 0, "verified": (mode, k) not in unverified,
-                        "verdict": "fail" if (mode, k) in unverified else "pass", "check": "execute", "reason": "",
-                        "devices": devices, "calls": 1,
-                        "cost": {"flops": 0, "nbytes": 2**k, "factor": 2 * (devices - 1) / devices},
-                        "compile_s": 0.02, "collectives": 1, "wire_bytes": 2**k,
-                        "communication": [{"kind": "all-reduce", "bytes": 2**k, "groups": "1x8", "trips": 1}],
-                        "samples_s": [t * (1 + 0.001 * i) for i in range(20)],
-                    })  # fmt: skip
+    swept = itertools.product((("2", 2), ("4", 4), ("8", 8)), (10, 14, 18, 20), MODES, ("isolated", "stream"))
+    for ((mesh, devices), k, mode, cadence), process in itertools.product(swept, range(processes)):
+        size = f"{2**k // 1024}KiB" if k < 20 else "1MiB"
+        t = factor * (1e-4 + 2**k / 1e10) * (1.2 if mode == "auto" else 1.0) * (1 + 0.002 * process)
+        lines.append(head("psum", "axes=x", mode, mesh, "L1", size=size, kind="timing") | {
+            "cadence": cadence, "process": process, "verified": (mode, k) not in unverified,
+            "verdict": "fail" if (mode, k) in unverified else "pass", "check": "execute", "reason": "",
+            "devices": devices, "calls": 1,
+            "cost": {"flops": 0, "nbytes": 2**k, "factor": 2 * (devices - 1) / devices},
+            "compile_s": 0.02, "collectives": 1, "wire_bytes": 2**k,
+            "communication": [{"kind": "all-reduce", "bytes": 2**k, "groups": "1x8", "trips": 1}],
+            "samples_s": [t * (1 + 0.001 * i) for i in range(20)],
+        })  # fmt: skip
     return lines
 
 
@@ -103,7 +103,11 @@ def write(directory):
     )
     file(directory / "old-times.jsonl", run("eeee", "0.10.2"), timed(1.5))
     file(directory / "new-times.jsonl", run("ffff"), timed(1.0, unverified={("explicit", 14)}))
-    file(directory / "real-times.jsonl", run("gggg", kind="NVIDIA H200", virtual=False), timed(0.01))
+    file(
+        directory / "real-times.jsonl",
+        run("gggg", kind="NVIDIA H200", virtual=False),
+        timed(0.01),
+    )
     beside(directory)
 
 

@@ -213,10 +213,32 @@ def test_what_changed_between_two_releases(open_page):
     assert "3 changed, 12 as before" in text
     assert "new failure" in text and "now passes" in text and "SIGSEGV" in text
     tab.select_option("#c-what", "times")
-    assert "0.667" in tab.inner_text("#changes-out") and "apart" in tab.inner_text("#changes-out")
+    text = tab.inner_text("#changes-out")
+    assert "0.667" in text and "too few processes" in text and "apart" not in text.replace("told apart", "")
     real = tab.locator("#c-new option", has_text="H200").first.get_attribute("value")
     tab.select_option("#c-new", real)
     assert "not put beside" in tab.inner_text("#changes-out")
+
+
+def test_times_of_six_processes_are_apart_or_overlap(browser, tmp_path):
+    from meshmark.report import report
+
+    for name, release, factor in (("old", "0.10.2", 1.5), ("new", "0.12.0.1", 1.0)):
+        first = made_up.run(name, release)
+        made_up.file(tmp_path / "in" / f"{name}.jsonl", first, made_up.timed(factor, processes=6))
+    report.write(report.make_report(report.find([tmp_path / "in"]).sources), tmp_path / "out")
+    tab = browser.new_page()
+    tab.goto((tmp_path / "out" / "index.html").as_uri())
+    tab.wait_for_selector("html[data-ready=yes]")
+    for place, text in (("#c-old", "JAX 0.10.2"), ("#c-new", "JAX 0.12.0.1")):
+        option = tab.locator(f"{place} option", has_text=text).first.get_attribute("value")
+        tab.select_option(place, option)
+    tab.select_option("#c-what", "times")
+    found = tab.inner_text("#changes-out")
+    assert "0.667" in found and "apart" in found and "too few processes" not in found
+    assert "noise: 95 % intervals are" in tab.locator("#changes details.prov").first.evaluate(
+        "e => e.textContent"
+    )
 
 
 def test_runs_over_processes_are_told_apart_and_repeated_over_processes(browser, tmp_path):

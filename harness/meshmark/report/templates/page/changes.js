@@ -57,14 +57,14 @@ function timesChanged(a, b) {
   for (const t of b.times) {
     const o = before.get(`${t.cell}/${t.mode}/${t.cadence}`);
     if (!o || t.median_s === null || o.median_s === null || !keep(t, words)) continue;
-    found.push({ t, o, ratio: t.median_s / o.median_s, apart: t.low_s !== null && o.low_s !== null && (t.low_s > o.high_s || t.high_s < o.low_s) });
+    found.push({ t, o, ratio: t.median_s / o.median_s, apart: t.low_s === null || o.low_s === null ? null : t.low_s > o.high_s || t.high_s < o.low_s });
   }
   found.sort((x, y) => Math.abs(Math.log(y.ratio)) * (y.apart ? 1 : .01) - Math.abs(Math.log(x.ratio)) * (x.apart ? 1 : .01));
   return [el("p", { class: "soft" }, "Two runs at different times: what the machine did between them is in these ratios, and processes alone can differ by a third. For a tested difference use ", el("code", {}, "meshmark compare"), "."), grid("timechanges", `Times, ${a.label} to ${b.label}`, [
     { name: "case", text: (r) => el("span", { class: "mono" }, `${r.t.operation}/${r.t.variant}/${r.t.mode}/${r.t.mesh}/${r.t.dtype}/${r.t.size}`), value: (r) => r.t.cell, cls: "id" },
     { name: "cadence", text: (r) => r.t.cadence, value: (r) => r.t.cadence },
     { name: "before", num: true, text: (r) => spread(r.o.median_s, r.o.low_s, r.o.high_s), value: (r) => r.o.median_s }, { name: "after", num: true, text: (r) => spread(r.t.median_s, r.t.low_s, r.t.high_s), value: (r) => r.t.median_s },
-    { name: "ratio", num: true, text: (r) => digits(r.ratio), value: (r) => r.ratio }, { name: "intervals", text: (r) => r.apart ? "apart" : "overlap", value: (r) => r.apart ? 0 : 1 },
+    { name: "ratio", num: true, text: (r) => digits(r.ratio), value: (r) => r.ratio }, { name: "intervals", text: (r) => r.apart === null ? "not known: too few processes" : r.apart ? "apart" : "overlap", value: (r) => r.apart === null ? 2 : r.apart ? 0 : 1 },
   ], found, { empty: "The two have no timed case in common." })].flat();
 }
 function keep(t, words) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // Provenance and sortable tables.
 function noise(r) {
-  if (!r.noise || r.noise.interval === null) return "";
+  if (!r.noise) return "";
+  if (r.noise.interval === null) return `noise: not known, ${r.noise.most === 1 ? "one process" : `${r.noise.most} processes`} alone`;
   return `noise: 95 % intervals are ±${digits(100 * r.noise.interval, 2)} % wide (median)` + (r.noise.processes ? `, slowest process ${digits(r.noise.processes)} times the fastest` : r.processes > 1 ? ", started once: how starts differ is not known" : ", one process: how processes differ is not known");
 }
 function provenance(list) {
