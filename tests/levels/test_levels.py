@@ -115,6 +115,18 @@ def test_a_case_that_comes_or_goes_parts_table_and_list(own, monkeypatch):
     assert f"+1 -0, such as {new}" in found[1]
 
 
+def test_lists_of_an_older_table_hold_until_somebody_writes_todays(own, monkeypatch):
+    rule, new = levels.by_rule, "psum/axes=q/manual/2x2/float32/4KiB"
+    monkeypatch.setattr(
+        levels,
+        "by_rule",
+        lambda level, n, p=1, table=None: sorted([*rule(level, n, p), *([new] if table is None else [])]),
+    )
+    assert find_drift(directory=own) == []
+    assert levels.write(own).name == "v2"
+    assert new in must_pass("L1", 4, directory=own).cases
+
+
 def test_a_case_of_several_processes_parts_their_lists_alone(own, monkeypatch):
     new = "process_identity/plain/host/2x2-shuffled/float32/8KiB"
     changed(monkeypatch, lambda level, ids: [*ids, new] if level == "L4" else ids)

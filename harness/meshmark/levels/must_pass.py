@@ -242,11 +242,13 @@ def find_drift(
     version: int | None = None,
     directory: Path = DIRECTORY,
     places: Collection[tuple[int, int]] | None = None,
+    older: bool = True,
 ) -> list[str]:
     """How the table has drifted from a version (by default the newest), one line per list; [] if it has not: today's
     table gives each list, or an older version of the table does.
 
     places: the (devices, processes) to look at; by default all that a version keeps, which takes minutes.
+    older: whether an older version of the table may give a list; a new version of the lists is of today's alone.
     Levels that the version lacks (`find_missing_levels`) are not included."""
     version = versions(directory)[-1] if version is None else version
     frozen, found = read(version, directory), []
@@ -260,7 +262,7 @@ def find_drift(
             found.append(f"{where}: not in version {version}")
         elif was.sha256 != digest(now) and was.sha256 not in (
             digest(by_rule(level, devices, processes, table))
-            for table in range(table_versions.TABLE_VERSION - 1, 0, -1)
+            for table in range(table_versions.TABLE_VERSION - 1 if older else 0, 0, -1)
         ):
             new, gone = sorted({*now} - {*was.cases}), sorted({*was.cases} - {*now})
             named = f" (+{len(new)} -{len(gone)}, such as {(new or gone)[0]})" if was.cases else ""
@@ -274,7 +276,11 @@ def write(directory: Path = DIRECTORY) -> Path:
         newest = versions(directory)[-1]
     except LevelError:
         newest = 0
-    if newest and not find_missing_levels(newest, directory) and not find_drift(newest, directory):
+    if (
+        newest
+        and not find_missing_levels(newest, directory)
+        and not find_drift(newest, directory, older=False)
+    ):
         raise LevelError(f"version {newest} of the must-pass lists is up to date: nothing to write")
     files: dict[str, list[str]] = {}
     for level, devices, processes in sorted(kept(), key=lambda key: key[1:]):
