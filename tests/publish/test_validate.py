@@ -562,7 +562,7 @@ def test_a_known_issue_of_several_processes_excuses_nothing_in_one(honest, sprea
     """The same line, listed for several processes alone: let through there, refused here."""
     listed = tmp_path / "known.toml"
     listed.write_text(
-        '[[issue]]\ncases = ["p*"]\nmodes = ["auto", "explicit", "manual"]\n'
+        '[[issue]]\ncases = ["p*"]\nmodes = ["auto", "explicit", "manual", "manual-novma"]\n'
         'checks = ["numbers"]\njax = ">=0.10"\nbackends = ["cpu"]\nprocesses = true\n'
         f'link = "{KNOWN_AS}"\nwhy = "it is"\nexpires = "99"\nverdicts = ["fail"]\nsymptom = "differ"\n'
     )

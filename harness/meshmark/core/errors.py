@@ -7,7 +7,7 @@ import difflib
 import sys
 from collections.abc import Iterable
 
-FEW = 8
+FEW = 10
 """So many names are listed whole where none of them is near the wrong one."""
 
 

@@ -185,7 +185,7 @@ class OrbaxCheckpoint(OverProcesses):
     @staticmethod
     def host(mesh, x, *, in_spec, out_spec, saver, reader):
         if importlib.util.find_spec("orbax") is None or importlib.util.find_spec("orbax.checkpoint") is None:
-            raise Missing(f"orbax-checkpoint is not installed ({extras.command('checkpoint')})")
+            raise Missing("orbax-checkpoint is not installed: " + extras.command("checkpoint"))
         import orbax.checkpoint as ocp
 
         directory = shared_directory()

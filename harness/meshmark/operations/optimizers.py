@@ -155,7 +155,7 @@ class OptaxOptimizer(Optimizing):
     @staticmethod
     def host(mesh, w, b, gw, gb, *, rule, specs, explicit):
         if importlib.util.find_spec("optax") is None:
-            raise Missing(f"optax is not installed ({extras.command('optax')})")
+            raise Missing("optax is not installed: " + extras.command("optax"))
         import optax
 
         kinds = (AxisType.Explicit if explicit else AxisType.Auto,) * len(mesh.axis_names)

@@ -54,7 +54,7 @@ class CheckpointBetweenMeshes(Operation):
     @staticmethod
     def host(mesh, x, *, saved, out_spec):
         if importlib.util.find_spec("orbax") is None or importlib.util.find_spec("orbax.checkpoint") is None:
-            raise Missing(f"orbax-checkpoint is not installed ({extras.command('checkpoint')})")
+            raise Missing("orbax-checkpoint is not installed: " + extras.command("checkpoint"))
         import orbax.checkpoint as ocp
 
         devices = mesh.devices.ravel()

@@ -156,6 +156,14 @@ SERIES: dict[str, Member] = {
     "lax.zeta": (lambda x, y: lax.zeta(x + 2, y + 1), lambda x, y: hurwitz(x + 2, y + 1)),
 }
 
+
+def divided(u, v):
+    """Quotient and remainder of polynomials of degrees two and one, by the long division of schools."""
+    first = u[0] / v[0]
+    second = (u[1] - first * v[1]) / v[0]
+    return np.array([first, second]), np.array([0.0, 0.0, u[2] - second * v[1]])
+
+
 STATISTICS: dict[str, Member] = {
     "average": (
         lambda x, y: jnp.average(x, axis=0, weights=y),
@@ -194,8 +202,8 @@ STATISTICS: dict[str, Member] = {
         lambda x, y: lagrange(1.5, (0.0, 1.0, 2.0), y[0, :3]),
     ),
     "polydiv": (
-        lambda x, y: jnp.polydiv(x[0, :3], 1 + y[0, :1]),
-        lambda x, y: (x[0, :3] / (1 + y[0, 0]), np.zeros(3)),
+        lambda x, y: jnp.polydiv(x[0, :3], y[0, :2] + np.array([1, 0], np.float32)),
+        lambda x, y: divided(x[0, :3], y[0, :2] + np.array([1, 0])),
     ),
     "vander": (lambda x, y: jnp.vander(x[0], 4), lambda x, y: x[0][:, None] ** np.arange(3, -1, -1)),
     "roots": (
