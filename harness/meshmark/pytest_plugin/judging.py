@@ -36,7 +36,6 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Trial], list[Line]]:
     from meshmark.judge.checks import Judge
     from meshmark.judge.proof import prove
 
-    prove()
     facts, watchdog = pytestconfig.stash[FACTS], pytestconfig.stash[WATCHDOG]
     rank = pytestconfig.stash.get(RANK, None)
     if not rank and WORKERS not in pytestconfig.stash:  # -n 0
@@ -50,6 +49,7 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Trial], list[Line]]:
     if rank:
         devices_here = ranks.in_order(devices_here)
         rank.agree_deadline(containment.stretched(pytestconfig.getoption("deadline"), compiling))
+    prove()  # after the devices are there: what starts a backend before would take the first device alone
     judge = Judge(
         devices_here,
         pytestconfig.getoption("seed"),
