@@ -127,11 +127,14 @@ def test_pytest_s_options_and_names_are_passed_on(environment):
     node = f"conformance/test_collectives.py::test_collectives[{CASE}]"
     assert "1 passed" in environment.meshmark("test", "--profile", "smoke", "-n", "0", node)
     assert re.search(
-        r"6 passed, \d+ deselected", environment.meshmark("test", "--profile", "smoke", "-k", "psum")
+        r"6 passed, \d+ deselected",
+        environment.meshmark("test", "--profile", "smoke", "-n", "0", "-k", "psum"),
     )
+    said = environment.meshmark("test", "--profile", "smoke", "-k", "psum")
+    assert "6 passed" in said and "largest worker" in said, "workers are the default, as in a checkout"
     assert "--topology" in environment.meshmark("test", "--help")
     assert "unrecognized arguments: --nothing" in environment.meshmark("test", "--nothing", code=4)
-    assert " deselected" in environment.meshmark("test", "--profile", "smoke", "-k", "nothing", code=5)
+    assert "matches none" in environment.meshmark("test", "--profile", "smoke", "-k", "nothing", code=5)
 
 
 def test_a_topology_names_the_extra_that_it_needs(environment):

@@ -61,9 +61,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
-    """In the controller, before the workers: probe, check the options, choose the workers."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> Iterator[None]:
+    """In the controller, before the workers: probe, check the options, choose the workers. A wrapper comes before
+    pytest-xdist's own hook wherever this plugin is loaded from."""
+    _begin(config)
+    return (yield)
+
+
+def _begin(config: pytest.Config) -> None:
     asks = config.option.help or config.option.version or config.option.showfixtures or config.option.markers
     if asks or hasattr(config, "workerinput"):
         return
