@@ -26,6 +26,15 @@ if settings:
 collect_ignore = ["trouble"]  # a suite of its own, run by test_containment.py
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Bytes are named by their argument, never by what they hold.
+
+    A packed file holds the second it was packed in. Two workers of one run would collect unlike names, and pytest-xdist
+    refuses to run any test then.
+    """
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture
 def compiling(monkeypatch):
     """What compiling for a topology sets in this process is taken back when the test ends."""

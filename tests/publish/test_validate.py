@@ -880,8 +880,6 @@ def test_directories_with_links_devices_and_odd_names(tmp_path, honest, capsys):
     assert cli.main(["validate", str(tmp_path / "links")]) == 2
 
 
-# Named, because a gzip header holds the second it was made in: two workers of one run would
-# collect tests of two names.
 @pytest.mark.parametrize(
     "content",
     [None, b"", b"x", b"\x1f\x8b", gzip.compress(b""), gzip.compress(b"x" * 2000)],
