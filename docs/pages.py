@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Put together the sources of the documentation site: python -m docs.pages [DIRECTORY].
 
-Copies the pages of docs/, adds those that are made (commands, operations, records), and brings along each file of the
-repository that a page links to. A link that leads nowhere ends it with exit code 1. `tox -e docs` then builds the site.
+Copies the pages of docs/, adds those that are made (commands, records, reported bugs ...), and brings along each file
+of the repository that a page links to. A link that leads nowhere ends it with exit code 1. `tox -e docs` then builds
+the site.
 """
 
 import re
@@ -12,7 +13,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from docs import commands_page, coverage_page, found_page, operations_page, records_page
+from docs import commands_page, coverage_page, found_page, operations_page, records_page, reports_page
 from docs.package import ROOT, SCHEMA
 
 DOCS = ROOT / "docs"
@@ -59,6 +60,7 @@ def made_pages() -> dict[str, Callable[[], str]]:
         "operations.md": operations_page.page,
         "coverage.md": coverage_page.page,
         "found.md": found_page.page,
+        "regressions.md": reports_page.page,
         "records.md": lambda: records_page.page(f"../{schema}"),
     }
 
