@@ -216,19 +216,23 @@ def timed(bench: Bench, benchmark: Any) -> Callable[[str], None]:
 def _extra(made: Prepared, benchmark: Any, config: pytest.Config) -> dict[str, Any]:
     """The extra fields of a benchmark: the verdict, rates from the median, compile time and counters."""
     from meshmark.timing import figures
+    from meshmark.timing.yardsticks import Yardsticks
 
     case, facts = made.case, config.stash[FACTS]
     bad = [line for line in made.lines if line.verdict != "pass"]
     samples = [] if benchmark.disabled else list(benchmark.stats.stats.data)
     cost, request = case.plan.cost, case.cell.request
     record = {
+        "case": case.id,
+        "mesh": request.mesh.label,
         "samples_s": samples,
         "dtype": request.dtype,
         "precision": case.plan.precision,
         "devices": case.mesh.size,
         "cost": {"flops": cost.flops, "nbytes": cost.nbytes, "factor": cost.factor},
+        **made.counters,
     }
-    found = figures.of(record, figures.Yardsticks(facts.device_kind, facts.virtual))
+    found = figures.of(record, Yardsticks.of(facts.to_json(), ()))
     interval = [found.get("low_s", math.nan), found.get("high_s", math.nan)]
     scaled = {
         name: None if found.get(key) is None else found[key] / unit

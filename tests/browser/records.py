@@ -66,7 +66,9 @@ def timed(factor=1.0, unverified=(), processes=1):
     """Lines of a sweep over sizes and over devices; the times follow 0.1 ms + S / 10 GB/s, auto 20 percent more. Six
     processes give intervals, one gives none."""
     lines = [{"schema": 1, "kind": "ceiling", "name": "copy bandwidth", "dtype": "float32", "unit": "B/s", "devices": 8,
-              "value": 80e9, "samples_s": [0.1]}]  # fmt: skip
+              "value": 80e9, "samples_s": [0.1]},
+             {"schema": 1, "kind": "ceiling", "name": "largest matmul", "dtype": "float32", "unit": "FLOP/s", "devices": 8,
+              "value": 400e9, "samples_s": [0.1]}]  # fmt: skip
     swept = itertools.product((("2", 2), ("4", 4), ("8", 8)), (10, 14, 18, 20), MODES, ("isolated", "stream"))
     for ((mesh, devices), k, mode, cadence), process in itertools.product(swept, range(processes)):
         size = f"{2**k // 1024}KiB" if k < 20 else "1MiB"
@@ -78,6 +80,17 @@ def timed(factor=1.0, unverified=(), processes=1):
             "cost": {"flops": 0, "nbytes": 2**k, "factor": 2 * (devices - 1) / devices},
             "compile_s": 0.02, "collectives": 1, "wire_bytes": 2**k,
             "communication": [{"kind": "all-reduce", "bytes": 2**k, "groups": "1x8", "trips": 1}],
+            "samples_s": [t * (1 + 0.001 * i) for i in range(20)],
+        })  # fmt: skip
+    for n, mode, cadence, process in itertools.product(
+        (256, 512), MODES, ("isolated", "stream"), range(processes)
+    ):
+        t = factor * 2 * n**3 / 300e9 * (1.2 if mode == "auto" else 1.0) * (1 + 0.002 * process)
+        lines.append(head("matmul", "rows=x,check=exact", mode, "8", "L2", size=f"n{n}", kind="timing") | {
+            "cadence": cadence, "process": process, "verified": True, "verdict": "pass", "check": "execute",
+            "reason": "", "devices": 8, "calls": 1, "cost": {"flops": 2 * n**3, "nbytes": 0, "factor": 0.0},
+            "compile_s": 0.02, "collectives": 0, "wire_bytes": 0, "communication": [],
+            "argument_bytes": 4 * n * n + n * n // 2, "output_bytes": n * n // 2,
             "samples_s": [t * (1 + 0.001 * i) for i in range(20)],
         })  # fmt: skip
     return lines

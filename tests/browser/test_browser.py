@@ -294,7 +294,7 @@ def test_values_that_were_not_verified_have_no_time(open_page):
 
 def test_charts_are_drawn_with_a_table_behind_each(open_page):
     tab = open_page("#view=speed")
-    for chart in ("bw", "scale", "share"):
+    for chart in ("bw", "scale", "share", "roof"):
         tab.locator(f"#{chart}-chart").scroll_into_view_if_needed()
         tab.wait_for_selector(f"#{chart}-chart[data-ready=yes]")
         assert tab.locator(f"#{chart}-chart canvas").count() > 0
@@ -302,6 +302,21 @@ def test_charts_are_drawn_with_a_table_behind_each(open_page):
         assert tab.locator(f"#{chart}-table tbody tr").count() > 0
     text = tab.inner_text("#bw-table")
     assert "100 µs" in text or "1 µs" in text  # alpha of the sweep, 0.1 ms or a hundredth of it
+
+
+def test_the_roofline_names_the_ceiling_that_binds(open_page):
+    """300 of 400 GFLOP/s, and 512 FLOP for 10 B that must move: arithmetic binds on the ceilings that the run measured."""
+    tab = open_page()
+    machine = tab.locator("#m-machine option", has_text="JAX 0.12.0.1 · 8 × cpu").first.get_attribute("value")
+    tab.select_option("#m-machine", machine)
+    tab.locator("#roof-chart").scroll_into_view_if_needed()
+    tab.click("#roof-table summary >> nth=0")
+    rows = [row.inner_text().split("\t") for row in tab.locator("#roof-table tbody tr").all()]
+    assert [row[0] for row in rows] == [f"matmul rows=x,check=exact 8 float32 n{n}" for n in (256, 512)]
+    assert rows[1][3] == f"{2 * 512**3 / 8 / (5 * 512**2):.3g}" and rows[1][5] == "compute"
+    assert rows[1][6].startswith("74.") and rows[1][7] == "largest float32 matmul measured here"
+    assert "Layers and contractions are held against largest float32 matmul" in tab.inner_text("#speed-note")
+    assert "matmul reaches" in tab.inner_text("#answers")
 
 
 def test_every_table_has_provenance_with_the_hash(open_page):

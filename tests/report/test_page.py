@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("bokeh", reason="the page needs Bokeh: pip install -e '.[page]'")
 pytest.importorskip("jinja2", reason="the page needs Jinja: pip install -e '.[page]'")
 
-from meshmark.report import page, page_data, report
+from meshmark.report import page, page_data, page_parts, report
 from tests.browser import records as made_up
 
 
@@ -195,8 +195,8 @@ def test_results_expire_after_two_minors(releases, expired):
 
 
 def test_reasons_beyond_the_budget_are_cut_and_counted():
-    strings = page_data.Strings()
-    budget = page_data.Budget(strings, left=1000)
+    strings = page_parts.Strings()
+    budget = page_parts.Budget(strings, left=1000)
     places = [budget(f"{i} " + "x" * 400) for i in range(5)]
     texts = [strings.all[p] for p in places]
     assert [len(t) > 300 for t in texts] == [True, True, False, False, False]

@@ -20,8 +20,8 @@ from meshmark.publish.lines import schema_problem
 from meshmark.records import reading
 from meshmark.timing import bench, figures, footprint, timing_tables
 from meshmark.timing.children import ChildError, Children
-from meshmark.timing.figures import Yardsticks
 from meshmark.timing.timer import Job
+from meshmark.timing.yardsticks import Yardsticks
 from tests.checkout import ROOT
 from tests.interrupts import deaf, interruptible
 from tests.waiting import until

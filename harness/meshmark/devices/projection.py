@@ -56,6 +56,7 @@ class Region:
     """A set of chips, and the bandwidth of the links across its boundary."""
 
     name: str
+    """What the set is, for sentences: "out of a corner of 1x4 chips"."""
     members: np.ndarray
     """bool [devices of the mesh]: which devices are inside."""
     bandwidth: float
@@ -124,12 +125,13 @@ def torus(chip: Chip, coordinates: np.ndarray, shape: Sequence[int]) -> Fabric:
             chips = math.prod(k for axis, k in enumerate(shape) if axis not in fixed)
             links = chips * sum(2 if wraps[axis] else 1 for axis in fixed)
             name = "x".join("1" if axis in fixed else str(k) for axis, k in enumerate(shape))
-            regions.append(Region(f"corner {name}", inside, links * chip.link_bandwidth))
+            regions.append(Region(f"out of a corner of {name} chips", inside, links * chip.link_bandwidth))
     for axis in axes:
         across = math.prod(shape) // shape[axis] * (2 if wraps[axis] else 1)
         for end in range(2, shape[axis]):
             inside = where[:, axis] < end
-            regions.append(Region(f"slab {axis}<{end}", inside, across * chip.link_bandwidth))
+            name = f"out of the first {end} of {shape[axis]} chips along axis {axis}"
+            regions.append(Region(name, inside, across * chip.link_bandwidth))
     order = np.ravel_multi_index(tuple(where.T), tuple(shape))
     return Fabric(chip, tuple(regions), order, chip.link_bandwidth)
 
@@ -142,10 +144,12 @@ def switched(chip: Chip, hosts: Sequence[int]) -> Fabric:
     several = bool((host != host[0]).any())
     outer = (chip.host_bandwidth or math.inf) if several else 0.0
     positions = np.arange(len(host))
-    regions = [Region(f"chip {i}", positions == i, inner + outer, one_chip=True) for i in {0, len(host) - 1}]
+    regions = [
+        Region("out of one chip", positions == i, inner + outer, one_chip=True) for i in {0, len(host) - 1}
+    ]
     if several and chip.host_bandwidth is not None:
         for h in {int(host[0]), int(host[-1])}:
-            regions.append(Region(f"host {h}", host == h, chip.domain * chip.host_bandwidth))
+            regions.append(Region("out of one host", host == h, chip.domain * chip.host_bandwidth))
     return Fabric(chip, tuple(regions), positions, inner)
 
 
@@ -162,10 +166,16 @@ def fabric_of(chip: Chip, shape: Sequence[int], devices: Sequence[Any], slices: 
 
 def network_seconds(collective: Collective, fabric: Fabric) -> float:
     """The least time of one collective, with its trips (an unknown number counts as one)."""
-    times = [_seconds(collective, fabric, region) for region in fabric.regions]
+    return slowest_links(collective, fabric)[0]
+
+
+def slowest_links(collective: Collective, fabric: Fabric) -> tuple[float, str]:
+    """(the least time of one collective with its trips, which links take that long); (0, "") without any."""
+    times = [(_seconds(collective, fabric, region), region.name) for region in fabric.regions]
     if collective.kind == "collective-permute" and len(_moved(collective, fabric)):
-        times.append(collective.nbytes / fabric.route)
-    return max(times, default=0.0) * (1 if collective.trips is None else collective.trips)
+        times.append((collective.nbytes / fabric.route, "on one route"))
+    seconds, name = max(times, key=lambda one: one[0], default=(0.0, ""))
+    return seconds * (1 if collective.trips is None else collective.trips), name if seconds else ""
 
 
 def project(

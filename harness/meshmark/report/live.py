@@ -38,7 +38,8 @@ class Live:
         with self._lock:
             seen = self.state()
             if self._made is None or self._made[0] != seen:
-                self._made = (seen, page.page(page_data.build(report.find(self.paths).sources)))
+                found = report.find(self.paths)
+                self._made = (seen, page.page(page_data.build(found.sources, found.beside)))
             return self._made[1]
 
     def state(self) -> list[tuple[str, int, int]]:

@@ -26,7 +26,19 @@ PLOTTING = ("bokeh.min.js", "bokeh-api.min.js")
 PARTS = (
     *("dom", "data", "address", "tables", "filters"),
     *("matrix", "cases", "glance", "wrong", "changes", "heat", "modes"),
-    *("charts", "over_time", "communication", "weather", "growth", "others", "answers", "runs", "main"),
+    *(
+        "charts",
+        "roofline",
+        "speed",
+        "over_time",
+        "communication",
+        "weather",
+        "growth",
+        "others",
+        "answers",
+        "runs",
+        "main",
+    ),
 )
 """The parts of the page's own script, in their order; they share one scope."""
 

@@ -13,12 +13,9 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from meshmark import __version__
-from meshmark.core import statistics
 from meshmark.core.errors import BadInput
 from meshmark.core.escaping import field as field_of
 from meshmark.core.escaping import link as markdown_link
@@ -29,10 +26,18 @@ from meshmark.levels import must_pass as levels
 from meshmark.operations.base import MODES
 from meshmark.records import results, run_line
 from meshmark.records.reading import Judged, Records
-from meshmark.report import page_programs, sent, wrong
+from meshmark.report import page_programs, page_times, sent, wrong
 from meshmark.report.beside import Beside
 from meshmark.report.beside import build as beside_data
-from meshmark.timing import timing_tables
+from meshmark.report.page_parts import (
+    INTERPRETED,
+    SHOWN_VERDICTS,
+    Budget,
+    Source,
+    Strings,
+    format_collectives,
+    rounded,
+)
 
 SCHEMA = 1
 
@@ -40,90 +45,12 @@ CLASSES = ("real", "virtual", "compiled")
 """The classes of a run's devices. Only runs of one class are compared in rank: virtual devices share cores, and
 compiled programs did not run."""
 
-REASONS = 1_500_000
-"""The most characters of all reasons together; later reasons are cut to SHORT, to keep the page small."""
-SHORT = 80
 FINDINGS = 300
 """The most findings that the page lists; the matrix has every case."""
 LONGEST = 400
 """The most characters of a finding's text."""
 
-INTERPRETED = "interpreted"
-SHOWN_VERDICTS = (*VERDICTS[:-1], INTERPRETED, VERDICTS[-1])
-"""The verdicts as the page shows them: numbers that pass by interpretation of the compiled text, where nothing ran,
-have a mark of their own, and are no pass."""
-
 CASE_COLUMNS = ("operation", "variant", "mode", "mesh", "dtype", "size", "level")
-
-
-@dataclass(frozen=True)
-class Source:
-    """A record file: its name as it is published, its SHA-256, its records, and the product that it belongs to
-    (`product`: "" and `about`: {} if it is not in a results directory)."""
-
-    name: str
-    sha256: str
-    size: int
-    records: Records
-    release: str = ""
-    product: str = ""
-    about: Mapping[str, Any] = field(default_factory=dict)
-
-    @cached_property
-    def times(self) -> list[dict[str, Any]]:
-        """The tidy rows of its timings, without those of comparisons, which hold two environments."""
-        compared = any("environment" in t for t in self.records.timings)
-        return [] if compared else timing_tables.rows(self.records)
-
-    @cached_property
-    def cells(self) -> list[dict[str, Any]]:
-        """The rows of its cases, without those of controls."""
-        return [row for row in self.times if row["mode"] != timing_tables.CONTROL]
-
-
-class Strings:
-    """A list of texts without duplicates."""
-
-    def __init__(self) -> None:
-        self.all: list[str] = []
-        self._places: dict[str, int] = {}
-        self._raw: dict[str, int] = {}
-
-    def __call__(self, value: Any) -> int:
-        """The place of a value of a record as harmless text."""
-        if isinstance(value, str):
-            found = self._raw.get(value)
-            if found is None:
-                found = self._raw[value] = self.place(plain(value))
-            return found
-        return self.place(plain(value))
-
-    def place(self, text: str) -> int:
-        """The place of a text that is already harmless."""
-        found = self._places.get(text)
-        if found is None:
-            found = self._places[text] = len(self.all)
-            self.all.append(text)
-        return found
-
-
-class Budget:
-    """Keeps reasons in full until the budget of characters is used up."""
-
-    def __init__(self, strings: Strings, left: int = REASONS) -> None:
-        self._strings, self._left, self._seen, self.cut = strings, left, dict[str, int](), 0
-
-    def __call__(self, reason: str) -> int:
-        """The place of a reason."""
-        found = self._seen.get(reason)
-        if found is None:
-            text = plain(reason)
-            if len(text) > self._left and len(text) > SHORT:
-                text = text[:SHORT] + " … (in full in the record file)"
-                self.cut += 1
-            self._left -= len(text)
-            found = self._seen[reason] = self._strings.place(text)
-        return found
 
 
 def build(sources: Sequence[Source], beside: Beside | None = None) -> dict[str, Any]:
@@ -241,7 +168,7 @@ def _run(
         if not compiled:
             run |= _statement(records)
     if timings and not compared:
-        run |= _timed(source, strings)
+        run |= page_times.timed(source, strings)
     return run
 
 
@@ -390,161 +317,6 @@ def link_of(value: Any) -> str:
     """A plain https address of a record; "" for anything else."""
     text = markdown_link(value)
     return text[1:-1] if text.startswith("<https://") else ""
-
-
-def format_collectives(collectives: Sequence[Any]) -> str:
-    """The collectives and how often each runs: "2 all-gather, 1 all-reduce"; "none"."""
-    found: dict[str, float] = {}
-    for one in collectives:
-        kind, trips = field_of(one, "kind"), field_of(one, "trips")
-        if isinstance(kind, str):
-            times = 1 if trips is None else number(trips)
-            found[kind] = found.get(kind, 0) + (times if math.isfinite(times) else 1)
-    return ", ".join(f"{times:g} {kind}" for kind, times in sorted(found.items())) or "none"
-
-
-def rounded(value: Any, digits: int = 5) -> float | int | None:
-    """A figure for the page: an integer unchanged, other numbers with `digits` significant digits; None for no
-    number."""
-    if value is None or isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    if not math.isfinite(value):
-        return None
-    if value == int(value) and abs(value) < 2**53:
-        return int(value)
-    return float(f"{value:.{digits}g}")
-
-
-# Times ------------------------------------------------------------------------------------------------------
-
-TIMED_TEXTS = ("operation", "variant", "mode", "mesh", "dtype", "size", "cadence")
-TIMED_NUMBERS = (
-    *("median_s", "low_s", "high_s", "ratio", "ratio_low", "ratio_high", "busbw", "algbw", "flops_per_s"),
-    *("p10_s", "p50_s", "p90_s", "p99_s", "nbytes"),
-    *("share", "dispatch_s", "compile_s", "wire_bytes", "temp_bytes", "processes", "samples", "devices"),
-)
-
-
-ORDERS = {"faster": -1, "not resolved": 0, "slower": 1}
-"""What a ratio to manual mode says, corrected over the table; None without a ratio."""
-
-SWEPT = ("operation", "variant", "mesh", "dtype", "mode", "cadence")
-"""The common fields of the points of one sweep over sizes."""
-
-
-def good(row: Mapping[str, Any]) -> bool:
-    """Whether the time of a row may be published: its values were verified."""
-    return row["verdict"] in ("pass", "known") and bool(row["verified"])
-
-
-def _timed(source: Source, strings: Strings) -> dict[str, Any]:
-    """Times by column, noise, peaks, fits and scaling of a file."""
-    records, found = source.records, source.cells
-    cells = timing_tables.by_cell(records.timings)
-    sent = {r["case"]: r.get("communication") for r in records.timings}
-    kinds = {case: format_collectives(found) for case, found in sent.items() if isinstance(found, list)}
-    bytes_of = {r["case"]: cost_of(r) for r in records.timings}
-    columns: dict[str, list[Any]] = {
-        name: [] for name in (*TIMED_TEXTS, *TIMED_NUMBERS, "verdict", "reason", "share_of", "kinds", "order")
-    }
-    for row in found:
-        published = good(row)
-        for name in TIMED_TEXTS:
-            columns[name].append(strings(row[name]))
-        for name in TIMED_NUMBERS:
-            # Wrong values are never published as a time.
-            timed = name.endswith(("_s", "ratio_low", "ratio_high", "ratio", "bw", "share"))
-            columns[name].append(None if timed and not published else rounded(row.get(name)))
-        columns["verdict"].append(SHOWN_VERDICTS.index(row["verdict"]))
-        why = "" if published else row["reason"] or "its values were not verified"
-        columns["reason"].append(strings(why))
-        columns["share_of"].append(strings(row.get("share_of", "")))
-        columns["kinds"].append(strings(kinds.get(row["case"], "")))
-        columns["order"].append(ORDERS.get(row.get("order", "")) if published else None)
-    peak = timing_tables.yardsticks(records).bandwidth()
-    return {
-        "timings": columns,
-        "controls": list(_controls(source.times)),
-        "noise": _noise(found),
-        "peak": {"value": rounded(peak[0]), "of": plain(peak[1])} if peak else None,
-        "ceilings": [
-            {
-                "name": plain(c["name"]),
-                "dtype": plain(c.get("dtype")),
-                "value": rounded(c["value"]),
-                "unit": plain(c["unit"]),
-                "devices": rounded(c.get("devices")),
-            }
-            for c in records.ceilings
-        ],
-        "fits": list(_fits(found, bytes_of)),
-        "scaling": [
-            {
-                "name": plain(s["name"]),
-                "kind": s["kind"],
-                "points": [[d, rounded(t), rounded(e)] for d, t, e in s["points"]],
-            }
-            for s in timing_tables.scaling(cells)
-        ],
-    }
-
-
-def _controls(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The control rows: the same program under two names, timed in the same rounds."""
-    for row in rows:
-        if row["mode"] == timing_tables.CONTROL and row.get("ratio") is not None and good(row):
-            figures = {
-                name: rounded(row.get(name)) for name in ("ratio", "ratio_low", "ratio_high", "processes")
-            }
-            order = {"order": ORDERS.get(row.get("order", ""))}
-            yield {"case": plain(row["case"]), "cadence": plain(row["cadence"])} | figures | order
-
-
-def cost_of(record: Mapping[str, Any]) -> tuple[float, float]:
-    """(S, f) of a timing record: bytes and the factor of bus bandwidth; (0, 0) if it has none."""
-    cost = record.get("cost")
-    nbytes, factor = number(field_of(cost, "nbytes")), number(field_of(cost, "factor"))
-    return (nbytes if nbytes > 0 else 0.0, factor if factor > 0 else 0.0)
-
-
-def _noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The median half width of the intervals as a share of the time, and the slowest over the fastest process."""
-    widths, apart = [], []
-    for row in rows:
-        if row.get("median_s") and row["cadence"] == "isolated" and row["low_s"] is not None:
-            widths.append((row["high_s"] - row["low_s"]) / 2 / row["median_s"])
-        if row.get("processes", 0) > 1 and row.get("fastest_process_s"):
-            apart.append(row["slowest_process_s"] / row["fastest_process_s"])
-    return {
-        "interval": rounded(statistics.median(widths).value, 3) if widths else None,
-        "processes": rounded(statistics.median(apart).value, 4) if apart else None,
-        "most": max((row.get("processes", 1) for row in rows), default=0),
-    }
-
-
-def _fits(
-    rows: Sequence[Mapping[str, Any]], costs: Mapping[str, tuple[float, float]]
-) -> Iterator[dict[str, Any]]:
-    """t = alpha + S / beta of each sweep over message sizes: the same as meshmark.timing.timing_tables prints."""
-    found: dict[tuple[str, ...], list[tuple[float, float]]] = {}
-    factors: dict[tuple[str, ...], float] = {}
-    for row in rows:
-        nbytes, factor = costs[row["case"]]
-        if row["median_s"] is not None and factor and good(row):
-            key = tuple(row[name] for name in SWEPT)
-            found.setdefault(key, []).append((nbytes, row["median_s"]))
-            factors[key] = factor
-    for key, points in found.items():
-        fit = statistics.fit_line(*zip(*sorted(points), strict=True)) if len(points) > 2 else None
-        if fit is not None:
-            yield {
-                **dict(zip(SWEPT, map(plain, key), strict=True)),
-                "points": len(points),
-                "alpha": rounded(fit.alpha),
-                "beta": rounded(fit.beta),
-                "factor": rounded(factors[key]),
-                "worst": rounded(max(map(abs, fit.residuals)), 3),
-            }
 
 
 # Findings ---------------------------------------------------------------------------------------------------

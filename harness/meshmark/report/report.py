@@ -30,9 +30,9 @@ from meshmark.core.statistics import Estimate
 from meshmark.operations.base import MODES
 from meshmark.records import reading, results, run_line
 from meshmark.records.reading import RecordError
-from meshmark.report import beside, latex, page, page_data, tables
+from meshmark.report import beside, latex, page, page_data, page_times, tables
 from meshmark.report.beside import Beside
-from meshmark.report.page_data import Source
+from meshmark.report.page_parts import Source
 from meshmark.timing.timing_tables import CONTROL, rate, ratio, seconds, spread
 
 LIBRARIES = ("bokeh", "jax", "jinja2", "numpy", "pandas", "scipy", "tabulate")
@@ -386,18 +386,18 @@ def side_by_side(times: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
         good = _published(best)
         row += [
             rate(best) if good else "",
-            f"{100 * best['share']:.1f} %" if good and best.get("share") else "",
+            f"{100 * best['share']:.1f} % {best['bound_by']}" if good and best.get("share") else "",
         ]
         row += [seconds(best[q]) if good and best.get(q) else "" for q in TAILS]
         row.append(_ratio(by.get(CONTROL)))
         rows.append(row)
     header = ["case", "S, B", "processes", *shown, *(f"{m}/manual" for m in others)]
-    header += ["bytes sent", "rate", "share of peak", *(q.removesuffix("_s") for q in TAILS), "control"]
+    header += ["bytes sent", "rate", "share of ceiling", *(q.removesuffix("_s") for q in TAILS), "control"]
     return header, rows
 
 
 def _published(t: Mapping[str, Any]) -> bool:
-    return page_data.good(t) and t["median_s"] is not None
+    return page_times.good(t) and t["median_s"] is not None
 
 
 def _time(t: Mapping[str, Any] | None) -> str:
@@ -439,7 +439,7 @@ def timings_csv(sources: Sequence[Source]) -> str:
             "virtual": facts.get("virtual") is not False,
         }
         for t in source.times:
-            published = page_data.good(t)
+            published = page_times.good(t)
             row = {name: v for name, v in t.items() if published or name not in TIMES}
             rows.append({name: clean(v) if isinstance(v, str) else v for name, v in row.items()} | own)
     names = list(dict.fromkeys(name for row in rows for name in row)) or ["case"]
@@ -457,6 +457,7 @@ TIMES = (
         "flops_per_s",
         "share",
         "share_of",
+        "bound_by",
         "fastest_process_s",
     ),
     *("slowest_process_s", "dispatch_s", "ratio", "ratio_low", "ratio_high", "order", "interval"),

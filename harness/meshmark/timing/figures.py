@@ -3,67 +3,19 @@
 
 Bandwidths and rates are computed from the aggregated time, never averaged, in bytes/s and FLOP/s (decimal). With S and
 f of the case's cost (the bandwidth table of NVIDIA's nccl-tests, doc/PERFORMANCE.md): algbw = S / t, busbw = S / t * f.
-A share is of the published peak of the device's kind (meshmark.devices.chips), otherwise of the ceiling measured on
-this machine (meshmark.timing.ceilings), and names which one. Without either there is no share.
+A share is of the ceiling that binds the case (meshmark.timing.yardsticks), and names it. Without any there is no share.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from meshmark.core import statistics
 from meshmark.core.statistics import Estimate
-from meshmark.devices import chips
-
-
-@dataclass(frozen=True)
-class Yardsticks:
-    """The peaks for shares: those of the kind of device, and the ceiling lines of the run."""
-
-    device_kind: str = ""
-    virtual: bool = False
-    ceilings: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-
-    @classmethod
-    def of(cls, facts: Mapping[str, Any], ceilings: Iterable[Mapping[str, Any]]) -> Yardsticks:
-        """Make them from the facts of a run and its ceiling lines."""
-        return cls(str(facts.get("device_kind")), bool(facts.get("virtual")), tuple(ceilings))
-
-    def bandwidth(self) -> tuple[float, str] | None:
-        """(bytes/s of one device, name of the peak); None for virtual devices: their messages go through caches and
-        share the cores, so no bandwidth of the machine bounds them."""
-        if self.virtual:
-            return None
-        chip = chips.chip_of(self.device_kind)
-        if chip:
-            return chip.links * chip.link_bandwidth / chip.devices_per_chip, f"{chip.name} links, published"
-        found = self._ceiling("copy bandwidth")
-        return (found[0], "copy bandwidth measured here") if found else None
-
-    def flops(self, dtype: str, precision: str, devices: int) -> tuple[float, str] | None:
-        """(FLOP/s of `devices` devices together, name of the peak)."""
-        chip = chips.chip_of(self.device_kind)
-        if chip:
-            peak = chips.peak_flops(chip, dtype, precision)
-            return None if peak is None else (devices * peak, f"{chip.name} {dtype}, published")
-        found = self._ceiling("largest matmul", dtype)
-        if not found:
-            return None
-        # Virtual devices: all cores work, even if few devices take part.
-        per_device, total = found
-        return (total if self.virtual else devices * per_device), f"largest {dtype} matmul measured here"
-
-    def _ceiling(self, name: str, dtype: str = "") -> tuple[float, float] | None:
-        """(the best of one device, of all together)."""
-        values = [
-            (c["value"] / c.get("devices", 1), c["value"])
-            for c in self.ceilings
-            if c["name"] == name and dtype in ("", c.get("dtype"))
-        ]
-        return max(values, default=None)
+from meshmark.timing import yardsticks as peaks
+from meshmark.timing.yardsticks import Yardsticks
 
 
 def of(record: Mapping[str, Any], yardsticks: Yardsticks | None = None) -> dict[str, Any]:
@@ -85,27 +37,27 @@ def of(record: Mapping[str, Any], yardsticks: Yardsticks | None = None) -> dict[
 
 
 def rates(record: Mapping[str, Any], seconds: float, yardsticks: Yardsticks | None = None) -> dict[str, Any]:
-    """algbw, busbw (bytes/s), flops_per_s (all devices), and the share with the name of its peak; None: not
-    applicable."""
+    """algbw, busbw (bytes/s), flops_per_s (all devices), intensity (FLOP/B) and moved_bytes (of one device, at least);
+    and of the ceiling that binds its share, its part (compute, memory, network) and its name. None: not applicable."""
     cost = record.get("cost") or {}
     nbytes, factor, flops = cost.get("nbytes", 0), cost.get("factor", 0.0), cost.get("flops", 0)
     found: dict[str, Any] = {
         "algbw": nbytes / seconds if nbytes else None,
         "busbw": nbytes * factor / seconds if nbytes and factor else None,
         "flops_per_s": flops / seconds if flops and not factor else None,
+        "intensity": peaks.intensity(record),
+        "moved_bytes": None if factor else peaks.moved(record) or None,
         "share": None,
+        "bound_by": "",
         "share_of": "",
     }
-    if yardsticks is not None:
-        peak = None
-        if found["busbw"]:
-            peak = yardsticks.bandwidth()
-        elif found["flops_per_s"]:
-            devices = int(record.get("devices", 1))
-            peak = yardsticks.flops(record["dtype"], record.get("precision", ""), devices)
-        if peak:
-            found["share"] = (found["busbw"] or found["flops_per_s"]) / peak[0]
-            found["share_of"] = peak[1]
+    binding = yardsticks.binding(record) if yardsticks and (factor or flops) else None
+    if binding:
+        found |= {
+            "share": binding.seconds / seconds,
+            "bound_by": binding.part,
+            "share_of": binding.name,
+        }
     return found
 
 

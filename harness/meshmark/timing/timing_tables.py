@@ -14,7 +14,7 @@ from meshmark.core.text import printable, text_table
 from meshmark.operations.base import MODES, parse_size
 from meshmark.records.reading import Records
 from meshmark.timing import figures
-from meshmark.timing.figures import Yardsticks
+from meshmark.timing.yardsticks import Yardsticks
 
 CADENCES = ("plain", "isolated", "stream", "device")
 BASE = "manual"
@@ -201,6 +201,10 @@ def lines(records: Records, width: int | None = None) -> Iterator[str]:
             fits,
             width,
         )
+    if rooflines := list(_rooflines(cells, of)):
+        yield from ["", f"roofline of {BASE}: flops over bytes moved, and the ceiling that binds", ""]
+        header = ["case", "cadence", "FLOP", "B a device", "FLOP/B", "rate", "binds", "share", "of"]
+        yield from text_table(header, rooflines, width)
     scaled = list(_scaling(cells))
     if scaled:
         yield from ["", "scaling over one axis", ""]
@@ -417,6 +421,24 @@ def _fits(cells: Cells) -> Iterator[list[str]]:
             beta,
             " ".join(f"{100 * r:+.0f}%" for r in fit.residuals),
         ]
+
+
+def _rooflines(cells: Cells, of: Yardsticks) -> Iterator[list[str]]:
+    """The layers and contractions whose ceiling is known: arithmetic intensity, the part that binds, and its share."""
+    for (cell, cadence), modes in cells.items():
+        row = _row(modes[BASE], cadence, of) if BASE in modes else {}
+        if row.get("intensity") and row["share"] and (cadence == "stream" or (cell, "stream") not in cells):
+            yield [
+                _short(cell),
+                cadence,
+                f"{row['intensity'] * row['moved_bytes'] * row['devices']:.3g}",
+                f"{row['moved_bytes']:.3g}",
+                f"{row['intensity']:.3g}",
+                rate(row),
+                row["bound_by"],
+                f"{100 * row['share']:.1f} %",
+                row["share_of"],
+            ]
 
 
 def _scaling(cells: Cells) -> Iterator[list[str]]:

@@ -56,8 +56,8 @@ function fastCard() {
   for (const m of timed.slice(0, 1)) {
     const list = best(m);
     card.append(el("h3", {}, m.label));
-    if (list.length) card.append(el("ul", {}, list.slice(0, 3).map((t) => el("li", {}, el("strong", {}, t.operation), ` reaches ${rate(t)}, ${percent(t.share)} of its peak`, t.share > 1 ? el("span", { class: "soft" }, " (more than the ceiling that was measured, which is then too low)") : ""))), el("p", { class: "soft" }, `Peak: ${[...new Set(list.map((t) => t.share_of))].slice(0, 2).join("; ")}. `, jump("speed", "Charts")));
-    else card.append(el("p", { class: "soft" }, `${plural(m.times.length, "time")}, and no peak was measured or published for them. `, jump("speed", "Charts")));
+    if (list.length) card.append(el("ul", {}, list.slice(0, 3).map((t) => el("li", {}, el("strong", {}, t.operation), ` reaches ${rate(t)}, ${percent(t.share)} of its ceiling (${t.bound_by})`, t.share > 1 ? el("span", { class: "soft" }, " (more than the ceiling that was measured, which is then too low)") : ""))), el("p", { class: "soft" }, `Ceilings: ${short([...new Set(list.slice(0, 3).map((t) => t.share_of))], 3)}. `, jump("speed", "Charts")));
+    else card.append(el("p", { class: "soft" }, `${plural(m.times.length, "time")}, and no ceiling was measured or published for them. `, jump("speed", "Charts")));
   }
   card.append(el("p", { class: "soft" }, timed.some((m) => m.class === "virtual") ? "Virtual devices share the cores of one machine: their times compare modes, not hardware." : timed.length ? "" : "No times here."));
   return card;

@@ -22,7 +22,7 @@ for (const m of machines) {
   const seen = new Set();
   for (const r of m.timedRuns) for (let i = 0; i < r.timings.operation.length; i++) {
     const t = { run: r };
-    for (const [name, column] of Object.entries(r.timings)) t[name] = ["operation", "variant", "mode", "mesh", "dtype", "size", "cadence", "reason", "share_of", "kinds"].includes(name) ? S[column[i]] : column[i];
+    for (const [name, column] of Object.entries(r.timings)) t[name] = ["operation", "variant", "mode", "mesh", "dtype", "size", "cadence", "reason", "share_of", "bound_by", "kinds"].includes(name) ? S[column[i]] : column[i];
     t.cell = `${t.operation}/${t.variant}/${t.mesh}/${t.dtype}/${t.size}`;
     const id = `${t.cell}/${t.mode}/${t.cadence}`;
     if (!seen.has(id)) { seen.add(id); m.times.push(t); }

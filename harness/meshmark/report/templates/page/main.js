@@ -62,7 +62,7 @@ $("theme").addEventListener("change", (e) => { theme(e.target.value); try { loca
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawSpeed());
 
 drawAnswers(); drawRuns(); drawAll();
-for (const id of ["bw-chart", "scale-chart", "share-chart"]) watcher.observe($(id));
+for (const id of ["bw-chart", "scale-chart", "share-chart", "roof-chart"]) watcher.observe($(id));
 if (state.view) requestAnimationFrame(() => go(state.view, false));
 (window.requestIdleCallback || setTimeout)(lowered);
 document.documentElement.dataset.ready = "yes";

@@ -50,6 +50,6 @@ function drawModes() {
     { name: "processes", num: true, text: (r) => r.first.processes, value: (r) => r.first.processes },
     { name: "a device sends", text: (r) => perMode(r.by, modes, (t) => [t.wire_bytes === null ? "" : bytes(t.wire_bytes), t.kinds].filter(Boolean).join(" in ")), value: (r) => Math.max(...modes.map((x) => r.by[x]?.wire_bytes ?? 0)) },
     { name: "rate (manual)", num: true, text: (r) => rate(r.by.manual || r.first), value: (r) => { const t = r.by.manual || r.first; return t.busbw || t.flops_per_s || t.algbw; } },
-    { name: "share of peak", num: true, text: (r) => { const t = r.by.manual || r.first; return el("span", { title: t.share_of }, percent(t.share)); }, value: (r) => (r.by.manual || r.first).share },
+    { name: "share of ceiling", num: true, text: (r) => { const t = r.by.manual || r.first; return t.share === null ? "" : el("span", { title: t.share_of }, `${percent(t.share)} ${t.bound_by}`); }, value: (r) => (r.by.manual || r.first).share },
   ], list), ...controlTable(m, cadence), provenance(m.timedRuns)].flat(3));
 }

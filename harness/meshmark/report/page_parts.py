@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all parts of the page's data are made of: a record file, texts and figures as the page holds them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from meshmark.core.escaping import field as field_of
+from meshmark.core.escaping import plain
+from meshmark.core.text import number
+from meshmark.core.verdicts import VERDICTS
+from meshmark.records.reading import Records
+from meshmark.timing import timing_tables
+
+REASONS = 1_500_000
+"""The most characters of all reasons together; later reasons are cut to SHORT, to keep the page small."""
+SHORT = 80
+
+INTERPRETED = "interpreted"
+SHOWN_VERDICTS = (*VERDICTS[:-1], INTERPRETED, VERDICTS[-1])
+"""The verdicts as the page shows them: numbers that pass by interpretation of the compiled text, where nothing ran,
+have a mark of their own, and are no pass."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A record file: its name as it is published, its SHA-256, its records, and the product that it belongs to
+    (`product`: "" and `about`: {} if it is not in a results directory)."""
+
+    name: str
+    sha256: str
+    size: int
+    records: Records
+    release: str = ""
+    product: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def times(self) -> list[dict[str, Any]]:
+        """The tidy rows of its timings, without those of comparisons, which hold two environments."""
+        compared = any("environment" in t for t in self.records.timings)
+        return [] if compared else timing_tables.rows(self.records)
+
+    @cached_property
+    def cells(self) -> list[dict[str, Any]]:
+        """The rows of its cases, without those of controls."""
+        return [row for row in self.times if row["mode"] != timing_tables.CONTROL]
+
+
+class Strings:
+    """A list of texts without duplicates."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self._places: dict[str, int] = {}
+        self._raw: dict[str, int] = {}
+
+    def __call__(self, value: Any) -> int:
+        """The place of a value of a record as harmless text."""
+        if isinstance(value, str):
+            found = self._raw.get(value)
+            if found is None:
+                found = self._raw[value] = self.place(plain(value))
+            return found
+        return self.place(plain(value))
+
+    def place(self, text: str) -> int:
+        """The place of a text that is already harmless."""
+        found = self._places.get(text)
+        if found is None:
+            found = self._places[text] = len(self.all)
+            self.all.append(text)
+        return found
+
+
+class Budget:
+    """Keeps reasons in full until the budget of characters is used up."""
+
+    def __init__(self, strings: Strings, left: int = REASONS) -> None:
+        self._strings, self._left, self._seen, self.cut = strings, left, dict[str, int](), 0
+
+    def __call__(self, reason: str) -> int:
+        """The place of a reason."""
+        found = self._seen.get(reason)
+        if found is None:
+            text = plain(reason)
+            if len(text) > self._left and len(text) > SHORT:
+                text = text[:SHORT] + " … (in full in the record file)"
+                self.cut += 1
+            self._left -= len(text)
+            found = self._seen[reason] = self._strings.place(text)
+        return found
+
+
+def format_collectives(collectives: Sequence[Any]) -> str:
+    """The collectives and how often each runs: "2 all-gather, 1 all-reduce"; "none"."""
+    found: dict[str, float] = {}
+    for one in collectives:
+        kind, trips = field_of(one, "kind"), field_of(one, "trips")
+        if isinstance(kind, str):
+            times = 1 if trips is None else number(trips)
+            found[kind] = found.get(kind, 0) + (times if math.isfinite(times) else 1)
+    return ", ".join(f"{times:g} {kind}" for kind, times in sorted(found.items())) or "none"
+
+
+def rounded(value: Any, digits: int = 5) -> float | int | None:
+    """A figure for the page: an integer unchanged, other numbers with `digits` significant digits; None for no
+    number."""
+    if value is None or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if not math.isfinite(value):
+        return None
+    if value == int(value) and abs(value) < 2**53:
+        return int(value)
+    return float(f"{value:.{digits}g}")

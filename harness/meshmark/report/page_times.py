@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page's data of one file's times: columns, fits, scaling, ceilings and rooflines, controls, and the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from meshmark.core import statistics
+from meshmark.core.escaping import field as field_of
+from meshmark.core.escaping import plain
+from meshmark.core.text import number
+from meshmark.records.reading import Records
+from meshmark.report.page_parts import SHOWN_VERDICTS, Source, Strings, format_collectives, rounded
+from meshmark.timing import timing_tables, yardsticks
+
+TIMED_TEXTS = ("operation", "variant", "mode", "mesh", "dtype", "size", "cadence")
+TIMED_NUMBERS = (
+    *("median_s", "low_s", "high_s", "ratio", "ratio_low", "ratio_high", "busbw", "algbw", "flops_per_s"),
+    *("p10_s", "p50_s", "p90_s", "p99_s", "nbytes", "intensity", "moved_bytes"),
+    *("share", "dispatch_s", "compile_s", "wire_bytes", "temp_bytes", "processes", "samples", "devices"),
+)
+
+SHARES = ("share_of", "bound_by")
+"""What the share of a ceiling is of: the name of the ceiling, and its part of the roofline."""
+
+ORDERS = {"faster": -1, "not resolved": 0, "slower": 1}
+"""What a ratio to manual mode says, corrected over the table; None without a ratio."""
+
+SWEPT = ("operation", "variant", "mesh", "dtype", "mode", "cadence")
+"""The common fields of the points of one sweep over sizes."""
+
+
+def good(row: Mapping[str, Any]) -> bool:
+    """Whether the time of a row may be published: its values were verified."""
+    return row["verdict"] in ("pass", "known") and bool(row["verified"])
+
+
+def timed(source: Source, strings: Strings) -> dict[str, Any]:
+    """Times by column, controls, noise, ceilings, rooflines, fits and scaling of a file."""
+    records, found = source.records, source.cells
+    cells = timing_tables.by_cell(records.timings)
+    sent = {r["case"]: r.get("communication") for r in records.timings}
+    kinds = {case: format_collectives(found) for case, found in sent.items() if isinstance(found, list)}
+    bytes_of = {r["case"]: cost_of(r) for r in records.timings}
+    names = (*TIMED_TEXTS, *TIMED_NUMBERS, *SHARES, "verdict", "reason", "kinds", "order")
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    for row in found:
+        published = good(row)
+        for name in TIMED_TEXTS:
+            columns[name].append(strings(row[name]))
+        for name in TIMED_NUMBERS:
+            # Wrong values are never published as a time.
+            timed = name.endswith(("_s", "ratio_low", "ratio_high", "ratio", "bw", "share"))
+            columns[name].append(None if timed and not published else rounded(row.get(name)))
+        columns["verdict"].append(SHOWN_VERDICTS.index(row["verdict"]))
+        why = "" if published else row["reason"] or "its values were not verified"
+        columns["reason"].append(strings(why))
+        for name in SHARES:
+            columns[name].append(strings(row.get(name, "")))
+        columns["kinds"].append(strings(kinds.get(row["case"], "")))
+        columns["order"].append(ORDERS.get(row.get("order", "")) if published else None)
+    return {
+        "timings": columns,
+        "controls": list(_controls(source.times)),
+        "noise": _noise(found),
+        "roofs": list(_roofs(records)),
+        "ceilings": [
+            {
+                "name": plain(c["name"]),
+                "dtype": plain(c.get("dtype")),
+                "value": rounded(c["value"]),
+                "unit": plain(c["unit"]),
+                "devices": rounded(c.get("devices")),
+            }
+            for c in records.ceilings
+        ],
+        "fits": list(_fits(found, bytes_of)),
+        "scaling": [
+            {
+                "name": plain(s["name"]),
+                "kind": s["kind"],
+                "points": [[d, rounded(t), rounded(e)] for d, t, e in s["points"]],
+            }
+            for s in timing_tables.scaling(cells)
+        ],
+    }
+
+
+def _roofs(records: Records) -> Iterator[dict[str, Any]]:
+    """The roofs over the timed layers and contractions, one per dtype and precision: FLOP/s and bytes/s with names. Of
+    one device; virtual devices share a machine, and theirs are of all together (`together`)."""
+    of = timing_tables.yardsticks(records)
+    seen = {
+        (r["dtype"], str(r.get("precision", ""))): None
+        for r in records.timings
+        if yardsticks.intensity(r) and r["samples_s"]
+    }
+    for dtype, precision in seen:
+        flops, memory = of.flops(dtype, precision, 1), of.memory(1)
+        if flops and memory:
+            yield {
+                "dtype": plain(" ".join(filter(None, (dtype, precision)))),
+                "flops": rounded(flops[0]),
+                "flops_of": plain(flops[1]),
+                "memory": rounded(memory[0]),
+                "memory_of": plain(memory[1]),
+                "together": of.virtual,
+            }
+
+
+def _controls(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The control rows: the same program under two names, timed in the same rounds."""
+    for row in rows:
+        if row["mode"] == timing_tables.CONTROL and row.get("ratio") is not None and good(row):
+            figures = {
+                name: rounded(row.get(name)) for name in ("ratio", "ratio_low", "ratio_high", "processes")
+            }
+            order = {"order": ORDERS.get(row.get("order", ""))}
+            yield {"case": plain(row["case"]), "cadence": plain(row["cadence"])} | figures | order
+
+
+def cost_of(record: Mapping[str, Any]) -> tuple[float, float]:
+    """(S, f) of a timing record: bytes and the factor of bus bandwidth; (0, 0) if it has none."""
+    cost = record.get("cost")
+    nbytes, factor = number(field_of(cost, "nbytes")), number(field_of(cost, "factor"))
+    return (nbytes if nbytes > 0 else 0.0, factor if factor > 0 else 0.0)
+
+
+def _noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The median half width of the intervals as a share of the time, and the slowest over the fastest process."""
+    widths, apart = [], []
+    for row in rows:
+        if row.get("median_s") and row["cadence"] == "isolated" and row["low_s"] is not None:
+            widths.append((row["high_s"] - row["low_s"]) / 2 / row["median_s"])
+        if row.get("processes", 0) > 1 and row.get("fastest_process_s"):
+            apart.append(row["slowest_process_s"] / row["fastest_process_s"])
+    return {
+        "interval": rounded(statistics.median(widths).value, 3) if widths else None,
+        "processes": rounded(statistics.median(apart).value, 4) if apart else None,
+        "most": max((row.get("processes", 1) for row in rows), default=0),
+    }
+
+
+def _fits(
+    rows: Sequence[Mapping[str, Any]], costs: Mapping[str, tuple[float, float]]
+) -> Iterator[dict[str, Any]]:
+    """t = alpha + S / beta of each sweep over message sizes: the same as meshmark.timing.timing_tables prints."""
+    found: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+    factors: dict[tuple[str, ...], float] = {}
+    for row in rows:
+        nbytes, factor = costs[row["case"]]
+        if row["median_s"] is not None and factor and good(row):
+            key = tuple(row[name] for name in SWEPT)
+            found.setdefault(key, []).append((nbytes, row["median_s"]))
+            factors[key] = factor
+    for key, points in found.items():
+        fit = statistics.fit_line(*zip(*sorted(points), strict=True)) if len(points) > 2 else None
+        if fit is not None:
+            yield {
+                **dict(zip(SWEPT, map(plain, key), strict=True)),
+                "points": len(points),
+                "alpha": rounded(fit.alpha),
+                "beta": rounded(fit.beta),
+                "factor": rounded(factors[key]),
+                "worst": rounded(max(map(abs, fit.residuals)), 3),
+            }

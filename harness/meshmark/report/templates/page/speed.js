@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+// As fast as it should be: bus bandwidth, scaling, shares of ceilings, releases side by side.
+
+// What times are held against: the names of the ceilings, those of collectives apart from those of layers.
+function peaks(m) {
+  const named = (list) => [...new Set(list.filter((t) => t.share !== null).map((t) => t.share_of))], moving = named(m.times.filter((t) => t.busbw)), computing = named(m.times.filter((t) => t.flops_per_s));
+  const said = [moving.length ? `Collectives are held against ${short(moving, 2)}.` : m.class === "virtual" ? "Collectives have no ceiling: messages of virtual devices go through caches." : "No peak of the links is published or measured for it."];
+  if (computing.length) said.push(`Layers and contractions are held against ${short(computing, 3)}.`); else if (m.times.some((t) => t.flops_per_s)) said.push("No peak of arithmetic or memory is published or measured for it.");
+  return said.join(" ");
+}
+// The ceilings of some points of bus bandwidth: [bytes/s, name], those that look alike once.
+function ceilings(points) {
+  const found = new Map();
+  for (const t of points) if (t.share) { const value = Number((t.busbw / t.share).toPrecision(3)); if (!found.has(value)) found.set(value, t.share_of); }
+  return [...found].sort(([a], [b]) => b - a).slice(0, 4);
+}
+function drawSpeed() {
+  if (!timed.length) { $("speed-note").textContent = "No times among these records."; for (const id of ["bw", "scale", "share", "roof"]) { $(`${id}-chart`).classList.add("empty"); $(`${id}-chart`).textContent = ""; } return; }
+  const m = machine(), cadence = $("m-cadence").value, theme = dark() ? "d" : "l";
+  $("speed-note").replaceChildren(el("span", { class: `tag ${m.class}` }, CLASS[m.class]), ` ${m.label}, ${cadence} calls (choose above). `, peaks(m), m.class === "virtual" ? " Virtual devices share the cores of one machine." : "");
+  const ops = [...new Set(m.times.filter((t) => t.busbw).map((t) => t.operation))], op = options($("s-op"), ops.map((o) => [o, o]), state.op || (ops.includes("psum") ? "psum" : ""));
+  const modes = D.modes.filter((x) => m.times.some((t) => t.mode === x && t.operation === op)), mode = options($("s-mode"), [...modes.map((x) => [x, x]), ["all", "all modes"]], state.smode || (modes.includes("manual") ? "manual" : modes[0]));
+  const meshes = [...new Set(m.times.filter((t) => t.operation === op).map((t) => t.mesh))], mesh = options($("s-mesh"), [["", "all meshes"], ...meshes.map((x) => [x, x])], state.smesh);
+  const points = m.times.filter((t) => t.operation === op && t.cadence === cadence && t.busbw && t.nbytes && (mode === "all" || t.mode === mode) && (!mesh || t.mesh === mesh));
+  const series = new Map();
+  for (const t of points) { const k = [t.variant, t.mesh, t.dtype, ...(mode === "all" ? [t.mode] : [])].join(" · "); if (!series.has(k)) series.set(k, []); series.get(k).push(t); }
+  for (const s of series.values()) s.sort((a, b) => a.nbytes - b.nbytes);
+  const every = series.size, drawnSeries = new Map([...series].sort((a, b) => b[1].length - a[1].length).slice(0, MOST_SERIES)), shownPoints = [...drawnSeries.values()].flat();
+  const fitOf = (t) => { for (const r of m.timedRuns) { const f = r.fits.find((f) => f.operation === t.operation && f.variant === t.variant && f.mesh === t.mesh && f.dtype === t.dtype && f.mode === t.mode && f.cadence === t.cadence); if (f) return f; } return null; };
+  const wide = (t, end) => t[end] === null ? t.busbw : t.busbw * t.median_s / t[end];
+  chart("bw-chart", [m.key, cadence, op, mode, mesh, theme].join(), (B) => {
+    if (!points.length) return null;
+    const x = shownPoints.map((t) => t.nbytes), y = shownPoints.map((t) => t.busbw / 1e9), roofs = ceilings(shownPoints).map(([v, name]) => [v / 1e9, name]), peak = roofs.length ? roofs[0][0] : null;
+    const f = figure(B, { x_axis_type: "log", y_axis_type: "log", x_range: [Math.min(...x) / 1.6, Math.max(...x) * 1.6], y_range: [Math.min(...y) / 2, Math.max(...y, peak || 0) * 2] });
+    const items = [], colors = palette();
+    let n = 0;
+    for (const [name, list] of drawnSeries) {
+      const color = colors[n % colors.length], own = [];
+      own.push(f.segment(list.map((t) => t.nbytes), list.map((t) => wide(t, "high_s") / 1e9), list.map((t) => t.nbytes), list.map((t) => wide(t, "low_s") / 1e9), { line_color: color, line_width: 1.5 }));
+      own.push(f.scatter(list.map((t) => t.nbytes), list.map((t) => t.busbw / 1e9), { marker: MARKERS[n % MARKERS.length], size: 8, fill_color: color, line_color: color }));
+      const fit = fitOf(list[0]);
+      if (fit && list.length > 2) {
+        const lo = list[0].nbytes, hi = list[list.length - 1].nbytes, xs = Array.from({ length: 40 }, (_, i) => lo * (hi / lo) ** (i / 39));
+        own.push(f.line(xs, xs.map((s) => fit.factor * s / (fit.alpha + (fit.beta ? s / fit.beta : 0)) / 1e9), { line_color: color, line_dash: "dashed", line_width: 1.5 }));
+      }
+      items.push([name, own]); n++;
+    }
+    for (const [value, name] of roofs) items.push([`ceiling, ${digits(value)} GB/s: ${name}`, [f.line([Math.min(...x) / 1.6, Math.max(...x) * 1.6], [value, value], { line_color: css("--fg"), line_dash: "dotted", line_width: 2 })]]);
+    f.below[0].axis_label = "message size S"; f.left[0].axis_label = "bus bandwidth, GB/s";
+    ticks(f, "below", B, powers(Math.min(...x), Math.max(...x), 4), size);
+    const ys = powers(Math.min(...y) / 2, Math.max(...y, peak || 0) * 2, 10); if (ys.length > 1) ticks(f, "left", B, ys, (v) => digits(v));
+    legend(B, f, items);
+    return f;
+  });
+  $("bw-table").replaceChildren(el("p", { class: "soft small" }, every > MOST_SERIES ? `Drawn are ${MOST_SERIES} of ${every} series, those of most points: choose a mesh for others; the table has all. ` : "", "Bars are 95 % intervals, dashed lines the fit t = α + S / β, dotted lines the ceilings of the links that the groups can use. A name in the legend hides its points."), behind(grid("bw", `Bus bandwidth of ${op} on ${m.label}, ${cadence}`, [
+    { name: "series", text: (t) => `${t.variant} · ${t.mesh} · ${t.dtype} · ${t.mode}`, value: (t) => `${t.variant} ${t.mesh} ${t.dtype} ${t.mode}` },
+    { name: "S", num: true, text: (t) => size(t.nbytes), value: (t) => t.nbytes }, { name: "time", num: true, text: (t) => spread(t.median_s, t.low_s, t.high_s), value: (t) => t.median_s },
+    { name: "bus bandwidth, GB/s", num: true, text: (t) => digits(t.busbw / 1e9), value: (t) => t.busbw }, { name: "share of ceiling", num: true, text: (t) => percent(t.share), value: (t) => t.share }, { name: "ceiling", text: (t) => t.share === null ? "" : t.share_of },
+    { name: "fit α", num: true, text: (t) => { const f = fitOf(t); return f ? seconds(f.alpha) || "0" : ""; } }, { name: "fit β", num: true, text: (t) => { const f = fitOf(t); return f ? (f.beta ? `${bytes(f.beta)}/s` : "no growth") : ""; } },
+    { name: "largest residual", num: true, text: (t) => { const f = fitOf(t); return f ? percent(f.worst) : ""; } },
+  ], points)), provenance(m.timedRuns));
+
+  const scaled = m.timedRuns.flatMap((r) => r.scaling.map((s) => ({ ...s, run: r }))).filter((s) => s.name.endsWith(`(${cadence})`));
+  chart("scale-chart", [m.key, cadence, theme].join(), (B) => {
+    if (!scaled.length) return null;
+    const f = figure(B, { x_axis_type: "log", y_range: [0, 1.15 * Math.max(1, ...scaled.flatMap((s) => s.points.map((p) => p[2])))] }), colors = palette(), items = [], all = [...new Set(scaled.flatMap((s) => s.points.map((p) => p[0])))].sort((a, b) => a - b);
+    scaled.forEach((s, n) => {
+      const c = colors[n % colors.length], x = s.points.map((p) => p[0]), y = s.points.map((p) => p[2]);
+      items.push([`${s.name.replace(/ \(\w+\)$/, "")}, ${s.kind}`, [f.line(x, y, { line_color: c, line_width: 1.5, line_dash: s.kind === "weak" ? "dashed" : "solid" }), f.scatter(x, y, { marker: MARKERS[n % MARKERS.length], size: 8, fill_color: c, line_color: c })]]);
+    });
+    items.push(["perfect", [f.line([all[0], all[all.length - 1]], [1, 1], { line_color: css("--fg"), line_dash: "dotted" })]]);
+    f.below[0].axis_label = "devices"; f.left[0].axis_label = "efficiency"; ticks(f, "below", B, all, String); legend(B, f, items);
+    return f;
+  });
+  $("scale-table").replaceChildren(...scaled.length ? [behind(grid("scale", `Scaling on ${m.label}, ${cadence}`, [
+    { name: "series", text: (p) => p.s.name, value: (p) => p.s.name }, { name: "kind", text: (p) => p.s.kind, value: (p) => p.s.kind }, { name: "devices", num: true, text: (p) => String(p.p[0]), value: (p) => p.p[0] },
+    { name: "time", num: true, text: (p) => seconds(p.p[1]), value: (p) => p.p[1] }, { name: "efficiency", num: true, text: (p) => percent(p.p[2]), value: (p) => p.p[2] },
+  ], scaled.flatMap((s) => s.points.map((p) => ({ s, p }))))), provenance(scaled.map((s) => s.run))] : [el("p", { class: "soft small" }, el("code", {}, "meshmark bench --scaling"), " measures it.")]);
+
+  const shares = best(m);
+  chart("share-chart", [m.key, theme].join(), (B) => {
+    if (!shares.length) return null;
+    const names = shares.map((t) => t.operation).reverse(), f = figure(B, { height: Math.max(140, 60 + 30 * names.length), y_range: names, x_range: [0, Math.max(1, ...shares.map((t) => t.share)) * 100 * 1.05] });
+    f.hbar({ y: shares.map((t) => t.operation), right: shares.map((t) => 100 * t.share), left: 0, height: .62, fill_color: palette()[0], line_color: null, fill_alpha: .85 });
+    f.text(shares.map((t) => 100 * t.share), shares.map((t) => t.operation), shares.map((t) => `${percent(t.share)}, ${rate(t)}`), { x_offset: shares.map((t) => t.share > .7 ? -6 : 6), text_align: shares.map((t) => t.share > .7 ? "right" : "left"), text_baseline: "middle", text_color: shares.map((t) => t.share > .7 ? css("--bg") : css("--fg")), text_font_size: "12px", text_font: "system-ui, sans-serif" });
+    f.below[0].axis_label = "best share of the ceiling that binds, percent";
+    return f;
+  });
+  $("share-table").replaceChildren(...shares.length ? [behind(grid("share", `Best share of the ceiling that binds, on ${m.label}`, shareColumns, shares)), provenance(m.timedRuns)] : []);
+  drawRoofline(m, cadence, theme);
+  drawSide();
+}
+function best(m) {
+  const found = new Map();
+  for (const t of m.times) if (t.share !== null && t.mode === (m.times.some((x) => x.operation === t.operation && x.mode === "manual") ? "manual" : t.mode) && !(found.get(t.operation)?.share >= t.share)) found.set(t.operation, t);
+  return [...found.values()].sort((a, b) => b.share - a.share);
+}
+const shareColumns = [
+  { name: "operation", text: (t) => t.operation, value: (t) => t.operation }, { name: "best in", text: (t) => `${t.variant} ${t.mesh} ${t.dtype} ${t.size}, ${t.mode}, ${t.cadence}` },
+  { name: "rate", num: true, text: (t) => rate(t), value: (t) => t.busbw || t.flops_per_s }, { name: "share", num: true, text: (t) => percent(t.share), value: (t) => t.share }, { name: "binds", text: (t) => t.bound_by, value: (t) => t.bound_by }, { name: "of", text: (t) => t.share_of },
+];
+function drawSide() {
+  const groups = new Map();
+  for (const m of timed) { const k = m.class === "virtual" ? "virtual devices" : m.class === "real" ? `${m.kind}, real` : "compiled"; if (!groups.has(k)) groups.set(k, []); groups.get(k).push(m); }
+  const chosen = options($("s-class"), [...groups.keys()].map((k) => [k, k]), state.class), list = groups.get(chosen) || [], cadence = $("m-cadence").value, found = new Map(), words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
+  list.forEach((m, k) => { for (const t of m.times) if (t.mode === "manual" && t.cadence === cadence && t.median_s !== null && keep({ ...t, mode: state.mode || t.mode }, words)) { if (!found.has(t.cell)) found.set(t.cell, { first: t, by: [] }); found.get(t.cell).by[k] = t; } });
+  $("side-table").replaceChildren(...[grid("side", `Times of manual mode, ${chosen}, ${cadence}`, [
+    { name: "case", text: (r) => [el("span", { class: "op" }, r.first.operation), ` ${r.first.variant} `, el("span", { class: "soft" }, `${r.first.mesh} ${r.first.dtype} ${r.first.size}`)], value: (r) => r.first.cell, cls: "id" },
+    ...list.map((m, k) => ({ name: m.label, num: true, text: (r) => r.by[k] ? [spread(r.by[k].median_s, r.by[k].low_s, r.by[k].high_s), el("div", { class: "soft small" }, rate(r.by[k]))] : "", value: (r) => r.by[k]?.median_s ?? null })),
+  ], [...found.values()]), provenance(list.flatMap((m) => m.timedRuns))].flat(3));
+}
