@@ -65,10 +65,11 @@ def judged(bad=(), topology=""):
 def timed(factor=1.0, unverified=(), processes=1):
     """Lines of a sweep over sizes and over devices; the times follow 0.1 ms + S / 10 GB/s, auto 20 percent more. Six
     processes give intervals, one gives none."""
-    lines = [{"schema": 1, "kind": "ceiling", "name": "copy bandwidth", "dtype": "float32", "unit": "B/s", "devices": 8,
-              "value": 80e9, "samples_s": [0.1]},
-             {"schema": 1, "kind": "ceiling", "name": "largest matmul", "dtype": "float32", "unit": "FLOP/s", "devices": 8,
-              "value": 400e9, "samples_s": [0.1]}]  # fmt: skip
+    lines = [
+        {"schema": 1, "kind": "ceiling", "name": name, "dtype": "float32", "unit": unit, "devices": 8, "value": value,
+         "samples_s": [0.1]}
+        for name, unit, value in (("copy bandwidth", "B/s", 80e9), ("largest matmul", "FLOP/s", 400e9))
+    ]  # fmt: skip
     swept = itertools.product((("2", 2), ("4", 4), ("8", 8)), (10, 14, 18, 20), MODES, ("isolated", "stream"))
     for ((mesh, devices), k, mode, cadence), process in itertools.product(swept, range(processes)):
         size = f"{2**k // 1024}KiB" if k < 20 else "1MiB"

@@ -305,7 +305,7 @@ def test_charts_are_drawn_with_a_table_behind_each(open_page):
 
 
 def test_the_roofline_names_the_ceiling_that_binds(open_page):
-    """300 of 400 GFLOP/s, and 512 FLOP for 10 B that must move: arithmetic binds on the ceilings that the run measured."""
+    """300 of 400 GFLOP/s, and 51 FLOP for each byte that must move: arithmetic binds, as the run measured it."""
     tab = open_page()
     machine = tab.locator("#m-machine option", has_text="JAX 0.12.0.1 · 8 × cpu").first.get_attribute("value")
     tab.select_option("#m-machine", machine)
