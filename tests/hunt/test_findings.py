@@ -9,6 +9,7 @@ from docs import found_page
 from meshmark.commands.main import main
 from meshmark.hunt import findings, reports
 from meshmark.hunt.findings import FindingError
+from meshmark.levels import known_issues
 
 STORE = found_page.STORE
 EVERY = findings.every(STORE)
@@ -39,6 +40,15 @@ def test_what_is_known_is_complete(finding):
     assert (STORE / finding.name / "report.md").read_text(encoding="utf-8") == reports.report_of(
         finding, findings.script_of(finding.name, STORE)
     )
+
+
+@ids
+def test_the_suite_knows_it(finding):
+    """A known issue of the table names it, or the report of it: the suite stays red or known for it."""
+    issues = known_issues.read()
+    assert any(f"/{finding.name}" in i.link + i.why or i.link == finding.reported for i in issues)
+    links = [i.link for i in issues if i.link.startswith("results/")]
+    assert all((found_page.ROOT / link).is_file() for link in links)
 
 
 def test_no_two_findings_explain_one_group():

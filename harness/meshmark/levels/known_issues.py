@@ -13,7 +13,7 @@ file. Each holds one table [[issue]] per issue:
     backends   affected backends, or ["*"]
     topologies only these compile-only topologies (fnmatch: 2x* is any two slices); if missing: everywhere
     processes  true: only in runs over several processes; if missing: with one process and with several
-    link       where it is reported or documented; README.md#... if it is not reported yet
+    link       where it is reported or documented; README.md#... or results/findings/... if it is not reported yet
     why        what is known about it, one line
     expires    the first JAX release in which it counts as a failure again
 """

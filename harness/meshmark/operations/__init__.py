@@ -21,6 +21,7 @@ from meshmark.operations import (
     experts,
     extents,
     forms,
+    found,
     indexing,
     layers,
     lifecycle,
@@ -96,6 +97,7 @@ FAMILIES = (
     experts,
     optimizers,
     restoring,
+    found,
 )
 
 

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that the hunt found (`results/findings`), so that the suite judges what nobody thought of before.
+
+Each is a function of jax.lax in the sharding in which it was wrong, was refused or ended the process on some release,
+and in shardings in which it is right. Only auto mode has them: the partitioner is what they are about. The others of
+`results/findings` are cases of other operations: `convolution_gradient`, `dynamic_update_slice`, `pad` and
+`reduce_window_gradient`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from meshmark.core import values
+from meshmark.core.layout import Spec
+from meshmark.core.meshes import MeshShape, preferred
+from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.programs import constrained
+
+
+class Found(Operation):
+    """The base: what is sharded how, by name, on the preferred mesh."""
+
+    family = "found"
+    level = "L2"
+    modes: ClassVar[tuple[str, ...]] = ("auto",)
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "int32")
+    sizes: ClassVar[dict[str, int]] = {"n8": 0}
+    kinds: ClassVar[tuple[str, ...]] = ()
+    rare: ClassVar[tuple[str, ...]] = ()
+    """The kinds that the full profile alone takes."""
+    axes: ClassVar[int] = 1
+    """How many mesh axes it needs."""
+
+    def variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        if len(mesh.shape) < self.axes:
+            return
+        for kind in self.kinds:
+            near = mesh == preferred(mesh.size) and kind not in self.rare
+            yield Variant.of(2 if near else 3, kind=kind)
+
+    def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        """None: a wrong program has no speed."""
+        yield from ()
+
+
+def small(request: Request, shape: tuple[int, ...], spec: Spec) -> Argument:
+    """Small integers, none of them zero."""
+    return Argument(shape, request.dtype, spec, nonzero, {})
+
+
+def nonzero(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype) -> np.ndarray:
+    """Random integers from 1 to 15: what is lost or taken from another place shows."""
+    return (1 + (bits >> np.uint64(16)) % np.uint64(15)).astype(dtype)
+
+
+class StridedSlice(Found):
+    """`lax.slice` with a stride along a sharded dimension: from the last shard to the end, of one element from the end,
+    and from the second element on."""
+
+    name = "strided_slice"
+    kinds = ("last_shard", "last_element", "inner")
+
+    def plan(self, request: Request) -> Plan:
+        kind, mesh = request.variant["kind"], request.mesh
+        axes = mesh.names[:1] if kind == "last_shard" else mesh.names
+        n = mesh.product(axes)
+        size, start, stride = {
+            "last_shard": (n, n - 1, n + 1),
+            "last_element": (2 * n, 2 * n - 1, 3),
+            "inner": (2 * n, 1, 2),
+        }[kind]
+        count = len(range(start, size, stride))
+        return Plan(
+            (small(request, (size,), (axes,)),),
+            (Result((count,), request.dtype, (None,)),),
+            {"start": start, "limit": size, "stride": stride},
+            judge="bits",
+        )
+
+    @staticmethod
+    def auto(x, *, start, limit, stride):
+        return lax.slice(x, (start,), (limit,), (stride,))
+
+    @staticmethod
+    def reference(x, *, start, limit, stride):
+        return x[start:limit:stride]
+
+
+class WindowGather(Found):
+    """`lax.gather` of windows that hold the whole of a sharded dimension, and of single rows."""
+
+    name = "window_gather"
+    kinds = ("whole", "row")
+    axes = 2
+
+    def plan(self, request: Request) -> Plan:
+        mesh = request.mesh
+        first, second = mesh.names[:2]
+        n, m = mesh.sizes[first], mesh.sizes[second]
+        rows = 2 * n
+        window = rows if request.variant["kind"] == "whole" else 1
+        starts = Argument((n, 1), "int32", (first,), values.tokens, {"below": rows})
+        table = small(request, (rows, m, 1), (first,))
+        result = Result((window, n, m, 1), request.dtype, (None, None, second))
+        return Plan((starts, table), (result,), {"window": window}, judge="bits")
+
+    @staticmethod
+    def auto(starts, table, *, window):
+        numbers = lax.GatherDimensionNumbers(
+            offset_dims=(0, 2, 3), collapsed_slice_dims=(), start_index_map=(0,)
+        )
+        return lax.gather(table, starts, numbers, (window, *table.shape[1:]))
+
+    @staticmethod
+    def reference(starts, table, *, window):
+        firsts = np.clip(starts[:, 0].astype(int), 0, len(table) - window)
+        return np.stack([table[first : first + window] for first in firsts], axis=1)
+
+
+class PadInto(Found):
+    """`lax.pad` of an array that lies whole on each device into a sharded result: a shift that keeps the size, zeros
+    between the elements, and zeros behind."""
+
+    name = "pad_into_sharded"
+    kinds = ("shift", "interior", "behind")
+
+    def plan(self, request: Request) -> Plan:
+        mesh = request.mesh
+        config = {"shift": (-1, 1, 0), "interior": (0, 1, 1), "behind": (0, mesh.size, 0)}[
+            request.variant["kind"]
+        ]
+        size = mesh.size if config[2] == config[0] + config[1] == 0 else 2 * mesh.size
+        return Plan(
+            (small(request, (mesh.size,), ()),),
+            (Result((size,), request.dtype, (mesh.names,)),),
+            {"config": config},
+            judge="bits",
+        )
+
+    @staticmethod
+    def auto(x, *, config):
+        return lax.pad(x, jnp.zeros((), x.dtype), (config,))
+
+    @staticmethod
+    def reference(x, *, config):
+        low, high, interior = config
+        wide = np.zeros((len(x) - 1) * (interior + 1) + 1, x.dtype)
+        wide[:: interior + 1] = x
+        return np.pad(wide, (max(low, 0), max(high, 0)))[max(-low, 0) :]
+
+
+class ScanOfMaximum(Found):
+    """`lax.associative_scan` of the maximum, of an array as it is and of one that a scatter has made."""
+
+    name = "scan_of_maximum"
+    kinds = ("scattered", "plain")
+    dtypes: ClassVar[tuple[str, ...]] = ("int32",)
+
+    def plan(self, request: Request) -> Plan:
+        argument = small(request, (request.mesh.size,), ())
+        options = {"scattered": request.variant["kind"] == "scattered"}
+        return Plan((argument,), (Result(argument.shape, request.dtype, (None,)),), options, judge="bits")
+
+    @staticmethod
+    def auto(x, *, scattered):
+        if scattered:
+            x = x.at[:].max(2)
+        return lax.associative_scan(lax.max, x, reverse=True)
+
+    @staticmethod
+    def reference(x, *, scattered):
+        x = np.maximum(x, 2) if scattered else x
+        return np.maximum.accumulate(x[::-1])[::-1]
+
+
+class ReshapePullback(Found):
+    """The pull-back of a reshape into a sharding over the mesh's axes, in their order or in the other one, beside a
+    second cotangent."""
+
+    name = "reshape_pullback"
+    kinds = ("reversed", "ordered")
+    axes = 2
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def plan(self, request: Request) -> Plan:
+        mesh = request.mesh
+        last = mesh.names[-1]
+        shape = (mesh.size, mesh.sizes[last])
+        flat = mesh.size * mesh.sizes[last]
+        axes = mesh.names if request.variant["kind"] == "ordered" else mesh.names[::-1]
+        x = small(request, shape, ())
+        seeds = (small(request, (flat,), ()), small(request, shape, (None, last)))
+        forward = (Result((flat,), request.dtype, (axes,)), Result(shape, request.dtype, ()))
+        return Plan(
+            (x, *seeds),
+            (Result(shape, request.dtype, (None, None)),),
+            {"axes": axes},
+            judge="exact",
+            wrt=(0,),
+            forward=forward,
+        )
+
+    @staticmethod
+    def auto(x, *, axes):
+        return constrained(jnp.reshape(x, (x.size,)), axes), x
+
+    @staticmethod
+    def reference(x):
+        return np.reshape(x, (x.size,)), x
+
+    @staticmethod
+    def gradient(x, flat, square):
+        return flat.reshape(x.shape) + square
+
+
+class GroupedConvolution(Found):
+    """`lax.conv_general_dilated` with groups of features: each feature is a group, and the batch is sharded, or
+    features and kernel alike, or the kernel over further axes; or there are two groups and more shards. Alike, the
+    compiler writes past its memory, which may take later cases with it: the full profile alone has it."""
+
+    name = "grouped_convolution"
+    kinds = ("batch", "kernel_further", "more_shards", "alike")
+    rare = ("alike",)
+    axes = 2
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def plan(self, request: Request) -> Plan:
+        kind, mesh = request.variant["kind"], request.mesh
+        first, every = mesh.names[:1], mesh.names
+        n = mesh.sizes[first[0]]
+        if kind == "more_shards":
+            shape, kernel_shape, groups, behind = (1, 2 * mesh.size, 3), (2 * mesh.size, mesh.size, 2), 2, 0
+            places: tuple[Spec, ...] = ((None, every), (None, every), (None, every, None))
+        else:
+            length, outputs, behind = (1, mesh.size, 1) if kind == "kernel_further" else (2, n, 0)
+            shape, kernel_shape, groups = (n if kind == "batch" else 1, n, length), (outputs, 1, 1), n
+            over = {"batch": (), "alike": (first,), "kernel_further": (every,)}[kind]
+            places = ((first,) if kind == "batch" else (None, first), over, (None, None, None))
+        size = shape[2] + behind - kernel_shape[2] + 1
+        x, kernel = small(request, shape, places[0]), small(request, kernel_shape, places[1])
+        result = Result((shape[0], kernel_shape[0], size), request.dtype, places[2])
+        return Plan((x, kernel), (result,), {"groups": groups, "behind": behind}, judge="exact")
+
+    @staticmethod
+    def auto(x, kernel, *, groups, behind):
+        return lax.conv_general_dilated(
+            x, kernel, (1,), ((0, behind),), feature_group_count=groups, precision="highest"
+        )
+
+    @staticmethod
+    def reference(x, kernel, *, groups, behind):
+        x = np.pad(x, ((0, 0), (0, 0), (0, behind)))
+        taps = kernel.shape[2]
+        length = x.shape[2] - taps + 1
+        parts = [
+            sum(np.einsum("ni...,oi->no...", a[:, :, t : t + length], b[:, :, t]) for t in range(taps))
+            for a, b in zip(np.split(x, groups, 1), np.split(kernel, groups, 0), strict=True)
+        ]
+        return np.concatenate(parts, axis=1)
