@@ -23,7 +23,7 @@ from meshmark.core import scratch, steady
 from meshmark.core.errors import BadInput
 from meshmark.devices import containment, environment
 from meshmark.devices.facts import Facts
-from meshmark.pytest_plugin import expecting, guard, worker
+from meshmark.pytest_plugin import expecting, expressions, guard, worker
 from meshmark.pytest_plugin.choosing import choose, find_places
 from meshmark.pytest_plugin.controller import Controller, blame, matches_nothing, under_test
 from meshmark.pytest_plugin.counting import note_collected, note_deselected, taken_away
@@ -74,6 +74,7 @@ def _begin(config: pytest.Config) -> None:
     if asks or hasattr(config, "workerinput"):
         return
     check_numbers(config)
+    expressions.check(config)
     config.stash[OUTPUT] = steady.standard_output()
     try:
         expecting.check(config)
