@@ -13,6 +13,7 @@ import numpy as np
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.hlo import Collective, wire_bytes
 from meshmark.levels import must_pass as levels
+from meshmark.levels import statements
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_cost, case_head
 from meshmark.operations.selection import Selection
@@ -266,7 +267,7 @@ def resealed(made):
     manifest["totals"] = validate.totals(files)
     if merged.runs:
         try:
-            manifest["statement"] = levels.statement(merged).to_json()
+            manifest["statement"] = statements.statement(merged).to_json()
         except levels.LevelError:
             manifest["statement"] = None
     manifest["files"] = {

@@ -9,8 +9,7 @@ from importlib.metadata import version
 import pytest
 
 from meshmark.commands.main import main
-from meshmark.levels import counters, known_issues
-from meshmark.levels import must_pass as levels
+from meshmark.levels import counters, known_issues, statements
 from meshmark.levels.counters import CountersError
 from meshmark.levels.expectations import Expectations
 from meshmark.levels.known_issues import KnownIssuesError
@@ -144,8 +143,8 @@ def test_a_package_without_its_counters_or_known_issues_is_an_error(monkeypatch,
 
 def test_a_level_statement_names_a_vendor_s_known_issues(issues):
     run = {"run": "0" * 12, "facts": FACTS}
-    plain = levels.statement(Records(runs=[run]))
-    own = levels.statement(Records(runs=[run | {"selection": Expectations([issues]).described}]))
+    plain = statements.statement(Records(runs=[run]))
+    own = statements.statement(Records(runs=[run | {"selection": Expectations([issues]).described}]))
     assert "own" not in plain.to_json() and "beside" not in plain.text
     assert own.to_json()["own"] == [own.own[0]] and own.own[0].startswith("acme.toml (")
     assert f"known issues beside the suite's: {own.own[0]}; must-pass" in own.text

@@ -10,14 +10,13 @@ from meshmark.levels import counters
 from meshmark.levels import must_pass as levels
 from meshmark.levels.must_pass import (
     LevelError,
-    Statement,
     digest,
     find_drift,
     must_pass,
     packed,
-    statement,
     unpacked,
 )
+from meshmark.levels.statements import Statement, statement
 from meshmark.operations import cases
 from meshmark.operations.selection import LEVELS, Selection
 from meshmark.operations.versions import as_of

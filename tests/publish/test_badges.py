@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from meshmark.core.errors import BadInput
-from meshmark.levels.must_pass import Statement
+from meshmark.levels.statements import Statement
 from meshmark.publish import badges
 from meshmark.publish.review import Review
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from meshmark.levels import counters, must_pass
-from meshmark.levels.must_pass import LevelError, statement
+from meshmark.levels.must_pass import LevelError
+from meshmark.levels.statements import statement
 from meshmark.operations import cases, versions
 from meshmark.operations.versions import CHANGES, Change
 from meshmark.publish import submit

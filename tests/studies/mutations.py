@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from meshmark.core.errors import BadInput
-from meshmark.levels import must_pass
+from meshmark.levels import statements
 from meshmark.operations import cases
 from meshmark.publish import submit
 from meshmark.publish.bundles import File
@@ -166,7 +166,7 @@ def through_readers(data: bytes, directory: Path) -> None:
     path = directory / "r.jsonl"
     path.write_bytes(data)
     steps: list[Callable[[], object]] = [
-        lambda: must_pass.statement([reading.read(path)]),
+        lambda: statements.statement([reading.read(path)]),
         lambda: tables.make_tables([reading.read(path)], tables.FORMATS),
         lambda: report.page_data.build(report.find([path]).sources),
         lambda: diff.compare(reading.read(path).cases, reading.read(path).cases),

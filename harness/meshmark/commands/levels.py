@@ -9,6 +9,7 @@ from meshmark.commands.arguments import path, positive
 from meshmark.core.errors import unknown
 from meshmark.core.terminal import show, show_json
 from meshmark.levels import must_pass as levels
+from meshmark.levels import statements
 from meshmark.levels.must_pass import LevelError
 from meshmark.records import reading
 
@@ -69,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
             where = f"{level} on {levels.place(devices, processes)}"
             show([f"list {version}: {where}: {frozen.count} cases, {how}, {frozen.sha256[:16]}"])
         return 0
-    said = levels.statement([reading.read(file) for file in arguments.records], arguments.list_version)
+    said = statements.statement([reading.read(file) for file in arguments.records], arguments.list_version)
     if arguments.json:
         show_json(said.to_json())
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Levels: frozen, versioned must-pass lists, and the statement that a run's records support.
+"""Levels: frozen, versioned must-pass lists.
 
 The list of a level on n devices holds the cases that the standard profile selects for that level, without optional
 capabilities (`by_rule`). The table grows, so each list is frozen: `data/must_pass/v<version>/<level>.txt` holds every
@@ -14,35 +14,23 @@ L4 is the level of several processes. Its list depends on their number too. It h
 without optional capabilities selects for these devices and processes: L0 to L3 over processes, and the operations
 that need several. A run over several processes makes a statement of L4 alone, and a run of one process makes none.
 
-A case is met if its verdict is pass or known (known issues are counted). `unsupported` does not meet a case: the
-lists hold nothing optional. A level is met if one run meets every case of its list, and every lower level is met too:
-what another run judged can't fill gaps, and counts where it is worse. All runs of a statement have one environment
-(meshmark.levels.parts). A compile-only run meets no level, and virtual devices are called virtual.
+meshmark.levels.statements makes the statement that a run's records support.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from meshmark.core.errors import BadInput
-from meshmark.core.escaping import field as field_of
-from meshmark.core.text import printable
-from meshmark.core.verdicts import VERDICTS, worst
-from meshmark.levels import interpreted, parts
-from meshmark.levels.interpreted import Interpreted
-from meshmark.operations import cases
+from meshmark.operations import OPERATIONS, cases
 from meshmark.operations import versions as table_versions
 from meshmark.operations.selection import LEVELS, Selection
-from meshmark.operations.versions import TableError
-from meshmark.records import run_line
-from meshmark.records.reading import Judged, Records
 
 DIRECTORY = Path(__file__).resolve().parent / "data" / "must_pass"
 LISTED = (4, 8, 16)
@@ -72,9 +60,6 @@ DIGESTS_OVER = tuple(
 )
 """(devices, processes) with a frozen digest: in general 1, 2, 4 or 8 devices per process, as hosts have them."""
 
-MET = ("pass", "known")
-"""The verdicts with which a case is met."""
-
 MOST_DEVICES = 16384
 """The most devices for which a list is made."""
 
@@ -92,13 +77,19 @@ def names(processes: int = 1) -> tuple[str, ...]:
     """The levels in the statement of a run over this number of processes, lowest first."""
     if processes > 1:
         return (SEVERAL,)
-    return tuple(level for level in LEVELS if level in _used() and level != SEVERAL)
+    return tuple(level for level in LEVELS if level != SEVERAL and _has_cases(level))
 
 
 @cache
-def _used() -> frozenset[str]:
-    """The levels that the table's cases have."""
-    return frozenset(case.level for case in cases.cases(Selection(), LISTED[0]))
+def _has_cases(level: str) -> bool:
+    """Whether the table has a case of a level. Every run asks, so this looks for one case, first among the operations
+    of the level, and walks the whole table only where a variant alone could have it."""
+    likely = tuple(name for name, operation in OPERATIONS.items() if operation.level == level)
+    chosen = Selection(levels=(level,), covering=False)
+    return any(
+        next(cases.cases(selection, LISTED[0]), None) is not None
+        for selection in (replace(chosen, operations=likely), chosen, replace(chosen, covering=True))
+    )
 
 
 def by_rule(level: str, devices: int, processes: int = 1, table: int | None = None) -> list[str]:
@@ -334,283 +325,3 @@ def unpacked(lines: Iterable[str]) -> Iterator[str]:
                 for mesh in meshes.split(";"):
                     for kind in kinds.split(";"):
                         yield "/".join([operation, variant, mode, mesh, *kind.split(":")])
-
-
-# Statements -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Standing:
-    """The result of one level: its list against the judged cases."""
-
-    must: MustPass
-    passed: int
-    known: int
-    issues: frozenset[tuple[str, str]]
-    """(link, what is known) of the known issues that occurred."""
-    missing: tuple[str, ...]
-    """Case ids of the list whose judging did not finish."""
-    unmet: Mapping[str, str]
-    """Verdicts by case id of the judged cases that are neither pass nor known."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether every case of the list is met. The level is met only if the lower ones are met too."""
-        return not self.missing and not self.unmet
-
-    def describe(self) -> str:
-        """L1: 1308 of 1310 cases met, 12 of them known; 1 missing, 1 unsupported."""
-        line = f"{self.must.level}: {self.passed + self.known} of {len(self.must.cases)} cases met"
-        line += f", {self.known} of them known issues" if self.known else ""
-        counted = Counter(self.unmet.values())
-        others = [f"{len(self.missing)} missing"] if self.missing else []
-        others += [f"{counted[v]} {v}" for v in VERDICTS if counted[v]]
-        example = next(iter((*self.unmet, *self.missing)), "")
-        return line + (f"; {', '.join(others)}, such as {printable(example)}" if others else "")
-
-
-@dataclass(frozen=True)
-class Statement:
-    """The statement that a run may make."""
-
-    devices: int
-    device_kind: str
-    jax: str
-    virtual: bool
-    topology: str
-    """The topology of a compile-only run, which meets no level; "" for real devices."""
-    version: int
-    standings: tuple[Standing, ...] = field(repr=False)
-    """One per level, lowest first; none for a compile-only run."""
-    processes: int = 1
-    """The number of processes; each has the same number of devices."""
-    own: tuple[str, ...] = ()
-    """The vendor's known issues of these runs, in addition to the suite's: file and digest."""
-    interpreted: tuple[Interpreted, ...] = ()
-    """What passes by interpretation, for a compile-only run. It is no level."""
-
-    @property
-    def met(self) -> str:
-        """The highest level that is met together with all lower ones; "" if none is."""
-        highest = ""
-        for standing in self.standings:
-            if not standing.complete:
-                break
-            highest = standing.must.level
-        return highest
-
-    @property
-    def counted(self) -> tuple[Standing, ...]:
-        """The levels up to the highest one that is met."""
-        return tuple(s for s in self.standings if s.must.level <= self.met)
-
-    @property
-    def text(self) -> str:
-        """L2 on 8 devices (NVIDIA H200), JAX 0.12.0.1, 3 known issues in 25 cases; must-pass list 1, 2944 of 2944;
-        L4 on 2 processes of 4 devices (NVIDIA H200), JAX ..."""
-        kind = printable(self.device_kind)[:60]
-        each = self.devices // self.processes
-        what = "device" if each == 1 and self.processes > 1 else "devices"
-        where = f"{each} virtual CPU {what}" if self.virtual else f"{each} {what} ({kind})"
-        where = f"{self.processes} processes of {where}" if self.processes > 1 else where
-        if self.topology:
-            name = printable(self.topology)[:60]
-            return (
-                f"no level on {name}, {self.devices} devices that are not there, JAX {printable(self.jax)[:40]}:"
-                " compile-only, nothing ran"
-            )
-        known = sum(s.known for s in self.counted)
-        issues = len(frozenset().union(*(s.issues for s in self.counted)))
-        number = sum(len(s.must.cases) for s in self.counted)
-        rule = "" if all(s.must.frozen for s in self.standings) else " by rule (not frozen)"
-        text = f"{self.met or 'no level'} on {where}, JAX {printable(self.jax)[:40]}"
-        if known:
-            text += f", {issues} known issue{'s' * (issues != 1)} in {known} case{'s' * (known != 1)}"
-        if self.own:
-            text += f"; known issues beside the suite's: {', '.join(self.own)}"
-        text += f"; must-pass list {self.version}{rule}"
-        return text + (f", {number} of {number} cases" if self.met else "")
-
-    def lines(self) -> list[str]:
-        """The text of the statement, and one line per level."""
-        described = [one.describe() for one in self.standings] + [one.describe() for one in self.interpreted]
-        return [self.text, *(f"  {line}" for line in described)]
-
-    def to_json(self) -> dict[str, Any]:
-        """The statement in JSON types, with the numbers of missing and unmet cases. It has the number of processes if
-        there are several, and a vendor's known issues if there are any."""
-        return {
-            "text": self.text,
-            "met": self.met,
-            "list": self.version,
-            "devices": self.devices,
-            **({"processes": self.processes} if self.processes > 1 else {}),
-            **({"own": list(self.own)} if self.own else {}),
-            **({"interpreted": [asdict(one) for one in self.interpreted]} if self.interpreted else {}),
-            "device_kind": self.device_kind,
-            "jax": self.jax,
-            "virtual": self.virtual,
-            "topology": self.topology,
-            "levels": {
-                s.must.level: {
-                    "cases": len(s.must.cases),
-                    "sha256": s.must.sha256,
-                    "frozen": s.must.frozen,
-                    "pass": s.passed,
-                    "known": s.known,
-                    "missing": len(s.missing),
-                    "unmet": dict(sorted(Counter(s.unmet.values()).items())),
-                }
-                for s in self.standings
-            },
-        }
-
-
-def statement(
-    records: Records | Sequence[Records], version: int | None = None, directory: Path = DIRECTORY
-) -> Statement:
-    """The statement of the conformance lines of one run, or of several runs in the same environment.
-
-    Only the lines count: the `level` that a line names is ignored, and a case that was judged more than once has its
-    worst verdict. LevelError if the runs differ in their environment or seed, lack release or devices, or are the
-    record of one rank of several.
-    """
-    files = [records] if isinstance(records, Records) else list(records)
-    facts = environment(files)
-    processes = run_line.processes(facts)
-    if processes > 1:
-        _merged(files, processes)
-    table = _table_version(files)
-    version = versions(directory)[-1] if version is None else version
-    if differing := parts.difference(parts.judging(files)):
-        raise LevelError(f"the runs differ in {differing}: make one statement per environment")
-    judged = parts.of(files)
-    devices, topology = int(facts["num_devices"]), str(facts.get("topology") or "")
-    compiled = interpreted.by_case(one for file in files for one in file.cases.values()) if topology else {}
-    computed = any(one.interpreted for found in compiled.values() for one in found)
-    chosen = names(processes) if computed or not topology else ()
-    lists = [must_pass(level, devices, version, directory, processes, table) for level in chosen]
-    return Statement(
-        devices=devices,
-        device_kind=str(facts.get("device_kind")),
-        jax=str(facts["versions"]["jax"]),
-        virtual=facts.get("backend") == "cpu" and not topology,
-        topology=topology,
-        version=version,
-        standings=() if topology else tuple(_standing(must, judged) for must in lists),
-        processes=processes,
-        interpreted=interpreted.levels([(must.level, must.cases) for must in lists], compiled, devices)
-        if computed
-        else (),
-        own=tuple(dict.fromkeys(_own(run) for file in files for run in file.runs if _own(run))),
-    )
-
-
-def _table_version(files: Sequence[Records]) -> int | None:
-    """The version of the case table that the judged cases come from; LevelError for several or an unknown one."""
-    judged = {line["run"] for file in files for one in file.cases.values() for line in one.lines}
-    found = {run_line.table_version(run) for file in files for run in file.runs if run["run"] in judged}
-    if len(found) > 1:
-        told = ", ".join(map(str, sorted(found, key=str)))
-        raise LevelError(
-            f"the runs are of versions {told[:80]} of the case table: one statement is of one version, judge all cases"
-            " with one suite"
-        )
-    for version in found:
-        try:
-            return table_versions.as_of(version).version
-        except TableError as error:
-            raise LevelError(str(error)) from None
-    return None
-
-
-def _own(run: Mapping[str, Any]) -> str:
-    """Known issues that a vendor named for a run, as its selection has them: acme.toml (0123456789abcdef)."""
-    listed = field_of(run.get("selection"), "known_issues")
-    named = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    told = (f"{one.get('file')} ({one.get('digest')})" for one in named)
-    return ", ".join(printable(text)[:100] for text in told)
-
-
-def _merged(files: Sequence[Records], processes: int) -> None:
-    """LevelError if a run that judged cases lacks the results of some ranks."""
-    for file in files:
-        judged = {line["run"] for one in file.cases.values() for line in one.lines}
-        for run in file.runs:
-            if run["run"] in judged and run.get("ranks") != processes:
-                raise LevelError(
-                    f"a run over {processes} processes without the results of all of them: use the merged file"
-                    " (`meshmark merge FILE`)"
-                )
-
-
-def _standing(must: MustPass, judged: parts.Parts) -> Standing:
-    """The standing of the run that comes nearest to the level, each case with the worst verdict of any run."""
-    every: dict[str, list[Judged]] = {}
-    for cases_ in judged.values():
-        for name, one in cases_.items():
-            if one.finished:
-                every.setdefault(name, []).append(one)
-    of_runs = [_of_run(must, own, every) for own in judged.values()] or [_of_run(must, {}, every)]
-    return max(of_runs, key=lambda standing: standing.passed + standing.known)
-
-
-def _of_run(must: MustPass, own: Mapping[str, Judged], every: Mapping[str, Sequence[Judged]]) -> Standing:
-    passed = known = 0
-    issues: set[tuple[str, str]] = set()
-    missing, unmet = [], {}
-    for name in must.cases:
-        if name not in own or not own[name].finished:
-            missing.append(name)
-            continue
-        found = every[name]
-        verdict = worst(one.verdict for one in found)
-        if verdict == "pass":
-            passed += 1
-        elif verdict == "known":
-            known += 1
-            for one in found:
-                for line in one.lines:
-                    if line["verdict"] == "known":
-                        issues.add((str(line.get("link")), line["reason"].split(" | ")[0]))
-        else:
-            unmet[name] = verdict
-    return Standing(must, passed, known, frozenset(issues), tuple(missing), unmet)
-
-
-IDENTITY = ("backend", "device_kind", "num_devices", "topology", "layout")
-"""The facts that must be equal in the runs of one statement, in addition to the version of JAX and the number of
-processes (as meshmark.records.run_line has it)."""
-
-
-def environment(files: Sequence[Records]) -> Mapping[str, Any]:
-    """The facts that these records share; LevelError if they have none, or differ in one that a level depends on."""
-    runs = [run for file in files for run in file.runs]
-    if not runs:
-        raise LevelError("no run for a statement: name a file that `meshmark test --record` wrote")
-    identities = []
-    for run in runs:
-        facts = run.get("facts")
-        facts = facts if isinstance(facts, dict) else {}
-        jax = facts["versions"].get("jax") if isinstance(facts.get("versions"), dict) else None
-        if not isinstance(jax, str) or type(facts.get("num_devices")) is not int:
-            raise LevelError(
-                "a run without its JAX release and number of devices: use a file that --record wrote"
-            )
-        if alone := run_line.single_rank(run):
-            raise LevelError(
-                f"records of {alone}: use the merged file, FILE and not FILE.rank0 (`meshmark merge FILE`)"
-            )
-        over = {"num_processes": run_line.processes(facts)}
-        identities.append({"jax": jax} | {name: facts.get(name) for name in IDENTITY} | over)
-        if facts.get("others"):
-            raise LevelError("a run over several topologies makes no statement: it is compile-only")
-    for one in identities[1:]:
-        for name, value in one.items():
-            if value != identities[0][name]:
-                raise LevelError(
-                    f"the runs differ in {name} ({str(identities[0][name])[:60]!a} and {str(value)[:60]!a}): make"
-                    " one statement per environment"
-                )
-    found: Mapping[str, Any] = runs[0]["facts"]
-    return found

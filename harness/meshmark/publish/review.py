@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshmark.levels.must_pass import Statement
+from meshmark.levels.statements import Statement
 
 MOST = 1000
 """Complaints after which no more are collected."""

@@ -26,8 +26,9 @@ from meshmark.core.errors import BadInput
 from meshmark.core.escaping import field as field_of
 from meshmark.devices.environment import CPU_DEVICES_A_PROCESS, DEFAULT_CPU_DEVICES
 from meshmark.levels import must_pass as levels
+from meshmark.levels import statements
 from meshmark.levels.expectations import Expectations
-from meshmark.levels.must_pass import Statement
+from meshmark.levels.statements import Statement
 from meshmark.operations.choosing import MANY
 from meshmark.publish import bundles, logs, publishable, signatures, validate
 from meshmark.publish.bundles import Bundle, File, Room
@@ -186,7 +187,7 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
         cleaned = [(number, publishable.clean_record(record, versions)) for number, record in lines]
         files[_name(path, lines, files)] = cleaned
     merged = as_records([entry for lines in files.values() for entry in lines])
-    statement = wrong.attempt(levels.statement, merged)
+    statement = wrong.attempt(statements.statement, merged)
     if statement is None:
         wrong.attempt(_said, wanted, wanted.command or STANDS_FOR, versions)
         return None
@@ -244,7 +245,7 @@ def _read(path: Path) -> list[Entry]:
 
 def _facts(read: Mapping[Path, Sequence[Entry]]) -> Mapping[str, Any]:
     runs = [as_records([entry for entry in lines if entry[1]["kind"] == "run"]) for lines in read.values()]
-    facts = levels.environment(runs)
+    facts = statements.environment(runs)
     if facts.get("topology"):
         raise SubmitError(
             ["these runs compiled for devices that are not there: they belong in results/compile-only"]

@@ -18,7 +18,7 @@ from typing import Any
 
 from meshmark.core.escaping import field as field_of
 from meshmark.core.verdicts import worst
-from meshmark.levels import counters, known_issues
+from meshmark.levels import counters, known_issues, statements
 from meshmark.levels import must_pass as levels
 from meshmark.levels.expectations import Expectations
 from meshmark.levels.must_pass import LevelError
@@ -527,7 +527,7 @@ def _statement(
     version = said.get("list") if isinstance(said, dict) else None
     judged = [read for lines in files.values() if (read := as_records(lines)).runs]
     try:
-        found = levels.statement(judged, version if type(version) is int else None)
+        found = statements.statement(judged, version if type(version) is int else None)
     except LevelError as error:
         review.complain("", f"no level statement: {error}")
         return
@@ -559,7 +559,7 @@ def _statement(
                 )
 
 
-def _stale(found: levels.Statement) -> str:
+def _stale(found: statements.Statement) -> str:
     """That the must-pass list is not the newest, and whether the newest asks for other cases; "" where it is."""
     newest = levels.versions()[-1]
     if found.version == newest or not found.standings:

@@ -22,7 +22,7 @@ from meshmark.core.escaping import link as markdown_link
 from meshmark.core.escaping import plain
 from meshmark.core.text import number
 from meshmark.core.verdicts import VERDICTS
-from meshmark.levels import must_pass as levels
+from meshmark.levels import statements
 from meshmark.operations.base import MODES
 from meshmark.records import results, run_line
 from meshmark.records.reading import Judged, Records
@@ -237,7 +237,7 @@ def _pairs(value: Any) -> str:
 def _statement(records: Records) -> dict[str, Any]:
     """The computed statement of a run and the result of each level; the reason if there is no statement."""
     try:
-        found = levels.statement(records)
+        found = statements.statement(records)
     except (BadInput, ValueError) as error:
         return {"statement": f"no statement: {plain(str(error))}"}
     return {
