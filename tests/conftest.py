@@ -5,18 +5,26 @@ import os
 
 import pytest
 
-from tests.checkout import IMPORTS
+from tests.checkout import IMPORTS, ROOT
 
-try:
-    from hypothesis import settings
-except ImportError:  # the environments of the page and of compile-only run tests without it
-    settings = None
+settings = None
+if (
+    "MESHMARK_MARK" not in os.environ
+):  # the suite that makes trouble, in a child (tests.trouble.runs), draws nothing
+    try:
+        from hypothesis import settings
+    except ImportError:  # the environments of the page and of compile-only run tests without it
+        pass
 
 os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["COLUMNS"] = "300"  # lines stay whole; the tests of wrapping name a width of their own
 # Children import the package of this checkout, installed or not, and modules of the tests.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [IMPORTS, os.environ.get("PYTHONPATH", "")]))
+
+# Hundreds of children start. Without bytecode each compiles the package, pytest and JAX anew, which is half of its time.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / "build" / "bytecode")
 
 # The same commit gives the same outcome twice. MESHMARK_FUZZ=1 draws anew each time, to look for what is not found yet.
 if settings:

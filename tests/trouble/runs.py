@@ -42,7 +42,17 @@ class Run:
             command[1:3] = ["-c", f"import resource as r, pytest; {limit}; raise SystemExit(pytest.main())"]
         self.start = time.perf_counter()
         self.process = subprocess.Popen(
-            started([*command, "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]),
+            started(
+                [
+                    *command,
+                    "-p",
+                    "no:cacheprovider",
+                    "-p",
+                    "no:hypothesispytest",
+                    "-c",
+                    str(ROOT / "pyproject.toml"),
+                ]
+            ),
             cwd=cwd,
             env=kept | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8", name: value} | environment,
             stdout=subprocess.PIPE,
