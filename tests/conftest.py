@@ -2,19 +2,17 @@
 """The tests of the harness run on eight virtual CPU devices, asked for before JAX is imported."""
 
 import os
+from contextlib import suppress
 
 import pytest
 
 from tests.checkout import IMPORTS, ROOT
 
 settings = None
-if (
-    "MESHMARK_MARK" not in os.environ
-):  # the suite that makes trouble, in a child (tests.trouble.runs), draws nothing
-    try:
+if "MESHMARK_MARK" not in os.environ:  # the suite that makes trouble (tests.trouble.runs) draws nothing
+    # The environments of the page and of compile-only run tests without it.
+    with suppress(ImportError):
         from hypothesis import settings
-    except ImportError:  # the environments of the page and of compile-only run tests without it
-        pass
 
 os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -22,7 +20,7 @@ os.environ["COLUMNS"] = "300"  # lines stay whole; the tests of wrapping name a 
 # Children import the package of this checkout, installed or not, and modules of the tests.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [IMPORTS, os.environ.get("PYTHONPATH", "")]))
 
-# Hundreds of children start. Without bytecode each compiles the package, pytest and JAX anew, which is half of its time.
+# Hundreds of children start. Without bytecode each compiles the package, pytest and JAX anew: half of its time.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
     os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / "build" / "bytecode")
 

@@ -15,7 +15,7 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -1218,7 +1218,7 @@ class Outcome:
         return bool(self.checks)
 
 
-def hunt(what: Fault, chosen: Sequence[Case], issues: Sequence[known_issues.Issue] = ()) -> Outcome:
+def hunt(what: Fault, chosen: Iterable[Case], issues: Sequence[known_issues.Issue] = ()) -> Outcome:
     """Judge cases under a fault until one is caught that is not a known issue."""
     judge, outcome, start = Judge(tuple(jax.devices())), Outcome(what), time.perf_counter()
     with what.put_in():
@@ -1234,20 +1234,20 @@ def hunt(what: Fault, chosen: Sequence[Case], issues: Sequence[known_issues.Issu
     return outcome
 
 
-def likely_cases(what: Fault, profile: str) -> list[Case]:
+def likely_cases(what: Fault, profile: str) -> Iterator[Case]:
     """The cases of a profile that the fault is likely to touch."""
     chosen = cases.cases(Selection(profile, **what.likely), jax.device_count())  # type: ignore[arg-type]
-    return list(filter(what.only, chosen))
+    return filter(what.only, chosen)
 
 
-def in_order(what: Fault, profile: str) -> list[Case]:
+def in_order(what: Fault, profile: str) -> Iterator[Case]:
     """All cases of a profile (with the capabilities that the fault needs), the likely ones first."""
-    first = likely_cases(what, profile)
-    seen = {case.id for case in first}
-    every = cases.cases(
-        Selection(profile, capabilities=what.likely.get("capabilities", ())), jax.device_count()
-    )
-    return first + [case for case in every if case.id not in seen]
+    seen = set()
+    for case in likely_cases(what, profile):
+        seen.add(case.id)
+        yield case
+    selection = Selection(profile, capabilities=what.likely.get("capabilities", ()))
+    yield from (case for case in cases.cases(selection, jax.device_count()) if case.id not in seen)
 
 
 def main() -> int:

@@ -16,6 +16,9 @@ from tests.checkout import ROOT
 from tests.interrupts import interruptible
 from tests.waiting import until
 
+WITHOUT = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+"""Plugins that a run needs none of: hypothesis takes as long to import as a case to run."""
+
 
 class Run:
     """One run of `pytest`, bounded in time; `with` ends whatever is left of it."""
@@ -42,17 +45,7 @@ class Run:
             command[1:3] = ["-c", f"import resource as r, pytest; {limit}; raise SystemExit(pytest.main())"]
         self.start = time.perf_counter()
         self.process = subprocess.Popen(
-            started(
-                [
-                    *command,
-                    "-p",
-                    "no:cacheprovider",
-                    "-p",
-                    "no:hypothesispytest",
-                    "-c",
-                    str(ROOT / "pyproject.toml"),
-                ]
-            ),
+            started([*command, *WITHOUT, "-c", str(ROOT / "pyproject.toml")]),
             cwd=cwd,
             env=kept | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8", name: value} | environment,
             stdout=subprocess.PIPE,
