@@ -3,8 +3,6 @@
 
 import ast
 import itertools
-import subprocess
-import sys
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +14,7 @@ from meshmark.judge.repro.formulas import agrees, formula
 from meshmark.judge.repro.literals import array_literal, unparse, up
 from meshmark.judge.repro.printer import Contract, Input, Mesh, Output, Program, render
 from meshmark.judge.repro.sources import tree_of
+from tests.scripts import Scripts
 
 # Folding
 
@@ -201,13 +200,14 @@ def program(**changes):
     return Program(**(told | changes))
 
 
-def run(text, tmp_path):
-    path = tmp_path / "made.py"
-    path.write_text(text)
-    return subprocess.run([sys.executable, "-I", str(path)], capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def run():
+    """Runs a script where the suite can't be imported."""
+    with Scripts() as scripts:
+        yield scripts.run
 
 
-def test_a_generated_program_is_printed_and_runs(tmp_path):
+def test_a_generated_program_is_printed_and_runs(run, tmp_path):
     text = render(program())
     assert len(text.splitlines()) < 40
     done = run(text, tmp_path)
@@ -226,13 +226,13 @@ def test_a_generated_program_is_printed_and_runs(tmp_path):
         ({"contract": Contract("", ("good &= False",))}, "DIFFERENT"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_exits_1(tmp_path, changes, told):
+def test_what_is_wrong_exits_1(run, tmp_path, changes, told):
     done = run(render(program(**changes)), tmp_path)
     assert done.returncode == 1 and told in done.stdout, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_shard_that_is_not_shown_is_noticed(tmp_path):
+def test_a_shard_that_is_not_shown_is_noticed(run, tmp_path):
     text = render(program(checks=(printer.NUMBERS,)))
     assert text.count("out = program(placed)\n") == 1
     on_one = "out = jax.device_put(program(placed), jax.devices()[0])\n"
@@ -240,7 +240,7 @@ def test_a_shard_that_is_not_shown_is_noticed(tmp_path):
     assert done.returncode == 1 and "in 1 shards" in done.stdout, done.stdout + done.stderr
 
 
-def test_results_of_different_dtypes_are_compared_each_in_its_own(tmp_path):
+def test_results_of_different_dtypes_are_compared_each_in_its_own(run, tmp_path):
     changes = {
         "function": "lambda x: (x, x > 1)",
         "outputs": (Output("np.float32", 4, ("x",), "bits"), Output("bool", 1, ("x",), "bits")),
@@ -252,7 +252,7 @@ def test_results_of_different_dtypes_are_compared_each_in_its_own(tmp_path):
         assert (done.returncode == 1) is ("x > 2" in wrong), done.stdout + done.stderr
 
 
-def test_several_results_and_modes(tmp_path):
+def test_several_results_and_modes(run, tmp_path):
     both = (Output("np.float32", 4, ("x",)), Output("np.float32", 4, ()))
     text = render(
         program(
@@ -269,7 +269,7 @@ def test_several_results_and_modes(tmp_path):
     assert run(text.replace("x[:2] + x[2:]", "x[:2]"), tmp_path).returncode == 1
 
 
-def test_an_exception_alone_needs_nothing_expected(tmp_path):
+def test_an_exception_alone_needs_nothing_expected(run, tmp_path):
     text = render(program(checks=(printer.EXECUTE,)))
     assert "expected = " not in text and run(text, tmp_path).returncode == 0
     ast.parse(text)
