@@ -46,7 +46,7 @@ def by_transformation() -> list[str]:
     lines = [
         "## By transformation",
         "",
-        "The gradient above is `jax.vjp` of each operation. All transformations are judged on one function whose",
+        "The gradient above is `jax.vjp` of each operation. These transformations are judged on one function whose",
         "derivatives are known, `x * s(x)` with a sum over mesh axes: operation `transform`. **a** stands for a",
         "transformation of a local function, which a global program does not have.",
         "",
@@ -55,6 +55,23 @@ def by_transformation() -> list[str]:
     ]
     for name, counts in found.items():
         lines.append(f"| `{name}` | {' | '.join(str(counts[m]) if counts[m] else 'a' for m in modes)} |")
+    return [*lines, ""]
+
+
+def by_function() -> list[str]:
+    """The table by transformation and group of functions."""
+    lines = [
+        "## By transformation and function",
+        "",
+        "Operations `transformed`, inside of programs in every mode, and `transformed_shard_map`, around shard_map:",
+        "",
+        *(f"- {group}: {', '.join(functions)}" for group, functions in package.GROUPS.items()),
+        "",
+        f"| transformation | {' | '.join(package.GROUPS)} |",
+        "|:--|" + "--:|" * len(package.GROUPS),
+    ]
+    for name, counts in package.transformed().items():
+        lines.append(f"| `{name}` | {' | '.join(str(counts[group]) for group in package.GROUPS)} |")
     return [*lines, ""]
 
 
@@ -85,4 +102,6 @@ def by_name() -> list[str]:
 
 def page() -> str:
     """The Markdown of the page."""
-    return "\n".join([INTRODUCTION, *by_operation(package.coverage()), *by_transformation(), *by_name()])
+    return "\n".join(
+        [INTRODUCTION, *by_operation(package.coverage()), *by_transformation(), *by_function(), *by_name()]
+    )

@@ -18,6 +18,8 @@ from meshmark.operations import OPERATIONS, names
 from meshmark.operations.base import MODES, Operation, Request
 from meshmark.operations.cases import cases as table
 from meshmark.operations.selection import CAPABILITIES, Selection
+from meshmark.operations.transformed import Grid
+from meshmark.operations.transformed_functions import GROUPS
 from meshmark.operations.transforms import TRANSFORMS
 from meshmark.pytest_plugin import plugin
 from meshmark.records import reading
@@ -27,6 +29,7 @@ SCHEMA = ROOT / "harness/meshmark/records/schema/records.schema.json"
 """The published JSON Schema of records."""
 
 __all__ = [
+    "GROUPS",
     "MODES",
     "OPERATIONS",
     "ROOT",
@@ -40,6 +43,7 @@ __all__ = [
     "rows",
     "summary",
     "test_options",
+    "transformed",
     "transforms",
 ]
 
@@ -124,7 +128,7 @@ def coverage() -> list[Coverage]:
     counts = Counter((case.operation.name, case.mode) for case in table(selection, 8))
     found = []
     for name, operation in OPERATIONS.items():
-        if operation.processes or name == "transform":
+        if operation.processes or name == "transform" or isinstance(operation, Grid):
             continue
         cases = {mode: counts[name, mode] for mode in MODES}
         differentiated = _differentiated(operation)
@@ -143,6 +147,18 @@ def transforms() -> dict[str, dict[str, int]]:
     counts: dict[str, dict[str, int]] = {name: dict.fromkeys(MODES, 0) for name in TRANSFORMS}
     for case in table(Selection("full", operations=("transform",)), 8):
         counts[case.cell.request.variant["transform"]][case.mode] += 1
+    return counts
+
+
+def transformed() -> dict[str, dict[str, int]]:
+    """The number of cases of each transformation on each group of functions, in both operations."""
+    grids = [operation for operation in OPERATIONS.values() if isinstance(operation, Grid)]
+    counts: dict[str, dict[str, int]] = {
+        name: dict.fromkeys(GROUPS, 0) for o in grids for name in o.transforms
+    }
+    for case in table(Selection("full", operations=tuple(o.name for o in grids)), 8):
+        variant = case.cell.request.variant
+        counts[variant["transform"]][variant["group"]] += 1
     return counts
 
 
