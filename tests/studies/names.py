@@ -33,6 +33,7 @@ from meshmark.operations import OPERATIONS, names, wholes
 from meshmark.operations.base import Missing
 from meshmark.operations.cases import Case, cells
 from meshmark.operations.selection import CAPABILITIES, Selection
+from meshmark.operations.transformed import Grid
 from meshmark.operations.wholes import WholeFunction
 
 ROOM = "meshmark.operations"
@@ -148,6 +149,8 @@ def candidates() -> Iterator[Case]:
             operation, options = cell.operation, cell.request.variant.options
             if operation.family == "refusals" or getattr(operation, "differentiated", False):
                 continue
+            if isinstance(operation, Grid) and cell.request.variant.get("function"):
+                continue  # its group takes the same functions
             what = tuple(option for option in options if option[0] not in PLACES)
             for mode in modes:
                 key = (operation.name, what, mode)
