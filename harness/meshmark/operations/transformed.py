@@ -235,7 +235,8 @@ class Grid(Operation):
 
     def options(self, mesh: MeshShape, transform: str, group: str) -> dict[str, Any] | None:
         """The options of a pair on a mesh: the axes of the rows, and whether the columns have the other axes."""
-        pairs = [((a,), columns) for a in mesh.names for columns in (True, False) if len(mesh.names) > 1]
+        alone: list[tuple[str, ...]] = [(a,) for a in mesh.names if len(mesh.names) > 1]
+        pairs = [(axes, columns) for axes in alone for columns in (True, False)]
         pairs = [pair for pair in [*pairs, (mesh.names, False)] if 1 < mesh.product(pair[0]) <= LARGEST]
         if not pairs:
             return None
