@@ -8,14 +8,16 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from meshmark.commands.arguments import natural, path, positive, seconds
 from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note
+from meshmark.devices import topologies
 from meshmark.devices.environment import cpu_devices
-from meshmark.hunt import findings, reports
+from meshmark.hunt import findings, generator, reports
 from meshmark.hunt.hunting import SHRINK_S, Hunt, table
 from meshmark.hunt.workers import Settings, Slot
 
@@ -61,19 +63,22 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"seconds to make one finding smaller (default {SHRINK_S:.0f})",
     )
+    add.add_argument("--num-devices", type=positive, metavar="N", help="virtual CPU devices (default 8)")
     add.add_argument(
-        "--num-devices", type=positive, default=8, metavar="N", help="virtual CPU devices (default 8)"
+        "--topology",
+        metavar="NAME",
+        help="compile for it and interpret the compiled programs; nothing runs (v5e:2x4, h100:8 ...)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Hunt, or replay one finding; 1 where a finding is new, or the replayed one is still there."""
-    settings = Settings(arguments.deadline, cpu_devices(arguments.num_devices))
     if arguments.replay:
-        return replay(arguments.replay, settings, arguments.known)
+        return replay(arguments)
+    settings, meshes = _place(arguments, arguments.topology)
     if arguments.record and arguments.resume:
         raise BadInput("--record and --resume name one file each: --resume appends to the file that it names")
-    hunt = Hunt(arguments.seed, settings, shrink_s=arguments.shrink)
+    hunt = Hunt(arguments.seed, settings, meshes=meshes, shrink_s=arguments.shrink)
     hunt.known = findings.known_groups(findings.every(arguments.known))
     _open(hunt, arguments)
     try:
@@ -88,6 +93,25 @@ def run(arguments: argparse.Namespace) -> int:
     return int(any(not group.known for group in hunt.groups.values()))
 
 
+def _place(arguments: argparse.Namespace, name: str | None) -> tuple[Settings, Sequence[Sequence[int]]]:
+    """(how workers run on the devices here or for a topology, the meshes to draw from)."""
+    if not name:
+        number = arguments.num_devices or 8
+        meshes = generator.meshes_of(number) if number < 8 else ()
+        return Settings(arguments.deadline, cpu_devices(number)), meshes
+    if arguments.num_devices:
+        raise BadInput(
+            "--num-devices and --topology: a topology has its own number of devices, name one of them"
+        )
+    topology = topologies.parse(name)
+    topologies.compiler(topology)
+    variables = {**topologies.ENVIRONMENT, **cpu_devices(1)}
+    return (
+        Settings(arguments.deadline, variables, topology=topology.name),
+        generator.meshes_over(topology.num_devices),
+    )
+
+
 def _open(hunt: Hunt, arguments: argparse.Namespace) -> None:
     try:
         if arguments.resume:
@@ -96,6 +120,8 @@ def _open(hunt: Hunt, arguments: argparse.Namespace) -> None:
         elif arguments.record:
             hunt.out = open(arguments.record, "x", encoding="utf-8")  # noqa: SIM115 - closed by run
             head: dict[str, Any] = {"hunt": 1, "seed": arguments.seed, "python": sys.version.split()[0]}
+            if hunt.settings.topology:
+                head["topology"] = hunt.settings.topology
             hunt.write(
                 head | {"jax": _version(), "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
             )
@@ -125,9 +151,19 @@ def told(hunt: Hunt) -> list[str]:
         f"{hunt.judged} programs in {minutes:.1f} minutes: {hunt.judging_s:.0f} s judging, of these"
         f" {hunt.waiting_s:.0f} s waiting for a worker; {hunt.shrinking_s:.0f} s shrinking;"
         f" {hunt.invalid} could not be judged",
+        *not_run(hunt),
         f"{len(hunt.groups)} groups of findings, {sum(not g.known for g in hunt.groups.values())} new",
     ]
     return lines
+
+
+def not_run(hunt: Hunt) -> list[str]:
+    """Of a hunt for a topology: that its numbers are interpreted, and what could not be."""
+    if not hunt.settings.topology:
+        return []
+    left = ", ".join(f"{name[:60]} ({number})" for name, number in hunt.not_run.most_common())
+    said = f"compiled for {hunt.settings.topology} and interpreted, nothing ran"
+    return [said + (f"; not run, since the interpreter does not know: {left}" if left else "")]
 
 
 def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
@@ -146,17 +182,23 @@ def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
                 note(f"kept {store / finding.name}")
 
 
-def replay(name: str, settings: Settings, store: Path) -> int:
-    """Judge one finding in every mode; 1 where it is still there."""
-    finding = findings.find(name, store)
+def replay(arguments: argparse.Namespace) -> int:
+    """Judge one finding in every mode; 1 where it is still there. A finding of a topology is compiled for that one,
+    unless the options name another."""
+    finding = findings.find(arguments.replay, arguments.known)
+    name = arguments.topology or ("" if arguments.num_devices else finding.topology)
+    settings, _ = _place(arguments, name)
+    marked = f", interpreted for {settings.topology}" if settings.topology else ""
     there = 0
     with Slot(settings) as slot:
-        for mode in ("auto", "explicit", "eager"):
+        for mode in ("auto", "explicit") if settings.topology else ("auto", "explicit", "eager"):
             answer = slot.judge(finding.data(), (mode,))
-            said = answer.invalid and f"can't be judged: {answer.invalid}"
+            said = f"can't be judged: {answer.invalid}" if answer.invalid else ""
+            if answer.not_run:
+                said = f"not run: the interpreter does not know {answer.not_run[0]}"
             for difference in answer.differences:
                 said = f"{difference['kind']}: {difference['text'].splitlines()[0][:300]}"
                 there |= mode == finding.mode
-            print(f"{mode}: {said or 'right'}")
+            print(f"{mode}{marked}: {said or 'right'}")
     print(json.dumps({"finding": finding.name, "there": bool(there)}))
     return int(there)

@@ -50,6 +50,8 @@ class Finding:
     workarounds: list[str] = field(default_factory=list)
     reported: str = ""
     """A link to a report, or "none found: WORDS, DATE"."""
+    topology: str = ""
+    """Where it was seen by interpretation of the program compiled for it; "" where it was seen on devices."""
     found: dict[str, Any] = field(default_factory=dict)
     """Where it came from: the release of JAX, the seed and number of the program that showed it first, the minute."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from meshmark.core.meshes import shapes
 from meshmark.hunt import collectives, elementwise, structural  # noqa: F401 - they fill the vocabulary
 from meshmark.hunt.building import Builder
 from meshmark.hunt.drawing import INTS, KINDS, Draw, Miss, Value
@@ -41,7 +42,14 @@ TRANSFORMS = {"": 0.68, "vjp": 0.27, "jvp": 0.05}
 class Drawing:
     """The drawing of one program."""
 
-    def __init__(self, seed: int, number: int, weights: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        number: int,
+        weights: Mapping[str, float] | None = None,
+        meshes: Sequence[Sequence[int]] = (),
+    ) -> None:
+        self.meshes = meshes or MESHES
         self.random = random.Random(f"{seed}/{number}")
         self.axes: tuple[tuple[str, int], ...] = ()
         self.inputs: list[Input] = []
@@ -336,7 +344,7 @@ class Drawing:
 
     def program(self) -> Program:
         """Draw it; Miss where nothing came of it."""
-        shape = self.random.choice(MESHES)
+        shape = self.random.choice(self.meshes)
         self.axes = tuple(zip("xyz", shape, strict=False))
         level = Level(0, self.values, self.nodes, ())
         for _ in range(self.random.choice([1, 1, 2])):
@@ -523,11 +531,28 @@ def _numbered(nodes: Sequence[Node], outputs: Sequence[Any], inputs: int) -> tup
     return made, [number(o["v"]) for o in outputs]
 
 
-def draw(seed: int, number: int, weights: Mapping[str, float] | None = None) -> Program:
-    """Program `number` of a seed. Where nothing came of a try the next one is made from the same stream."""
+def meshes_of(devices: int) -> list[tuple[int, ...]]:
+    """Those of MESHES that so many devices have."""
+    return [shape for shape in MESHES if math.prod(shape) <= devices]
+
+
+def meshes_over(devices: int) -> list[tuple[int, ...]]:
+    """The meshes over all of so many devices, of one to three axes longer than 1: a topology is compiled for whole."""
+    found = [s for axes in (1, 2, 3) for s in shapes(devices, axes) if 1 not in s]
+    return found or [(devices,)]
+
+
+def draw(
+    seed: int,
+    number: int,
+    weights: Mapping[str, float] | None = None,
+    meshes: Sequence[Sequence[int]] = (),
+) -> Program:
+    """Program `number` of a seed, over one of these meshes (default: MESHES). Where nothing came of a try the next one
+    is made from the same stream."""
     for attempt in range(50):
         try:
-            return Drawing(seed, number * 64 + attempt, weights).program()
+            return Drawing(seed, number * 64 + attempt, weights, meshes).program()
         except Miss:
             continue
     raise RuntimeError(f"no program came of seed {seed}, number {number}")

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -26,11 +26,12 @@ SHRINK_S = 60.0
 """Seconds that shrinking one finding may take."""
 
 
-def modes_of(number: int) -> tuple[str, ...]:
-    """The modes in which a program is run: automatic axes always, the others in turns."""
+def modes_of(number: int, topology: str = "") -> tuple[str, ...]:
+    """The modes in which a program is run: automatic axes always, the others in turns. For a topology there is nothing
+    to run operation by operation."""
     if number % 16 == 3:
         return ("auto", "explicit")
-    if number % 16 == 11:
+    if number % 16 == 11 and not topology:
         return ("auto", "eager")
     return ("auto",)
 
@@ -56,10 +57,14 @@ class Hunt:
     seed: int
     settings: Settings
     weights: Mapping[str, float] = field(default_factory=dict)
+    meshes: Sequence[Sequence[int]] = ()
+    """The shapes of meshes to draw from; all of the generator's if empty."""
     shrink_s: float = SHRINK_S
     groups: dict[str, Group] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     invalid: int = 0
+    not_run: Counter[str] = field(default_factory=Counter)
+    """What the interpreter does not know, and how many programs it kept from being judged in a mode."""
     judged: int = 0
     restarts: int = 0
     judging_s: float = 0.0
@@ -112,12 +117,17 @@ class Hunt:
             stop.set()
 
     def _one(self, slot: Slot, number: int, tell: Any) -> None:
-        modes = modes_of(number)
-        job = {"draw": [self.seed, number]} | ({"weights": dict(self.weights)} if self.weights else {})
+        modes = modes_of(number, self.settings.topology)
+        job: dict[str, Any] = {"draw": [self.seed, number]}
+        if self.weights:
+            job["weights"] = dict(self.weights)
+        if self.meshes:
+            job["meshes"] = [list(shape) for shape in self.meshes]
         answer = slot.judge(job, modes)
         with self.lock:
             self.judged += 1
             self.invalid += bool(answer.invalid)
+            self.not_run.update(set(answer.not_run))
             self.judging_s += answer.seconds
             self.waiting_s += answer.restart_s
             self.restarts = slot.restarts
@@ -126,6 +136,8 @@ class Hunt:
             line["restart_s"] = round(answer.restart_s, 3)
         if answer.invalid:
             line["invalid"] = answer.invalid
+        if answer.not_run:
+            line["not_run"] = answer.not_run
         if answer.program:
             program = from_json(answer.program)
             line["ops"] = sorted({op for op in program.operations if op != "item"})
@@ -224,6 +236,7 @@ class Hunt:
             self.done.add(line["n"])
             self.judged += 1
             self.invalid += "invalid" in line
+            self.not_run.update(set(line.get("not_run", ())))
             self.judging_s += line["s"]
             self.waiting_s += line.get("restart_s", 0.0)
             if "shrunk" in line:

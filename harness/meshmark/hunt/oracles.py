@@ -7,18 +7,19 @@ The truth is the same program without any sharding, compiled for one device. Wha
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 
 from meshmark.hunt.building import Builder, mesh_of, partition
 from meshmark.hunt.drawing import ROUNDING
 from meshmark.hunt.program import Program
 from meshmark.hunt.values import inputs
+from meshmark.interpreter.faults import Fault, Hang
 
 MODES = ("auto", "explicit", "eager")
 """How a program is run over its mesh: jit with automatic or explicit axes, or operation by operation."""
@@ -46,6 +47,14 @@ class Difference:
 
 class Invalid(Exception):
     """The plain program itself can't be run or judged."""
+
+
+class NotRun(Exception):
+    """A mode that can't be run here, or that the interpreter does not know; the message names what."""
+
+
+Runner = Callable[[Program, str], Sequence[Any]]
+"""Gives the results of a program in a mode."""
 
 
 @dataclass
@@ -88,26 +97,32 @@ def written(result: np.ndarray) -> dict[str, Any]:
     return {"dtype": result.dtype.name, "shape": list(result.shape), "data": data.ravel().tolist()}
 
 
-def run(program: Program, mode: str, compiled_only: bool = False) -> list[Any]:
-    """The results of a program over its mesh; raises what JAX raises."""
+def over(program: Program, mode: str, devices: Sequence[Any]) -> tuple[Mesh, list[NamedSharding]]:
+    """(the mesh over the first of these devices, the sharding of each input)."""
+    mesh = mesh_of(program, devices, mode == "explicit")
+    return mesh, [NamedSharding(mesh, partition(i.spec)) for i in program.inputs]
+
+
+def jitted(program: Program, mode: str, mesh: Mesh, use: Callable[[Any], Any]) -> Any:
+    """What `use` makes of the program under jit, in the context of its mode."""
     explicit = mode == "explicit"
-    mesh = mesh_of(program, jax.devices(), explicit)
-    builder = Builder(program, "explicit" if explicit else "auto", mesh)
-    function = builder.function()
-    given = [
-        jax.device_put(x, NamedSharding(mesh, partition(i.spec)))
-        for x, i in zip(inputs(program), program.inputs, strict=True)
-    ]
-    shardings: Any = None
-    kind = program.transform.kind
-    if not kind and any(s is not None for s in program.out_specs):
-        shardings = tuple(None if s is None else NamedSharding(mesh, partition(s)) for s in program.out_specs)
-    if mode == "eager":
-        return list(function(*given))
+    function = Builder(program, "explicit" if explicit else "auto", mesh).function()
     if explicit:
         with jax.set_mesh(mesh):
-            return list(jax.jit(function)(*given))
-    return list(jax.jit(function, out_shardings=shardings)(*given))
+            return use(jax.jit(function))
+    shardings: Any = None
+    if not program.transform.kind and any(s is not None for s in program.out_specs):
+        shardings = tuple(None if s is None else NamedSharding(mesh, partition(s)) for s in program.out_specs)
+    return use(jax.jit(function, out_shardings=shardings))
+
+
+def run(program: Program, mode: str) -> list[Any]:
+    """The results of a program over its mesh; raises what JAX raises."""
+    mesh, places = over(program, mode, jax.devices())
+    given = [jax.device_put(x, place) for x, place in zip(inputs(program), places, strict=True)]
+    if mode == "eager":
+        return list(Builder(program, "auto", mesh).function()(*given))
+    return list(jitted(program, mode, mesh, lambda function: function(*given)))
 
 
 def tolerance(known: Truth, want: np.ndarray, rounded: bool) -> float:
@@ -227,14 +242,29 @@ def normal(text: str) -> str:
 
 
 # Explicit mode asks for the sharding of some results and refuses others by rule, so its refusals are no findings.
-def judge(program: Program, modes: Sequence[str]) -> list[Difference]:
-    """What each mode does otherwise; Invalid where there is no truth."""
+def judge(
+    program: Program, modes: Sequence[str], runner: Runner | None = None, left: list[str] | None = None
+) -> list[Difference]:
+    """What each mode does otherwise; Invalid where there is no truth.
+
+    runner: runs a program in a mode (default: `run`, on the devices here). What it can't run is named in `left`.
+    """
     known = truth(program)
     rounded = not ROUNDING.isdisjoint(program.operations)
     found = []
     for mode in modes:
         try:
-            results = run(program, mode)
+            results = (runner or run)(program, mode)
+        except NotRun as error:
+            if left is not None:
+                left.append(str(error))
+            continue
+        except Hang as error:
+            found.append(Difference(mode, "hang", normal(str(error)), str(error)))
+            continue
+        except Fault as error:
+            found.append(Difference(mode, "numbers", "fault", str(error)))
+            continue
         except Exception as error:
             raised = refused(mode, error)
             if mode != "explicit" or raised.kind != "refused":

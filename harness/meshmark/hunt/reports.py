@@ -55,6 +55,7 @@ def finding_of(
         slot.truth(program) if severity == "silent" else [],
         difference["text"],
         difference["what"],
+        topology=slot.settings.topology,
         found=found,
     )
 
@@ -66,7 +67,12 @@ def script_of(finding: Finding) -> str:
         "mode": finding.mode,
         "kind": "numbers" if finding.severity == "silent" else finding.severity,
     }
-    return script(program, difference, [finding.title], arrays(program, finding.expected))
+    heading = [finding.title]
+    if finding.topology:
+        heading.append(
+            f"Seen in the program compiled for {finding.topology}, by interpretation; run it there."
+        )
+    return script(program, difference, heading, arrays(program, finding.expected))
 
 
 def arrays(program: Program, expected: Sequence[Mapping[str, Any]]) -> list[np.ndarray]:
@@ -88,7 +94,8 @@ def report_of(finding: Finding, text: str) -> str:
     """The text of a report, in Markdown; `text` is the script."""
     lines = [f"# {finding.title}", "", finding.sentence or SEVERITY[finding.severity], ""]
     lines += ["## Script", "", "```python", text.rstrip("\n"), "```", ""]
-    lines += ["Exit code 0 means that all is right. Seen on JAX " + (_seen_on(finding) or "?") + ", CPU:", ""]
+    where = f"compiled for {finding.topology} and interpreted" if finding.topology else "CPU"
+    lines += [f"Exit code 0 means that all is right. Seen on JAX {_seen_on(finding) or '?'}, {where}:", ""]
     lines += ["    " + line for line in finding.seen.splitlines()[:6]]
     if finding.releases:
         lines += ["", "## Releases", "", "| JAX | outcome |", "|---|---|"]

@@ -2,7 +2,8 @@
 """A process that judges programs, one after the other: `python -m meshmark.hunt.worker`.
 
 It reads one JSON line per job from standard input, {"program": data} or {"draw": [seed, number]} with "modes", and
-answers each with one line. A program that ends it, or passes its deadline, costs this process alone
+answers each with one line. With a topology as its last argument it compiles programs for that and interprets them
+(`meshmark.hunt.compiled`). A program that ends it, or passes its deadline, costs this process alone
 (`meshmark.hunt.workers`).
 """
 
@@ -24,6 +25,7 @@ MARK = "meshmark-hunt "
 def main() -> None:
     """Judge until standard input ends."""
     directory, name, controller, deadline = sys.argv[1:5]
+    topology = sys.argv[5] if len(sys.argv) > 5 else ""
     containment.belong_to(int(controller))
     stream = containment.own_stderr(Path(directory), name)
     watchdog = containment.Watchdog(float(deadline), stream)
@@ -40,6 +42,11 @@ def main() -> None:
         from meshmark.hunt.program import from_json, to_json
 
         configure_jax()
+        runner: oracles.Runner | None = None
+        if topology:
+            from meshmark.hunt.compiled import Interpretation
+
+            runner = Interpretation.of(topology)
         say({"ready": containment.first_compile()})
     for line in sys.stdin:
         job = json.loads(line)
@@ -49,7 +56,7 @@ def main() -> None:
             try:
                 if "draw" in job:
                     seed, number = job["draw"]
-                    program = generator.draw(seed, number, job.get("weights"))
+                    program = generator.draw(seed, number, job.get("weights"), job.get("meshes", ()))
                     answer["program"] = to_json(program)
                     say({"drawn": answer["program"]})
                 else:
@@ -57,8 +64,9 @@ def main() -> None:
                 if job.get("truth"):
                     answer["truth"] = [oracles.written(r) for r in oracles.truth(program).results]
                 else:
-                    found = oracles.judge(program, job["modes"])
-                    answer["differences"] = [d.to_json() for d in found]
+                    left: list[str] = []
+                    found = oracles.judge(program, job["modes"], runner, left)
+                    answer |= {"differences": [d.to_json() for d in found], "not_run": left}
             except oracles.Invalid as error:
                 answer["invalid"] = str(error)
         answer["seconds"] = time.perf_counter() - start

@@ -37,6 +37,8 @@ class Answer:
 
     differences: list[dict[str, Any]] = field(default_factory=list)
     invalid: str = ""
+    not_run: list[str] = field(default_factory=list)
+    """What kept a mode from being run: what the interpreter does not know."""
     program: dict[str, Any] | None = None
     """The data of a program that the worker drew."""
     truth: list[dict[str, Any]] = field(default_factory=list)
@@ -53,7 +55,7 @@ class Worker:
         self.directory, self.name = directory, name
         command = [settings.python, "-m", "meshmark.hunt.worker"]
         self.process = subprocess.Popen(
-            [*command, str(directory), name, str(os.getpid()), str(settings.deadline)],
+            [*command, str(directory), name, str(os.getpid()), str(settings.deadline), settings.topology],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if settings.quiet else None,
@@ -109,6 +111,8 @@ class Settings:
     environment: Mapping[str, str] = field(default_factory=dict)
     python: str = sys.executable
     source: Path = SOURCE
+    topology: str = ""
+    """Compile programs for it and interpret them; "": run them on the devices here."""
     quiet: bool = True
     spare: bool = True
 
@@ -159,6 +163,7 @@ class Slot:
             return Answer(
                 answer.get("differences", []),
                 answer.get("invalid", ""),
+                answer.get("not_run", []),
                 answer.get("program", drawn),
                 answer.get("truth", []),
                 seconds,
@@ -178,7 +183,7 @@ class Slot:
             "text": last_words(raw) or line.reason,
             "data": {},
         }
-        return Answer([difference], "", drawn, [], seconds, waited)
+        return Answer([difference], program=drawn, seconds=seconds, restart_s=waited)
 
     def truth(self, program: Program) -> list[dict[str, Any]]:
         """What should come out of a program: dtype, shape and flat data of each result; [] where it can't be run."""

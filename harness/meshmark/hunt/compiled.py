@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a program without the hardware: compiles it for a topology and interprets the compiled text.
+
+The results are those of `meshmark.hunt.oracles.run`, and nothing ran on a device. Products are asked for at the highest
+precision: right answers stay exact there, and a chip's usual rounding of factors would hide small differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from meshmark.devices import chips, topologies
+from meshmark.devices.compat import whole_text
+from meshmark.hunt.oracles import NotRun, jitted, over
+from meshmark.hunt.program import Program
+from meshmark.hunt.values import inputs
+from meshmark.interpreter import reader
+from meshmark.interpreter.evaluator import interpret
+from meshmark.interpreter.faults import Fault, Refused
+
+MODES = ("auto", "explicit")
+"""The modes of a compiled program; operation by operation there is none."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one device holds of a result: as a shard of a jax.Array."""
+
+    device: Any
+    index: tuple[slice, ...]
+    data: np.ndarray
+
+
+@dataclass(frozen=True)
+class Interpreted:
+    """A result of an interpreted program, with what the comparison needs of a jax.Array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    addressable_shards: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """Compiles programs for these devices and interprets them.
+
+    bits: the significand bits to which the chip rounds the factors of products, by precision.
+    """
+
+    devices: Sequence[Any]
+    bits: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str) -> Interpretation:
+        """That of a topology; TopologyError where its compiler is missing."""
+        topology = topologies.parse(name)
+        return cls(topologies.devices(topology), chips.factor_bits(chips.CHIPS[topology.chip]))
+
+    def __call__(self, program: Program, mode: str) -> list[Interpreted]:
+        """The results; raises what JAX raises, Fault and Hang of the interpreter, and NotRun where it can't know."""
+        if mode not in MODES:
+            raise NotRun(f"mode {mode} of a topology")
+        if program.mesh_size > len(self.devices):
+            raise NotRun(f"{program.mesh_size} devices on a topology of {len(self.devices)}")
+        mesh, places = over(program, mode, self.devices)
+        structs = [
+            jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
+            for x, place in zip(inputs(program), places, strict=True)
+        ]
+        with jax.default_matmul_precision("highest"):
+            compiled = jitted(program, mode, mesh, lambda function: function.lower(*structs).compile())
+        try:
+            outputs = interpret(reader.read(whole_text(compiled)), given(program, compiled, mesh), self.bits)
+        except Refused as refused:
+            raise NotRun(refused.name) from None
+        except Fault:
+            raise
+        except Exception as error:  # a fault of the interpreter is no finding about JAX
+            raise NotRun(f"{type(error).__name__} in the interpreter: {error}") from None
+        return list(results(compiled, outputs, mesh))
+
+
+def given(program: Program, compiled: Any, mesh: Any) -> list[np.ndarray]:
+    """The inputs of the compiled program, [devices, *local shape] each; JAX drops those that it does not use."""
+    used = jax.tree.leaves(compiled.input_shardings[0], is_leaf=lambda s: s is None)
+    return [
+        np.stack([x[index] for index in indices(sharding, x.shape, mesh)])
+        for x, sharding in zip(inputs(program), used, strict=True)
+        if sharding is not None
+    ]
+
+
+def indices(sharding: Any, shape: Sequence[int], mesh: Any) -> list[Any]:
+    """The part of an array that each device of a mesh has, in the order of the mesh."""
+    found = sharding.devices_indices_map(tuple(shape))
+    return [found[device] for device in mesh.devices.flat]
+
+
+def results(compiled: Any, outputs: Sequence[np.ndarray], mesh: Any) -> list[Interpreted]:
+    """The outputs of all devices as results, where the compiled program's shardings have them."""
+    found = []
+    shardings = jax.tree.leaves(compiled.output_shardings)
+    types = jax.tree.leaves(compiled.out_info)
+    for output, sharding, kind in zip(outputs, shardings, types, strict=True):
+        parts = tuple(
+            Part(device, index, np.asarray(data))
+            for device, index, data in zip(
+                mesh.devices.flat, indices(sharding, kind.shape, mesh), output, strict=True
+            )
+        )
+        found.append(Interpreted(tuple(kind.shape), output.dtype, parts))
+    return found
