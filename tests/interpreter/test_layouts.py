@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tiles, bitcasts and memory that nothing wrote, computed by hand."""
 
+from contextlib import nullcontext
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from meshmark.interpreter import shapes
 from meshmark.interpreter.faults import Fault, Refused
-from tests.interpreter.modules import run
+from tests.interpreter.modules import ADD, run
 
 ONE = "num_partitions=1"
 
@@ -135,3 +137,40 @@ def test_a_fresh_buffer_that_is_written_in_part_is_known_in_part():
 def test_an_unknown_type_is_refused(spelled):
     with pytest.raises(Refused):
         run(f"%p = {spelled} parameter(0)", "%c = f32[2] copy(%p)", arguments=[np.zeros((1, 2))], header=ONE)
+
+
+ARGMAX = """%largest (a: f32[], i: s32[], b: f32[], j: s32[]) -> (f32[], s32[]) {
+  %a = f32[] parameter(0)
+  %i = s32[] parameter(1)
+  %b = f32[] parameter(2)
+  %j = s32[] parameter(3)
+  %gt = pred[] compare(%a, %b), direction=GT
+  %v = f32[] select(%gt, %a, %b)
+  %k = s32[] select(%gt, %i, %j)
+  ROOT %t = (f32[], s32[]) tuple(%v, %k)
+}"""
+
+
+def test_an_argmax_in_float32_gives_its_maximum_as_bfloat16():
+    """Seen on v5e: a reduce whose computation has float32 states bfloat16 for one of its results. 256 and 257 are one
+    number in bfloat16 (of 8 bits: 256, 258), so the place shows that they were compared in float32."""
+    given = np.array([[256, 257, 3], [-1, -5, -257]], np.float32)
+    lines = (
+        "%p = f32[2,3] parameter(0)",
+        "%n = s32[2,3] iota(), iota_dimension=1",
+        "%low = f32[] constant(-inf)",
+        "%zero = s32[] constant(0)",
+        "%r = (bf16[2], s32[2]) reduce(%p, %n, %low, %zero), dimensions={1}, to_apply=%largest",
+    )
+    found, places = run(*lines, arguments=[given[None]], header=ONE, others=[ARGMAX])
+    assert found.dtype == ml_dtypes.bfloat16 and found[0].tolist() == [256, -1]
+    assert places[0].tolist() == [1, 0]
+
+
+def test_a_sum_of_another_type_than_it_states_is_refused():
+    lines = ("%p = s32[3] parameter(0)", "%z = s32[] constant(0)")
+    whole = ADD.replace("f32", "s32")
+    for kind, refused in (("s32", False), ("s16", True)):
+        reduce = f"%r = {kind}[] reduce(%p, %z), dimensions={{0}}, to_apply=%add.1"
+        with pytest.raises(Refused, match="its result is") if refused else nullcontext():
+            run(*lines, reduce, arguments=[np.ones((1, 3), np.int32)], header=ONE, others=[whole])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from meshmark.interpreter.elementwise import is_float, rounded, wide
+from meshmark.interpreter.elementwise import is_float, narrowed, rounded, wide
 from meshmark.interpreter.meanings import called, dimensions, means
 from meshmark.interpreter.module import Computation, Instruction
 from meshmark.interpreter.shapes import flat
@@ -108,7 +108,9 @@ def _reduce(evaluator: Evaluator, instruction: Instruction, operands: Sequence[A
             poison = poison | mask(value).any(axis=tuple(axes)).reshape(value.data.shape[0], *outer)
         for value in initial:
             poison = poison | mask(value).reshape(-1, *(1,) * len(kept))
-    found = tuple(Value(result, poison) for result in results)
+    # TPU: the computation works in float32, and a result is rounded once to the type that the reduce states for it.
+    kinds = [shape.numpy for shape in flat(instruction.shape)]
+    found = tuple(Value(narrowed(r, kind), poison) for r, kind in zip(results, kinds, strict=True))
     return found if half > 1 else found[0]
 
 
