@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _SERVER = """
@@ -28,8 +28,9 @@ for line in sys.stdin:
             os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
         code = 0
         try:
-            sys.argv = [asked["script"]]
-            runpy.run_path(asked["script"], run_name="__main__")
+            option, name, *arguments = asked["command"]
+            sys.argv = [name, *arguments]
+            (runpy.run_module if option == "-m" else runpy.run_path)(name, run_name="__main__")
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
             if code == 1 and ended.code != 1:
@@ -67,13 +68,20 @@ class Scripts:
     def __exit__(self, *exception: object) -> None:
         self._server.communicate()
 
-    def run(self, text: str, directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a script in a directory, with more of an environment: its exit code and what it printed."""
-        script, out, err = (directory / name for name in ("case.py", "case.out", "case.err"))
-        script.write_text(text)
-        asked = {"script": script, "out": out, "err": err, "directory": directory}
-        question = {name: str(path) for name, path in asked.items()} | {"environment": environment}
+    def run(self, text: str, directory: Path) -> subprocess.CompletedProcess[str]:
+        """Run a script in a directory: its exit code and what it printed."""
+        (directory / "case.py").write_text(text)
+        return self.started(["", "case.py"], directory)
+
+    def started(
+        self, command: Sequence[str], directory: Path, environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run ["", FILE, ARGUMENT...] or ["-m", MODULE, ARGUMENT...] in a directory, with more of an environment, of
+        which what Python or JAX reads as it starts comes too late."""
+        out, err = directory / "case.out", directory / "case.err"
+        asked = {"out": str(out), "err": str(err), "directory": str(directory)}
+        question = {**asked, "command": list(command), "environment": dict(environment or {})}
         assert self._server.stdin and self._server.stdout
         print(json.dumps(question), file=self._server.stdin, flush=True)
         code = int(self._server.stdout.readline())
-        return subprocess.CompletedProcess([str(script)], code, out.read_text(), err.read_text())
+        return subprocess.CompletedProcess(list(command), code, out.read_text(), err.read_text())

@@ -2,12 +2,15 @@
 """The smallest script that still fails, with JAX broken in the processes that run it.
 
 A fault is put in by a sitecustomize.py in a directory of PYTHONPATH, so that it is there in every child process, as a
-fault of an installed JAX would be.
+fault of an installed JAX would be. One search starts the processes that it always starts; the others fork one in which
+JAX is imported and broken.
 """
 
 import os
 import subprocess
-import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,7 @@ from meshmark.commands.main import main
 from meshmark.judge.repro import shrink
 from meshmark.judge.repro.shrink import elements, smaller
 from meshmark.operations import cases
+from tests.scripts import Scripts
 
 PSUM = "psum/axes=x+y/manual/2x4/float32/4KiB"
 
@@ -88,25 +92,38 @@ def _(real):
 }
 
 
+@pytest.fixture(scope="module")
+def sound():
+    """Runs scripts with JAX as it is."""
+    with Scripts() as scripts:
+        yield scripts
+
+
 @pytest.fixture
 def with_fault(tmp_path, monkeypatch):
-    """Puts a fault into the Python processes that are started."""
+    """Puts a fault into the Python processes that are started. It gives what runs scripts with the fault; the search
+    for a smaller case runs its own there too, unless it is to start processes as it always does."""
+    servers = ExitStack()
 
-    def put_in(name):
+    def put_in(name, forks=True):
         directory = tmp_path / "fault"
         directory.mkdir()
         (directory / "sitecustomize.py").write_text(HEAD + FAULTS[name])
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(directory), os.environ["PYTHONPATH"]]))
+        scripts = servers.enter_context(Scripts(os.environ, isolated=False))
 
-    return put_in
+        def run(runner, command, environment=None, text=""):
+            with tempfile.TemporaryDirectory() as own:
+                (Path(own) / "case.py").write_text(text)
+                started = command if command[0] == "-m" else ["", *command]
+                return scripts.started(started, Path(own), environment)
 
+        if forks:
+            monkeypatch.setattr(shrink.Runner, "run", run)
+        return scripts
 
-def run(text, directory, **environment):
-    path = directory / "case.py"
-    path.write_text(text)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("JAX_NUM")}
-    command = [sys.executable, str(path)]
-    return subprocess.run(command, capture_output=True, text=True, env={**kept, **environment}, timeout=120)
+    with servers:
+        yield put_in
 
 
 def printed(capsys, case, *options):
@@ -114,17 +131,17 @@ def printed(capsys, case, *options):
     return capsys.readouterr()
 
 
-def fails_with_the_fault_alone(text, tmp_path):
+def fails_with_the_fault_alone(text, tmp_path, broken, sound):
     """The output with the fault; without it the same script finds nothing."""
-    broken = run(text, tmp_path)
-    assert broken.returncode == 1, broken.stdout + broken.stderr
-    well = run(text, tmp_path, PYTHONPATH="")
+    seen = broken.run(text, tmp_path)
+    assert seen.returncode == 1, seen.stdout + seen.stderr
+    well = sound.run(text, tmp_path)
     assert well.returncode == 0 and "as expected" in well.stdout, well.stdout + well.stderr
-    return broken.stdout
+    return seen.stdout
 
 
-def test_a_psum_is_inlined_in_under_forty_lines(with_fault, tmp_path, capsys):
-    with_fault("psum forgets the last device")
+def test_a_psum_is_inlined_in_under_forty_lines(with_fault, sound, tmp_path, capsys):
+    broken = with_fault("psum forgets the last device", forks=False)
     seen = printed(capsys, PSUM)
     assert len(seen.out.splitlines()) < 40
     assert (
@@ -133,78 +150,78 @@ def test_a_psum_is_inlined_in_under_forty_lines(with_fault, tmp_path, capsys):
     )
     assert "expected 10.0, seen 6.0" in seen.out and "4KiB" in seen.out and "2x2/float32/4B" in seen.out
     assert "still fails" in seen.err and "meshmark:" not in seen.out
-    output = fails_with_the_fault_alone(seen.out, tmp_path)
+    output = fails_with_the_fault_alone(seen.out, tmp_path, broken, sound)
     assert len([line for line in output.splitlines() if "expected 10.0, seen 6.0" in line]) == 4
 
 
 @slow
-def test_values_that_matter_are_kept(with_fault, tmp_path, capsys):
-    with_fault("psum is wrong for large numbers")
+def test_values_that_matter_are_kept(with_fault, sound, tmp_path, capsys):
+    broken = with_fault("psum is wrong for large numbers")
     text = printed(capsys, PSUM).out
     assert "np.arange(1, " not in text and "np.array([" in text and len(text.splitlines()) < 45
-    fails_with_the_fault_alone(text, tmp_path)
+    fails_with_the_fault_alone(text, tmp_path, broken, sound)
 
 
-def test_a_size_that_matters_is_kept(with_fault, tmp_path, capsys):
-    with_fault("psum is wrong for long arrays")
+def test_a_size_that_matters_is_kept(with_fault, sound, tmp_path, capsys):
+    broken = with_fault("psum is wrong for long arrays")
     text = printed(capsys, PSUM).out
     assert "np.arange(1, " in text and "expected = x.sum(axis=0, keepdims=True)" in text
     assert len(text.splitlines()) < 40
-    fails_with_the_fault_alone(text, tmp_path)
+    fails_with_the_fault_alone(text, tmp_path, broken, sound)
 
 
-def test_a_communication_failure_shows_the_contract_and_exits_1(with_fault, tmp_path, capsys):
-    with_fault("an extra gather")
+def test_a_communication_failure_shows_the_contract_and_exits_1(with_fault, sound, tmp_path, capsys):
+    broken = with_fault("an extra gather")
     text = printed(capsys, "pmax/axes=x+y/manual/2x4/float32/4KiB").out
     assert len(text.splitlines()) < 40
-    output = fails_with_the_fault_alone(text, tmp_path)
+    output = fails_with_the_fault_alone(text, tmp_path, broken, sound)
     assert "expected communication: all-reduce of 4096 B per device over [[0, 1, 2, 3, 4, 5, 6, 7]]" in output
     assert " all-reduce(" in output and " all-gather(" in output and "DIFFERENT" in output
 
 
-def test_wrong_bytes_of_the_right_kind_are_read_as_the_suite_does(with_fault, tmp_path, capsys):
-    with_fault("three times the bytes")
+def test_wrong_bytes_of_the_right_kind_are_read_as_the_suite_does(with_fault, sound, tmp_path, capsys):
+    broken = with_fault("three times the bytes")
     text = printed(capsys, "pmax/axes=x+y/manual/2x4/float32/4KiB").out
-    output = fails_with_the_fault_alone(text, tmp_path)
+    output = fails_with_the_fault_alone(text, tmp_path, broken, sound)
     assert "expected all-reduce of 4096 B" in output and "nbytes=12288" in output
 
 
-def test_an_exception_needs_no_numbers(with_fault, tmp_path, capsys):
-    with_fault("psum raises")
+def test_an_exception_needs_no_numbers(with_fault, sound, tmp_path, capsys):
+    broken = with_fault("psum raises")
     text = printed(capsys, PSUM).out
     assert len(text.splitlines()) < 40 and "ValueError: no such axis" in text and "np.zeros(" in text
-    broken = run(text, tmp_path)
-    assert broken.returncode == 1 and "ValueError: no such axis" in broken.stderr
-    assert run(text, tmp_path, PYTHONPATH="").returncode == 0
+    seen = broken.run(text, tmp_path)
+    assert seen.returncode == 1 and "ValueError: no such axis" in seen.stderr
+    assert sound.run(text, tmp_path).returncode == 0
 
 
 @slow
-def test_a_crash_ends_one_candidate_alone(with_fault, tmp_path, capsys):
-    with_fault("psum crashes")
+def test_a_crash_ends_one_candidate_alone(with_fault, sound, tmp_path, capsys):
+    broken = with_fault("psum crashes")
     seen = printed(capsys, PSUM)
     assert "execute: crash" in seen.err and "crash SIGKILL" in seen.err
-    assert run(seen.out, tmp_path).returncode == -9
-    assert run(seen.out, tmp_path, PYTHONPATH="").returncode == 0
+    assert broken.run(seen.out, tmp_path).returncode == -9
+    assert sound.run(seen.out, tmp_path).returncode == 0
 
 
-def test_a_bound_is_judged_for_each_element(with_fault, tmp_path, capsys):
-    with_fault("an error of twice the bound")
+def test_a_bound_is_judged_for_each_element(with_fault, sound, tmp_path, capsys):
+    broken = with_fault("an error of twice the bound")
     text = printed(capsys, "pmean/axes=x/manual/6/float32/4KiB").out
     assert "bound[shard.index]" in text or "bound * abs(want)" in text
-    fails_with_the_fault_alone(text, tmp_path)
+    fails_with_the_fault_alone(text, tmp_path, broken, sound)
 
 
-def test_a_wrong_sharding_needs_no_numbers(with_fault, tmp_path, capsys):
-    with_fault("out_shardings are ignored")
+def test_a_wrong_sharding_needs_no_numbers(with_fault, sound, tmp_path, capsys):
+    broken = with_fault("out_shardings are ignored")
     seen = printed(capsys, "all_gather/axes=x+y,dim=0,tiled/auto/2x4/float32/4KiB")
-    fails_with_the_fault_alone(seen.out, tmp_path)
+    fails_with_the_fault_alone(seen.out, tmp_path, broken, sound)
     assert "sharding" in seen.out and len(seen.out.splitlines()) < 45
 
 
-def test_a_case_that_passes_here_is_printed_whole(tmp_path, capsys):
+def test_a_case_that_passes_here_is_printed_whole(sound, tmp_path, capsys):
     seen = printed(capsys, PSUM)
     assert "passes here" in seen.err and seen.out == whole(capsys)
-    assert run(seen.out, tmp_path).returncode == 0
+    assert sound.run(seen.out, tmp_path).returncode == 0
 
 
 def whole(capsys):
@@ -263,9 +280,9 @@ def test_smaller_cases_are_smaller_and_of_the_same_kind(case):
 @pytest.mark.parametrize(
     "operation", ["psum/axes=x+y", "matmul/rows=x,inner=y,check=exact", "cumsum/of=x.y,dim=0"]
 )
-def test_a_smaller_case_passes_where_nothing_is_wrong(tmp_path, operation):
+def test_a_smaller_case_passes_where_nothing_is_wrong(sound, tmp_path, operation):
     size = "n64" if "matmul" in operation else "4KiB"
     case = smaller(cases.find(f"{operation}/auto/2x4/float32/{size}", 8))[0]
     for form in (shrink.Form(), shrink.Form(inputs="counted")):
-        done = run(shrink.script(case, case.mesh.size, 0, form), tmp_path)
+        done = sound.run(shrink.script(case, case.mesh.size, 0, form), tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
