@@ -180,27 +180,34 @@ def test_other_devices_are_not_compared(runs):
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["-n", "1", "--benchmark-only"], "timed in one process"),
-        (["-n", "1"], "timed in one process"),
-        (["--profile", "smoke"], "unknown profile 'smoke': choose from quick, standard, full"),
-        (["--operations", "psum", "--sizes", "4000000GiB"], "name a smaller size"),
-        (["conformance"], "run pytest once for each"),
-        (
-            ["-p", "no:benchmark", "-o", "addopts=--import-mode=importlib"],
-            "pip install 'pytest-benchmark>=5.1'",
-        ),
-    ],
+BAD = (
+    ("timed in one process", ["-n", "1", "--benchmark-only"]),
+    ("timed in one process", ["-n", "1"]),
+    ("unknown profile 'smoke': choose from quick, standard, full", ["--profile", "smoke"]),
+    ("name a smaller size", ["--operations", "psum", "--sizes", "4000000GiB"]),
+    ("run pytest once for each", ["conformance"]),
+    ("pip install 'pytest-benchmark>=5.1'", ["-p", "no:benchmark", "-o", "addopts=--import-mode=importlib"]),
 )
-def test_bad_input_is_one_line(tmp_path, arguments, told):
+"""What is said, and of which arguments."""
+
+EACH = """
+import json, sys
+import pytest
+for arguments in json.loads(sys.argv[1]):
+    code = pytest.main(["benchmarks", "-p", "no:cacheprovider", *arguments])
+    print(f"code {int(code)}", file=sys.stderr, flush=True)
+"""
+"""Runs pytest with each of these arguments in one process: every run ends before it collects."""
+
+
+def test_bad_input_is_one_line():
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    command = [sys.executable, "-m", "pytest", "benchmarks", "-p", "no:cacheprovider", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 4, done.stdout + done.stderr
-    errors = [line for line in done.stderr.splitlines() if line.strip()]
-    assert len(errors) == 1 and told in errors[0], done.stderr
+    command = [sys.executable, "-c", EACH, json.dumps([arguments for _, arguments in BAD])]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert lines[1::2] == ["code 4"] * len(BAD), done.stdout + done.stderr
+    for (told, _), line in zip(BAD, lines[::2], strict=True):
+        assert told in line
 
 
 def test_once_each_without_timing(tmp_path):

@@ -17,6 +17,7 @@ from tests.checkout import ROOT
 
 NEW = "results/0.12.0.1/cpu-8-virtual"
 OLD = "results/0.11.2/cpu-8-virtual"
+QUICK = ("--seconds", "0.01", "--no-ceilings")
 COMPILED = "results/compile-only/{}/v5e.2x4.jsonl"
 
 
@@ -60,7 +61,20 @@ def test_output_fits_eighty_columns(arguments, eighty, capsys):
 def test_devices_and_bench_fit_eighty_columns(eighty):
     for arguments in (
         ["devices"],
-        ["bench", "--operations", "psum", "--sizes", "4KiB", "--seconds", "0.01", "--no-ceilings"],
+        [
+            "bench",
+            *[
+                "--operations",
+                "psum",
+                "--meshes",
+                "2x4",
+                "--sizes",
+                "4KiB",
+                "--seconds",
+                "0.01",
+                "--no-ceilings",
+            ],
+        ],
     ):
         done = subprocess.run(
             [sys.executable, "-m", "harness", *arguments], capture_output=True, text=True, cwd=ROOT
@@ -263,7 +277,7 @@ def test_the_short_summary_carries_the_reason(tmp_path):
     (tmp_path / "test_collectives.py").write_text(
         "from meshmark.conformance.test_collectives import test_collectives\n"
     )
-    chosen = ["--operations", "psum", "--meshes", "8", "--modes", "manual", "--dtypes", "float32", "-n", "0"]
+    chosen = ["--operations", "psum", "--meshes", "2x4", "--modes", "manual", "--profile", "smoke", "-n", "0"]
     done = conformance(str(tmp_path), "-c", "/dev/null", "--rootdir", str(tmp_path), *chosen, CI="1")
     assert done.returncode == 1, done.stdout + done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.ranks import faults
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 AT_ONCE = 3
 """They mostly wait."""
@@ -87,6 +87,16 @@ def test_a_longer_deadline_gives_longer_time():
     assert not faults.wrong(fault, seen(fault, seconds=faults.DEADLINE + faults.SLACK + 5.0, deadline=20.0))
 
 
+def test_a_machine_on_which_ranks_start_slowly_gives_longer_time():
+    fault = CHOSEN["a rank is late by 3 s"]
+    late = seen(fault, seconds=2 * fault.allowed - 1, verdicts=dict.fromkeys(faults.CASES, "pass"), agreed=[])
+    late.texts[0] = "3 cases: 3 pass"
+    (told,) = faults.wrong(fault, late)
+    assert f"more than {fault.allowed:.0f}" in told
+    late.slowness = 2.0
+    assert faults.wrong(fault, late) == []
+
+
 def test_a_process_that_is_left_is_found_wherever_it_went(tmp_path):
     stage = faults.Stage(tmp_path)
     stage.start(["setsid", "--fork", "sleep", "60"], None)
@@ -119,12 +129,12 @@ def test_an_abort_leaves_time_to_leave_in_order_and_aborts_then():
             assert child.stdout.readline() == b"start\n"
             start = time.monotonic()
             told = child.stderr.read()
-            return child.wait(60), time.monotonic() - start, told
+            return child.wait(PATIENCE), time.monotonic() - start, told
 
-    code, left, told = aborted("leaves")
+    code, _, told = aborted("leaves")
     assert code == 3 and b"Fatal Python error: Aborted" in told
     code, ended, _ = aborted()
-    assert code == -signal.SIGABRT and 5 < ended < 60 and left < ended
+    assert code == -signal.SIGABRT and ended > 5
 
 
 def test_names_are_unique():
