@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that only a transformation shows: a function gives the right values, and a transformation of it wrong ones."""
+"""Faults that only transformations, gradients and debugging views show: values alone are right."""
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import PartitionSpec as P
 
 from tests.studies.faults import fault, patched
 
@@ -50,15 +51,16 @@ def the_gradient_of_a_convolution_takes_the_kernel_as_it_is():
     def make(real):
         def conv_general_dilated(x, kernel, strides, padding, precision):
             @jax.custom_vjp
-            def own(v):
-                return real(v, kernel, strides, padding, precision=precision)
+            def own(v, k):
+                return real(v, k, strides, padding, precision=precision)
 
-            def back(_, g):
+            def back(k, g):
                 wide = x.shape[-1] - g.shape[-1] + 2
-                return (real(g, kernel, strides, [(wide // 2, wide // 2)], precision=precision),)
+                pulled = real(g, k, strides, [(wide // 2, wide // 2)], precision=precision)
+                return pulled, jnp.zeros_like(k)
 
-            own.defvjp(lambda v: (own(v), None), back)
-            return own(x)
+            own.defvjp(lambda v, k: (own(v, k), k), back)
+            return own(x, kernel)
 
         return conv_general_dilated
 
@@ -136,3 +138,61 @@ def a_recomputed_function_has_the_derivative_of_another_place():
         return checkpoint
 
     return patched(jax, "checkpoint", make)
+
+
+# Gradients of parts of networks.
+
+
+@fault(operations=("dot_product_attention_gradient",), meshes=("2x4",))
+def keys_of_attention_have_no_gradient():
+    def make(real):
+        return lambda q, k, v, **options: real(q, lax.stop_gradient(k), v, **options)
+
+    return patched(jax.nn, "dot_product_attention", make)
+
+
+@fault(operations=("cross_entropy_gradient",))
+def a_loss_pulls_at_its_label_alone():
+    return patched(jax.nn, "logsumexp", lambda real: lambda x, axis: real(lax.stop_gradient(x), axis=axis))
+
+
+@fault(operations=("rotary_gradient",))
+def the_second_half_of_a_split_has_no_gradient():
+    def make(real):
+        def split(x, parts, axis):
+            first, second = real(x, parts, axis=axis)
+            return first, lax.stop_gradient(second)
+
+        return split
+
+    return patched(jnp, "split", make)
+
+
+# Debugging views.
+
+
+@fault(operations=("debugging_view",))
+def a_callback_runs_for_the_first_block_alone():
+    def make(real):
+        return lambda function, i, s: real(lambda i, s: function(i, s) if i == 0 else None, i, s)
+
+    return patched(jax.debug, "callback", make)
+
+
+@fault(operations=("debugging_view",))
+def every_device_prints_what_the_first_has():
+    def make(real):
+        return lambda text, **values: real(text, **{name: value * 0 for name, value in values.items()})
+
+    return patched(jax.debug, "print", make)
+
+
+@fault(operations=("debugging_view",))
+def a_constraint_looks_as_if_it_were_not_there():
+    def make(real):
+        def inspect_array_sharding(x, *, callback):
+            real(x, callback=lambda s: callback(jax.sharding.NamedSharding(s.mesh, P())))
+
+        return inspect_array_sharding
+
+    return patched(jax.debug, "inspect_array_sharding", make)

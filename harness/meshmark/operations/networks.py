@@ -5,7 +5,8 @@ embedding. Inputs are uniform, and bounds follow from the references (see `meshm
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -14,22 +15,40 @@ import numpy as np
 from jax import lax
 
 from meshmark.core import values
-from meshmark.operations.base import Argument, Request, Result
+from meshmark.operations.base import Argument, Request, Result, Variant
+from meshmark.operations.catalogue import MAIN
 from meshmark.operations.placement import spec_of
 from meshmark.operations.wholes import Form, WholeFunction
 
+KINDS = ("plain", "causal", "grouped", "masked", "biased")
+WAYS = ("heads", "sequence")
 
-class DotProductAttention(WholeFunction):
+
+class Network(WholeFunction):
+    """The base: the standard profile takes each gradient in one mode, since gradients compile slowly."""
+
+    family = "networks"
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def turn(self, variant: Variant) -> int:
+        """Which of the modes a gradient takes."""
+        return zlib.crc32(f"{self.name} {variant.label}".encode())
+
+    def mode_weight(self, mode: str, variant: Variant) -> int | None:
+        if not self.differentiated or mode not in MAIN:
+            return super().mode_weight(mode, variant)
+        return int(mode != MAIN[self.turn(variant) % len(MAIN)])
+
+
+class DotProductAttention(Network):
     """`jax.nn.dot_product_attention`: plain, causal, grouped (fewer heads of keys), with a mask and with a bias; the
     batch sharded, and beside it the heads or the sequence of queries and keys."""
 
     name = "dot_product_attention"
-    family = "networks"
-    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def choices(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        for kind in ("plain", "causal", "grouped", "masked", "biased"):
-            for sharded in ("heads", "sequence"):
+        for kind in KINDS:
+            for sharded in WAYS:
                 yield 0, {"kind": kind, "sharded": sharded}
 
     def dims(self) -> tuple[int | None, ...]:
@@ -63,7 +82,15 @@ class DotProductAttention(WholeFunction):
             kept=((1,),),
             judge="bound",
             ruled=False,
+            wrt=(0, 1, 2),
         )
+
+    def rarely(self, options: Mapping[str, Any]) -> bool:
+        """The standard profile takes the gradient of each kind in one way of sharding."""
+        return WAYS[KINDS.index(options["kind"]) % 2] != options["sharded"]
+
+    def turn(self, variant: Variant) -> int:
+        return KINDS.index(variant["kind"])
 
     @staticmethod
     def whole(q, k, v, *more, kind):
@@ -76,18 +103,41 @@ class DotProductAttention(WholeFunction):
     def reference(q, k, v, *more, kind):
         times = q.shape[2] // k.shape[2]
         k, v = np.repeat(k, times, axis=2), np.repeat(v, times, axis=2)
-        scores = np.einsum("bqhd,bkhd->bhqk", q, k) * (1.0 / math.sqrt(q.shape[3]))
-        if kind == "biased":
-            scores = scores + more[0]
-        length = q.shape[1]
-        allowed = np.ones((1, 1, length, length), bool)
-        if kind == "causal":
-            allowed = np.tril(np.ones((length, length), bool))[None, None]
-        if kind == "masked":
-            allowed = more[0]
-        weights = np.exp(scores - scores.max(axis=3, keepdims=True)) * allowed
-        weights = weights / weights.sum(axis=3, keepdims=True)
-        return np.einsum("bhqk,bkhd->bqhd", weights, v)
+        return np.einsum("bhqk,bkhd->bqhd", attended(q, k, *more, kind=kind), v)
+
+    @staticmethod
+    def gradient(q, k, v, *more, kind):
+        """From the derivative of a softmax p: p * (d - the sum of p * d). Heads that share keys add up."""
+        *more, g = more
+        times, scale = q.shape[2] // k.shape[2], 1.0 / math.sqrt(q.shape[3])
+        keys, held = np.repeat(k, times, axis=2), np.repeat(v, times, axis=2)
+        p = attended(q, keys, *more, kind=kind)
+        d = p * np.einsum("bqhd,bkhd->bhqk", g, held)
+        d = (d - p * d.sum(axis=3, keepdims=True)) * scale
+
+        def shared(x):
+            return x.reshape(*k.shape[:3], times, k.shape[3]).sum(axis=3) if times > 1 else x
+
+        return (
+            np.einsum("bhqk,bkhd->bqhd", d, keys),
+            shared(np.einsum("bhqk,bqhd->bkhd", d, q)),
+            shared(np.einsum("bhqk,bqhd->bkhd", p, g)),
+        )
+
+
+def attended(q, k, *more, kind):
+    """How much each query takes of each key: [batch, heads, queries, keys]."""
+    scores = np.einsum("bqhd,bkhd->bhqk", q, k) * (1.0 / math.sqrt(q.shape[3]))
+    if kind == "biased":
+        scores = scores + more[0]
+    length = q.shape[1]
+    allowed = np.ones((1, 1, length, length), bool)
+    if kind == "causal":
+        allowed = np.tril(np.ones((length, length), bool))[None, None]
+    if kind == "masked":
+        allowed = more[0]
+    weights = np.exp(scores - scores.max(axis=3, keepdims=True)) * allowed
+    return weights / weights.sum(axis=3, keepdims=True)
 
 
 def no_empty_row(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype) -> np.ndarray:
@@ -150,12 +200,10 @@ def groups(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype, *, 
     return np.array([1, 0, rows - 1], dtype)[index.astype(np.int64)]
 
 
-class CrossEntropy(WholeFunction):
+class CrossEntropy(Network):
     """log-sum-exp of the logits less the logit of the label, for each token: the batch sharded, and the vocabulary."""
 
     name = "cross_entropy"
-    family = "networks"
-    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     share: ClassVar[int] = 3
 
     def dims(self) -> tuple[int | None, ...]:
@@ -172,6 +220,7 @@ class CrossEntropy(WholeFunction):
             kept=((),),
             judge="bound",
             ruled=False,
+            wrt=(0,),
         )
 
     @staticmethod
@@ -185,13 +234,17 @@ class CrossEntropy(WholeFunction):
         largest = x.max(axis=1, keepdims=True)
         return np.log(np.exp(x - largest).sum(axis=1)) + largest[:, 0] - chosen
 
+    @staticmethod
+    def gradient(x, labels, g):
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        g = g.reshape(-1, 1)
+        return e / e.sum(axis=1, keepdims=True) * g - g * (np.arange(x.shape[1]) == labels[:, None])
 
-class Rotary(WholeFunction):
+
+class Rotary(Network):
     """Rotary embedding: pairs of features turned by an angle that grows with the position in the whole sequence."""
 
     name = "rotary"
-    family = "networks"
-    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     share: ClassVar[int] = 3
 
     def dims(self) -> tuple[int | None, ...]:
@@ -208,6 +261,7 @@ class Rotary(WholeFunction):
             kept=((1,),),
             judge="bound",
             ruled=False,
+            wrt=(0, 1, 2),
         )
 
     @staticmethod
@@ -220,3 +274,10 @@ class Rotary(WholeFunction):
         half = x.shape[1] // 2
         first, second = x[:, :half], x[:, half:]
         return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=1)
+
+    @staticmethod
+    def gradient(x, sine, cosine, g):
+        half = x.shape[1] // 2
+        first, second, g1, g2 = x[:, :half], x[:, half:], g[:, :half], g[:, half:]
+        back = np.concatenate([g1 * cosine + g2 * sine, g2 * cosine - g1 * sine], axis=1)
+        return back, g2 * first - g1 * second, g1 * first + g2 * second

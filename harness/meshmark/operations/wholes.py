@@ -153,7 +153,7 @@ class WholeFunction(Operation):
     moves: ClassVar[bool] = False
     """Whether the function only moves elements: then its gradient and connections follow from the reference."""
     share: ClassVar[int] = 1
-    """How many shardings of each choice the standard profile takes."""
+    """How many shardings of each choice the standard profile takes; of a gradient one."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -170,7 +170,7 @@ class WholeFunction(Operation):
         if cls.moves and "gradient" not in own:
             cls.gradient = staticmethod(transposed(cls.reference))
         if cls.name and hasattr(cls, "gradient"):
-            about = {"name": f"{cls.name}_gradient", "level": "L3", "differentiated": True}
+            about = {"name": f"{cls.name}_gradient", "level": "L3", "differentiated": True, "share": 1}
             about["dtypes"] = tuple(d for d in cls.dtypes if dtype_of(d).kind == "float")[:1]
             about["__doc__"] = f"The vector-Jacobian product of `{cls.name}`."
             about["__module__"] = cls.__module__
@@ -183,6 +183,10 @@ class WholeFunction(Operation):
     def differentiable(self, options: Mapping[str, Any]) -> bool:
         """Whether this choice has a gradient, if the operation has one."""
         return True
+
+    def rarely(self, options: Mapping[str, Any]) -> bool:
+        """Whether the standard profile leaves out the gradient of a choice: every second one, by a fixed rule."""
+        return bool(options) and zlib.crc32(f"{self.name} {options}".encode()) % 2 == 1
 
     def dims(self) -> tuple[int | None, ...]:
         """The dimensions along which the function can work; None for a function that has no such choice."""
@@ -200,7 +204,7 @@ class WholeFunction(Operation):
             if self.differentiated:
                 if not self.differentiable(options):
                     continue
-                far += 2 * (zlib.crc32(f"{self.name} {options}".encode()) % 2 and bool(options))
+                far += 2 * self.rarely(options)
             chosen = self.rotation(places, mesh, options)
             for of, dim in places:
                 weight = 4 if (of, dim) not in chosen else 2 if mesh == preferred(mesh.size) else 1
