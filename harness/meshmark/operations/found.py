@@ -93,18 +93,17 @@ class StridedSlice(Found):
 
 
 class WindowGather(Found):
-    """`lax.gather` of windows that hold the whole of a sharded dimension, and of single rows."""
+    """`lax.gather` of windows that hold the whole of a sharded dimension."""
 
     name = "window_gather"
-    kinds = ("whole", "row")
+    kinds = ("whole",)
     axes = 2
 
     def plan(self, request: Request) -> Plan:
         mesh = request.mesh
         first, second = mesh.names[:2]
         n, m = mesh.sizes[first], mesh.sizes[second]
-        rows = 2 * n
-        window = rows if request.variant["kind"] == "whole" else 1
+        rows = window = 2 * n
         starts = Argument((n, 1), "int32", (first,), values.tokens, {"below": rows})
         table = small(request, (rows, m, 1), (first,))
         result = Result((window, n, m, 1), request.dtype, (None, None, second))
