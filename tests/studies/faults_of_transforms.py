@@ -168,6 +168,19 @@ def the_second_half_of_a_split_has_no_gradient():
     return patched(jnp, "split", make)
 
 
+@fault(operations=("normalise_gradient",))
+def a_softmax_forgets_that_its_sum_is_one():
+    def make(real):
+        def softmax(x, axis):
+            own = jax.custom_vjp(lambda v: real(v, axis=axis))
+            own.defvjp(lambda v: (own(v), own(v)), lambda p, g: (p * g,))
+            return own(x)
+
+        return softmax
+
+    return patched(jax.nn, "softmax", make)
+
+
 # Debugging views.
 
 

@@ -18,12 +18,10 @@ from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.layout import Spec, axes_of
 from meshmark.core.values import whole as every
 from meshmark.operations.base import Argument, Missing, Request, Result, Variant
-from meshmark.operations.wholes import Form, WholeFunction
+from meshmark.operations.wholes import MAIN, Form, WholeFunction
 
 Member = tuple[Callable[..., Any], Callable[..., Any]]
 """A function of two arrays in JAX, and its definition in NumPy. Either gives an array or a tuple of arrays."""
-
-MAIN = ("auto", "explicit", "manual", "manual-novma")
 
 Groups = Mapping[str, Mapping[str, Member]]
 

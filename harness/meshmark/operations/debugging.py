@@ -175,7 +175,7 @@ VIEWS: dict[str, Callable[..., Any]] = {
 }
 """Each takes the mesh, its last axis and the input, placed over that axis."""
 
-OPTIONAL = ("visualize", "print_scan", "print_global")
+OPTIONAL = ("visualize", "print_scan", "print_global", "inspect_argument")
 """What the standard profile leaves out: one needs a library, and the others cost more than they add."""
 
 

@@ -5,7 +5,6 @@ embedding. Inputs are uniform, and bounds follow from the references (see `meshm
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -16,7 +15,6 @@ from jax import lax
 
 from meshmark.core import values
 from meshmark.operations.base import Argument, Request, Result, Variant
-from meshmark.operations.catalogue import MAIN
 from meshmark.operations.placement import spec_of
 from meshmark.operations.wholes import Form, WholeFunction
 
@@ -25,19 +23,11 @@ WAYS = ("heads", "sequence")
 
 
 class Network(WholeFunction):
-    """The base: the standard profile takes each gradient in one mode, since gradients compile slowly."""
+    """The base of those whose gradients compile slowly."""
 
     family = "networks"
+    one_mode = True
     dtypes: ClassVar[tuple[str, ...]] = ("float32",)
-
-    def turn(self, variant: Variant) -> int:
-        """Which of the modes a gradient takes."""
-        return zlib.crc32(f"{self.name} {variant.label}".encode())
-
-    def mode_weight(self, mode: str, variant: Variant) -> int | None:
-        if not self.differentiated or mode not in MAIN:
-            return super().mode_weight(mode, variant)
-        return int(mode != MAIN[self.turn(variant) % len(MAIN)])
 
 
 class DotProductAttention(Network):

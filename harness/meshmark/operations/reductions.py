@@ -200,6 +200,7 @@ class Normalise(WholeFunction):
 
     name = "normalise"
     family = "reductions"
+    one_mode = True
     dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def choices(self) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -220,7 +221,12 @@ class Normalise(WholeFunction):
             kept=(() if smaller else (dim,),),
             judge="bound",
             ruled=True,
+            wrt=(0,),
         )
+
+    def rarely(self, options: Mapping[str, Any]) -> bool:
+        """The gradients of the others are parts of other operations: of cross entropy, decoders and layers."""
+        return options["function"] not in ("softmax", "layer_norm")
 
     @staticmethod
     def whole(x, *, function, dim):
@@ -250,3 +256,22 @@ class Normalise(WholeFunction):
         if function == "log_softmax":
             return x - largest - np.log(total)
         return (np.log(total) + largest).sum(axis=dim)
+
+    @staticmethod
+    def gradient(x, g, *, function, dim):
+        n = x.shape[dim]
+        if function in ("logsumexp", "var"):
+            g = np.expand_dims(g, dim)
+        if function in ("var", "layer_norm", "rms_norm"):
+            middle = x if function == "rms_norm" else x - x.mean(axis=dim, keepdims=True)
+            if function == "var":
+                return middle * g * (2 / n)
+            spread = np.sqrt((middle * middle).mean(axis=dim, keepdims=True) + 0.0625)
+            y = middle / spread
+            back = g - y * (g * y).mean(axis=dim, keepdims=True)
+            return (back if function == "rms_norm" else back - g.mean(axis=dim, keepdims=True)) / spread
+        powers_ = np.exp(x - x.max(axis=dim, keepdims=True))
+        p = powers_ / powers_.sum(axis=dim, keepdims=True)
+        if function == "softmax":
+            return p * (g - (p * g).sum(axis=dim, keepdims=True))
+        return p * g if function == "logsumexp" else g - p * g.sum(axis=dim, keepdims=True)

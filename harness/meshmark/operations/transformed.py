@@ -317,7 +317,7 @@ def _vmap_spmd(f, x, y, axis, size):
     return found[:, -2] + 2 * found[:, -1]
 
 
-EAGER = ("jvp", "vmap")
+EAGER = ("vmap",)
 """What the standard profile runs eagerly, on one function."""
 
 

@@ -33,6 +33,7 @@ from meshmark.operations.base import Argument, Operation, Plan, Request, Result,
 from meshmark.operations.collective_base import groups_of
 from meshmark.operations.placement import matrix, moved, spec_labels, spec_of
 
+MAIN = ("auto", "explicit", "manual", "manual-novma")
 MANUAL = ("manual", "manual-novma", "pmap")
 
 
@@ -152,6 +153,8 @@ class WholeFunction(Operation):
     """Whether this is such an operation."""
     moves: ClassVar[bool] = False
     """Whether the function only moves elements: then its gradient and connections follow from the reference."""
+    one_mode: ClassVar[bool] = False
+    """Whether the standard profile takes each gradient in one mode alone, since it compiles slowly."""
     share: ClassVar[int] = 1
     """How many shardings of each choice the standard profile takes; of a gradient one."""
 
@@ -212,11 +215,18 @@ class WholeFunction(Operation):
                 yield Variant.of(weight + far, self.needs(options), of=of, **named, **options)
 
     def mode_weight(self, mode: str, variant: Variant) -> int | None:
-        """Half of the variants are ordinary with check_vma on, and the other half with it off."""
+        """Half of the variants are ordinary with check_vma on, and the other half with it off. Slow gradients have one
+        mode each, in turns."""
+        if self.differentiated and self.one_mode and mode in MAIN:
+            return int(mode != MAIN[self.turn(variant) % len(MAIN)])
         if mode not in ("manual", "manual-novma"):
             return None
         off = zlib.crc32(f"{self.name} {variant.label}".encode()) % 2 == 1
         return 0 if (mode == "manual-novma") == off else 2
+
+    def turn(self, variant: Variant) -> int:
+        """Which of the modes a slow gradient takes."""
+        return zlib.crc32(f"{self.name} {variant.label}".encode())
 
     def needs(self, options: Mapping[str, Any]) -> str | None:
         """The optional capability that a choice needs."""
