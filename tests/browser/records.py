@@ -37,8 +37,9 @@ def head(operation, variant, mode, mesh, level, dtype="float32", size="4KiB", ki
     }  # fmt: skip
 
 
-def judged(bad=(), topology=""):
-    """Lines of every case; `bad`: verdict and reason by (operation, mode)."""
+def judged(bad=(), topology="", interpreted=False):
+    """Lines of every case; `bad`: verdict and reason by (operation, mode). `interpreted`: compiled for the topology,
+    and its numbers pass by interpretation."""
     lines = []
     for operation, variant, meshes, level in CASES:
         for mesh in meshes:
@@ -57,7 +58,12 @@ def judged(bad=(), topology=""):
                     own = [
                         line | {"topology": topology, "case": f"{line['case']}@{topology}"} for line in own
                     ]
-                    own[1] |= {"verdict": "not_run", "reason": "compiled, where nothing can run"}
+                    unrun = own[1] | {"verdict": "not_run", "reason": "compiled, where nothing can run"}
+                    own[1:] = (
+                        [unrun | {"check": "execute"}, own[1] | {"interpreted": True}]
+                        if interpreted
+                        else [unrun]
+                    )
                 lines += own
     return lines
 
@@ -115,6 +121,12 @@ def write(directory):
         run("dddd", kind="TPU v5 lite", virtual=False, topology="v5e:2x4"),
         judged(topology="v5e:2x4"),
     )
+    file(
+        directory / "interpreted.jsonl",
+        run("jjjj", kind="TPU v6 lite", virtual=False, topology="v6e:2x4"),
+        judged(topology="v6e:2x4", interpreted=True),
+    )
+    compared(directory / "comparison.jsonl")
     file(directory / "old-times.jsonl", run("eeee", "0.10.2"), timed(1.5))
     file(directory / "new-times.jsonl", run("ffff"), timed(1.0, unverified={("explicit", 14)}))
     file(
@@ -123,6 +135,37 @@ def write(directory):
         timed(0.01),
     )
     beside(directory)
+
+
+def compared(path):
+    """Two sides, twelve pairs, one verdict of each kind, one counter that differs."""
+    sides = {
+        side: run(name, release) | {"environment": side, "named": HOSTILE, "commit": "c0ffee"}
+        for side, name, release in (("A", "aaab", "0.11.2"), ("B", "bbba", "0.12.0.1"))
+    }
+    lines = list(sides.values())
+    line = {"schema": 1, "kind": "comparison"}
+    for process in range(24):
+        side = "AB"[process % 2]
+        lines.append(line | {"what": "process", "environment": side, "process": process, "seconds": 1.0})
+        own = next(t for t in timed() if t["kind"] == "timing" and t["mode"] == "manual")
+        own |= {"environment": side, "process": process, "wire_bytes": 1024 if side == "A" else 2048}
+        lines.append(own | {"run": sides[side]["run"]})
+    verdicts = (("slower", 1.25), ("no change", 1.001), ("inconclusive", 1.1), ("left out", None))
+    for number, (verdict, ratio) in enumerate(verdicts):
+        found = line | {"what": "verdict", "case": f"psum/axes=x/manual/{number + 2}/float32/1KiB isolated"}
+        found |= {"verdict": verdict, "reason": f"B: crash {HOSTILE}" if ratio is None else ""}
+        if ratio:
+            found |= {
+                "ratio": ratio,
+                "low": ratio - 0.01,
+                "high": ratio + 0.01,
+                "p": 0.001,
+                "adjusted": 0.003,
+            }
+            found |= {"noise": 0.02, "detectable": 0.04, "false_alarms": 0.002, "pairs": 12}
+        lines.append(found)
+    path.write_text("".join(json.dumps({"run": sides["B"]["run"]} | each) + "\n" for each in lines))
 
 
 def beside(directory):

@@ -220,6 +220,44 @@ def test_what_changed_between_two_releases(open_page):
     assert "not put beside" in tab.inner_text("#changes-out")
 
 
+def test_a_comparison_shows_its_own_verdicts(open_page):
+    tab = open_page("#view=changes")
+    text = tab.inner_text("#compared-out")
+    assert "A is JAX 0.11.2" in text and "B is JAX 0.12.0.1" in text
+    assert "4 cases over 24 processes: 1 slower, 1 inconclusive, 1 left out, 1 no change." in text
+    assert "Compiled counters differ in 1 of 1 program." in text and "flags 0.2 % per case" in text
+    rows = [
+        row.inner_text().split("\t") for row in tab.locator("#compared-out table >> nth=0 >> tbody tr").all()
+    ]
+    assert [row[1] for row in rows] == ["slower", "inconclusive", "left out", "no change"]
+    assert rows[0][2:7] == ["1.250", "1.240 to 1.260", "0.003", "+4 %", "12"] and HOSTILE in rows[2][-1]
+    tab.click("#compared-out summary >> nth=0")
+    assert tab.locator("#compared-out table >> nth=1 >> tbody tr").inner_text().split("\t")[1:] == [
+        "wire_bytes", "1024", "2048"
+    ]  # fmt: skip
+    machines = tab.eval_on_selector_all("#c-new option", "all => all.map(e => e.textContent)")
+    assert not any("0.11.2" in name for name in machines), "a comparison is no machine of its own"
+
+
+def test_interpreted_numbers_have_marks_of_their_own(open_page):
+    """In the matrix, in the answers beside the levels, and in the detail: nothing of it says that it ran or passed."""
+    tab = open_page()
+    answers = tab.inner_text("#answers-cards")
+    assert "v6e:2x4, interpreted: nothing ran" in answers and "≈ L1" in answers
+    tab.click(".more-runs summary")
+    tab.click("label:has-text('v6e:2x4')")
+    cell = tab.locator(".matrix tr.group >> nth=0 >> .cell").last
+    assert "v-interpreted" in cell.get_attribute("class") and cell.locator("b").inner_text() == "≈"
+    assert "compiled, not run, numbers of" in cell.get_attribute("aria-label")
+    cell.click()
+    tab.locator(".matrix tr:not(.group) .v-interpreted:visible").first.click()
+    detail = tab.inner_text("#detail-body")
+    assert "Nothing ran here: the compiled text was interpreted" in detail and "≈ interpreted" in detail
+    assert "pass" not in tab.locator("dialog details.case > summary").first.inner_text()
+    statements = tab.evaluate("document.querySelector('#runs-out').textContent")
+    assert "L1 (interpreted): numbers of" in statements
+
+
 def test_times_of_six_processes_are_apart_or_overlap(browser, tmp_path):
     from meshmark.report import report
 

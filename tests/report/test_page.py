@@ -186,6 +186,7 @@ def test_results_expire_after_two_minors(releases, expired):
             "class": "virtual",
             "judged": None,
             "timings": None,
+            "comparison": False,
             "processes": 1,
         }
         for r in releases

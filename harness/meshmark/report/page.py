@@ -25,7 +25,7 @@ PLOTTING = ("bokeh.min.js", "bokeh-api.min.js")
 
 PARTS = (
     *("dom", "data", "address", "tables", "filters"),
-    *("matrix", "cases", "glance", "wrong", "changes", "heat", "modes"),
+    *("matrix", "cases", "glance", "wrong", "changes", "comparisons", "heat", "modes"),
     *(
         "charts",
         "roofline",

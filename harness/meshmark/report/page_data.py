@@ -13,6 +13,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from meshmark import __version__
@@ -26,7 +27,7 @@ from meshmark.levels import statements
 from meshmark.operations.base import MODES
 from meshmark.records import results, run_line
 from meshmark.records.reading import Judged, Records
-from meshmark.report import page_programs, page_times, sent, wrong
+from meshmark.report import page_comparisons, page_programs, page_times, sent, wrong
 from meshmark.report.beside import Beside
 from meshmark.report.beside import build as beside_data
 from meshmark.report.page_parts import (
@@ -60,10 +61,13 @@ def build(sources: Sequence[Source], beside: Beside | None = None) -> dict[str, 
     keys: dict[tuple[int, ...], int] = {}
     runs: list[dict[str, Any]] = []
     bad: list[tuple[int, int, str, Source]] = []
+    compared: list[dict[str, Any]] = []
     judged_by_run: dict[str, list[Judged]] = {}
     for source in sources:
         for place, judged in _places(source.records).items():
             runs.append(_run(source, place, judged, strings, reasons, keys))
+            if page_comparisons.is_comparison(source.records):
+                compared.append(page_comparisons.build(source, runs[-1]["key"]))
             judged_by_run[runs[-1]["key"]] = judged
         for j in source.records.cases.values():
             if (verdict := j.verdict) not in ("pass", "not_run", "unsupported"):
@@ -86,6 +90,7 @@ def build(sources: Sequence[Source], beside: Beside | None = None) -> dict[str, 
         "scripts": page_programs.scripts(
             (case, source.records) for _, _, case, source in sorted(bad, key=lambda b: b[:2])
         ),
+        "comparisons": compared,
         "cut": reasons.cut,
         "beside": beside_data(beside or Beside()),
         "strings": strings.all,
@@ -157,16 +162,17 @@ def _run(
         "runs": len(records.runs),
         "problems": len(records.problems),
         "compared": compared,
+        "comparison": page_comparisons.is_comparison(records),
         "judged": None,
         "timings": None,
         "noise": None,
         "statement": None,
         "levels": [],
+        "interpreted": [],
     }
     if judged:
         run["judged"] = _judged(judged, strings, reasons, keys)
-        if not compiled:
-            run |= _statement(records)
+        run |= _interpreted(records) if compiled else _statement(records)
     if timings and not compared:
         run |= page_times.timed(source, strings)
     return run
@@ -183,7 +189,7 @@ def _name(runs: Sequence[dict[str, Any]]) -> None:
     newest = max((r["release"] for r in runs), key=_release, default="")
     for run in runs:
         run["expired"] = _expired(run["release"], newest)
-        run["label"] = f"JAX {run['release']} · {run['machine']}"
+        run["label"] = f"JAX {run['release']} · {run['machine']}" + " · comparison" * run["comparison"]
     runs_by_label: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
         runs_by_label.setdefault(run["label"], []).append(run)
@@ -259,6 +265,20 @@ def _statement(records: Records) -> dict[str, Any]:
     }
 
 
+def _interpreted(records: Records) -> dict[str, Any]:
+    """What passes by interpretation in a compile-only run, by level. It is no level: nothing ran."""
+    if not any(judged.interpreted for judged in records.cases.values()):
+        return {}
+    try:
+        found = levels.statement(records)
+    except (BadInput, ValueError):
+        return {}
+    return {
+        "statement": "; ".join([plain(found.text), *(plain(one.describe()) for one in found.interpreted)]),
+        "interpreted": [asdict(one) for one in found.interpreted],
+    }
+
+
 # Cases ------------------------------------------------------------------------------------------------------
 
 
@@ -279,7 +299,8 @@ def _judged(
         wire = used = temp = math.nan
         for line in one.lines:
             if line["verdict"] == verdict and not check and verdict != "pass":
-                check, reason, link = line["check"], line["reason"], link_of(line.get("link"))
+                by = f" ({INTERPRETED})" if line.get("interpreted") is True else ""
+                check, reason, link = line["check"] + by, line["reason"], link_of(line.get("link"))
             if isinstance(line.get("collectives"), list):
                 kinds = format_collectives(line["collectives"])
                 wire, temp = number(line.get("wire_bytes")), number(line.get("temp_bytes"))

@@ -22,6 +22,8 @@ function worksCard() {
     if (r.levels.length) card.append(el("ul", { class: "badges", "aria-label": "Levels, cases met of the must-pass list" }, r.levels.map(badge)));
     card.append(el("p", { class: "soft" }, tallyNode(r), r.met ? `. Level ${r.met} is met.` : r.levels.some((s) => s.missing) ? ". No level: not every case of the must-pass list was judged." : "."));
   }
+  const computed = judgedRuns.find((r) => r.interpreted.length);
+  if (computed) card.append(el("h3", {}, `${computed.label}, interpreted: nothing ran`), el("ul", { class: "badges", "aria-label": "Must-pass cases over all devices whose numbers pass by interpretation" }, computed.interpreted.filter((s) => s.cases).map((s) => el("li", { class: "v-interpreted" }, `${SYMBOL.interpreted} ${s.level} ${count(s.passed)}/${count(s.cases)}`, s.missing ? ` · ${count(s.missing)} not judged` : ""))));
   if (judgedRuns.length > 1) card.append(el("p", { class: "soft" }, jump("runs", `All ${judgedRuns.length} runs`)));
   if (!judgedRuns.length) card.append(el("p", { class: "soft" }, "No conformance records here."));
   return card;
@@ -34,7 +36,7 @@ function modeCard() {
     card.append(el("h3", {}, "Bytes sent, as compiled"));
     if (!compared) card.append(el("p", { class: "soft" }, "No automatic or explicit case stands beside a manual one."));
     else if (!first.length) card.append(el("p", {}, `In none of ${plural(compared, "case")} does auto or explicit sharding send more than manual.`));
-    else card.append(el("p", {}, `Automatic or explicit sharding sends more than shard_map in ${plural(first.length, "operation")}: ${first.slice(0, 4).map((r) => `${r.operation} (${r.times === Infinity ? "shard_map sends none" : `up to ${digits(r.times)}×`})`).join(", ")}. There shard_map sends less. `, jump("communication", "All")));
+    else card.append(el("p", {}, `Automatic or explicit sharding sends more than shard_map in ${plural(first.length, "operation")}: ${first.slice(0, 4).map((r) => `${r.operation} (${r.times === Infinity ? "shard_map sends none" : `up to ${digits(r.times)}×`})`).join(", ")}. `, jump("communication", "All")));
     card.append(el("p", { class: "soft" }, newest.label + "."));
   }
   for (const m of timed.slice(0, 1)) {

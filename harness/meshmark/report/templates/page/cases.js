@@ -44,12 +44,14 @@ function showCell() {
   const program = D.programs[`${operation}/${SPELLS[mode] || mode}`];
   const list = el("div"), more = el("button", { type: "button", class: "more", onclick: () => add() });
   let at = 0;
+  const computed = tallied[V.indexOf("interpreted")];
   function add() {
     for (const { run, i } of found.slice(at, at + 40)) list.append(oneCase(run, i, shown.length > 1));
     at += 40; more.hidden = at >= found.length; more.textContent = `Show more (${count(Math.min(at, found.length))} of ${count(found.length)})`;
   }
   add();
   $("detail-body").replaceChildren(...[shown.map((run) => el("p", {}, run.label, " ", el("span", { class: `tag ${run.class}` }, CLASS[run.class]))), el("p", {}, `${plural(found.length, "case")}: ${tally(tallied, found.length)}.`, filtering() && !everything ? " The filters of the page apply." : ""),
+    computed ? el("p", {}, symbol("interpreted"), ` ${computed === found.length ? "Nothing ran here" : `${plural(computed, "case")} did not run`}: the compiled text was interpreted for all devices at once, and its numbers pass. That says nothing of the hardware.`) : "",
     info.get(operation) ? el("p", { class: "soft" }, info.get(operation).about) : "",
     program ? el("details", {}, el("summary", {}, `The program${SPELLS[mode] ? `: ${mode} runs the spelling of ${SPELLS[mode]}` : ""}`), code(program)) : "",
     el("h3", {}, "Cases, the worst first"), list, more, provenance(shown)].flat().filter((x) => x !== ""));
@@ -64,7 +66,7 @@ function oneCase(run, i, several) {
     body.append(...[
       reason ? el("p", {}, el("strong", {}, S[j.check[i]] ? `${S[j.check[i]]}: ` : ""), reason) : "",
       S[j.link[i]] ? el("p", {}, link(S[j.link[i]])) : "",
-      el("p", { class: "soft" }, [S[j.kinds[i]] ? `compiled to ${S[j.kinds[i]]}` : "", j.wire[i] !== null ? `${count(j.wire[i])} bytes sent by a device` : "", j.manual[i] !== null && j.wire[i] > j.manual[i] ? `${count(j.wire[i] - j.manual[i])} more than manual mode compiles to` : "", j.used[i] !== null ? `error is ${percent(j.used[i])} of its bound` : ""].filter(Boolean).join(" · ")),
+      el("p", { class: "soft" }, [S[j.kinds[i]] ? `compiled to ${S[j.kinds[i]]}` : "", j.wire[i] !== null ? `${count(j.wire[i])} bytes sent by a device` : "", j.manual[i] !== null && j.wire[i] > j.manual[i] ? `${count(j.wire[i] - j.manual[i])} more than manual mode compiles to` : "", j.used[i] !== null ? `${run.class === "compiled" ? "interpreted error" : "error"} is ${percent(j.used[i])} of its bound` : ""].filter(Boolean).join(" · ")),
       el("p", { class: "small" }, "To repeat it:"), ...commands(c, run).flatMap((t) => code(t, true)),
       script ? el("details", {}, el("summary", {}, "Stand-alone script (jax and numpy alone)"), code(script)) : "",
     ].filter((x) => x !== ""));

@@ -11,7 +11,7 @@ const judgedRuns = runs.filter((r) => r.judged);
 for (const r of judgedRuns) { r.at = new Map(); r.judged.case.forEach((c, i) => r.at.set(c, i)); }
 // A machine is what the runs of one release, product and kind of devices belong to.
 const machines = [];
-for (const r of runs) {
+for (const r of runs.filter((x) => !x.comparison)) {
   const name = [r.class, r.release, r.machine, r.product].join("|");
   let m = machines.find((x) => x.name === name);
   if (!m) machines.push(m = { name, key: r.key, class: r.class, release: r.release, machine: r.machine, kind: r.kind, devices: r.devices, processes: r.processes, product: r.product, runs: [], label: `JAX ${r.release} · ${r.machine}` });

@@ -19,8 +19,8 @@ function controls() {
 }
 function filtered() { drawMatrix(); later(); }
 let timer = 0;
-function later() { clearTimeout(timer); timer = setTimeout(() => { drawChanges(); drawModes(); drawAdvice(); drawCommunication(); drawSide(); }, 120); }  // what is below the fold follows
-function drawAll() { controls(); drawMatrix(); $("matrix-prov").replaceChildren(provenance(shownRuns())); drawWrong(); drawChanges(); drawModes(); drawAdvice(); drawSpeed(); drawOverTime(); drawCommunication(); drawWeather(); drawGrowth(); drawOthers(); showCell(); }
+function later() { clearTimeout(timer); timer = setTimeout(() => { drawChanges(); drawComparisons(); drawModes(); drawAdvice(); drawCommunication(); drawSide(); }, 120); }  // what is below the fold follows
+function drawAll() { controls(); drawMatrix(); $("matrix-prov").replaceChildren(provenance(shownRuns())); drawWrong(); drawChanges(); drawComparisons(); drawModes(); drawAdvice(); drawSpeed(); drawOverTime(); drawCommunication(); drawWeather(); drawGrowth(); drawOthers(); showCell(); }
 function go(view, focus) {
   const target = $(view);
   if (!target) return;

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page's data of what `meshmark compare --record` wrote: two sides, the verdict of each case, counters that differ.
+
+The verdicts are those that the comparison itself decided, by pairs of processes at its planned looks. They are not
+computed again from the samples. A comparison that was cut short has no verdicts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from meshmark.core.escaping import field as field_of
+from meshmark.core.escaping import plain
+from meshmark.core.text import number
+from meshmark.records.reading import Records
+from meshmark.report.page_parts import Source, rounded
+from meshmark.timing import compare
+
+FIGURES = ("ratio", "low", "high", "adjusted", "detectable", "false_alarms", "pairs")
+"""The figures of a verdict."""
+
+MOST_DIFFERENCES = 2000
+"""The most counters of one comparison that the page lists."""
+
+
+def is_comparison(records: Records) -> bool:
+    """Whether a file holds the two sides of a comparison."""
+    return {run.get("environment") for run in records.runs} == set(compare.SIDES)
+
+
+def build(source: Source, key: str) -> dict[str, Any]:
+    """The data of one comparison file; `key` names its run on the page."""
+    records = source.records
+    runs = {str(run["environment"]): run for run in records.runs if run.get("environment")}
+    differences, counted = _counters(records)
+    verdicts = [line for line in records.comparisons if line["what"] == "verdict"]
+    return {
+        "key": key,
+        "sides": {side: _side(runs[side]) for side in compare.SIDES},
+        "processes": len({line.get("process") for line in records.comparisons if line["what"] == "process"}),
+        "rows": [_verdict(line) for line in verdicts],
+        "counted": counted,
+        "differing": len({d.case for d in differences}),
+        "differences": [
+            [plain(d.case), plain(d.counter), *map(_counter, (d.a, d.b))]
+            for d in differences[:MOST_DIFFERENCES]
+        ],
+    }
+
+
+def _side(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What a side is: its name, the releases of JAX and jaxlib, the commit of the suite, its devices."""
+    facts = run["facts"]
+    versions = facts.get("versions")
+    return {
+        "named": plain(run.get("named")),
+        "jax": plain(field_of(versions, "jax")),
+        "jaxlib": plain(field_of(versions, "jaxlib")),
+        "python": plain(field_of(versions, "python")),
+        "commit": plain(run.get("commit") or field_of(facts.get("suite"), "commit"))[:12],
+    }
+
+
+def _verdict(line: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {name: rounded(line.get(name)) for name in FIGURES}
+    return found | {name: plain(line.get(name)) for name in ("case", "verdict", "reason")}
+
+
+def _counters(records: Records) -> tuple[list[compare.Difference], int]:
+    """(the compiled counters that differ, the number of programs that both sides have)."""
+    sides: dict[str, dict[str, dict[str, str | float | None]]] = defaultdict(dict)
+    for line in records.timings:
+        if counts := compare.counted(line):
+            sides[str(line.get("environment"))].setdefault(line["case"], counts)
+    a, b = (sides[side] for side in compare.SIDES)
+    return compare.differences(a, b), len(set(a) & set(b))
+
+
+def _counter(value: Any) -> str:
+    return "not given" if value is None else plain(value) if isinstance(value, str) else f"{number(value):g}"
