@@ -33,8 +33,24 @@ def test_the_first_view_answers_with_denominators(open_page):
     )
     assert "14 of 15 pass, 1 crash" in text
     assert "auto takes 1.20 times as long as manual" in " ".join(text.split())
-    assert "shift_set (up to 65×)" in text
+    assert "shift_set: up to 65×" in text
     assert "No level" in text and "/1,310" in text  # the denominator is the must-pass list's
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
+def test_the_first_view_fits_one_screen(browser, tmp_path, width, height):
+    from meshmark.report import report
+
+    made_up.file(tmp_path / "in" / "verdicts.jsonl", made_up.run("aaaa"), made_up.judged())
+    made_up.file(tmp_path / "in" / "times.jsonl", made_up.run("bbbb"), made_up.timed())
+    report.write(report.make_report(report.find([tmp_path / "in"]).sources), tmp_path / "out")
+    tab = browser.new_page(viewport={"width": width, "height": height})
+    tab.goto((tmp_path / "out" / "index.html").as_uri())
+    tab.wait_for_selector("html[data-ready=yes]")
+    assert tab.evaluate("document.querySelector('#answers-cards').getBoundingClientRect().bottom") < height
+    assert tab.locator(".card details[open]").count() == (3 if width > 640 else 0)
+    assert "of its ceiling" in tab.inner_text("#answers-cards")
+    tab.close()
 
 
 def test_search_and_filters_change_the_matrix_and_the_address(open_page):
@@ -130,7 +146,13 @@ def test_the_keyboard_reaches_everything(open_page):
     assert "cell" in tab.evaluate("document.activeElement.className")  # focus returns to where it was
     outline = tab.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline != "none"
-    tab.focus("#modes-out thead th:nth-child(4) button")
+    stops_of = "[...h.querySelectorAll('button')].filter(b => b.tabIndex === 0).length"
+    heads = f"[...document.querySelectorAll('#modes-out thead')].map(h => {stops_of})"
+    assert set(tab.evaluate(heads)) == {1}  # the heads of a table are one tab stop
+    tab.focus("#modes-out thead button[tabindex='0']")
+    for _ in range(3):
+        tab.keyboard.press("ArrowRight")
+    assert set(tab.evaluate(heads)) == {1}
     tab.keyboard.press("Enter")
     assert tab.get_attribute("#modes-out thead th:nth-child(4)", "aria-sort") == "ascending"
     assert "sort=modes" in tab.url
@@ -338,6 +360,9 @@ def test_charts_are_drawn_with_a_table_behind_each(open_page):
         assert tab.locator(f"#{chart}-chart canvas").count() > 0
         tab.click(f"#{chart}-table summary >> nth=0")
         assert tab.locator(f"#{chart}-table tbody tr").count() > 0
+    tab.select_option("#s-y", "time")
+    tab.wait_for_selector("#bw-chart canvas >> nth=0", state="attached")
+    assert "sy=time" in tab.url
     text = tab.inner_text("#bw-table")
     assert "100 µs" in text or "1 µs" in text  # alpha of the sweep, 0.1 ms or a hundredth of it
 
@@ -372,6 +397,9 @@ def test_every_table_has_provenance_with_the_hash(open_page):
         text = found.evaluate("e => e.textContent")
         assert "sha256:" in text and "c0ffee" in text and "XLA_FLAGS --some=1" in text, place
     assert tab.locator("#modes details.prov").first.evaluate("e => e.textContent").count("noise: ") >= 1
+    for place, name in (("weather", "weather-0.11.2"), ("growth", "growth"), ("others", "others")):
+        text = tab.locator(f"#{place} details.prov").last.evaluate("e => e.textContent")
+        assert f"{name}.jsonl sha256:" in text, place
 
 
 def test_strings_of_records_stay_text(open_page):
@@ -519,7 +547,10 @@ def test_advice_follows_the_bytes(open_page):
     rows = {
         row.locator("th").inner_text(): row.inner_text() for row in tab.locator("#advice-out tbody tr").all()
     }
-    assert "Spell it with shard_map" in rows["shift_set"] and "choose the one that reads best" in rows["psum"]
+    assert (
+        "Use shard_map where the bytes matter" in rows["shift_set"]
+        and "choose the one that reads best" in rows["psum"]
+    )
 
 
 def test_without_javascript_the_runs_are_there(open_page, browser, page_file):

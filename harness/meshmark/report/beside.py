@@ -59,13 +59,15 @@ class Beside:
 
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 by name."""
+    kinds: dict[str, str] = field(default_factory=dict)
+    """What each file holds, by name (see `kind_of`)."""
     weather: list[Records] = field(default_factory=list)
     growth: list[Mapping[str, Any]] = field(default_factory=list)
     others: list[list[Mapping[str, Any]]] = field(default_factory=list)
 
     def add(self, kind: str, path: Path, name: str, sha256: str) -> None:
         """Read a file of this kind (see `kind_of`); RecordError if it can't be read."""
-        self.files[name] = sha256
+        self.files[name], self.kinds[name] = sha256, kind
         if kind == "schedule":
             self.weather.append(reading.read(path))
         elif kind == "growth":
@@ -103,8 +105,10 @@ def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def build(beside: Beside) -> dict[str, Any]:
-    """The data of the page: weather, growth and others, each None without records."""
+    """The data of the page: weather, growth and others, each None without records, and the files behind them."""
+    files = [{"name": plain(n), "sha256": beside.files[n], "kind": kind} for n, kind in beside.kinds.items()]
     return {
+        "files": files,
         "weather": _weather(history.releases(beside.weather)),
         "growth": _growth(beside.growth),
         "others": [found for one in beside.others if (found := _of_others(one))],

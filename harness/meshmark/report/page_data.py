@@ -155,6 +155,7 @@ def _run(
         "facts": list(_facts(records, source)),
         "commit": plain(field_of(facts.get("suite"), "commit")),
         "clean": field_of(facts.get("suite"), "clean") is True,
+        "compiler": _pairs(facts.get("compiler")) if compiled else "",
         "jaxlib": plain(field_of(facts.get("versions"), "jaxlib")),
         "flags": _pairs(facts.get("flags")),
         "profile": plain(field_of(first.get("selection"), "profile")),

@@ -40,5 +40,5 @@ function drawGrowth() {
       { name: "series", text: (r) => `${r.chip} ${r.operation} ${r.variant}`, value: (r) => `${r.chip} ${place(r.operation) + 1e5}`, cls: "id" }, { name: "mode", text: (r) => r.mode, value: (r) => r.mode }, { name: "scaling", text: (r) => r.scaling, value: (r) => r.scaling },
       { name: "devices", num: true, text: (r) => r.wire_bytes.length ? `${count(r.wire_bytes[0][0])} to ${count(last(r.wire_bytes)[0])}` : "", value: (r) => last(r.wire_bytes)[0] }, ...steps("wire_bytes"), ...steps("memory_bytes"),
       { name: "grows faster", text: (r) => r.faster.map((q) => what[q][0].toLowerCase()).join(", "), value: (r) => -r.faster.length },
-    ], G)].flat(3));
+    ], G), filesOf("growth")].flat(3));
 }

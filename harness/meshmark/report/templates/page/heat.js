@@ -13,6 +13,8 @@ function shade(ratio) {
   const x = Math.max(-1, Math.min(1, Math.log2(ratio)));
   return `background: color-mix(in srgb, var(${x > 0 ? "--slow" : "--fast"}) ${Math.round(70 * Math.abs(x))}%, var(--bg))`;
 }
+// Bytes of 64KiB, the number of n512: sizes of one kind in their order.
+const sizeOf = (text) => { const [, n, unit] = /^n?([\d.]+)(\w*)$/.exec(text) || [0, 0, ""]; return Number(n) * ({ KiB: 1024, MiB: 2 ** 20, GiB: 2 ** 30 }[unit] || 1); };
 function drawHeat(m, cadence, list) {
   const modes = D.modes.filter((x) => x !== "manual" && x !== "host" && list.some((r) => r.by[x] && r.by[x].ratio !== null));
   if (!modes.length) return el("p", { class: "soft" }, "No mode has a time beside manual mode here.");
@@ -21,7 +23,7 @@ function drawHeat(m, cadence, list) {
     const t = r.by[mode];
     if (!t || t.ratio === null) continue;
     const column = `${r.first.mesh} · ${r.first.size}`, row = r.first.operation;
-    heads.set(column, [r.first.mesh, r.first.nbytes ?? 0]);
+    heads.set(column, [r.first.mesh, r.first.nbytes || sizeOf(r.first.size)]);
     if (!found.has(row)) found.set(row, new Map());
     if (!found.get(row).has(column)) found.get(row).set(column, []);
     found.get(row).get(column).push(t);
@@ -41,6 +43,12 @@ function drawHeat(m, cadence, list) {
       el("tbody", {}, operations.map((o) => el("tr", {}, el("th", { scope: "row", class: "op" }, o), ordered.map((c) => cell(found.get(o).get(c))))))))];
 }
 
+// The variants in which modes send more, the most frequent first.
+function variantsOf(more) {
+  const all = new Map();
+  for (const [, x] of more) for (const [v, n] of x.variants) all.set(v, (all.get(v) || 0) + n);
+  return short([...all].sort((a, b) => b[1] - a[1]).map(([v]) => v), 3);
+}
 // One row for each operation of a run whose auto or explicit cases stand beside manual ones.
 function advice(run, m, cadence) {
   const j = run.judged, found = new Map();
@@ -49,9 +57,9 @@ function advice(run, m, cadence) {
     const operation = S[C.operation[c]], mode = S[C.mode[c]];
     if (!found.has(operation)) found.set(operation, { operation, by: new Map() });
     const by = found.get(operation).by;
-    if (!by.has(mode)) by.set(mode, { cells: 0, more: 0, less: 0, times: 1 });
+    if (!by.has(mode)) by.set(mode, { cells: 0, more: 0, less: 0, times: 1, variants: new Map() });
     const one = by.get(mode), times = j.wire[i] === j.manual[i] ? 1 : j.manual[i] ? j.wire[i] / j.manual[i] : Infinity;
-    one.cells++; if (times > 1) one.more++; if (times < 1) one.less++;
+    one.cells++; if (times > 1) { one.more++; const v = S[C.variant[c]]; one.variants.set(v, (one.variants.get(v) || 0) + 1); } if (times < 1) one.less++;
     one.times = Math.max(one.times, times);
   });
   return [...found.values()].map((row) => {
@@ -62,7 +70,7 @@ function advice(run, m, cadence) {
     row.bytes = all.map(([mode, x]) => `${mode}: ${x.more ? `more in ${x.more} of ${x.cells}${x.times === Infinity ? "" : `, up to ${digits(x.times)}×`}` : x.less ? `less in ${x.less} of ${x.cells}, never more` : `the same in all ${x.cells}`}`).join("; ");
     row.time = [...new Set(timesOf.map((t) => t.mode))].map((x) => { const of = timesOf.filter((t) => t.mode === x); return `${x} ${median(of.map((t) => t.ratio)).toFixed(2)}× of ${of.length}`; }).join("; ");
     row.slowest = timesOf.length ? median(timesOf.map((t) => t.ratio)) : null;
-    row.say = !more.length ? "Every mode sends the same or less: choose the one that reads best." : more.length === all.length ? "Spell it with shard_map where the bytes matter." : `${all.filter(([, x]) => !x.more).map(([mode]) => mode).join(" or ")} sends no more than shard_map; ${more.map(([mode]) => mode).join(" and ")} ${more.length > 1 ? "do" : "does"}.`;
+    row.say = !more.length ? "Every mode sends the same or less: choose the one that reads best." : more.length === all.length ? (more.every(([, x]) => 2 * x.more > x.cells) ? "Use shard_map where the bytes matter." : `Any mode, but shard_map where the bytes matter in ${variantsOf(more)}.`) : `${all.filter(([, x]) => !x.more).map(([mode]) => mode).join(" or ")} sends no more than shard_map; ${more.map(([mode]) => mode).join(" and ")} ${more.length > 1 ? "do" : "does"}.`;
     return row;
   }).sort((a, b) => b.worst - a.worst || place(a.operation) - place(b.operation));
 }

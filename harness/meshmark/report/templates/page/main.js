@@ -41,7 +41,7 @@ $("m-mode").addEventListener("change", (e) => { set("hmode", e.target.value); dr
 $("t-machine").addEventListener("change", (e) => { set("tmachine", e.target.value); drawOverTime(); });
 for (const [id, key] of [["w-place", "wplace"], ["w-step", "wstep"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawWeather(); });
 $("g-op").addEventListener("change", (e) => { set("gop", e.target.value); drawGrowth(); });
-for (const [id, key] of [["s-op", "op"], ["s-mode", "smode"], ["s-mesh", "smesh"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawSpeed(); });
+for (const [id, key] of [["s-op", "op"], ["s-mode", "smode"], ["s-mesh", "smesh"], ["s-y", "sy"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawSpeed(); });
 $("s-class").addEventListener("change", (e) => { set("class", e.target.value); drawSide(); });
 document.addEventListener("click", (e) => {
   const a = e.target.closest("a[href^='#']");

@@ -14,5 +14,5 @@ function drawOthers() {
         ...names.map((n) => ({ name: o.labels[n], num: true, text: (r) => time(r.times[n]), value: (r) => r.times[n]?.[0] ?? null })),
         ...names.filter((n) => n !== "jax").map((n) => ({ name: `JAX over ${o.labels[n]}`, num: true, text: (r) => ratio(r.ratios[n]), value: (r) => r.ratios[n]?.[0] ?? null })),
       ], o.rows), el("details", { class: "prov" }, el("summary", {}, "Versions"), el("ul", {}, Object.entries(o.versions).map(([n, v]) => el("li", {}, `${o.labels[n]}: ${v}`))))];
-  }).flat(3));
+  }).flat(3), filesOf("others"));
 }

@@ -21,32 +21,35 @@ function drawSpeed() {
   const ops = [...new Set(m.times.filter((t) => t.busbw).map((t) => t.operation))], op = options($("s-op"), ops.map((o) => [o, o]), state.op || (ops.includes("psum") ? "psum" : ""));
   const modes = D.modes.filter((x) => m.times.some((t) => t.mode === x && t.operation === op)), mode = options($("s-mode"), [...modes.map((x) => [x, x]), ["all", "all modes"]], state.smode || (modes.includes("manual") ? "manual" : modes[0]));
   const meshes = [...new Set(m.times.filter((t) => t.operation === op).map((t) => t.mesh))], mesh = options($("s-mesh"), [["", "all meshes"], ...meshes.map((x) => [x, x])], state.smesh);
+  const what = options($("s-y"), [["rate", "bus bandwidth"], ["time", "time of a call"]], state.sy), latency = what === "time";
   const points = m.times.filter((t) => t.operation === op && t.cadence === cadence && t.busbw && t.nbytes && (mode === "all" || t.mode === mode) && (!mesh || t.mesh === mesh));
   const series = new Map();
   for (const t of points) { const k = [t.variant, t.mesh, t.dtype, ...(mode === "all" ? [t.mode] : [])].join(" · "); if (!series.has(k)) series.set(k, []); series.get(k).push(t); }
   for (const s of series.values()) s.sort((a, b) => a.nbytes - b.nbytes);
   const every = series.size, drawnSeries = new Map([...series].sort((a, b) => b[1].length - a[1].length).slice(0, MOST_SERIES)), shownPoints = [...drawnSeries.values()].flat();
   const fitOf = (t) => { for (const r of m.timedRuns) { const f = r.fits.find((f) => f.operation === t.operation && f.variant === t.variant && f.mesh === t.mesh && f.dtype === t.dtype && f.mode === t.mode && f.cadence === t.cadence); if (f) return f; } return null; };
-  const wide = (t, end) => t[end] === null ? t.busbw : t.busbw * t.median_s / t[end];
-  chart("bw-chart", [m.key, cadence, op, mode, mesh, theme].join(), (B) => {
+  // Bus bandwidth in GB/s, or the time in microseconds; its ends where six processes give some.
+  const height = (t) => latency ? t.median_s * 1e6 : t.busbw / 1e9, wide = (t, end) => t[end] === null ? height(t) : latency ? t[end] * 1e6 : t.busbw * t.median_s / t[end] / 1e9;
+  const fitted = (fit, s) => { const time = fit.alpha + (fit.beta ? s / fit.beta : 0); return latency ? time * 1e6 : fit.factor * s / time / 1e9; };
+  chart("bw-chart", [m.key, cadence, op, mode, mesh, what, theme].join(), (B) => {
     if (!points.length) return null;
-    const x = shownPoints.map((t) => t.nbytes), y = shownPoints.map((t) => t.busbw / 1e9), roofs = ceilings(shownPoints).map(([v, name]) => [v / 1e9, name]), peak = roofs.length ? roofs[0][0] : null;
+    const x = shownPoints.map((t) => t.nbytes), y = shownPoints.map(height), roofs = latency ? [] : ceilings(shownPoints).map(([v, name]) => [v / 1e9, name]), peak = roofs.length ? roofs[0][0] : null;
     const f = figure(B, { x_axis_type: "log", y_axis_type: "log", x_range: [Math.min(...x) / 1.6, Math.max(...x) * 1.6], y_range: [Math.min(...y) / 2, Math.max(...y, peak || 0) * 2] });
     const items = [], colors = palette();
     let n = 0;
     for (const [name, list] of drawnSeries) {
       const color = colors[n % colors.length], own = [];
-      own.push(f.segment(list.map((t) => t.nbytes), list.map((t) => wide(t, "high_s") / 1e9), list.map((t) => t.nbytes), list.map((t) => wide(t, "low_s") / 1e9), { line_color: color, line_width: 1.5 }));
-      own.push(f.scatter(list.map((t) => t.nbytes), list.map((t) => t.busbw / 1e9), { marker: MARKERS[n % MARKERS.length], size: 8, fill_color: color, line_color: color }));
+      own.push(f.segment(list.map((t) => t.nbytes), list.map((t) => wide(t, "high_s")), list.map((t) => t.nbytes), list.map((t) => wide(t, "low_s")), { line_color: color, line_width: 1.5 }));
+      own.push(f.scatter(list.map((t) => t.nbytes), list.map(height), { marker: MARKERS[n % MARKERS.length], size: 8, fill_color: color, line_color: color }));
       const fit = fitOf(list[0]);
       if (fit && list.length > 2) {
         const lo = list[0].nbytes, hi = list[list.length - 1].nbytes, xs = Array.from({ length: 40 }, (_, i) => lo * (hi / lo) ** (i / 39));
-        own.push(f.line(xs, xs.map((s) => fit.factor * s / (fit.alpha + (fit.beta ? s / fit.beta : 0)) / 1e9), { line_color: color, line_dash: "dashed", line_width: 1.5 }));
+        own.push(f.line(xs, xs.map((s) => fitted(fit, s)), { line_color: color, line_dash: "dashed", line_width: 1.5 }));
       }
       items.push([name, own]); n++;
     }
     for (const [value, name] of roofs) items.push([`ceiling, ${digits(value)} GB/s: ${name}`, [f.line([Math.min(...x) / 1.6, Math.max(...x) * 1.6], [value, value], { line_color: css("--fg"), line_dash: "dotted", line_width: 2 })]]);
-    f.below[0].axis_label = "message size S"; f.left[0].axis_label = "bus bandwidth, GB/s";
+    f.below[0].axis_label = "message size S"; f.left[0].axis_label = latency ? "time of a call, µs" : "bus bandwidth, GB/s";
     ticks(f, "below", B, powers(Math.min(...x), Math.max(...x), 4), size);
     const ys = powers(Math.min(...y) / 2, Math.max(...y, peak || 0) * 2, 10); if (ys.length > 1) ticks(f, "left", B, ys, (v) => digits(v));
     legend(B, f, items);
@@ -107,5 +110,5 @@ function drawSide() {
   $("side-table").replaceChildren(...[grid("side", `Times of manual mode, ${chosen}, ${cadence}`, [
     { name: "case", text: (r) => [el("span", { class: "op" }, r.first.operation), ` ${r.first.variant} `, el("span", { class: "soft" }, `${r.first.mesh} ${r.first.dtype} ${r.first.size}`)], value: (r) => r.first.cell, cls: "id" },
     ...list.map((m, k) => ({ name: m.label, num: true, text: (r) => r.by[k] ? [spread(r.by[k].median_s, r.by[k].low_s, r.by[k].high_s), el("div", { class: "soft small" }, rate(r.by[k]))] : "", value: (r) => r.by[k]?.median_s ?? null })),
-  ], [...found.values()]), provenance(list.flatMap((m) => m.timedRuns))].flat(3));
+  ], [...found.values()].sort((a, b) => b.by.filter(Boolean).length - a.by.filter(Boolean).length)), provenance(list.flatMap((m) => m.timedRuns))].flat(3));
 }

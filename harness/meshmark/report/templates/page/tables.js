@@ -14,15 +14,28 @@ function provenance(list) {
       `JAX ${r.release}, jaxlib ${r.jaxlib} · ${r.machine}, ${CLASS[r.class]} · flags: ${r.flags || "none"} · suite ${r.commit.slice(0, 12) || "unknown"}${r.clean ? "" : " (not clean)"} · ${[`profile ${r.profile || "?"}`, r.started, noise(r)].filter(Boolean).join(" · ")} · `,
       el("span", { class: "mono" }, `${r.file} sha256:${r.sha256}`), " ", el("a", { href: `#view=run-${r.key}`, "data-view": `run-${r.key}` }, "all facts")))));
 }
+// The files of what is no run of the suite, by kind: growth, schedule, others.
+function filesOf(kind) {
+  const list = D.beside.files.filter((f) => f.kind === kind);
+  return list.length ? el("details", { class: "prov" }, el("summary", {}, `Provenance: ${plural(list.length, "record file")}`), el("ul", {}, list.map((f) => el("li", { class: "mono" }, `${f.name} sha256:${f.sha256}`)))) : "";
+}
 const STEP = 60;
+// The heads of a table are one tab stop: arrow keys, Home and End move between them.
+function moveInHead(e) {
+  const step = { ArrowLeft: -1, ArrowRight: 1, Home: -1e3, End: 1e3 }[e.key], all = [...e.currentTarget.querySelectorAll("button")], from = all.indexOf(e.target);
+  if (!step || from < 0) return;
+  e.preventDefault();
+  const to = all[Math.max(0, Math.min(all.length - 1, from + step))];
+  e.target.tabIndex = -1; to.tabIndex = 0; to.focus();
+}
 // columns: {name, text: row -> node or text, value: row -> what is sorted by, num, wide}
 function grid(id, caption, columns, rows, { sortable = true, empty = "Nothing to show here." } = {}) {
   if (!rows.length) return el("p", { class: "soft" }, empty);
   const [sortId, sortCol, sortDir] = state.sort.split("~");
   let by = sortable && sortId === id ? columns.findIndex((c) => c.name === sortCol) : -1, down = sortDir === "down", shown = STEP, order = rows;
   const body = el("tbody"), more = el("button", { type: "button", class: "more", onclick: () => { shown += 10 * STEP; fill(); } });
-  const heads = columns.map((c, i) => el("th", { scope: "col", class: c.num ? "num" : null }, sortable && c.value
-    ? el("button", { type: "button", onclick: () => { down = by === i ? !down : false; by = i; set("sort", `${id}~${c.name}~${down ? "down" : "up"}`); fill(); } }, c.name) : c.name));
+  const heads = columns.map((c, i) => el("th", { scope: "col", class: [c.num && "num", c.name.length > 24 && "long"].filter(Boolean).join(" ") || null }, sortable && c.value
+    ? el("button", { type: "button", tabindex: columns.findIndex((x) => x.value) === i ? "0" : "-1", onclick: () => { down = by === i ? !down : false; by = i; set("sort", `${id}~${c.name}~${down ? "down" : "up"}`); fill(); } }, c.name) : c.name));
   function fill() {
     heads.forEach((h, i) => i === by ? h.setAttribute("aria-sort", down ? "descending" : "ascending") : h.removeAttribute("aria-sort"));
     if (by >= 0) {
@@ -36,5 +49,5 @@ function grid(id, caption, columns, rows, { sortable = true, empty = "Nothing to
     more.textContent = `Show more (${count(Math.min(shown, order.length))} of ${count(order.length)} rows)`;
   }
   fill();
-  return [el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, el("table", {}, el("caption", {}, caption), el("thead", {}, el("tr", {}, heads)), body)), more];
+  return [el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, el("table", {}, el("caption", {}, caption), el("thead", { onkeydown: moveInHead }, el("tr", {}, heads)), body)), more];
 }

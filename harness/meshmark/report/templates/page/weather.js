@@ -23,5 +23,5 @@ function drawWeather() {
     { name: "before", num: true, text: (r) => counted(W.counters[r[1]][0], r[2]), value: (r) => r[2] }, { name: "after", num: true, text: (r) => counted(W.counters[r[1]][0], r[3]), value: (r) => r[3] },
     { name: "times", num: true, text: (r) => r[2] ? digits(r[3] / r[2]) : "", value: (r) => r[2] ? r[3] / r[2] : null },
   ], step.changes, { empty: "No counter of any program changed." }));
-  out.replaceChildren(...parts.flat(3));
+  out.replaceChildren(...parts.flat(3), filesOf("schedule"));
 }
