@@ -271,7 +271,7 @@ def _interpreted(records: Records) -> dict[str, Any]:
     if not any(judged.interpreted for judged in records.cases.values()):
         return {}
     try:
-        found = levels.statement(records)
+        found = statements.statement(records)
     except (BadInput, ValueError):
         return {}
     return {
