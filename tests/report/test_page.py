@@ -77,16 +77,24 @@ def test_verdicts_and_counts_are_those_of_the_records(data):
 
 
 def test_classes_and_order(data):
-    assert [r["class"] for r in data["runs"]] == [
-        "real",
-        "real",
-        "virtual",
-        "virtual",
-        "virtual",
-        "virtual",
-        "compiled",
-    ]
-    assert [r["release"] for r in data["runs"]][2:6] == ["0.12.0.1", "0.12.0.1", "0.10.2", "0.10.2"]
+    assert [r["class"] for r in data["runs"]] == 2 * ["real"] + 5 * ["virtual"] + 2 * ["compiled"]
+    assert [r["release"] for r in data["runs"]][2:7] == ["0.12.0.1"] * 2 + ["0.11.2"] + ["0.10.2"] * 2
+
+
+def test_a_comparison_is_no_run_of_its_own(data):
+    run = run_of(data, "comparison.jsonl")
+    assert run["comparison"] and run["judged"] is None and run["timings"] is None
+    (found,) = data["comparisons"]
+    assert found["key"] == run["key"] and found["processes"] == 24 and found["counted"] == 1
+    assert [row["verdict"] for row in found["rows"]] == ["slower", "no change", "inconclusive", "left out"]
+    assert found["differences"] == [["psum/axes=x/manual/2/float32/1KiB", "wire_bytes", "1024", "2048"]]
+
+
+def test_interpreted_levels_stand_beside_the_levels_and_are_none(data):
+    run = run_of(data, "interpreted.jsonl")
+    assert not run["levels"] and "no level" in run["statement"] and "L1 (interpreted)" in run["statement"]
+    assert {one["level"] for one in run["interpreted"]} >= {"L1", "L2"}
+    assert not run_of(data, "compiled.jsonl")["interpreted"]
 
 
 def over(name, file, **facts):
