@@ -128,6 +128,9 @@ class Slot:
     def truth(self, program):
         return [oracles.written(r) for r in oracles.truth(program).results]
 
+    def close(self):
+        pass
+
     def __enter__(self):
         return self
 

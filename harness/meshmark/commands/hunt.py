@@ -6,19 +6,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from meshmark.commands.arguments import natural, path, positive, seconds
 from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note
 from meshmark.devices import topologies
 from meshmark.devices.environment import cpu_devices
-from meshmark.hunt import findings, generator, reports
+from meshmark.hunt import findings, generator, logs, reports
 from meshmark.hunt.hunting import SHRINK_S, Hunt, table
+from meshmark.hunt.versions import GENERATOR
 from meshmark.hunt.workers import Settings, Slot
 
 HEAD = ("finding", "group", "programs", "first", "operations", "minute")
@@ -83,13 +82,13 @@ def run(arguments: argparse.Namespace) -> int:
     _open(hunt, arguments)
     try:
         hunt.run(arguments.minutes, arguments.workers or os.cpu_count() or 1, note, arguments.programs)
-    finally:
+    finally:  # an interruption loses nothing that was found
         for line in told(hunt):
             print(line)
         if hunt.out:
             hunt.out.close()
-    if arguments.keep:
-        keep(hunt, settings, arguments.keep)
+        if arguments.keep:
+            keep(hunt, settings, arguments.keep)
     return int(any(not group.known for group in hunt.groups.values()))
 
 
@@ -113,18 +112,18 @@ def _place(arguments: argparse.Namespace, name: str | None) -> tuple[Settings, S
 
 
 def _open(hunt: Hunt, arguments: argparse.Namespace) -> None:
+    settings = hunt.settings
+    devices = 0 if settings.topology else arguments.num_devices or 8
+    head = logs.head(hunt.seed, settings.topology, devices)
     try:
         if arguments.resume:
-            hunt.resume(arguments.resume)
+            lines, size = logs.read(arguments.resume, head)
+            hunt.resume(lines)
+            os.truncate(arguments.resume, size)
             hunt.out = open(arguments.resume, "a", encoding="utf-8")  # noqa: SIM115 - closed by run
         elif arguments.record:
             hunt.out = open(arguments.record, "x", encoding="utf-8")  # noqa: SIM115 - closed by run
-            head: dict[str, Any] = {"hunt": 1, "seed": arguments.seed, "python": sys.version.split()[0]}
-            if hunt.settings.topology:
-                head["topology"] = hunt.settings.topology
-            hunt.write(
-                head | {"jax": _version(), "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-            )
+            hunt.write(logs.started(head))
     except FileExistsError:
         raise BadInput(
             f"{arguments.record} is there already: name a new file, or go on with --resume"
@@ -146,9 +145,10 @@ def told(hunt: Hunt) -> list[str]:
     rows = table(hunt)
     lines = text_table(HEAD, rows) if rows else ["no findings"]
     minutes = (time.monotonic() - hunt.start) / 60
+    before = f" ({hunt.before} of them before)" if hunt.before else ""
     lines += [
         "",
-        f"{hunt.judged} programs in {minutes:.1f} minutes: {hunt.judging_s:.0f} s judging, of these"
+        f"{hunt.judged} programs{before} in {minutes:.1f} minutes: {hunt.judging_s:.0f} s judging, of these"
         f" {hunt.waiting_s:.0f} s waiting for a worker; {hunt.shrinking_s:.0f} s shrinking;"
         f" {hunt.invalid} could not be judged",
         *not_run(hunt),
@@ -167,19 +167,23 @@ def not_run(hunt: Hunt) -> list[str]:
 
 
 def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
-    """Write the new groups as findings, named by their keys."""
+    """Write the new groups as findings, named by their keys. What the store has stays as it is."""
+    there = findings.known_groups(findings.every(store))
     with Slot(settings) as slot:
         for group in hunt.groups.values():
-            if not group.known:
-                found = {
-                    "jax": _version(),
-                    "seed": hunt.seed,
-                    "number": group.numbers[0],
-                    "minute": group.minute,
-                }
-                finding = reports.finding_of(group.key, group.program, group.difference, slot, found)
-                reports.refresh(finding, store)
-                note(f"kept {store / finding.name}")
+            if group.known or group.key in there:
+                continue
+            found = {
+                "jax": _version(),
+                "seed": hunt.seed,
+                "number": group.numbers[0],
+                "minute": group.minute,
+                "generator": f"version {GENERATOR} of the generator",
+            }
+            finding = reports.finding_of(group.key, group.program, group.difference, slot, found)
+            finding.name = findings.free_name(finding.name, store)
+            reports.refresh(finding, store)
+            note(f"kept {store / finding.name}")
 
 
 def replay(arguments: argparse.Namespace) -> int:

@@ -101,6 +101,12 @@ def known_groups(findings: Iterable[Finding]) -> Mapping[str, str]:
     return {group: f.name for f in findings for group in f.groups}
 
 
+def free_name(name: str, store: Path) -> str:
+    """This name, or with a number behind it where the store has another finding of this name."""
+    names = [name, *(f"{name}-{k}" for k in range(2, 1000))]
+    return next(n for n in names if not (store / n).exists())
+
+
 def write(finding: Finding, script: str, report: str, store: Path = STORE) -> Path:
     """Write its directory; gives it."""
     directory = store / finding.name

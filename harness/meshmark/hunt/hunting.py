@@ -7,12 +7,10 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
-from meshmark.core.errors import BadInput
 from meshmark.hunt import grouping, shrinking
 from meshmark.hunt.program import from_json, to_json
 from meshmark.hunt.rules import weight
@@ -62,11 +60,13 @@ class Hunt:
     shrink_s: float = SHRINK_S
     groups: dict[str, Group] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
+    before: int = 0
+    """How many programs the resumed record has."""
+    slots: list[Slot] = field(default_factory=list)
     invalid: int = 0
     not_run: Counter[str] = field(default_factory=Counter)
     """What the interpreter does not know, and how many programs it kept from being judged in a mode."""
     judged: int = 0
-    restarts: int = 0
     judging_s: float = 0.0
     waiting_s: float = 0.0
     shrinking_s: float = 0.0
@@ -96,6 +96,8 @@ class Hunt:
                     thread.join(0.2)
         finally:
             stop.set()
+            for slot in [*self.slots]:
+                slot.close()  # what an interruption cuts off is not written, and is judged again
             for thread in threads:
                 thread.join(30)
         if self.failure:
@@ -104,6 +106,7 @@ class Hunt:
     def _slot(self, end: float, stop: threading.Event, tell: Any, programs: int | None) -> None:
         try:
             with Slot(self.settings) as slot:
+                self.slots.append(slot)
                 while not stop.is_set() and time.monotonic() < end:
                     with self.lock:
                         if programs is not None and self.next >= programs:
@@ -111,12 +114,13 @@ class Hunt:
                         number = self.next
                         self.next += 1
                     if number not in self.done:
-                        self._one(slot, number, tell)
+                        self._one(slot, number, tell, stop.is_set)
         except BaseException as error:
-            self.failure = self.failure or error
+            if not stop.is_set():
+                self.failure = self.failure or error
             stop.set()
 
-    def _one(self, slot: Slot, number: int, tell: Any) -> None:
+    def _one(self, slot: Slot, number: int, tell: Any, halted: Callable[[], bool]) -> None:
         modes = modes_of(number, self.settings.topology)
         job: dict[str, Any] = {"draw": [self.seed, number]}
         if self.weights:
@@ -124,13 +128,14 @@ class Hunt:
         if self.meshes:
             job["meshes"] = [list(shape) for shape in self.meshes]
         answer = slot.judge(job, modes)
+        if halted():
+            return
         with self.lock:
             self.judged += 1
             self.invalid += bool(answer.invalid)
             self.not_run.update(set(answer.not_run))
             self.judging_s += answer.seconds
             self.waiting_s += answer.restart_s
-            self.restarts = slot.restarts
         line: dict[str, Any] = {"n": number, "s": round(answer.seconds, 3)}
         if answer.restart_s:
             line["restart_s"] = round(answer.restart_s, 3)
@@ -146,7 +151,10 @@ class Hunt:
         if answer.differences:
             line["differences"] = answer.differences
             line["program"] = answer.program
-            self._found(slot, number, answer.program, answer.differences, modes, line, tell)
+            try:
+                self._found(slot, number, answer.program, answer.differences, modes, line, tell, halted)
+            except shrinking.Halted:
+                return
         self.write(line)
 
     def _found(
@@ -158,6 +166,7 @@ class Hunt:
         modes: tuple[str, ...],
         line: dict[str, Any],
         tell: Any,
+        halted: Callable[[], bool],
     ) -> None:
         if data is None:
             return
@@ -165,6 +174,8 @@ class Hunt:
         program = from_json(data)
         if difference["kind"] == "hang":  # a loaded machine is slow: what hangs hangs twice
             again = slot.judge(program, modes).differences
+            if halted():
+                raise shrinking.Halted
             if not again:
                 line["slow"] = True
                 return
@@ -181,7 +192,7 @@ class Hunt:
             return
         start = time.monotonic()
         signature = shrinking.Signature.of(difference, mode)
-        shrunk = shrinking.shrink(program, signature, slot, difference, self.shrink_s)
+        shrunk = shrinking.shrink(program, signature, slot, difference, self.shrink_s, halted)
         found = shrunk.difference | {"mode": shrunk.difference["mode"] or mode}
         key = grouping.key(shrunk.program, found)
         line |= {
@@ -216,33 +227,39 @@ class Hunt:
                 self.out.write(json.dumps(line) + "\n")
                 self.out.flush()
 
-    def resume(self, path: Path) -> None:
-        """Take over what a record has; BadInput where it is not one of this seed."""
-        try:
-            lines = [
-                json.loads(text)
-                for text in path.read_text(encoding="utf-8").splitlines()
-                if text.endswith("}")
-            ]
-        except (OSError, ValueError) as error:
-            raise BadInput(f"{path} is no record of a hunt: {error}") from None
-        if not lines or lines[0].get("hunt") != 1:
-            raise BadInput(f"{path} is no record of a hunt: name a file that --record wrote")
-        if lines[0]["seed"] != self.seed:
-            raise BadInput(f"{path} is of seed {lines[0]['seed']}: go on with --seed {lines[0]['seed']}")
-        for line in lines[1:]:
-            if "n" not in line:
-                continue
-            self.done.add(line["n"])
-            self.judged += 1
-            self.invalid += "invalid" in line
-            self.not_run.update(set(line.get("not_run", ())))
-            self.judging_s += line["s"]
-            self.waiting_s += line.get("restart_s", 0.0)
-            if "shrunk" in line:
+    def resume(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Take over the lines of a record.
+
+        A line may name a group whose shrunk program was not written any more: that program is judged again."""
+        for line in lines:
+            if "shrunk" in line and line["n"] not in self.done:
+                self._take(line)
                 self._add(line["group"], line["n"], line)
-            elif "group" in line and line["group"] in self.groups:
+                self.shrinking_s += line["shrink_s"]
+                self.named[self._alike(line)] = line["group"]
+        for line in lines:
+            if line["n"] in self.done or ("group" in line and line["group"] not in self.groups):
+                continue
+            self._take(line)
+            if "group" in line:
                 self.groups[line["group"]].numbers.append(line["n"])
+        for group in self.groups.values():
+            group.numbers.sort()
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        self.done.add(line["n"])
+        self.before += 1
+        self.judged += 1
+        self.invalid += "invalid" in line
+        self.not_run.update(set(line.get("not_run", ())))
+        self.judging_s += line["s"]
+        self.waiting_s += line.get("restart_s", 0.0)
+        if "group" in line:
+            self.raw[self._alike(line)] += 1
+
+    @staticmethod
+    def _alike(line: Mapping[str, Any]) -> str:
+        return grouping.raw_key(line["differences"][0], from_json(line["program"]))
 
 
 def table(hunt: Hunt) -> list[list[str]]:

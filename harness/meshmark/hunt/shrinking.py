@@ -8,6 +8,7 @@ the program at hand. The rules go round until none helps. Hypothesis's shrinker 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,10 +97,19 @@ def fitted(program: Program) -> Program:
     return replace(program, inputs=(*program.inputs[: program.given], *made))
 
 
+class Halted(Exception):
+    """The hunt ends: the program is not shrunk to the end."""
+
+
 def shrink(
-    program: Program, signature: Signature, slot: Slot, difference: dict[str, Any], seconds: float = 90.0
+    program: Program,
+    signature: Signature,
+    slot: Slot,
+    difference: dict[str, Any],
+    seconds: float = 90.0,
+    halted: Callable[[], bool] = lambda: False,
 ) -> Shrunk:
-    """The smallest program that the rules find with this signature, in so many seconds."""
+    """The smallest program that the rules find with this signature, in so many seconds; Halted where the hunt ends."""
     start = time.monotonic()
     tried = taken = 0
     seen = {program.name}
@@ -126,6 +136,8 @@ def shrink(
                         continue
                     tried += 1
                     answer = slot.judge(candidate, (signature.mode,))
+                    if halted():
+                        raise Halted
                     same = [d for d in answer.differences if signature.matches(d)]
                     if same:
                         best, best_difference = candidate, same[0]

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record of a hunt: a head and one JSON line per program, read again by --resume.
+
+A hunt may end at any moment, so the last line may be cut off. That program is judged again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from meshmark.core.errors import BadInput
+from meshmark.hunt.versions import GENERATOR, vocabulary
+
+FORMAT = 1
+"""Of the lines; raised when older ones would be read differently."""
+
+SAME = {
+    "seed": "--seed {}",
+    "topology": "--topology {}",
+    "devices": "--num-devices {}",
+    "jax": "JAX {}",
+    "generator": "version {} of the generator",
+    "vocabulary": "the generator that it was drawn by",
+}
+"""What must be the same when a hunt goes on, and how to get it."""
+
+
+def head(seed: int, topology: str, devices: int) -> dict[str, Any]:
+    """The first line of a record: what decides which programs its numbers are."""
+    return {
+        "hunt": FORMAT,
+        "seed": seed,
+        "topology": topology,
+        "devices": devices,
+        "jax": version("jax"),
+        "generator": GENERATOR,
+        "vocabulary": vocabulary(),
+    }
+
+
+def started(now: Mapping[str, Any]) -> dict[str, Any]:
+    """A head with the time."""
+    return dict(now) | {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+
+
+def read(path: Path, now: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
+    """(the lines after the head, the bytes of the file that are whole lines) of a record that `now` may go on with.
+
+    BadInput where it is no record, or is of another seed, release, generator or place."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"can't read {path}: {error.strerror}") from None
+    whole = data[: data.rfind(b"\n") + 1]
+    lines: list[dict[str, Any]] = []
+    for number, text in enumerate(whole.splitlines(), 1):
+        try:
+            line = json.loads(text)
+        except ValueError:
+            line = None
+        if not isinstance(line, dict) or (number == 1 and line.get("hunt") != FORMAT):
+            raise BadInput(
+                f"{path} is no record of a hunt (line {number}): name a file that --record of `meshmark hunt` wrote"
+            )
+        lines.append(line)
+    if not lines:
+        raise BadInput(f"{path} is no record of a hunt: it has no whole line; hunt anew with --record")
+    for name, mend in SAME.items():
+        if lines[0].get(name, "") != now[name]:
+            was = lines[0].get(name) or "none"
+            raise BadInput(
+                f"{path} is of {name} {was} and not {now[name] or 'none'}: go on with {mend.format(was)}, or hunt anew"
+            )
+    return [line for line in lines[1:] if "n" in line], len(whole)

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hunt that was interrupted goes on: nothing is judged twice, nothing is lost; and what is kept is whole."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from typing import ClassVar
+
+import pytest
+
+from meshmark.commands.main import main
+from meshmark.core.installation import SOURCE
+from meshmark.hunt import findings, hunting, logs, oracles
+from meshmark.hunt.generator import draw
+from meshmark.hunt.program import to_json
+from meshmark.hunt.workers import Answer
+
+SEED = 11
+NUMBER = 12
+FAULTS = {"lax.pad": "values", "jnp.reshape": "values", "jnp.roll": "crash"}
+"""Operations that these workers get wrong."""
+
+
+class Slot:
+    """Stands for a worker process: judges by the operations of a program alone."""
+
+    judged: ClassVar[Counter] = Counter()
+    die_at: ClassVar[int | None] = None
+
+    def __init__(self, settings):
+        self.settings = settings
+
+    def judge(self, job, modes=("auto",)):
+        drawn = isinstance(job, dict)
+        if drawn:
+            seed, number = job["draw"]
+            if number == Slot.die_at:
+                raise KeyboardInterrupt
+            Slot.judged[number] += 1
+            job = draw(seed, number)
+        wrong = [op for op in FAULTS if op in job.operations]
+        return Answer([difference(op) for op in wrong], program=to_json(job) if drawn else None, seconds=1.0)
+
+    def truth(self, program):
+        return [oracles.written(r) for r in oracles.truth(program).results]
+
+    def close(self):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+def difference(op):
+    kind = "crash" if FAULTS[op] == "crash" else "numbers"
+    return {"mode": "auto", "kind": kind, "what": f"{op} fails", "text": f"{op} fails", "data": {}}
+
+
+@pytest.fixture
+def hunted(monkeypatch, tmp_path, capsys):
+    """Runs the command with such workers; gives its exit code, output, and how often each program was judged."""
+    monkeypatch.setattr(hunting, "Slot", Slot)
+    monkeypatch.setattr("meshmark.commands.hunt.Slot", Slot)
+
+    def run(*words, die_at=None, seed=SEED):
+        Slot.judged, Slot.die_at = Counter(), die_at
+        asked = ["--seed", str(seed), "--programs", str(NUMBER), "--workers", "1", "--shrink", "5"]
+        code = main(["hunt", *asked, "--known", str(tmp_path / "none"), *map(str, words)])
+        said = capsys.readouterr()
+        return code, said.out + said.err, dict(Slot.judged)
+
+    return run
+
+
+@pytest.fixture
+def whole(hunted, tmp_path):
+    """The record of a hunt that nothing interrupted."""
+    file = tmp_path / "whole.jsonl"
+    assert hunted("--record", file)[0] == 1
+    return file
+
+
+def outcome(file):
+    """What a record says of each program, without times."""
+    lines = [json.loads(text) for text in file.read_text().splitlines()[1:]]
+    kept = ("invalid", "ops", "differences", "group", "shrunk")
+    return {line["n"]: {k: line[k] for k in kept if k in line} for line in lines}
+
+
+def test_the_rest_alone_is_judged_and_the_end_is_the_same(hunted, whole, tmp_path):
+    """Cut off after any line, in the middle of one, or after the head."""
+    text = whole.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(text) if byte == 10]
+    table = hunted("--resume", whole)
+    assert table[2] == {} and f"{NUMBER} programs ({NUMBER} of them before)" in table[1]
+    for cut in (ends[0], ends[4], ends[4] + 9, ends[9] - 1):
+        file = tmp_path / "cut.jsonl"
+        file.write_bytes(text[:cut])
+        there = set(outcome_of_whole_lines(text[:cut]))
+        code, said, judged = hunted("--resume", file)
+        assert code == 1 and set(judged) == set(range(NUMBER)) - there and set(judged.values()) <= {1}
+        assert outcome(file) == outcome(whole)
+        assert rows(said) == rows(table[1])
+
+
+def outcome_of_whole_lines(data):
+    return [json.loads(line)["n"] for line in data[: data.rfind(b"\n") + 1].splitlines()[1:]]
+
+
+def rows(said):
+    """The table of findings without minutes."""
+    return sorted(line.rsplit(None, 1)[0] for line in said.splitlines() if line.startswith("new"))
+
+
+def test_a_group_whose_smallest_program_was_not_written_is_found_again(hunted, whole, tmp_path):
+    """Another worker may have written a program of the group before."""
+    lines = whole.read_text().splitlines(keepends=True)
+    named = [json.loads(line) for line in lines[1:]]
+    group = next(line["group"] for line in named if "group" in line and "shrunk" not in line)
+    gone = [d.get("group") == group and "shrunk" in d for d in named]
+    left = [lines[0], *(text for text, lost in zip(lines[1:], gone, strict=True) if not lost)]
+    file = tmp_path / "left.jsonl"
+    file.write_text("".join(left))
+    code, said, judged = hunted("--resume", file)
+    members = {line["n"] for line in named if line.get("group") == group}
+    assert code == 1 and set(judged) == members and group in said
+    # What it had before stands there twice, and is taken once.
+    again = hunted("--resume", file)
+    assert again[2] == {} and f"{NUMBER} programs ({NUMBER} of them before)" in again[1]
+
+
+def test_an_interruption_tells_and_keeps_what_was_found(hunted, whole, tmp_path):
+    file, store = tmp_path / "cut.jsonl", tmp_path / "store"
+    assert hunted("--record", file, "--keep", store, die_at=8)[0] == 130
+    assert list(outcome(file)) == list(range(8)) and len(findings.every(store)) >= 1
+    code, _, judged = hunted("--resume", file, "--keep", store)
+    assert code == 1 and sorted(judged) == list(range(8, NUMBER)) and outcome(file) == outcome(whole)
+    groups = [g for f in findings.every(store) for g in f.groups]
+    assert sorted(groups) == sorted({line["group"] for line in outcome(whole).values() if "group" in line})
+
+
+def test_kept_findings_are_whole_known_afterwards_and_never_written_over(hunted, tmp_path):
+    store = tmp_path / "store"
+    assert hunted("--keep", store)[0] == 1
+    kept = findings.every(store)
+    for finding in kept:
+        assert finding.data() and finding.found["seed"] == SEED
+        compile((store / finding.name / "repro.py").read_text(), finding.name, "exec")
+        assert finding.title in (store / finding.name / "report.md").read_text()
+    by_hand = kept[0].to_json() | {"title": "A better title"}
+    (store / kept[0].name / "finding.json").write_text(json.dumps(by_hand))
+    code, said, _ = hunted("--keep", store, "--known", store)
+    assert code == 0 and "new" not in [line.split()[0] for line in said.splitlines() if line.split()]
+    assert findings.read(store / kept[0].name).title == "A better title"
+    hunted("--keep", store)  # not known there, and in the store all the same
+    assert findings.read(store / kept[0].name).title == "A better title" and len(
+        findings.every(store)
+    ) == len(kept)
+
+
+def test_two_groups_of_one_name_are_two_findings(tmp_path):
+    (tmp_path / "numbers-lax-pad").mkdir()
+    assert findings.free_name("numbers-lax-pad", tmp_path) == "numbers-lax-pad-2"
+
+
+OTHERS = {
+    "seed": ({"seed": 3}, "is of seed 3 and not 11: go on with --seed 3"),
+    "release": ({"jax": "0.1.2"}, "is of jax 0.1.2 and not .*: go on with JAX 0.1.2, or hunt anew"),
+    "table": ({"vocabulary": "0123"}, "is of vocabulary 0123 and not .*: go on with the generator"),
+    "generator": ({"generator": 99}, "is of generator 99"),
+    "topology": ({"topology": "v5e:2x4"}, "go on with --topology v5e:2x4"),
+    "devices": ({"devices": 4}, "go on with --num-devices 4"),
+    "older": ({"vocabulary": None}, "is of vocabulary none"),
+    "other records": ({"hunt": None}, "no record of a hunt"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_file_of_another_hunt_is_one_line(what, tmp_path, capsys):
+    change, said = OTHERS[what]
+    file = tmp_path / "h.jsonl"
+    text = json.dumps(logs.head(SEED, "", 8) | change) + "\n"
+    file.write_text(text)
+    assert main(["hunt", "--seed", str(SEED), "--resume", str(file), "--programs", "1"]) == 2
+    error = capsys.readouterr().err
+    assert re.search(said, error) and len(error.splitlines()) == 1 and file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]\n", "hello\n", json.dumps(logs.head(SEED, "", 8)) + "\nhello\n"]
+)
+def test_what_is_no_record_is_one_line(text, tmp_path, capsys):
+    file = tmp_path / "h.jsonl"
+    file.write_text(text)
+    assert main(["hunt", "--seed", str(SEED), "--resume", str(file), "--programs", "1"]) == 2
+    error = capsys.readouterr().err
+    assert "is no record of a hunt" in error and len(error.splitlines()) == 1
+    assert main(["hunt", "--resume", str(tmp_path / "nowhere")]) == 2
+
+
+def test_a_hunt_that_is_interrupted_for_real_goes_on(tmp_path):
+    """Processes as a user has them: SIGINT, then --resume."""
+    file = tmp_path / "hunt.jsonl"
+    words = [sys.executable, "-m", "meshmark", "hunt", "--seed", "3", "--workers", "1", "--programs", "3"]
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "JAX_PLATFORMS": "cpu"}
+    command = [*words, "--record", str(file)]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as child:
+        end = time.monotonic() + 120
+        while time.monotonic() < end and (not file.exists() or len(file.read_bytes().splitlines()) < 2):
+            time.sleep(0.05)
+        child.send_signal(signal.SIGINT)
+        said, _ = child.communicate(timeout=60)
+    assert child.returncode == 130 and b"could not be judged" in said, said
+    before = list(outcome(file))
+    ended = subprocess.run([*words, "--resume", str(file)], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0 and f"({len(before)} of them before)" in ended.stdout, ended
+    assert sorted(outcome(file)) == list(range(3)) and len(file.read_text().splitlines()) == 4
