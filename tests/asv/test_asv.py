@@ -76,6 +76,9 @@ Path(sysconfig.get_path("purelib"), "shared.pth").write_text(str(Path("shared").
 """
 
 
+of_commits, of_the_checkout = pytest.mark.xdist_group("commits"), pytest.mark.xdist_group("checkout")
+"""Tests of one group share their fixtures: with --dist loadgroup they run in one worker."""
+
 OWN = ("setuptools", "_distutils_hack", "distutils-precedence", "pkg_resources", "pip", "wheel")
 OWN += ("meshmark", "harness", "__editable__")
 """What an environment of asv has itself."""
@@ -213,12 +216,14 @@ def continued(ran):
     return ran.asv("continuous", "--factor", FACTOR, "-a", "rounds=1", "--bench", bench, *commits)
 
 
+@of_the_checkout
 def test_check(repository):
     done = repository.asv("check")
     assert done.returncode == 0, done.stdout
     assert "No problems found." in done.stdout
 
 
+@of_commits
 def test_results_are_of_the_commits(ran):
     """An environment runs its commit's harness, and asv's checkout is not in the way."""
     assert ran.value("base", COLLECTIVES, PSUM) == 1
@@ -228,6 +233,7 @@ def test_results_are_of_the_commits(ran):
     assert 0 < ran.value("base", TIME, PSUM) < 1
 
 
+@of_commits
 def test_a_new_operation_appears_by_itself(ran):
     """Named nowhere but in the table, it is benchmarked, and skipped for commits that lack it."""
     for benchmark in (TIME, COLLECTIVES, BYTES):
@@ -235,6 +241,7 @@ def test_a_new_operation_appears_by_itself(ran):
         assert ran.value("more", benchmark, ADDED) > 0
 
 
+@of_commits
 def test_nothing_is_flagged_where_nothing_changed(ran):
     found = ran.compared("base", "same", FACTOR)
     assert len(found) >= 6
@@ -243,6 +250,7 @@ def test_nothing_is_flagged_where_nothing_changed(ran):
     assert {name for name, mark in exact.items() if mark and "Counters" in name} == set()
 
 
+@of_commits
 def test_the_collective_is_found(ran):
     """By counters, exactly, and in the program that has it alone."""
     found = ran.compared("same", "more", "1")
@@ -250,6 +258,7 @@ def test_the_collective_is_found(ran):
     assert worse == {f"{COLLECTIVES}({PSUM!r})", f"{BYTES}({PSUM!r})"}
 
 
+@of_commits
 def test_the_slowdown_is_found(ran, continued):
     assert continued.returncode == 1, continued.stdout
     assert "PERFORMANCE DECREASED" in continued.stdout
@@ -258,6 +267,7 @@ def test_the_slowdown_is_found(ran, continued):
     assert {name for name, mark in found.items() if mark} == {f"{TIME}({PSUM!r})"}
 
 
+@of_commits
 def test_publish(ran, continued):
     done = ran.asv("publish")
     assert done.returncode == 0, done.stdout
@@ -270,6 +280,7 @@ def test_publish(ran, continued):
     assert [values[which] for _, values in graph] == [1, 1, 1, 2]
 
 
+@of_the_checkout
 def test_an_existing_interpreter_runs_the_checkout(repository):
     """Also where another harness is installed in it: the added operation is only in this checkout."""
     done = repository.asv(
@@ -287,6 +298,7 @@ def test_an_existing_interpreter_runs_the_checkout(repository):
     assert re.search(r"\d(ms|μs|us|s)\s*$", row)
 
 
+@of_the_checkout
 def test_a_lying_label_fails_every_benchmark(repository):
     names = r"(track_call|track_collectives|peakmem_first_result|timeraw_first_result|time_compile)"
     arguments = ["--quick", "--dry-run", "--show-stderr", "-E", "existing:same"]
@@ -300,6 +312,7 @@ def test_a_lying_label_fails_every_benchmark(repository):
         assert f"{name} skipped (setup_cache failed)" in done.stdout
 
 
+@of_the_checkout
 def test_the_matrix_on_an_existing_interpreter_fails(repository):
     """--python=same files the results under the versions of the matrix, whatever runs."""
     bench = r"(track_call|track_collectives)\('psum/.*manual"

@@ -39,6 +39,8 @@ class Environment:
         self.done([sys.executable, "-m", "venv", str(root / "environment")])
         self.done(["pip", "wheel", "-q", "--no-deps", "-w", str(root / "dist"), str(ROOT)])
         [wheel] = (root / "dist").glob("*.whl")
+        # Compiled, so that no command has a reason to write into the package.
+        self.done(["pip", "install", "-q", "--no-deps", "--compile", str(wheel)])
         self.done(["pip", "install", "-q", str(wheel), os.environ.get("MESHMARK_JAX", "jax")])
         said = self.done(["python", "-c", "import meshmark; print(meshmark.__file__)"])
         self.package = Path(said.strip()).parent
