@@ -2,10 +2,12 @@
 """Names of topologies, what is said where one can't be had, and the GPU descriptions; no compiler is needed."""
 
 import itertools
+import os
 import subprocess
 import sys
 from importlib import metadata
 from importlib.util import find_spec
+from unittest.mock import patch
 
 import pytest
 
@@ -17,6 +19,7 @@ from meshmark.levels.counters import DIRECTORY, identity, path_for
 from meshmark.operations import cases
 from meshmark.operations.selection import Selection
 from meshmark.records.run_line import place_of
+from tests.checkout import ROOT
 
 needs_libtpu = pytest.mark.skipif(find_spec("libtpu") is None, reason="needs libtpu (the extra `tpu`)")
 
@@ -170,12 +173,13 @@ def test_committed_counters_of_a_topology_are_of_cases_that_exist(path):
         (["--layout", "physical"], "--layout takes a topology"),
     ],
 )
-def test_wrong_options_are_usage_errors(options, said):
-    command = [sys.executable, "-m", "pytest", "conformance", "-q", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+def test_wrong_options_are_usage_errors(options, said, capfd, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with patch.dict(os.environ):  # which a run prepares for its workers
+        code = pytest.main(["conformance", "-q", "-p", "no:cacheprovider", *options])
+    assert code == pytest.ExitCode.USAGE_ERROR
+    told = capfd.readouterr().err
+    assert said in told and "Traceback" not in told
 
 
 # What follows needs libtpu. ----------------------------------------------------------------------------------

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 
+from meshmark.operations.selection import CAPABILITIES
 from tests.checkout import ROOT
+from tests.trouble.runs import WITHOUT
 
 CASE = "reshard/from=xy.-,to=-.x/auto/2x4/float32/4KiB"
 """XLA knows no way between these shardings but to gather everything, and says so (JAX 0.10.2, 0.11.2 and 0.12.0.1)."""
@@ -15,19 +17,9 @@ CASE = "reshard/from=xy.-,to=-.x/auto/2x4/float32/4KiB"
 def test_an_involuntary_full_rematerialization_is_told_by_name(tmp_path):
     record = tmp_path / "run.jsonl"
     node = f"conformance/test_placement.py::test_placement[{CASE}]"
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "1",
-        "-p",
-        "no:cacheprovider",
-        "--record",
-        str(record),
-    ]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "1", *WITHOUT, "--record", str(record)]
     chosen = ["--operations", "reshard", "--modes", "auto", "--meshes", "2x4", node]
+    chosen += ["--without", ",".join(CAPABILITIES)]
     done = subprocess.run(
         [*command, *chosen],
         cwd=ROOT,
