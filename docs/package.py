@@ -29,6 +29,7 @@ SCHEMA = ROOT / "harness/meshmark/records/schema/records.schema.json"
 """The published JSON Schema of records."""
 
 __all__ = [
+    "APART",
     "GROUPS",
     "MODES",
     "OPERATIONS",
@@ -108,6 +109,10 @@ def rows() -> list[Row]:
     ]
 
 
+APART = ("transform", *(name for name, operation in OPERATIONS.items() if isinstance(operation, Grid)))
+"""The operations with tables of their own, by transformation."""
+
+
 @dataclass(frozen=True)
 class Coverage:
     """What the table has of one operation, on eight devices in the full profile with every capability."""
@@ -128,7 +133,7 @@ def coverage() -> list[Coverage]:
     counts = Counter((case.operation.name, case.mode) for case in table(selection, 8))
     found = []
     for name, operation in OPERATIONS.items():
-        if operation.processes or name == "transform" or isinstance(operation, Grid):
+        if operation.processes or name in APART:
             continue
         cases = {mode: counts[name, mode] for mode in MODES}
         differentiated = _differentiated(operation)
@@ -158,7 +163,7 @@ def transformed() -> dict[str, dict[str, int]]:
     }
     for case in table(Selection("full", operations=tuple(o.name for o in grids)), 8):
         variant = case.cell.request.variant
-        counts[variant["transform"]][variant["group"]] += 1
+        counts.setdefault(variant["transform"], dict.fromkeys(GROUPS, 0))[variant["group"]] += 1
     return counts
 
 

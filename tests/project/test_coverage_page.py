@@ -16,7 +16,7 @@ def rows():
 
 def test_every_operation_has_a_row_and_every_absence_a_reason(rows):
     assert {row.name for row in rows} == {
-        name for name, o in package.OPERATIONS.items() if not o.processes and name != "transform"
+        name for name, o in package.OPERATIONS.items() if not o.processes and name not in package.APART
     }
     for row in rows:
         for mode, count in row.cases.items():
@@ -49,3 +49,11 @@ def test_the_page_has_every_kind_of_reason_and_every_transformation():
         assert f"| {kind} |" in text
     for name in package.transforms():
         assert f"| `{name}` |" in text
+
+
+def test_every_transformation_meets_every_group_of_functions():
+    counts = package.transformed()
+    assert {"jvp", "vjp", "scan_remat", "custom_vjp", "vmap_spmd"} <= set(counts)
+    assert all(count for by_group in counts.values() for count in by_group.values())
+    lines = "\n".join(coverage_page.by_function())
+    assert f"| `jvp` | {' | '.join(str(counts['jvp'][group]) for group in package.GROUPS)} |" in lines
