@@ -14,6 +14,7 @@ import pytest
 
 from meshmark.core import statistics
 from tests.checkout import IMPORTS, ROOT
+from tests.refusals import refusals
 
 pytest.importorskip("pytest_benchmark")
 
@@ -190,24 +191,11 @@ BAD = (
 )
 """What is said, and of which arguments."""
 
-EACH = """
-import json, sys
-import pytest
-for arguments in json.loads(sys.argv[1]):
-    code = pytest.main(["benchmarks", "-p", "no:cacheprovider", *arguments])
-    print(f"code {int(code)}", file=sys.stderr, flush=True)
-"""
-"""Runs pytest with each of these arguments in one process: every run ends before it collects."""
-
 
 def test_bad_input_is_one_line():
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    command = [sys.executable, "-c", EACH, json.dumps([arguments for _, arguments in BAD])]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    assert lines[1::2] == ["code 4"] * len(BAD), done.stdout + done.stderr
-    for (told, _), line in zip(BAD, lines[::2], strict=True):
-        assert told in line
+    seen = refusals("benchmarks", [arguments for _, arguments in BAD])
+    for (told, _), (code, lines) in zip(BAD, seen, strict=True):
+        assert code == 4 and len(lines) == 1 and told in lines[0], lines
 
 
 def test_once_each_without_timing(tmp_path):

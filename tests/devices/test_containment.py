@@ -15,7 +15,8 @@ import pytest
 from meshmark.devices import containment
 from meshmark.records import reading, writing
 from tests.interrupts import deaf
-from tests.trouble.runs import Run, finished, lines, table
+from tests.refusals import refusals
+from tests.trouble.runs import NO_PROBES, Run, finished, lines, table
 from tests.waiting import until
 
 ON_ONE_MESH = ("--meshes", "2x4")
@@ -282,13 +283,11 @@ def test_resume_refuses_another_run_in_one_line(whole, tmp_path):
         "versions": ("--resume", other),
         "one file each": ("--resume", path, "--record", tmp_path / "new.jsonl"),
     }
-    runs = {name: Run(*ON_ONE_MESH, "-n", "1", *arguments, **SECONDS) for name, arguments in options.items()}
-    for name, run in runs.items():
-        with run:
-            run.finish()
-            assert run.code == 4, run.output
-            (error,) = [line for line in run.output.splitlines() if line.strip()]
-            assert error.startswith("ERROR: ") and name in error
+    given = [(*ON_ONE_MESH, *NO_PROBES, "-n", "1", *arguments) for arguments in options.values()]
+    for name, (code, told) in zip(options, refusals("tests/trouble", given, **SECONDS), strict=True):
+        assert code == 4, told
+        (error,) = told
+        assert error.startswith("ERROR: ") and name in error
     assert path.read_bytes() == before
 
 

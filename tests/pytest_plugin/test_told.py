@@ -6,9 +6,8 @@ import os
 import subprocess
 import sys
 
-from meshmark.operations.selection import CAPABILITIES
 from tests.checkout import ROOT
-from tests.trouble.runs import WITHOUT
+from tests.trouble.runs import NO_PROBES, WITHOUT
 
 CASE = "reshard/from=xy.-,to=-.x/auto/2x4/float32/4KiB"
 """XLA knows no way between these shardings but to gather everything, and says so (JAX 0.10.2, 0.11.2 and 0.12.0.1)."""
@@ -18,8 +17,7 @@ def test_an_involuntary_full_rematerialization_is_told_by_name(tmp_path):
     record = tmp_path / "run.jsonl"
     node = f"conformance/test_placement.py::test_placement[{CASE}]"
     command = [sys.executable, "-m", "pytest", "-q", "-n", "1", *WITHOUT, "--record", str(record)]
-    chosen = ["--operations", "reshard", "--modes", "auto", "--meshes", "2x4", node]
-    chosen += ["--without", ",".join(CAPABILITIES)]
+    chosen = ["--operations", "reshard", "--modes", "auto", "--meshes", "2x4", node, *NO_PROBES]
     done = subprocess.run(
         [*command, *chosen],
         cwd=ROOT,

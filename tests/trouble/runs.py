@@ -16,6 +16,8 @@ from tests.checkout import ROOT
 from tests.interrupts import interruptible
 from tests.waiting import until
 
+NO_PROBES = ("--without", ",".join(CAPABILITIES))
+"""No trouble needs an optional capability: no time goes to probes of them."""
 WITHOUT = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 """Plugins that a run needs none of: hypothesis takes as long to import as a case to run."""
 
@@ -37,8 +39,7 @@ class Run:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "MESHMARK_"))}
         self.command = ["pytest", target, *map(str, arguments)]
         self.environment = environment
-        # No trouble needs an optional capability: no time goes to probes.
-        arguments = (*arguments, "--without", ",".join(CAPABILITIES))
+        arguments = (*arguments, *NO_PROBES)
         command = [sys.executable, "-m", "pytest", str(ROOT / target), *map(str, arguments)]
         if file_limit is not None:  # stands for a full disk: a longer file can't be written
             limit = f"r.setrlimit(r.RLIMIT_FSIZE, ({file_limit}, r.RLIM_INFINITY))"
