@@ -21,7 +21,7 @@ from meshmark.core import statistics
 from meshmark.core.errors import BadInput
 from tests.checkout import ROOT
 from tests.others_recited import contestant as recited
-from tests.waiting import gone, until
+from tests.waiting import PATIENCE, gone, until
 
 JAX = contestants.EVERY[0]
 
@@ -96,7 +96,7 @@ def test_jax_over_two_real_processes(tmp_path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     recorded = tables.read(file)
@@ -224,7 +224,7 @@ def test_no_rank_outlives_the_leader(number, tmp_path):
             break
     pids = [int(p.stem) for p in tmp_path.glob("*.json")]
     leader.send_signal(number)
-    leader.communicate(timeout=120)
+    leader.communicate(timeout=PATIENCE)
     assert leader.returncode == {signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
     assert len(pids) == 2 and all_gone(pids)
 
@@ -459,7 +459,7 @@ def test_modules_import_neither_jax_nor_the_others():
         f"import sys, importlib; [importlib.import_module('benchmarks.others.' + n) for n in {names!r}];"
         "sys.exit(any(n in sys.modules for n in ('jax', 'torch', 'mpi4py', 'matplotlib')))"
     )
-    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=PATIENCE).returncode == 0
 
 
 def test_statistics_are_the_projects_own():

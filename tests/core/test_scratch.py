@@ -9,6 +9,7 @@ import tempfile
 import pytest
 
 from meshmark.core import scratch
+from tests.waiting import PATIENCE
 
 HOLD = (
     "from meshmark.core import scratch; import time; print(scratch.make('x-'), flush=True); time.sleep(600)"
@@ -36,7 +37,7 @@ def test_a_killed_process_s_directory_is_removed_by_a_later_one():
         made = child.stdout.readline().strip()
         assert scratch.sweep() == [], "its process lives"
         child.send_signal(signal.SIGKILL)
-        child.wait(60)
+        child.wait(PATIENCE)
         own = scratch.make()
         assert [str(one) for one in made.split()] and not (own.parent / made).exists()
         scratch.remove(own)

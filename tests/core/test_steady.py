@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from meshmark.core.steady import Steady
+from tests.waiting import PATIENCE
 
 SAY = """
 import sys
@@ -28,7 +29,7 @@ def test_a_reader_that_has_seen_enough_is_no_problem():
         assert child.stdout.readline() == "line 0\n"
         child.stdout.close()
         assert child.stderr.read() == "went on \n"
-        assert child.wait(60) == 7
+        assert child.wait(PATIENCE) == 7
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="no /dev/full")

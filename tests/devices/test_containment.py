@@ -79,7 +79,7 @@ def test_what_does_not_return_is_a_hang_with_the_stacks_of_every_thread(trouble_
     assert len(line["stacks"]) > 1
     inner = "api:" if operation == "deadlock" else f"operations:{operation}:"
     assert line["reason"].startswith(f"past its deadline, in {inner}")
-    assert 3.9 < line["seconds"] < 60, "XLA itself gives up after 60 s"
+    assert line["seconds"] > 3.9, "its deadline is four seconds"
 
 
 def test_every_other_case_runs_exactly_once(troubles):

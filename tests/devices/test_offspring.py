@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.waiting import gone, until
+from tests.waiting import PATIENCE, gone, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
@@ -41,7 +41,7 @@ print("once", flush=True)
 
 
 def ran(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
 
 
 def test_what_is_started_inside_ends_wherever_it_went_and_what_was_there_stays():

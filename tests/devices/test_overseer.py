@@ -11,6 +11,7 @@ import pytest
 
 from meshmark.devices import containment
 from meshmark.devices.containment import Clock, Overseer, read_clock
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs waitid and pthread_sigmask")
 
@@ -44,7 +45,7 @@ def worker(tmp_path, monkeypatch):
 def test_a_late_worker_is_ended_and_its_death_is_a_hang(worker, tmp_path):
     process = worker(-0.1)
     Overseer(tmp_path)._look_at("gw0", process.pid)
-    assert process.wait(10) == -signal.SIGABRT
+    assert process.wait(PATIENCE) == -signal.SIGABRT
     line, _ = containment.post_mortem(tmp_path, "gw0")
     assert line.verdict == "hang" and "ended from outside" in line.reason
 
@@ -52,7 +53,7 @@ def test_a_late_worker_is_ended_and_its_death_is_a_hang(worker, tmp_path):
 def test_one_that_blocks_every_signal_is_killed(worker, tmp_path):
     process = worker(-0.1, STUBBORN)
     Overseer(tmp_path)._look_at("gw0", process.pid)
-    assert process.wait(10) == -signal.SIGKILL
+    assert process.wait(PATIENCE) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("seconds", [60, float("inf")])
@@ -91,6 +92,6 @@ def test_the_overseer_watches_by_itself(worker, tmp_path):
     overseer = Overseer(tmp_path)
     threading.Thread(target=overseer._watch, daemon=True).start()
     try:
-        assert process.wait(20) == -signal.SIGABRT
+        assert process.wait(PATIENCE) == -signal.SIGABRT
     finally:
         overseer.stop()

@@ -20,6 +20,7 @@ from meshmark.operations import cases
 from meshmark.operations.selection import Selection
 from meshmark.records.run_line import place_of
 from tests.checkout import ROOT
+from tests.waiting import PATIENCE
 
 needs_libtpu = pytest.mark.skipif(find_spec("libtpu") is None, reason="needs libtpu (the extra `tpu`)")
 
@@ -230,6 +231,6 @@ def test_loading_libtpu_is_silent_and_quick():
         "import time; from meshmark.devices import topologies as t; t.prepare_environment('v5e:2x4');"
         "import jax; s = time.time(); t.devices('v5e:2x4'); print(time.time() - s)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stderr == ""
     assert float(done.stdout) < 5  # a look-up of the metadata server would take longer

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.checkout import ROOT
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the guard is of Linux")
 
@@ -68,7 +69,7 @@ def runs():
         )
         for name in ENDS
     }
-    yield {name: (one.communicate(timeout=100)[0], one.returncode) for name, one in made.items()}
+    yield {name: (one.communicate(timeout=PATIENCE)[0], one.returncode) for name, one in made.items()}
     for one in made.values():
         one.kill()
 

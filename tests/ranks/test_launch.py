@@ -18,7 +18,7 @@ from meshmark.ranks.group import ENVIRONMENT, coordinates
 from meshmark.ranks.launch import Launcher, Shown, free_ports
 from tests.checkout import ROOT
 from tests.interrupts import deaf, interruptible
-from tests.waiting import gone, until
+from tests.waiting import PATIENCE, gone, until
 
 LAUNCH = [sys.executable, "-m", "harness", "launch"]
 
@@ -213,7 +213,7 @@ def test_a_signal_to_the_launcher_reaches_every_rank(number, code):
     with subprocess.Popen(interruptible(command), cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         pids = [int(child.stdout.readline().split()[1]) for _ in range(2)]
         child.send_signal(getattr(signal, number))
-        assert child.wait(60) == code
+        assert child.wait(PATIENCE) == code
     assert until(lambda: all(map(gone, pids)))
 
 
@@ -229,7 +229,7 @@ def test_a_launcher_that_ignores_sigint_says_so_and_ends_by_sigterm():
         child.send_signal(signal.SIGINT)
         assert not until(lambda: child.poll() is not None or any(map(gone, pids)), 0.5)
         child.send_signal(signal.SIGTERM)
-        assert child.wait(60) == 143
+        assert child.wait(PATIENCE) == 143
         assert f"end this run with `kill {child.pid}` (SIGTERM)" in child.stderr.read()
     assert until(lambda: all(map(gone, pids)))
 

@@ -24,7 +24,7 @@ from meshmark.timing.timer import Job
 from meshmark.timing.yardsticks import Yardsticks
 from tests.checkout import ROOT
 from tests.interrupts import deaf, interruptible
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 PSUM = [f"psum/axes=x+y/{mode}/2x4/float32/4KiB" for mode in ("auto", "explicit", "manual")]
 GATHER = [f"all_gather/axes=x+y,dim=0,tiled/{mode}/2x4/float32/4KiB" for mode in ("auto", "manual")]
@@ -210,7 +210,7 @@ def test_an_interruption_keeps_what_was_timed(tmp_path, started, number):
             process.send_signal(signal.SIGINT)
             assert timed(4), "SIGINT is ignored here, and the run goes on"
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     assert process.returncode == 128 + number and "go on with --resume" in err and "auto/manual" in out

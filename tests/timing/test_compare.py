@@ -29,6 +29,7 @@ from meshmark.timing.environments import NoEnvironment
 from meshmark.timing.timer import Job
 from tests.checkout import ROOT, SOURCE
 from tests.interrupts import interruptible
+from tests.waiting import PATIENCE
 
 CASES = [
     "matmul/rows=x,cols=y,check=exact/auto/2x4/float32/n64",
@@ -653,7 +654,7 @@ def test_real_processes_interrupted_and_judged(tmp_path):
                 break
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert not any(os.path.exists(f"/proc/{pid}") for pid in timers)
     assert "interrupted after 1 pair" in err and f"--resume {path}" in err

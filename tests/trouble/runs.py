@@ -14,7 +14,7 @@ from pathlib import Path
 from meshmark.operations.selection import CAPABILITIES
 from tests.checkout import ROOT
 from tests.interrupts import interruptible
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 NO_PROBES = ("--without", ",".join(CAPABILITIES))
 """No trouble needs an optional capability: no time goes to probes of them."""
@@ -65,7 +65,7 @@ class Run:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        self.process.wait(60)
+        self.process.wait(PATIENCE)
         self.process.stdout.close()
 
     def finish(self, seconds=600):
