@@ -26,13 +26,10 @@ from meshmark.operations.base import Variant, owners_of
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from tests.checkout import ROOT
 from tests.studies.faults import OVER_PROCESSES
-from tests.waiting import gone, until
+from tests.waiting import PATIENCE, gone, until
 
 COUNT, EACH = 2, 2
 """Processes, and devices of each."""
-
-SECONDS = 150.0
-"""How long the two may take on a busy machine; about 20 s on two idle cores."""
 
 GROUPS = [(2, 8), (4, 8), (2, 2), (4, 4), (3, 6)]
 """Numbers of processes and of devices of them all, of which every case is planned."""
@@ -101,7 +98,7 @@ def told(tmp_path_factory):
                     stderr=subprocess.STDOUT,
                 )
             )
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while any(member.poll() is None for member in group) and time.monotonic() < deadline:
             if any(member.poll() for member in group):
                 break

@@ -33,8 +33,11 @@ def launched(code, size=2, **more):
 RANK = (
     "import os, signal, sys, time; from pathlib import Path; rank = int(os.environ['MESHMARK_PROCESS_ID']);"
     "here = Path(os.environ['MESHMARK_LAUNCH']);"
-    "wait = lambda name: [time.sleep(0.01) for _ in iter((here / name).exists, True)]; "
+    "wait = lambda name: [time.sleep(0.01) for _ in iter((here / name).exists, True)];"
+    "say = lambda stream, line: os.write(stream, (line + chr(10)).encode()); "
 )
+"""What each rank begins with. `say` writes a line at once: print may take several writes, and on a busy machine a pause
+between them shows the beginning of a line."""
 LONG = "time.sleep(600)"
 
 
@@ -42,7 +45,7 @@ LONG = "time.sleep(600)"
 
 
 def test_every_line_says_its_rank():
-    code, text = launched(RANK + "print('out', rank); print('err', rank, file=sys.stderr)", 3)
+    code, text = launched(RANK + "say(1, f'out {rank}'); say(2, f'err {rank}')", 3)
     assert code == 0
     assert sorted(text.splitlines()) == sorted(
         f"[{n}] {what} {n}" for n in range(3) for what in ("out", "err")
@@ -109,7 +112,7 @@ def test_bytes_that_are_no_text_pass():
 
 
 def test_much_output_of_all_ranks_comes_whole():
-    _, text = launched(RANK + "[print(rank, n, 'x' * 100) for n in range(2000)]", 3)
+    _, text = launched(RANK + "[say(1, f'{rank} {n} ' + 'x' * 100) for n in range(2000)]", 3)
     assert sorted(text.splitlines()) == sorted(
         f"[{rank}] {rank} {n} {'x' * 100}" for rank in range(3) for n in range(2000)
     )
