@@ -125,7 +125,7 @@ class Slot:
         wrong = {"mode": "auto", "kind": "numbers", "what": "values", "text": "1 of 2 differ", "data": {}}
         return Answer([wrong], program=to_json(SHIFT))
 
-    def truth(self, program):
+    def truth(self, program, mode):
         return [oracles.written(r) for r in oracles.truth(program).results]
 
     def close(self):

@@ -46,7 +46,7 @@ class Slot:
         wrong = [op for op in FAULTS if op in job.operations]
         return Answer([difference(op) for op in wrong], program=to_json(job) if drawn else None, seconds=1.0)
 
-    def truth(self, program):
+    def truth(self, program, mode):
         return [oracles.written(r) for r in oracles.truth(program).results]
 
     def close(self):

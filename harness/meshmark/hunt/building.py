@@ -65,7 +65,7 @@ class Builder:
         def plain(*given: Any) -> Any:
             values = self.run(program.nodes, list(given), [])
             if keep:
-                return tuple(values[i] for i in program.outputs), largest(values)
+                return tuple(values[i] for i in program.outputs), largest(values, program.special)
             return tuple(values[i] for i in program.outputs)
 
         kind, wrt = program.transform.kind, program.transform.wrt
@@ -139,12 +139,15 @@ class Builder:
         return function
 
 
-def largest(values: Sequence[Any]) -> Any:
-    """The largest absolute value of all floats."""
+def largest(values: Sequence[Any], finite: bool = False) -> Any:
+    """The largest absolute value of all floats; of the finite ones alone where there are others by design."""
     found = jnp.zeros((), jnp.float32)
     for value in jax.tree.leaves(list(values)):
         if hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.inexact) and value.size:
-            found = jnp.maximum(found, jnp.max(jnp.abs(value)).astype(jnp.float32))
+            sizes = jnp.abs(value)
+            if finite:
+                sizes = jnp.where(jnp.isfinite(sizes), sizes, 0)
+            found = jnp.maximum(found, jnp.max(sizes).astype(jnp.float32))
     return found
 
 

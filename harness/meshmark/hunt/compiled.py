@@ -72,7 +72,7 @@ class Interpretation:
             jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
             for x, place in zip(inputs(program), places, strict=True)
         ]
-        with jax.default_matmul_precision("highest"):
+        with jax.default_matmul_precision("highest"), jax.enable_x64(program.x64):
             compiled = jitted(program, mode, mesh, lambda function: function.lower(*structs).compile())
         try:
             outputs = interpret(reader.read(whole_text(compiled)), given(program, compiled, mesh), self.bits)

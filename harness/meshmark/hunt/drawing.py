@@ -13,8 +13,8 @@ from meshmark.hunt.program import Input, Node
 
 T = TypeVar("T")
 
-FLOATS = ("float32", "bfloat16", "float16", "complex64")
-INTS = ("int32", "uint8", "int8", "uint32")
+REALS = ("float32", "bfloat16", "float16", "float64")
+INTS = ("int32", "uint8", "int8", "uint32", "int64")
 
 
 class Miss(Exception):
@@ -44,7 +44,7 @@ class Value:
     @property
     def is_float(self) -> bool:
         """Whether it is a real float."""
-        return self.dtype in FLOATS[:3]
+        return self.dtype in REALS
 
     @property
     def is_number(self) -> bool:

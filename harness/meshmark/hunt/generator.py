@@ -35,6 +35,12 @@ FORMS = {
 }
 """How often an operation is a form with a body."""
 
+X64, SPECIAL = 0.06, 0.06
+"""How many programs have 64-bit types, and how many have special values."""
+
+MOVING = frozenset(("shape", "edge", "index"))
+"""The families that only move elements, or add some up: special values go through them as they are."""
+
 TRANSFORMS = {"": 0.68, "vjp": 0.27, "jvp": 0.05}
 """How often the whole is transformed."""
 
@@ -50,6 +56,7 @@ class Drawing:
         meshes: Sequence[Sequence[int]] = (),
     ) -> None:
         self.meshes = meshes or MESHES
+        self.x64 = self.special = False
         self.random = random.Random(f"{seed}/{number}")
         self.axes: tuple[tuple[str, int], ...] = ()
         self.inputs: list[Input] = []
@@ -94,6 +101,8 @@ class Drawing:
         """A new input; where others were drawn before, values are renumbered at the end."""
         if len(self.inputs) >= 5:
             raise Miss
+        if self.special and fill is None and dtype == "float32":
+            fill = {"kind": "special", "seed": self.random.randint(0, 999)}
         if fill is None:
             reach = self.random.choice([3, 3, 9, 40])
             low = 0 if dtype in ("uint8", "uint32", "bool") else -reach
@@ -116,7 +125,9 @@ class Drawing:
         kinds = [
             k
             for k in KINDS.values()
-            if (k.continuous or not self.rounded) and (manual or k.family != "collective")
+            if (k.continuous or not self.rounded)
+            and (manual or k.family != "collective")
+            and (not self.special or k.family in MOVING)
         ]
         weights = [
             k.weight * self.weights.get(k.family, 1.0) * (4.0 if k.family == "collective" else 1.0)
@@ -150,7 +161,7 @@ class Drawing:
         """Add one operation, or a form with a body."""
         for _ in range(30):
             try:
-                if level.depth == 0:
+                if level.depth == 0 and not self.special:
                     form = self.random.random()
                     for name, share in FORMS.items():
                         form -= share * self.weights.get(name, 1.0)
@@ -346,12 +357,19 @@ class Drawing:
         """Draw it; Miss where nothing came of it."""
         shape = self.random.choice(self.meshes)
         self.axes = tuple(zip("xyz", shape, strict=False))
+        share = self.random.random()
+        self.x64, self.special = share < X64, X64 <= share < X64 + SPECIAL
+        with jax.enable_x64(self.x64):
+            return self.drawn()
+
+    def drawn(self) -> Program:
+        """The program over the mesh, in the types that were drawn for it."""
         level = Level(0, self.values, self.nodes, ())
+        usual = ["float32"] * 8 + ["int32"] * 3 + ["uint8", "bfloat16", "bool"]
+        wide = ["float64"] * 5 + ["int64"] * 3 + ["float32", "int32"]
+        kinds = wide if self.x64 else ["float32"] if self.special else usual
         for _ in range(self.random.choice([1, 1, 2])):
-            self.fresh(
-                self.shape(),
-                self.random.choice(["float32"] * 8 + ["int32"] * 3 + ["uint8", "bfloat16", "bool"]),
-            )
+            self.fresh(self.shape(), self.random.choice(kinds))
         for _ in range(self.random.choice([1, 2, 2, 3, 3, 4, 5, 6])):
             self.step(level)
             last = level.values[-1]
@@ -382,11 +400,11 @@ class Drawing:
             raise Miss
         outputs = sinks[-3:]
         kind = self.random.choices(list(TRANSFORMS), list(TRANSFORMS.values()))[0]
-        if self.rounded and any(map(cornered, level.nodes)):
+        if self.special or (self.rounded and any(map(cornered, level.nodes))):
             kind = ""  # a rounding may decide which branch of a derivative is taken
         nodes, outs = _numbered(level.nodes, [v.expression for v in outputs], len(self.inputs))
         specs = tuple(self.spec(v.shape) if self.random.random() < 0.5 else None for v in outputs)
-        made = Program(self.axes, tuple(self.inputs), tuple(nodes), tuple(outs), specs)
+        made = Program(self.axes, tuple(self.inputs), tuple(nodes), tuple(outs), specs, x64=self.x64)
         made = needed(made)
         if kind:
             made = self.transformed(made, kind, outputs)

@@ -9,6 +9,9 @@ from typing import Any
 
 from meshmark.hunt.program import Program
 
+NUMBERS = ("numbers", "oracles")
+"""The kinds of difference whose message names no place: wrong numbers, beside the unsharded program or beside NumPy."""
+
 TRAITS = {
     "window_strides": "strided",
     "base_dilation": "dilated",
@@ -28,7 +31,7 @@ def key(program: Program, difference: Mapping[str, Any]) -> str:
     Of wrong numbers the operations, with the options that make them what they are, and the transform. Of all others the
     check or the message, without its numbers: it names the place in the compiler.
     """
-    if difference["kind"] != "numbers":
+    if difference["kind"] not in NUMBERS:
         return f"{difference['kind']}: {where(difference['what'])}"
     parts = []
     for node in program.nodes:
@@ -39,7 +42,7 @@ def key(program: Program, difference: Mapping[str, Any]) -> str:
         inner = "+".join(n.op for b in node.bodies for n in b.nodes)
         parts.append(f"{name}({inner})" if inner else name)
     transform = f" {program.transform.kind}" if program.transform.kind else ""
-    return f"numbers: {' '.join(sorted(set(parts))) or 'reshard'}{transform}"
+    return f"{difference['kind']}: {' '.join(sorted(set(parts))) or 'reshard'}{transform}"
 
 
 def _moves(value: Any) -> bool:
@@ -54,7 +57,7 @@ def where(what: str) -> str:
 
 def raw_key(difference: Mapping[str, Any], program: Program) -> str:
     """What alike findings have in common before they are shrunk; wrong numbers by their last operations."""
-    if difference["kind"] != "numbers":
+    if difference["kind"] not in NUMBERS:
         return f"{difference['kind']}: {where(difference['what'])}"
     ops = sorted({op for op in program.operations if op not in ("item", "constrain")})
-    return f"numbers: {' '.join(ops)} {program.transform.kind}"
+    return f"{difference['kind']}: {' '.join(ops)} {program.transform.kind}"

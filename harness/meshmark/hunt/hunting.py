@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from meshmark.hunt import grouping, shrinking
+from meshmark.hunt.oracles import NUMPY
 from meshmark.hunt.program import from_json, to_json
 from meshmark.hunt.rules import weight
 from meshmark.hunt.workers import Settings, Slot
@@ -25,13 +26,15 @@ SHRINK_S = 60.0
 
 
 def modes_of(number: int, topology: str = "") -> tuple[str, ...]:
-    """The modes in which a program is run: automatic axes always, the others in turns. For a topology there is nothing
-    to run operation by operation."""
-    if number % 16 == 3:
-        return ("auto", "explicit")
-    if number % 16 == 11 and not topology:
-        return ("auto", "eager")
-    return ("auto",)
+    """The modes in which a program is run: automatic axes always, the others in turns; and NumPy beside the unsharded
+    program. For a topology there are automatic and explicit axes alone."""
+    turns = (
+        {3: "explicit"}
+        if topology
+        else {3: "explicit", 11: "eager", 5: "permuted", 9: "turned", 13: "donated"}
+    )
+    other = turns.get(number % 16)
+    return ("auto", *([other] if other else []), *([] if topology else [NUMPY]))
 
 
 @dataclass
@@ -264,7 +267,7 @@ class Hunt:
 
 def table(hunt: Hunt) -> list[list[str]]:
     """The findings, wrong numbers first, the most frequent first."""
-    order = {"numbers": 0, "crash": 1, "hang": 2, "internal": 3, "refused": 4}
+    order = {"numbers": 0, "oracles": 0, "crash": 1, "hang": 2, "internal": 3, "refused": 4}
     rows = []
     for group in sorted(hunt.groups.values(), key=lambda g: (order.get(g.kind, 9), -len(g.numbers))):
         rows.append(

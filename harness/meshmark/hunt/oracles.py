@@ -6,23 +6,30 @@ The truth is the same program without any sharding, compiled for one device. Wha
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
+from meshmark.hunt import definitions
 from meshmark.hunt.building import Builder, mesh_of, partition
 from meshmark.hunt.drawing import ROUNDING
-from meshmark.hunt.program import Program
+from meshmark.hunt.program import Program, every_node, spec_of
+from meshmark.hunt.rules import types
 from meshmark.hunt.values import inputs
 from meshmark.interpreter.faults import Fault, Hang
 
-MODES = ("auto", "explicit", "eager")
-"""How a program is run over its mesh: jit with automatic or explicit axes, or operation by operation."""
+MODES = ("auto", "explicit", "eager", "permuted", "turned", "donated")
+"""How a program is run over its mesh: jit with automatic or explicit axes; operation by operation; over the devices in
+another order; over a mesh whose axes have each other's sizes; and with every second argument donated."""
+
+NUMPY = "numpy"
+"""Not a mode of running: the unsharded program is held against NumPy."""
 
 
 @dataclass
@@ -49,6 +56,14 @@ class Invalid(Exception):
     """The plain program itself can't be run or judged."""
 
 
+class ChangedArgument(Exception):
+    """A program has changed or deleted an argument that was not donated."""
+
+
+class Inapplicable(Exception):
+    """A program has no such mode: its shardings fit no other mesh, or an operation has no definition in NumPy."""
+
+
 class NotRun(Exception):
     """A mode that can't be run here, or that the interpreter does not know; the message names what."""
 
@@ -63,7 +78,7 @@ class Truth:
 
     results: list[np.ndarray]
     largest: float
-    """The largest absolute value of a float on the way."""
+    """The largest absolute value of a float on the way; of the finite ones where the program has others by design."""
 
 
 EXACT = 2.0**20
@@ -76,7 +91,7 @@ def truth(program: Program) -> Truth:
     device = jax.devices()[0]
     builder = Builder(program, "plain", None)
     try:
-        with jax.default_device(device):
+        with jax.default_device(device), jax.enable_x64(program.x64):
             found, top = jax.jit(builder.function(keep=True))(*given)
             if program.transform.kind:
                 found = jax.jit(builder.function())(*given)
@@ -86,15 +101,24 @@ def truth(program: Program) -> Truth:
     if not np.isfinite(top):
         raise Invalid("a value on the way is not finite")
     for r in results:
-        if r.dtype.kind in "fc" and not np.isfinite(r).all():
+        if r.dtype.kind in "fc" and not program.special and not np.isfinite(r).all():
             raise Invalid("a result is not finite")
     return Truth(results, float(top))
+
+
+def expected(program: Program, mode: str) -> list[np.ndarray]:
+    """What should come out in a mode: by NumPy where the unsharded program is what is wrong."""
+    if mode == NUMPY:
+        with jax.enable_x64(program.x64):
+            return definitions.results(program, types(program))
+    return truth(program).results
 
 
 def written(result: np.ndarray) -> dict[str, Any]:
     """A result as JSON values."""
     data = result.astype(np.float64) if result.dtype.kind in "fV" else result
-    return {"dtype": result.dtype.name, "shape": list(result.shape), "data": data.ravel().tolist()}
+    items = [v if not isinstance(v, float) or math.isfinite(v) else str(v) for v in data.ravel().tolist()]
+    return {"dtype": result.dtype.name, "shape": list(result.shape), "data": items}
 
 
 def over(program: Program, mode: str, devices: Sequence[Any]) -> tuple[Mesh, list[NamedSharding]]:
@@ -103,7 +127,9 @@ def over(program: Program, mode: str, devices: Sequence[Any]) -> tuple[Mesh, lis
     return mesh, [NamedSharding(mesh, partition(i.spec)) for i in program.inputs]
 
 
-def jitted(program: Program, mode: str, mesh: Mesh, use: Callable[[Any], Any]) -> Any:
+def jitted(
+    program: Program, mode: str, mesh: Mesh, use: Callable[[Any], Any], donate: tuple[int, ...] = ()
+) -> Any:
     """What `use` makes of the program under jit, in the context of its mode."""
     explicit = mode == "explicit"
     function = Builder(program, "explicit" if explicit else "auto", mesh).function()
@@ -113,16 +139,72 @@ def jitted(program: Program, mode: str, mesh: Mesh, use: Callable[[Any], Any]) -
     shardings: Any = None
     if not program.transform.kind and any(s is not None for s in program.out_specs):
         shardings = tuple(None if s is None else NamedSharding(mesh, partition(s)) for s in program.out_specs)
-    return use(jax.jit(function, out_shardings=shardings))
+    return use(jax.jit(function, out_shardings=shardings, donate_argnums=donate))
 
 
 def run(program: Program, mode: str) -> list[Any]:
     """The results of a program over its mesh; raises what JAX raises."""
-    mesh, places = over(program, mode, jax.devices())
-    given = [jax.device_put(x, place) for x, place in zip(inputs(program), places, strict=True)]
-    if mode == "eager":
-        return list(Builder(program, "auto", mesh).function()(*given))
-    return list(jitted(program, mode, mesh, lambda function: function(*given)))
+    devices = jax.devices()
+    if mode == "permuted":
+        devices = [*reversed(devices[: program.mesh_size])]
+        devices = [*devices[1:], devices[0]]
+    if mode == "turned":
+        program = turned(program)
+    mesh, places = over(program, mode, devices)
+    with jax.enable_x64(program.x64):
+        arrays = inputs(program)
+        given = [jax.device_put(x, place) for x, place in zip(arrays, places, strict=True)]
+        if mode == "eager":
+            return list(Builder(program, "auto", mesh).function()(*given))
+        donate = tuple(range(0, len(given), 2)) if mode == "donated" else ()
+        found = list(jitted(program, mode, mesh, lambda function: function(*given), donate))
+    for k in range(1, len(given), 2) if donate else ():
+        if given[k].is_deleted() or not np.array_equal(
+            arrays[k], given[k], equal_nan=arrays[k].dtype.kind == "f"
+        ):
+            raise ChangedArgument(f"argument {k} was not donated, and is changed")
+    return found
+
+
+def turned(program: Program) -> Program:
+    """The program over a mesh whose axes have each other's sizes; Inapplicable where its shardings don't fit that, or
+    where the meaning depends on the mesh (shard_map)."""
+    names, sizes = zip(*program.axes, strict=True)
+    if len(set(sizes)) == 1 or "shard_map" in program.operations:
+        raise Inapplicable("one size of axes, or shard_map")
+    other = replace(program, axes=tuple(zip(names, sizes[1:] + sizes[:1], strict=True)))
+    kinds = types(program)
+    placed = [(i.shape, i.spec) for i in program.inputs]
+    placed += [(kinds[o].shape, s) for o, s in zip(program.outputs, program.out_specs, strict=True) if s]
+    for k, node in enumerate(program.nodes):
+        if any(n.op == "constrain" for b in node.bodies for n in every_node(b.nodes)):
+            raise Inapplicable("a constraint in a body")
+        if node.op == "constrain":
+            placed.append((kinds[program.given + k].shape, spec_of(node.args[1])))
+    for shape, spec in placed:
+        for n, axes in zip(shape, spec, strict=False):
+            if n % math.prod(dict(other.axes)[a] for a in axes):
+                raise Inapplicable(f"{shape} as {spec}")
+    return other
+
+
+def by_definition(program: Program, known: Truth, rounded: bool) -> Difference | None:
+    """Where the unsharded program differs from NumPy; Inapplicable where an operation has no definition."""
+    if rounded or program.special or known.largest >= EXACT:
+        raise Inapplicable("no exact numbers")
+    try:
+        with jax.enable_x64(program.x64), np.errstate(all="ignore"):
+            found = definitions.results(program, types(program))
+    except definitions.Undefined as error:
+        raise Inapplicable(str(error)) from None
+    for k, (want, seen) in enumerate(zip(found, known.results, strict=True)):
+        if want.shape != seen.shape or (wrong := np.asarray(want != seen)).any():
+            text = f"result {k} of one device differs from NumPy"
+            if want.shape == seen.shape:
+                at = tuple(np.argwhere(wrong)[0].tolist())
+                text += f": {wrong.sum()} of {want.size}, at {at} expected {want[at]}, seen {seen[at]}"
+            return Difference(NUMPY, "oracles", "NumPy", text)
+    return None
 
 
 def tolerance(known: Truth, want: np.ndarray, rounded: bool) -> float:
@@ -135,7 +217,8 @@ def tolerance(known: Truth, want: np.ndarray, rounded: bool) -> float:
     small = want.dtype.name in ("bfloat16", "float16")
     exact = not rounded and known.largest < (16 if small else EXACT)
     if exact:
-        biggest = float(np.abs(want.astype(np.float64)).max(initial=0.0)) if want.dtype.kind != "c" else 0.0
+        sizes = np.abs(want.astype(np.float64)) if want.dtype.kind != "c" else np.zeros(1)
+        biggest = float(sizes[np.isfinite(sizes)].max(initial=0.0))
         exact = biggest < (256 if small else EXACT)
     if exact:
         return 0.0
@@ -188,7 +271,8 @@ def compare(known: Truth, found: Sequence[Any], mode: str, rounded: bool) -> Dif
 
 def _wrong(seen: np.ndarray, right: np.ndarray, allowed: float) -> np.ndarray:
     if allowed == 0.0 or right.dtype.kind not in "fcV":
-        return np.asarray(seen != right)
+        wrong = np.asarray(seen != right)
+        return wrong & ~(np.isnan(seen) & np.isnan(right)) if right.dtype.kind in "fc" else wrong
     wide = np.complex128 if right.dtype.kind == "c" else np.float64
     return np.asarray(~(np.abs(seen.astype(wide) - right.astype(wide)) <= allowed))
 
@@ -254,7 +338,16 @@ def judge(
     found = []
     for mode in modes:
         try:
+            if mode == NUMPY:
+                if between := by_definition(program, known, rounded):
+                    found.append(between)
+                continue
             results = (runner or run)(program, mode)
+        except Inapplicable:
+            continue
+        except ChangedArgument as error:
+            found.append(Difference(mode, "numbers", "argument", str(error)))
+            continue
         except NotRun as error:
             if left is not None:
                 left.append(str(error))

@@ -105,6 +105,13 @@ class Program:
     out_specs: tuple[Spec | None, ...] = ()
     """The sharding of each result; None leaves it to the compiler."""
     transform: Transform = field(default_factory=Transform)
+    x64: bool = False
+    """Whether 64-bit types are on."""
+
+    @property
+    def special(self) -> bool:
+        """Whether NaN, infinities and negative zero are among its values."""
+        return any(i.fill.get("kind") == "special" for i in self.inputs)
 
     @property
     def mesh_size(self) -> int:
@@ -181,6 +188,8 @@ def to_json(program: Program) -> dict[str, Any]:
         "outputs": list(program.outputs),
         "out_specs": [None if s is None else _spec_json(s) for s in program.out_specs],
     }
+    if program.x64:
+        made["x64"] = True
     if program.transform.kind:
         made["transform"] = {"kind": program.transform.kind, "wrt": list(program.transform.wrt)}
     return made
@@ -202,6 +211,7 @@ def from_json(data: Any) -> Program:
             tuple(data["outputs"]),
             tuple(None if s is None else spec_of(s) for s in data["out_specs"]),
             Transform(transform.get("kind", ""), tuple(transform.get("wrt", ()))),
+            bool(data.get("x64", False)),
         )
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ProgramError(f"this is no program: {type(error).__name__}: {error}") from None

@@ -16,7 +16,14 @@ from meshmark.hunt.scripts import script
 from meshmark.hunt.values import dtype_of
 from meshmark.hunt.workers import Slot
 
-KINDS = {"numbers": "silent", "crash": "crash", "hang": "crash", "internal": "internal", "refused": "refused"}
+KINDS = {
+    "numbers": "silent",
+    "oracles": "silent",
+    "crash": "crash",
+    "hang": "crash",
+    "internal": "internal",
+    "refused": "refused",
+}
 """The severity of each kind of difference."""
 
 SEVERITY = {
@@ -52,7 +59,7 @@ def finding_of(
         [key],
         data,
         difference["mode"],
-        slot.truth(program) if severity == "silent" else [],
+        slot.truth(program, difference["mode"]) if severity == "silent" else [],
         difference["text"],
         difference["what"],
         topology=slot.settings.topology,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -18,9 +19,11 @@ from meshmark.hunt.program import (
     Program,
     Transform,
     every_node,
+    from_json,
     needed,
     renamed,
     renumbered,
+    to_json,
 )
 from meshmark.hunt.values import array, dtype_of
 
@@ -35,7 +38,7 @@ def weight(program: Program) -> tuple[int, ...]:
         1 + sum(map(len, s)) for s in program.out_specs if s is not None
     )
     return (
-        bool(program.transform.kind),
+        bool(program.transform.kind) + program.x64,
         len([n for n in nodes if n.op != "item"]),
         len(nodes),
         len(program.outputs) + len(program.inputs),
@@ -59,7 +62,7 @@ def _size(expression: Any) -> int:
 
 
 def _plain(item: Input) -> int:
-    return {"count": 0, "data": 1, "ints": 2, "permutation": 2}[item.fill["kind"]] + (
+    return {"count": 0, "data": 1, "ints": 2, "permutation": 2, "special": 3}[item.fill["kind"]] + (
         item.dtype not in ("float32", "int32")
     )
 
@@ -68,7 +71,8 @@ def types(program: Program) -> list[Any]:
     """The type of each value of the function before its transform; raises what JAX raises."""
     builder = Builder(program, "plain", None)
     structs = [jax.ShapeDtypeStruct(i.shape, dtype_of(i.dtype)) for i in program.inputs[: program.given]]
-    return list(jax.eval_shape(lambda *given: builder.run(program.nodes, list(given), []), *structs))
+    with jax.enable_x64(program.x64):
+        return list(jax.eval_shape(lambda *given: builder.run(program.nodes, list(given), []), *structs))
 
 
 # Rules ------------------------------------------------------------------------------------------------------
@@ -471,9 +475,19 @@ def plainer_inputs(program: Program) -> Iterator[Program]:
         yield replace(program, inputs=inputs)
 
 
+def narrower(program: Program) -> Iterator[Program]:
+    """32-bit types in the place of 64-bit ones."""
+    if program.x64:
+        text = json.dumps(to_json(replace(program, x64=False)))
+        for wide, narrow in (("float64", "float32"), ("int64", "int32")):
+            text = text.replace(wide, narrow)
+        yield from_json(json.loads(text))
+
+
 RULES: tuple[Rule, ...] = (
     fewer_outputs,
     no_transform,
+    narrower,
     earlier_output,
     without_node,
     inlined,

@@ -57,6 +57,8 @@ def script(
             out_shardings=not program.transform.kind and all(s is not None for s in program.out_specs),
             checks=(printer.NUMBERS,) if numbers else (printer.EXECUTE,),
             brief=True,
+            nans=program.special,
+            settings=('jax.config.update("jax_enable_x64", True)',) if program.x64 else (),
         )
     )
 
@@ -66,10 +68,11 @@ def _out_specs(program: Program, number: int) -> list[Any]:
 
 
 def _exact(expected: Sequence[np.ndarray]) -> bool:
-    return all(
-        e.dtype.kind not in "fV" or bool((e.astype(float) == np.round(e.astype(float))).all())
-        for e in expected
-    )
+    def whole(e: np.ndarray) -> bool:
+        wide = e.astype(float)
+        return bool(((wide == np.round(wide)) | ~np.isfinite(wide)).all())
+
+    return all(e.dtype.kind not in "fV" or whole(e) for e in expected)
 
 
 def _names(program: Program) -> list[str]:
@@ -96,9 +99,16 @@ def _input_code(name: str, x: np.ndarray) -> list[str]:
     if not text:
         kind = dtype_code(x.dtype.name)
         data = x.astype(float).ravel() if x.dtype.kind in "fV" else x.ravel()
-        items = ", ".join(str(int(v)) if float(v).is_integer() else repr(v) for v in data.tolist())
+        items = ", ".join(_number(v) for v in data.tolist())
         text = f"np.array([{items}], {kind}).reshape({', '.join(map(str, x.shape))})"
     return wrapped(f"{name} = {text}")
+
+
+def _number(value: Any) -> str:
+    special = {"nan": "np.nan", "inf": "np.inf", "-inf": "-np.inf"}.get(str(value))
+    if special or str(value) == "-0.0":
+        return special or "-0.0"
+    return str(int(value)) if float(value).is_integer() else repr(value)
 
 
 def _expected(program: Program, expected: Sequence[np.ndarray]) -> list[str]:

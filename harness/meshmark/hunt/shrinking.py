@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from meshmark.hunt.grouping import NUMBERS
 from meshmark.hunt.program import Program, problems
 from meshmark.hunt.rules import RULES, refilled, types, weight
 from meshmark.hunt.workers import Slot
@@ -28,7 +29,7 @@ class Signature:
     @classmethod
     def of(cls, difference: dict[str, Any], mode: str) -> Signature:
         """The signature of a difference that was seen in this mode."""
-        return cls(mode, difference["kind"], difference["what"] if difference["kind"] != "numbers" else "")
+        return cls(mode, difference["kind"], difference["what"] if difference["kind"] not in NUMBERS else "")
 
     def matches(self, difference: dict[str, Any]) -> bool:
         """Whether a difference has it."""

@@ -12,6 +12,9 @@ import numpy as np
 from meshmark.core.values import random_bits
 from meshmark.hunt.program import Input, Program, ProgramError
 
+SPECIAL = (np.nan, np.inf, -np.inf, -0.0)
+"""Values that arithmetic and partitioners treat in ways of their own."""
+
 
 def dtype_of(name: str) -> np.dtype:
     """The NumPy dtype of a name, those of ml_dtypes too."""
@@ -27,7 +30,8 @@ def array(item: Input) -> np.ndarray:
     """The array of one input.
 
     fill: {"kind": "count"} 1, 2, 3 ...; {"kind": "ints", "low", "high", "seed"} random integers from low to high, both
-    included; {"kind": "permutation", "seed"} of 0 .. n-1 along the last dimension; {"kind": "data", "data": [...]} as
+    included; {"kind": "special", "seed"} the same from -3 to 3, with NaN, infinities and negative zero among them;
+    {"kind": "permutation", "seed"} of 0 .. n-1 along the last dimension; {"kind": "data", "data": [...]} as
     written. ProgramError for any other.
     """
     dtype = dtype_of(item.dtype)
@@ -35,14 +39,19 @@ def array(item: Input) -> np.ndarray:
     fill: dict[str, Any] = item.fill
     kind = fill.get("kind")
     if kind == "data":
-        numbers: np.ndarray = np.array(fill["data"], dtype=object).reshape(item.shape)
-        return numbers.astype(np.float64).astype(dtype) if dtype.kind in "fV" else numbers.astype(dtype)
+        given: np.ndarray = np.array(fill["data"], dtype=object).reshape(item.shape)
+        return given.astype(np.float64).astype(dtype) if dtype.kind in "fV" else given.astype(dtype)
     if kind == "count":
         flat: np.ndarray = np.arange(1, size + 1)
     elif kind == "ints":
         bits = random_bits(fill["seed"], np.arange(size, dtype=np.uint64))
         span = fill["high"] - fill["low"] + 1
         flat = fill["low"] + ((bits >> np.uint64(16)) % np.uint64(span)).astype(np.int64)
+    elif kind == "special":
+        bits = random_bits(fill["seed"], np.arange(size, dtype=np.uint64))
+        at = ((bits >> np.uint64(16)) % np.uint64(len(SPECIAL) + 7)).astype(np.int64)
+        numbers = np.array([*SPECIAL, *range(-3, 4)])[at]
+        return numbers.astype(dtype).reshape(item.shape)
     elif kind == "permutation":
         last = item.shape[-1]
         rows = [
@@ -51,7 +60,7 @@ def array(item: Input) -> np.ndarray:
         ]
         flat = np.concatenate(rows) if rows else np.zeros(0, np.int64)
     else:
-        raise ProgramError(f"unknown fill {kind!r}: choose from count, ints, permutation, data")
+        raise ProgramError(f"unknown fill {kind!r}: choose from count, ints, special, permutation, data")
     if dtype.kind == "b":
         return (flat % 2 == 0).reshape(item.shape)
     if dtype.kind == "c":

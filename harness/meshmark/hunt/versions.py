@@ -4,7 +4,7 @@
 import hashlib
 from pathlib import Path
 
-GENERATOR = 1
+GENERATOR = 2
 """The version of the generator: raised whenever the same seed and number give another program."""
 
 SOURCES = ("generator", "drawing", "collectives", "elementwise", "structural", "values")

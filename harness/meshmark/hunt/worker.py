@@ -62,7 +62,7 @@ def main() -> None:
                 else:
                     program = from_json(job["program"])
                 if job.get("truth"):
-                    answer["truth"] = [oracles.written(r) for r in oracles.truth(program).results]
+                    answer["truth"] = [oracles.written(r) for r in oracles.expected(program, job["modes"][0])]
                 else:
                     left: list[str] = []
                     found = oracles.judge(program, job["modes"], runner, left)

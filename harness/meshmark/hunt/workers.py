@@ -185,9 +185,10 @@ class Slot:
         }
         return Answer([difference], program=drawn, seconds=seconds, restart_s=waited)
 
-    def truth(self, program: Program) -> list[dict[str, Any]]:
-        """What should come out of a program: dtype, shape and flat data of each result; [] where it can't be run."""
-        return self.judge({"program": to_json(program), "truth": True}).truth
+    def truth(self, program: Program, mode: str = "") -> list[dict[str, Any]]:
+        """What should come out of a program in a mode: dtype, shape and flat data of each result; [] where it can't be
+        run."""
+        return self.judge({"program": to_json(program), "truth": True}, (mode,)).truth
 
     def close(self) -> None:
         """End the processes and clean up."""

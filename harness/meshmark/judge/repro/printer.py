@@ -123,6 +123,8 @@ class Program:
     imports: tuple[str, ...] = ()
     definitions: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
+    nans: bool = False
+    """Whether a NaN equals a NaN, where results are compared briefly."""
     mode: str = "jit"
     """jit, explicit, shard_map, pmap, pjit or host."""
     in_specs: tuple[tuple[Entry, ...], ...] = ()
@@ -297,8 +299,11 @@ def _briefly(program: Program) -> Iterator[str]:
     yield f"{indent}for shard in {out}.addressable_shards:"
     yield f"{indent}    seen, want = np.asarray(shard.data), {expected}[shard.index]"
     exact = all(o.judge != "bound" for o in program.outputs)
+    nans = ", equal_nan=True" if program.nans else ""
     alike = (
-        "np.array_equal(seen, want)" if exact else f"np.allclose(seen, want, 0, {program.outputs[0].bound})"
+        f"np.array_equal(seen, want{nans})"
+        if exact
+        else f"np.allclose(seen, want, 0, {program.outputs[0].bound})"
     )
     yield f"{indent}    if not {alike}:"
     yield f'{indent}        print(shard.device, "expected", want.tolist(), "seen", seen.tolist())'

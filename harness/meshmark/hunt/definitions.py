@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operations mean, in NumPy: an oracle for the unsharded program itself.
+
+An operation that has no definition here leaves its program without this oracle. Each takes the arguments that a program
+gives to the operation of JAX. The result of each is cast to the type that JAX states for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshmark.hunt.program import Node, Program
+from meshmark.hunt.values import inputs
+
+KINDS = frozenset(("float32", "float64", "int32", "int64", "uint8", "bool"))
+"""The dtypes that NumPy computes as JAX does, so that a cast after each operation is all that differs."""
+
+
+class Undefined(Exception):
+    """The program has an operation or a dtype that no definition covers; the message names it."""
+
+
+def sliced(x: np.ndarray, start: Sequence[int], stop: Sequence[int], stride: Any = None) -> np.ndarray:
+    """lax.slice."""
+    steps = stride or [1] * x.ndim
+    return x[tuple(slice(a, b, s) for a, b, s in zip(start, stop, steps, strict=True))]
+
+
+def padded(x: np.ndarray, value: Any, config: Sequence[Sequence[int]]) -> np.ndarray:
+    """lax.pad: negative low and high take elements away, after the interior padding."""
+    for d, (low, high, interior) in enumerate(config):
+        rows = np.moveaxis(x, d, 0)
+        wide = np.full((max((len(rows) - 1) * (interior + 1) + 1, 0), *rows.shape[1:]), value, x.dtype)
+        wide[:: interior + 1] = rows
+        ends = [np.full((max(n, 0), *rows.shape[1:]), value, x.dtype) for n in (low, high)]
+        whole = np.concatenate([ends[0], wide, ends[1]])
+        x = np.moveaxis(whole[max(-low, 0) : len(whole) - max(-high, 0)], 0, d)
+    return x
+
+
+def starts_of(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """Starts of a dynamic slice: from the end if below zero, and clamped so that it fits."""
+    found = []
+    for start, n, size in zip(starts, shape, sizes, strict=True):
+        at = int(start) + (n if int(start) < 0 else 0)
+        found.append(min(max(at, 0), n - size))
+    return found
+
+
+def dynamic_slice(x: np.ndarray, starts: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
+    """lax.dynamic_slice."""
+    places = starts_of(starts, x.shape, sizes)
+    return x[tuple(slice(a, a + n) for a, n in zip(places, sizes, strict=True))]
+
+
+def dynamic_update_slice(x: np.ndarray, update: np.ndarray, starts: Sequence[Any]) -> np.ndarray:
+    """lax.dynamic_update_slice."""
+    places = starts_of(starts, x.shape, update.shape)
+    made = x.copy()
+    made[tuple(slice(a, a + n) for a, n in zip(places, update.shape, strict=True))] = update
+    return made
+
+
+def cumulated(function: np.ufunc) -> Callable[..., np.ndarray]:
+    """A cumulative operation of lax."""
+
+    def run(x: np.ndarray, axis: int = 0, reverse: bool = False) -> np.ndarray:
+        x = np.flip(x, axis) if reverse else x
+        found = function.accumulate(x, axis=axis, dtype=x.dtype)
+        return np.flip(found, axis) if reverse else found
+
+    return run
+
+
+def split(x: np.ndarray, sizes: Sequence[int], axis: int = 0) -> list[np.ndarray]:
+    """lax.split."""
+    return np.split(x, np.cumsum(sizes)[:-1], axis)
+
+
+def ordered(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    """The stable order of a dimension; descending, equal ones keep their order too."""
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    back = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    return np.flip(x.shape[axis] - 1 - back, axis)
+
+
+def argsort(x: np.ndarray, axis: int = -1, stable: bool = True, descending: bool = False) -> np.ndarray:
+    """jnp.argsort."""
+    return ordered(x, axis, descending)
+
+
+def sort(x: np.ndarray, axis: int = -1, descending: bool = False) -> np.ndarray:
+    """jnp.sort."""
+    return np.take_along_axis(x, ordered(x, axis, descending), axis)
+
+
+def top_k(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """lax.top_k: equal ones by the lower place."""
+    order = ordered(x, -1, True)[..., :k]
+    return np.take_along_axis(x, order, -1), order
+
+
+def product(subscripts: str, *arrays: np.ndarray) -> np.ndarray:
+    """jnp.einsum; NumPy has none of booleans."""
+    if any(a.dtype == bool for a in arrays):
+        return np.einsum(subscripts, *(a.astype(int) for a in arrays)) != 0
+    return np.einsum(subscripts, *arrays)
+
+
+DEFINITIONS: dict[str, Callable[..., Any]] = {
+    **{
+        f"jnp.{name}": getattr(np, name)
+        for name in (
+            *("add", "subtract", "multiply", "maximum", "minimum", "negative", "abs", "square", "sign"),
+            *("where", "greater", "less_equal", "not_equal", "equal", "clip", "sum", "max", "min", "prod"),
+            *("argmax", "argmin", "all", "any", "count_nonzero", "matmul", "tril", "triu", "diagonal"),
+            *("trace", "bitwise_and", "bitwise_or", "bitwise_xor", "broadcast_to", "expand_dims", "tile"),
+            *("repeat", "concatenate", "stack", "roll", "diff", "searchsorted"),
+        )
+    },
+    "jnp.reshape": np.reshape,
+    "jnp.transpose": np.transpose,
+    "jnp.pad": lambda x, width, mode: np.pad(x, width, mode=mode),
+    "jnp.einsum": product,
+    "jnp.sort": sort,
+    "jnp.argsort": argsort,
+    "lax.convert_element_type": lambda x, kind: x.astype(kind),
+    "lax.slice": sliced,
+    "lax.pad": padded,
+    "lax.rev": np.flip,
+    "lax.split": split,
+    "lax.top_k": top_k,
+    "lax.dynamic_slice": dynamic_slice,
+    "lax.dynamic_update_slice": dynamic_update_slice,
+    "lax.cumsum": cumulated(np.add),
+    "lax.cummax": cumulated(np.maximum),
+    "lax.cummin": cumulated(np.minimum),
+    "constrain": lambda x, spec: x,
+    "item": lambda x, k: x[k],
+}
+"""By the operation's name in a program."""
+
+
+def results(program: Program, types: Sequence[Any]) -> list[np.ndarray]:
+    """The results of a program without a transform by NumPy; Undefined where it has more than this module defines.
+
+    types: what JAX says of each value, as ShapeDtypeStructs or tuples of them."""
+    if program.transform.kind:
+        raise Undefined(f"a {program.transform.kind}")
+    values: list[Any] = list(inputs(program))
+    for node in program.nodes:
+        if node.op not in DEFINITIONS or node.bodies:
+            raise Undefined(node.op)
+        found = DEFINITIONS[node.op](
+            *(value(a, values) for a in node.args), **{k: value(v, values) for k, v in node.kwargs.items()}
+        )
+        values.append(typed(node, found, types[len(values)]))
+    return [values[i] for i in program.outputs]
+
+
+def typed(node: Node, found: Any, kind: Any) -> Any:
+    """A result in the type that JAX states for it."""
+    if isinstance(kind, (tuple, list)):
+        return tuple(typed(node, f, k) for f, k in zip(found, kind, strict=True))
+    if kind.dtype.name not in KINDS:
+        raise Undefined(f"{node.op} of {kind.dtype.name}")
+    return np.asarray(found).astype(kind.dtype)
+
+
+def value(expression: Any, values: Sequence[Any]) -> Any:
+    """The value of an expression; Undefined for functions."""
+    if isinstance(expression, Mapping):
+        if "v" in expression:
+            return values[expression["v"]]
+        if "float" in expression:
+            return float(expression["float"])
+        if expression.get("call") == "jnp.array":
+            return expression["kwargs"]["object"]
+        raise Undefined(str(next(iter(expression))))
+    if isinstance(expression, (list, tuple)):
+        return tuple(value(item, values) for item in expression)
+    return expression
