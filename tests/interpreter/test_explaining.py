@@ -7,12 +7,14 @@ import pytest
 
 from meshmark.commands.main import main
 from meshmark.core import layout
+from meshmark.core.meshes import MeshShape
 from meshmark.interpreter import reader
 from meshmark.interpreter.sources import source
 from meshmark.judge import interpreted
-from meshmark.judge.explaining import explained
+from meshmark.judge.explaining import explained, scheduled
 from meshmark.judge.programs import Program
 from meshmark.operations import cases
+from tests.interpreter import modules
 from tests.interpreter.planted import FAULTS, PROGRAMS, text, with_fault
 
 PSUM = "psum/axes=x+y/manual/2x4/float32/4KiB"
@@ -104,3 +106,32 @@ def test_bad_input_of_the_command(words, said, capsys):
     assert main(["explain", *words]) == 2
     error = capsys.readouterr().err
     assert said in error and len(error.splitlines()) == 1
+
+
+P = "%p = f32[64,64] parameter(0)"
+DOT = "%d = f32[64,64] dot(%p, %p), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+RING = "channel_id=1, source_target_pairs={{0,1},{1,2},{2,3},{3,4},{4,5},{5,6},{6,7},{7,0}}"
+START = f"%s = (f32[64,64], f32[64,64]) collective-permute-start(%p), {RING}"
+END = "%e = f32[64,64] collective-permute-done(%s)"
+SUM = "%r = f32[64,64] add(%d, %e)"
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        ((P, START, DOT, END, SUM), "until e there are 524,288 flop and 49,152 B of other work"),
+        ((P, DOT, START, END, SUM), "synchronous after all: nothing is done before e"),
+    ],
+)
+def test_the_schedule_stands_beside_the_start(order, said):
+    """The same instructions in two orders: 2 * 64**3 flop and three blocks of 16 KiB, or nothing, in between."""
+    hlo = modules.text(*order, header="is_scheduled=true, num_partitions=8")
+    blocks = np.ones((8, 64, 64), np.float32)
+    steps = explained(reader.read(hlo), MeshShape((8,)), [blocks], [65 * blocks], (0,), {}, scheduled(hlo, 8))
+    start = next(i for i, line in enumerate(steps) if "collective-permute-start s" in line)
+    assert said in steps[start + 1] and sum(said in line for line in steps) == 1
+    assert steps[-1] == "In the end all 8 devices hold their part of result 0."
+
+
+def test_a_text_without_a_schedule_says_nothing_of_it():
+    assert scheduled(modules.text(P, START, DOT, END, SUM), 8) == {}

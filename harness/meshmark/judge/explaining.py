@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains a compiled program step by step: what each collective moves, and what a few devices hold before and after.
+"""Explains a compiled program step by step: what each collective moves, what a few devices hold before and after, and
+what the schedule does between the start and the done of what is asynchronous.
 
     python -m meshmark.judge.explaining CASE [--topology v5e:2x4] [--devices 0,5] [--seed 0] [--text FILE]
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import numpy as np
 
 from meshmark.core import layout
 from meshmark.core.meshes import MeshShape
-from meshmark.interpreter import reader
+from meshmark.interpreter import reader, schedule
 from meshmark.interpreter.collectives import COLLECTIVES, groups_of, pairs_of
 from meshmark.interpreter.evaluator import Evaluator, interpret
 from meshmark.interpreter.faults import Fault, Refused
@@ -61,6 +62,8 @@ class Told:
     devices: Sequence[int]
     parts: Sequence[np.ndarray]
     """The part of each result that each device should hold, [devices, *local shape]."""
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """What the schedule says of a start, by its name."""
     lines: list[str] = field(default_factory=list)
     steps: int = 0
     seen: Counter[str] = field(default_factory=Counter)
@@ -88,6 +91,8 @@ class Told:
         self.lines.append(f"{self.steps}. {kind} {instruction.name}{trip}{self._holds(result)}")
         if where := str(source(self.module, instruction)):
             self.lines.append(f"   from {where}")
+        if told := self.beside.get(instruction.name):
+            self.lines.append(f"   {told}")
         if between:
             by = 'is_spmd_generated="true"' in instruction.frontend
             who = "the partitioner put it there" if by else "the program spells it"
@@ -190,9 +195,11 @@ def explained(
     parts: Sequence[np.ndarray],
     devices: Sequence[int],
     bits: dict[str, int],
+    beside: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The lines of a program, and whether every device holds its part of each result in the end."""
-    told = Told(module, mesh, devices, parts)
+    """The lines of a program, and whether every device holds its part of each result in the end. beside: what the
+    schedule says (`scheduled`)."""
+    told = Told(module, mesh, devices, parts, beside or {})
     try:
         outputs = interpret(module, arguments, bits, told.step)
     except (Fault, Refused) as error:
@@ -211,6 +218,23 @@ def explained(
             f" {told._at(first)} at {list(at)} holds {output[first][at]} and not {part[first][at]}."
         )
     return lines
+
+
+def scheduled(text: str, devices: int) -> dict[str, str]:
+    """What the schedule of a compiled text does while each collective is under way, by the name of its start."""
+    return {p.start: _meanwhile(p) for p in schedule.read(text, devices).pairs if p.kind != "copy"}
+
+
+def _meanwhile(pair: schedule.Pair) -> str:
+    if pair.stated:
+        return f"synchronous after all: the compiler says so of {pair.start}"
+    if pair.between is None:
+        return "its done is in another turn of the loop, or in another computation"
+    if pair.synchronous:
+        return f"synchronous after all: nothing is done before {pair.done}"
+    work = f"{pair.between.flops:,.0f} flop and {pair.between.nbytes:,} B of other work"
+    unknown = f", and {', '.join(pair.between.unknown)}" if pair.between.unknown else ""
+    return f"until {pair.done} there are {work}{unknown}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -268,7 +292,8 @@ def lines_of(options: Any) -> list[str]:
         "",
     ]
     arguments = interpreted.arguments(program, compiled, options.seed)
-    return opening + explained(module, case.mesh, arguments, parts, shown, bits)
+    beside = scheduled(text, case.mesh.size)
+    return opening + explained(module, case.mesh, arguments, parts, shown, bits, beside)
 
 
 if __name__ == "__main__":
