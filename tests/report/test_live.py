@@ -44,6 +44,7 @@ def test_the_page_follows_a_file_that_grows(tmp_path):
     with serving(file) as address:
         status, headers, text = ask(address)
         assert status == 503 and "run.jsonl" in text and headers["Refresh"] == "15"  # not there yet
+        assert "loads again every 15 s" in text
         lines = made_up.judged()
         made_up.file(file, made_up.run("aaaa"), lines[:8])
         status, headers, text = ask(address)

@@ -30,6 +30,11 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write nothing: say whether the report in --output is what the records give (exit code 1 if not)",
     )
+    add.add_argument(
+        "--long",
+        action="store_true",
+        help="every row of each table in Markdown (by default one page of each)",
+    )
     add.add_argument("--open", action="store_true", help="open the page in the browser")
 
 
@@ -49,7 +54,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for line in (*found.notes, *found.problems):
         print(f"meshmark: {printable(line[:500])}", file=sys.stderr)
     code = 2 if found.problems else 0
-    texts = report.make_report(found.sources, found.beside)
+    texts = report.make_report(found.sources, found.beside, arguments.long)
     if arguments.check:
         checked = report.check(texts, arguments.output)
         print(f"compared {checked.how}")

@@ -25,6 +25,11 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         metavar="FORMATS",
         help="md, csv or md,csv (default: md in the terminal, else both)",
     )
+    add.add_argument(
+        "--long",
+        action="store_true",
+        help="every row of each table in Markdown (by default one page of each)",
+    )
 
 
 def formats(text: str) -> tuple[str, ...]:
@@ -46,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     files, code = read_all(arguments.records)
     if not files:
         return 2
-    texts = tables.make_tables(files, wanted)
+    texts = tables.make_tables(files, wanted, None if arguments.long else tables.ONE_PAGE)
     if arguments.output is None:
         print(texts[wanted[0]], end="")
     else:

@@ -48,6 +48,10 @@ class Live:
         stats = [(f, f.stat()) for f in files if f.is_file()]
         return [(str(f), s.st_mtime_ns, s.st_size) for f, s in stats]
 
+    def waits(self) -> str:
+        """What the page says below a reason why there is none yet."""
+        return f"<p>This page loads again every {self.refresh} s.</p>" * bool(self.refresh and self.growing())
+
     def growing(self) -> bool:
         """Whether a file changed within the last GROWING seconds, or none is there yet."""
         newest = max((changed for _, changed, _ in self.state()), default=time.time_ns())
@@ -77,7 +81,7 @@ def make_server(live: Live, port: int) -> ThreadingHTTPServer:
                 text = live.page()
             except (BadInput, OSError) as error:  # no record yet, or a line that is being written
                 status = HTTPStatus.SERVICE_UNAVAILABLE
-                text = f"<!DOCTYPE html><title>Meshmark</title><p>{html.escape(str(error))}</p>"
+                text = f"<!DOCTYPE html><title>Meshmark</title><p>{html.escape(str(error))}</p>{live.waits()}"
             data = text.encode()
             self.send_response(status)
             self.send_header("Content-Type", "text/html; charset=utf-8")

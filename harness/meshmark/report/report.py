@@ -143,9 +143,12 @@ def _hash(path: Path) -> tuple[str, int]:
 # Making -----------------------------------------------------------------------------------------------------
 
 
-def make_report(sources: Sequence[Source], shown_beside: Beside | None = None) -> dict[str, str]:
-    """Every file of the report by its name, with `shown_beside` on the page; PageError or TablesError if a library is
-    missing."""
+def make_report(
+    sources: Sequence[Source], shown_beside: Beside | None = None, long: bool = False
+) -> dict[str, str]:
+    """Every file of the report by its name, with `shown_beside` on the page and, if `long`, every row in Markdown;
+    PageError or TablesError if a library is missing."""
+    most = None if long else tables.ONE_PAGE
     tables.pandas()
     shown_beside = shown_beside or Beside()
     data = page_data.build(sources, shown_beside)
@@ -154,9 +157,9 @@ def make_report(sources: Sequence[Source], shown_beside: Beside | None = None) -
     texts = {
         PAGE: page.page(data),
         "summary.md": "\n".join(summary(data)),
-        "conformance.md": tables.as_markdown(frame, files) + "\n" + "\n".join(provenance(data)),
+        "conformance.md": tables.as_markdown(frame, files, most) + "\n" + "\n".join(provenance(data)),
         "conformance.csv": tables.as_csv(_with_files(frame, [len(f.cases) for f in files], sources)),
-        "timings.md": "\n".join(timings_markdown(sources, data)),
+        "timings.md": "\n".join(timings_markdown(sources, data, most)),
         "timings.csv": timings_csv(sources),
         "tables.tex": "\n".join(tex(data)),
     }
@@ -340,8 +343,10 @@ def _noise(run: Mapping[str, Any]) -> str:
     return f"±{100 * noise['interval']:.2g} %{several}"
 
 
-def timings_markdown(sources: Sequence[Source], data: Mapping[str, Any]) -> Iterator[str]:
-    """The modes side by side, one chapter per record file."""
+def timings_markdown(
+    sources: Sequence[Source], data: Mapping[str, Any], most: int | None = tables.ONE_PAGE
+) -> Iterator[str]:
+    """The modes side by side, one chapter per record file, of at most `most` rows (None: all)."""
     yield "# Times"
     yield ""
     yield ABOUT_TIMES
@@ -352,6 +357,7 @@ def timings_markdown(sources: Sequence[Source], data: Mapping[str, Any]) -> Iter
             yield from tables.section(
                 f"{runs[0]['label']}, {runs[0]['class']} devices ({plain(source.name)})",
                 *side_by_side(source.times),
+                most=most,
             )
     yield from provenance(data)
 

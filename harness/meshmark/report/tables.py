@@ -145,19 +145,23 @@ def _integral(column: pd.Series) -> bool:
     return bool(((known.abs() < 2**53) & (known % 1 == 0)).all())
 
 
-def as_markdown(table: pd.DataFrame, files: Sequence[Records]) -> str:
-    """The whole Markdown text, one chapter per record file."""
+ONE_PAGE = 40
+"""The rows of a table in Markdown, unless the whole is asked for; the CSV files have every row."""
+
+
+def as_markdown(table: pd.DataFrame, files: Sequence[Records], most: int | None = ONE_PAGE) -> str:
+    """The Markdown text, one chapter per record file; tables of at most `most` rows (None: all)."""
     lines = ["# Conformance of distributed JAX", ""]
     lines += topology_tables.chapter(topology_tables.compiled(files))
     start = 0
     for records in files:
         part = table.iloc[start : start + len(records.cases)]
         start += len(records.cases)
-        lines += chapter(part, records)
+        lines += chapter(part, records, most)
     return "\n".join([*lines, f"Made by Meshmark {__version__}.", ""])
 
 
-def chapter(table: pd.DataFrame, records: Records) -> Iterator[str]:
+def chapter(table: pd.DataFrame, records: Records, most: int | None = ONE_PAGE) -> Iterator[str]:
     """One record file: environment, levels, operations by mode, failures, communication, errors."""
     facts = records.runs[0].get("facts")
     alone = run_line.single_rank(records.runs[0])
@@ -167,14 +171,15 @@ def chapter(table: pd.DataFrame, records: Records) -> Iterator[str]:
     yield ""
     yield from (f"- {markdown(line)}" for line in summary.levels(records.cases))
     yield ""
-    yield from section("Operations by mode", *summary.by_mode(records.cases))
+    yield from section("Operations by mode", *summary.by_mode(records.cases), most=most)
     yield "Cases that pass; where not all do, of how many, and the worst verdict."
     yield ""
-    yield from section("What is no pass", *failures(table), empty="Every case passes.")
+    yield from section("What is no pass", *failures(table), empty="Every case passes.", most=most)
     yield from section(
         "Where automatic or explicit sharding sends more than shard_map",
         *excess(records.cases),
         empty=_no_excess(records.cases),
+        most=most,
     )
     yield from section("Largest error over its bound, by dtype", *errors(table), empty="No rounded results.")
     for run in records.runs:
@@ -194,15 +199,22 @@ def _no_excess(cases: Mapping[str, Judged]) -> str:
 
 
 def section(
-    title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], empty: str = "None."
+    title: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    empty: str = "None.",
+    most: int | None = None,
 ) -> Iterator[str]:
-    """A heading and a table; what is not Markdown yet is escaped."""
+    """A heading and a table of at most `most` rows (None: all); what is not Markdown yet is escaped."""
     yield f"### {title if isinstance(title, Markdown) else markdown(title)}"
     yield ""
     if rows:
-        cells = [[c if isinstance(c, Markdown) else markdown(c) for c in r] for r in rows]
+        cells = [[c if isinstance(c, Markdown) else markdown(c) for c in r] for r in rows[:most]]
         table = pandas().DataFrame(cells, columns=list(map(markdown, header)))
         yield table.to_markdown(index=False, disable_numparse=True, colalign=["left"] * len(header))
+        if most is not None and len(rows) > most:
+            yield ""
+            yield f"{len(rows) - most} more rows: the CSV file has all, and `--long` prints them."
     else:
         yield empty
     yield ""
@@ -288,10 +300,12 @@ def _fact(name: str, fact: Any) -> str:
 # Writing ----------------------------------------------------------------------------------------------------
 
 
-def make_tables(files: Sequence[Records], formats: Sequence[str]) -> dict[str, str]:
-    """The text of each format; TablesError if pandas is missing."""
+def make_tables(
+    files: Sequence[Records], formats: Sequence[str], most: int | None = ONE_PAGE
+) -> dict[str, str]:
+    """The text of each format, in Markdown with tables of at most `most` rows; TablesError if pandas is missing."""
     table = frame(files)
-    return {f: as_markdown(table, files) if f == "md" else as_csv(table) for f in formats}
+    return {f: as_markdown(table, files, most) if f == "md" else as_csv(table) for f in formats}
 
 
 def write(texts: Mapping[str, str], directory: Path) -> list[Path]:

@@ -10,7 +10,7 @@ function oneComparison(c, n) {
   const end = (x) => x === null ? "" : x.toFixed(3);
   return [el("h4", {}, `${run.machine}: A is ${sideText(c.sides.A)}; B is ${sideText(c.sides.B)}`),
     el("p", {}, el("span", { class: `tag ${run.class}` }, CLASS[run.class]), c.rows.length ? ` ${plural(c.rows.length, "case")} over ${count(c.processes)} processes: ${tallies.map(([v, x]) => `${count(x)} ${v}`).join(", ")}. ` : " No verdict: the comparison was cut short. ", c.counted ? (c.differing ? `Compiled counters differ in ${count(c.differing)} of ${plural(c.counted, "program")}.` : `Compiled counters are the same in all ${plural(c.counted, "program")}.`) : "", alarms.length ? ` Of comparisons of unchanged cases the rule flags ${percent(alarms.reduce((a, b) => a + b, 0) / alarms.length)} per case.` : ""),
-    c.rows.length ? grid(`compared${n}`, `Time of B over time of A; the interval and the verdict are corrected over the cases`, [
+    c.rows.length ? grid(`compared${n}`, "Time of B over time of A; verdicts are corrected for the number of cases and looks", [
       { name: "case", text: (r) => el("span", { class: "mono" }, r.case), value: (r) => r.case, cls: "id" },
       { name: "verdict", text: (r) => el("span", { class: VERDICT_CLASS[r.verdict] }, r.verdict), value: (r) => ORDER.indexOf(r.verdict), cls: "nowrap" },
       { name: "B / A", num: true, text: (r) => end(r.ratio), value: (r) => r.ratio }, { name: "interval", num: true, text: (r) => r.low > 0 && r.high !== null ? `${end(r.low)} to ${end(r.high)}` : "" },
