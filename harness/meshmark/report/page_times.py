@@ -12,7 +12,7 @@ from meshmark.core.escaping import plain
 from meshmark.core.text import number
 from meshmark.records.reading import Records
 from meshmark.report.page_parts import SHOWN_VERDICTS, Source, Strings, format_collectives, rounded
-from meshmark.timing import timing_tables, yardsticks
+from meshmark.timing import steps, timing_tables, yardsticks
 
 TIMED_TEXTS = ("operation", "variant", "mode", "mesh", "dtype", "size", "cadence")
 TIMED_NUMBERS = (
@@ -62,6 +62,7 @@ def timed(source: Source, strings: Strings) -> dict[str, Any]:
         columns["order"].append(ORDERS.get(row.get("order", "")) if published else None)
     return {
         "timings": columns,
+        "steps": list(_steps(records)),
         "controls": list(_controls(source.times)),
         "noise": _noise(found),
         "roofs": list(_roofs(records)),
@@ -85,6 +86,18 @@ def timed(source: Source, strings: Strings) -> dict[str, Any]:
             for s in timing_tables.scaling(cells)
         ],
     }
+
+
+def _steps(records: Records) -> Iterator[dict[str, Any]]:
+    """The steps of the decoder: tokens/s, MFU, payload by collective, memory."""
+    for row in steps.rows(records):
+        texts = {name: plain(row[name]) for name in ("step", "where", "mode", "cadence", "peak")}
+        sent = [[plain(kind), rounded(nbytes)] for kind, nbytes in row["sent"].items()]
+        yield (
+            texts
+            | {n: rounded(row[n]) for n in ("seconds", "tokens_per_s", "mfu", "memory")}
+            | {"sent": sent}
+        )
 
 
 def _roofs(records: Records) -> Iterator[dict[str, Any]]:

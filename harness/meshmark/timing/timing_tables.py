@@ -13,7 +13,7 @@ from meshmark.core.statistics import Estimate
 from meshmark.core.text import printable, text_table
 from meshmark.operations.base import MODES, parse_size
 from meshmark.records.reading import Records
-from meshmark.timing import figures
+from meshmark.timing import figures, steps
 from meshmark.timing.yardsticks import Yardsticks
 
 CADENCES = ("plain", "isolated", "stream", "device")
@@ -205,6 +205,9 @@ def lines(records: Records, width: int | None = None) -> Iterator[str]:
         yield from ["", f"roofline of {BASE}: flops over bytes moved, and the ceiling that binds", ""]
         header = ["case", "cadence", "FLOP", "B a device", "FLOP/B", "rate", "binds", "share", "of"]
         yield from text_table(header, rooflines, width)
+    if decoded := steps.cells(records):
+        yield from ["", "steps of the decoder, modes side by side; MFU is of the peak of arithmetic", ""]
+        yield from text_table(steps.HEADER, decoded, width, left=True)
     scaled = list(_scaling(cells))
     if scaled:
         yield from ["", "scaling over one axis", ""]

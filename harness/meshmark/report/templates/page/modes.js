@@ -32,6 +32,15 @@ function controlTable(m, cadence) {
       { name: "case", text: (c) => el("span", { class: "mono" }, c.case), value: (c) => c.case, cls: "id" }, { name: "control / itself", num: true, text: ratioNode, value: (c) => c.ratio }, { name: "processes", num: true, text: (c) => c.processes, value: (c) => c.processes },
     ], rows_)];
 }
+// The decoder's steps, the figure that people choose a mode by: modes of one step stand together.
+function drawSteps(m, cadence) {
+  const list = m.timedRuns.flatMap((r) => r.steps).filter((s) => s.cadence === cadence), known = [...new Set(list.map((s) => s.peak).filter(Boolean))];
+  $("steps-out").replaceChildren(...[grid("steps", `Steps of the decoder on ${m.label}, ${cadence}`, [
+    { name: "step", text: (s) => [el("span", { class: "op" }, s.step), " ", el("span", { class: "soft" }, s.where)], value: (s) => `${s.step} ${s.where} ${D.modes.indexOf(s.mode)}`, cls: "id" },
+    { name: "mode", text: (s) => s.mode, value: (s) => s.mode }, { name: "tokens/s", num: true, text: (s) => digits(s.tokens_per_s), value: (s) => s.tokens_per_s }, { name: "time", num: true, text: (s) => seconds(s.seconds), value: (s) => s.seconds },
+    { name: "MFU", num: true, text: (s) => percent(s.mfu), value: (s) => s.mfu }, { name: "payload of a device, by collective", text: (s) => s.sent.map(([k, n]) => `${bytes(n)} in ${k}`).join(", ") || "none", value: (s) => s.sent.reduce((n, [, x]) => n + x, 0) }, { name: "memory of a device", num: true, text: (s) => bytes(s.memory), value: (s) => s.memory },
+  ], list.sort((a, b) => a.step.localeCompare(b.step) || a.where.localeCompare(b.where) || D.modes.indexOf(a.mode) - D.modes.indexOf(b.mode)), { empty: "No step of the decoder was timed here." }), list.length && known.length ? el("p", { class: "soft small" }, `MFU: flops of the model over ${known.join(", ")}.`) : ""].flat().filter((x) => x !== ""));
+}
 function drawModes() {
   const out = $("modes-out");
   if (!timed.length) { out.replaceChildren(el("p", { class: "soft" }, "No times among these records. ", el("code", {}, "meshmark bench --record FILE"), " makes them.")); return; }
@@ -40,6 +49,7 @@ function drawModes() {
   const cadence = options($("m-cadence"), cadences.map((c) => [c, { plain: "plain: one call, same buffers, one mode alone", isolated: "isolated: one call, rotated buffers, modes in turns", stream: "stream: calls inside one program", device: "device: what the profiler saw" }[c] || c]), state.cadence);
   const list = sideBySide(m, cadence), modes = D.modes.filter((x) => list.some((r) => r.by[x])), others = modes.filter((x) => x !== "manual" && x !== "host" && modes.includes("manual"));
   const bad = list.filter((r) => modes.some((x) => r.by[x] && r.by[x].median_s === null));
+  drawSteps(m, cadence);
   $("heat-out").replaceChildren(...[drawHeat(m, cadence, list)].flat());
   out.replaceChildren(...[el("p", {}, el("span", { class: `tag ${m.class}` }, CLASS[m.class]), ` ${plural(list.length, "cell")}${bad.length ? `, ${bad.length} of them with a mode that has no published time` : ""}.`), grid("modes", `Modes side by side on ${m.label}, ${cadence}`, [
     { name: "case", text: (r) => [el("span", { class: "op" }, r.first.operation), ` ${r.first.variant} `, el("span", { class: "soft" }, `${r.first.mesh} ${r.first.dtype} ${r.first.size}`)], value: (r) => `${r.first.operation} ${r.first.variant} ${r.first.mesh} ${r.first.dtype} ${String(r.first.nbytes ?? 0).padStart(15, "0")}`, cls: "id" },

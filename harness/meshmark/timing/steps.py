@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The decoder's steps as figures that people choose a mode by: tokens/s, MFU, bytes by collective, memory.
+
+tokens/s: the tokens of one call over its time. A forward pass and a training step take all tokens of the batch, a
+decode step one token per sequence. MFU (model flops utilization, A. Chowdhery et al., "PaLM",
+https://arxiv.org/abs/2204.02311, appendix B): the flops of the model over the peak of the devices in the same time,
+without what a program computes twice. It is None where no peak of arithmetic is known, published or measured by the
+same run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from meshmark.core.errors import BadInput
+from meshmark.core.text import number
+from meshmark.operations import cases
+from meshmark.records.reading import Records
+from meshmark.timing import figures
+from meshmark.timing.yardsticks import Yardsticks
+
+STEPS = ("decoder", "decoder_training", "decode_step")
+"""The operations that are steps of the decoder: forward, training, decode. Their first argument holds the tokens."""
+
+
+def rows(records: Records) -> Iterator[dict[str, Any]]:
+    """One row per case and cadence of the decoder's steps: step, where, mode, cadence, seconds, tokens_per_s, mfu and
+    the name of its peak, sent (bytes of a device's payload by collective), memory (bytes of a device's arguments,
+    results and temporaries). A case whose values were not verified, or which the table does not have, is left out."""
+    of = Yardsticks.of(records.runs[0]["facts"], records.ceilings)
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for record in records.timings:
+        if record["operation"] in STEPS and record["verdict"] == "pass" and record.get("verified") is True:
+            found.setdefault((record["case"], record["cadence"]), []).append(record)
+    for (case, cadence), own in found.items():
+        time, first = figures.pooled(own), own[0]
+        tokens = _tokens(case, int(first.get("devices") or 1)) if time else None
+        if time is None or tokens is None:
+            continue
+        flops = (first.get("cost") or {}).get("flops", 0)
+        peak = of.flops(first["dtype"], str(first.get("precision", "")), int(first.get("devices") or 1))
+        yield {
+            "step": first["operation"],
+            "where": f"{first['variant']} {first['mesh']} {first['dtype']} {case.split('/')[-1]}",
+            "mode": first["mode"],
+            "cadence": cadence,
+            "seconds": time.value,
+            "tokens_per_s": tokens / time.value,
+            "mfu": flops / peak[0] / time.value if flops and peak else None,
+            "peak": peak[1] if peak else "",
+            "sent": sent(first.get("communication") or ()),
+            "memory": _memory(first),
+        }
+
+
+def _tokens(case: str, devices: int) -> int | None:
+    """The tokens of one call; None for a case that this table does not have."""
+    try:
+        return math.prod(cases.find(case, devices).plan.arguments[0].shape)
+    except (BadInput, ValueError, IndexError):
+        return None
+
+
+def sent(communication: Sequence[Any]) -> dict[str, float]:
+    """Bytes of a device's payload by kind of collective, in one call; an unknown number of trips counts as one."""
+    found: dict[str, float] = {}
+    for one in communication:
+        trips = number(one.get("trips"))
+        nbytes = number(one.get("bytes")) * (trips if math.isfinite(trips) else 1)
+        if math.isfinite(nbytes):
+            found[str(one.get("kind"))] = found.get(str(one.get("kind")), 0.0) + nbytes
+    return dict(sorted(found.items()))
+
+
+def _memory(record: Mapping[str, Any]) -> float | None:
+    parts = [number(record.get(name)) for name in ("argument_bytes", "output_bytes", "temp_bytes")]
+    return sum(parts) if all(map(math.isfinite, parts)) else None
+
+
+def cells(records: Records) -> list[list[str]]:
+    """The rows as text: step, where, mode, cadence, tokens/s, MFU, payload by collective, memory."""
+    return [
+        [
+            row["step"],
+            row["where"],
+            row["mode"],
+            row["cadence"],
+            f"{row['tokens_per_s']:,.0f}",
+            "-" if row["mfu"] is None else f"{100 * row['mfu']:.2g} %",
+            ", ".join(f"{kind} {nbytes:,.0f}" for kind, nbytes in row["sent"].items()) or "none",
+            "-" if row["memory"] is None else f"{row['memory']:,.0f}",
+        ]
+        for row in rows(records)
+    ]
+
+
+HEADER = ("step", "of", "mode", "cadence", "tokens/s", "MFU", "payload of a device, B", "memory, B")
