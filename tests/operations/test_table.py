@@ -242,16 +242,7 @@ def test_every_bound_is_far_below_what_it_judges():
                     assert bound[finite].max() < 0.1 * np.abs(value[finite]).max(), cell.id
 
 
-LATER = pytest.mark.xfail(reason="the counters of the newest cases are still to be made", strict=True)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=LATER if "0.11.2" in path.name else (), id=path.stem)
-        for path in sorted(counters.DIRECTORY.glob("*-8.tsv"))
-    ],
-)
+@pytest.mark.parametrize("path", sorted(counters.DIRECTORY.glob("*-8.tsv")), ids=lambda path: path.stem)
 def test_committed_counters_are_of_cases_that_exist(path):
     current = {case.id for case in cases.cases(Selection(), 8)}
     committed = [line.split("\t")[0] for line in path.read_text().splitlines()]
