@@ -60,9 +60,11 @@ def test_caught_by_the_standard_profile(name):
     assert passes(outcome.case), f"{outcome.case} fails without the fault too"
 
 
-def test_the_page_names_the_case_that_noticed_each_fault():
-    """Where it does not, every case that a fault can touch is judged here, which takes minutes."""
-    assert {*CATALOGUE} == {*FIRST}
+def test_the_page_names_the_case_that_noticed_nearly_every_fault():
+    """A fault that is newer than the page is judged here on every case that it can touch, which takes its time: where
+    there are many, `python -m tests.studies.faults --markdown FILE` makes the page again."""
+    assert {*FIRST} <= {*CATALOGUE}
+    assert len(FIRST) >= 0.9 * len(CATALOGUE)
 
 
 @pytest.mark.parametrize("name", [n for n, f in CATALOGUE.items() if f.core])
