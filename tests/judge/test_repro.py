@@ -239,8 +239,21 @@ class Doubled(Operation):
     auto = staticmethod(lambda x: scale(x, by=3))
 
 
-def made(function):
-    bundle = Bundle(("meshmark", __name__))
+SIGNS = {"plus": lambda x: +x, "minus": lambda x: -x}
+WAYS = {"twice": lambda x: 2 * x, "half": lambda x: x / 2, **SIGNS}
+PLACES = {"twice": 1, "half": 2}
+
+
+class Turned(Operation):
+    """An operation that takes a function from a table by its name."""
+
+    @staticmethod
+    def manual(x, *, way):
+        return WAYS[way](x) * PLACES["half"]
+
+
+def made(function, chosen=()):
+    bundle = Bundle(("meshmark", __name__), chosen=chosen)
     name = bundle.add(function)
     space = {}
     exec("\n".join([*bundle.imports, *bundle.parts]), space)
@@ -263,6 +276,25 @@ def test_a_lambda_and_a_closure():
 
     function, text = made(cubed)
     assert function(1) == 8 and "power = 3" in text
+
+
+@pytest.mark.parametrize(
+    ("way", "left"), [("half", ("twice", "SIGNS")), ("minus", ("twice", "half", "plus"))]
+)
+def test_of_a_table_of_functions_only_what_the_case_names_is_copied(way, left):
+    """Also from a table that another one takes in. Other tables stay whole: who knows what is looked up there."""
+    function, text = made(Turned.manual, (way,))
+    assert function(3, way=way) == Turned.manual(3, way=way)
+    [table] = re.findall(r"(?s)^WAYS = .*?^}", text, re.M)
+    assert not [name for name in left if name in table]
+    assert "PLACES = {'twice': 1" in text.replace('"', "'")
+    whole = made(Turned.manual)[1]
+    assert all(name in whole for name in ("twice", "half", "plus", "minus"))
+
+
+def test_a_case_of_a_group_has_the_functions_of_its_group_alone():
+    text = script(cases.find("rearranging/of=x.y,group=shaped,function=rot90/auto/2x4/float32/4KiB", 8), 8)
+    assert "rot90" in text and "vstack" not in text and len(text.splitlines()) < 150
 
 
 def test_a_name_that_the_script_needs_is_not_taken():

@@ -171,13 +171,20 @@ class Bundle:
     the import is.
     """
 
-    def __init__(self, packages: Sequence[str] = ("meshmark",), reserved: Sequence[str] = ()) -> None:
-        """Copy from these packages, import from all others; take none of the reserved names."""
+    def __init__(
+        self,
+        packages: Sequence[str] = ("meshmark",),
+        reserved: Sequence[str] = (),
+        chosen: Sequence[str] = (),
+    ) -> None:
+        """Copy from these packages, import from all others; take none of the reserved names. chosen: the entries to
+        copy of a table of functions, where it has any of them."""
         self.packages = {p.split(".")[0] for p in packages}
         self.imports: dict[str, None] = {}
         self.parts: list[str] = []
         self._names: dict[Any, str] = {}
         self._reserved = set(reserved)
+        self._chosen = frozenset(chosen)
 
     def marked(self) -> tuple[int, dict[str, None], dict[Any, str]]:
         """What is here now, for `back_to`."""
@@ -254,8 +261,10 @@ class Bundle:
             raise ReproError(f"{module.__name__}.{name} is bound by no statement of its module")
         claimed = self._claim(key, name, module.__name__.rpartition(".")[2])
         for part in (statement, *found.additions.get(name, ())):
-            lines = found.lines[_first_line(part) - 1 : part.end_lineno]
-            self._copy("".join(lines), claimed, name, module, {})
+            text = "".join(found.lines[_first_line(part) - 1 : part.end_lineno])
+            if is_table(vars(module).get(name)):
+                text = with_entries(text, self._chosen & set(vars(module)[name]))
+            self._copy(text, claimed, name, module, {})
         return claimed
 
     def _import(self, statement: ast.Import | ast.ImportFrom, name: str) -> str:
@@ -326,6 +335,35 @@ class Bundle:
         if key not in self._names:
             self.parts.append(f"{self._claim(key, name, 'its')} = {literal(value)}")
         return self._names[key]
+
+
+def is_table(value: Any) -> bool:
+    """Whether a global is a table of functions by name: of functions, of tuples of them, or of such tables."""
+    if not isinstance(value, dict) or not value or not all(isinstance(key, str) for key in value):
+        return False
+    return all(
+        callable(v) or (isinstance(v, tuple) and v and callable(v[0])) or is_table(v) for v in value.values()
+    )
+
+
+def with_entries(text: str, wanted: frozenset[str]) -> str:
+    """The statement of a table with these of its entries alone; as it is where they are none."""
+    [statement] = ast.parse(text).body
+    table = getattr(statement, "value", None)
+    if not isinstance(table, ast.Dict) or not wanted:
+        return text
+    kept, rest = [], set(wanted)
+    for key, value in zip(table.keys, table.values, strict=True):
+        if isinstance(key, ast.Constant) and key.value in wanted:
+            kept.append(f"{key.value!r}: {ast.get_source_segment(text, value)}")
+            rest.discard(key.value)
+    if rest:  # in another table, whose entries are spread into this one
+        spread = [value for key, value in zip(table.keys, table.values, strict=True) if key is None]
+        kept += [f"**{ast.get_source_segment(text, value)}" for value in spread]
+    if not kept:  # they were added later
+        return text
+    entries = "".join(f"    {entry},\n" for entry in kept)
+    return edited(text, [(_start(table), _end(table), f"{{\n{entries}}}")])
 
 
 def closure_of(function: FunctionType) -> dict[str, Any]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,17 @@ def callee(function: Any) -> Any:
     return tree_of(function) if function.__module__.split(".")[0] == "meshmark" else None
 
 
+def words(value: Any) -> Iterator[str]:
+    """The strings in the options of a plan."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from words(tuple(value.values()))
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from words(item)
+
+
 class Subject:
     """One case, in one form."""
 
@@ -70,7 +82,8 @@ class Subject:
         self.function: Any = getattr(self.cls, SPELLINGS.get(case.mode, case.mode))
         self.reference: Any = self.cls.gradient if self.plan.wrt else self.cls.reference
         self.names = self._argument_names()
-        self.bundle = Bundle(("meshmark", self.cls.__module__), [*printer.NAMES, *self.names])
+        reserved = [*printer.NAMES, *self.names]
+        self.bundle = Bundle(("meshmark", self.cls.__module__), reserved, [*words(self.plan.options)])
         arrays: list[Any] = [*self.plan.arguments, *self.plan.results]
         self.short = sum(int(np.prod(a.shape)) for a in arrays) <= MOST
 
