@@ -23,7 +23,7 @@ from meshmark.operations.versions import as_of
 from meshmark.records.reading import read
 from tests.submissions import DEVICES, facts, judged, level, merged_line, over, run_line, write
 
-FROZEN = 1
+FROZEN = 2
 """The version of the table of which the newest lists are."""
 
 
@@ -37,7 +37,7 @@ def test_the_table_and_the_newest_list_are_one():
 
 def test_the_lists_are_small_and_every_version_reads_back():
     files = [p for p in levels.DIRECTORY.rglob("*") if p.is_file()]
-    assert sum(p.stat().st_size for p in files) < 150_000 + 200_000 * (len(levels.versions()) - 1)
+    assert sum(p.stat().st_size for p in files) < 1_000_000, "they are part of the wheel"
     for version in levels.versions():
         found = levels.read(version)
         assert {level for level, _, _ in found} >= {"L0", "L1", "L2", "L3"}
@@ -485,7 +485,7 @@ def test_the_command(tmp_path, whole, capsys):
     assert cli.main(["levels", "--cases", "L0", "--num-devices", "4"]) == 0
     assert capsys.readouterr().out.splitlines() == list(must_pass("L0", 4).cases)
     assert cli.main(["levels"]) == 0
-    assert "L0 on 8 devices: 129 cases, case by case" in capsys.readouterr().out
+    assert "L0 on 8 devices: 145 cases, case by case" in capsys.readouterr().out
     for bad in (["--cases", "L9"], ["--check", "--write"], [str(path), "--list-version", "99"]):
         assert cli.main(["levels", *bad]) == 2
         assert capsys.readouterr().err.count("\n") == 1
