@@ -17,6 +17,7 @@ from meshmark.devices import topologies
 from meshmark.judge import compile_only
 from meshmark.judge.compile_only import CompileOnly, across_slices, memory, round_trips, transfers
 from meshmark.operations import cases, record_lines
+from meshmark.operations.selection import Selection
 from meshmark.records import reading
 from meshmark.report import summary
 
@@ -185,6 +186,12 @@ ENTRY %main (p: f32[8,128]) -> f32[8,128] {
 """
 
 
+def transformed(name):
+    """A case of a transformation: one that calls the host, or another."""
+    chosen = cases.cases(Selection(operations=("transform",)), 8)
+    return next(case for case in chosen if f"transform={name}," in case.id)
+
+
 def test_a_program_that_stays_on_the_device():
     assert round_trips(CLEAN) == []
 
@@ -206,7 +213,13 @@ def test_a_program_that_stays_on_the_device():
 def test_what_leaves_the_device(line, said):
     text = CLEAN.replace("  ROOT", f"  {line}\n  ROOT")
     assert any(said in found for found in round_trips(text))
-    assert compile_only.host(text).verdict == "fail"
+    assert compile_only.host(transformed("vjp"), text).verdict == "fail"
+    assert compile_only.host(transformed("debug_callback"), text).verdict == "pass"
+
+
+def test_a_callback_that_the_compiler_dropped():
+    line = compile_only.host(transformed("debug_callback"), CLEAN)
+    assert (line.verdict, line.reason) == ("fail", "the program never calls the host")
 
 
 def test_an_argument_in_host_memory():

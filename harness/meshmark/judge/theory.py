@@ -155,7 +155,8 @@ def overwork(case: Case, text: str, flops: float | None, temp_bytes: float | Non
     """
     plan, size = case.plan, case.mesh.size
     every: list[Argument | Result] = [*plan.arguments, *plan.results]
-    elements = sum(math.prod(a.shape) for a in every)
+    # A program of empty arrays still works on a scalar or two, such as the index of its device.
+    elements = max(1, sum(math.prod(a.shape) for a in every))
     limit = plan.cost.flops + OPERATIONS_OF_AN_ELEMENT * elements
     if flops is not None and flops > limit:
         return f"computes {flops:.0f} operations on a device, and the plan allows {limit}"

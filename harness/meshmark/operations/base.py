@@ -238,6 +238,10 @@ class Operation:
         """The weight of a mode in the conformance tests, where it is not the ordinary one."""
         return None
 
+    def calls_host(self, variant: Variant) -> bool:
+        """Whether the program calls functions of the host while it runs. No other program may leave its device."""
+        return False
+
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
         """The variants that the benchmarks time: the ordinary ones."""
         return (v for v in self.variants(mesh) if not v.weight and not v.capability)

@@ -180,6 +180,9 @@ TRANSFORMS: dict[str, Callable[..., Any]] = {
 }
 """Each takes the function, its argument, and a cotangent or tangent of the same shape."""
 
+CALLBACKS = ("debug_callback", "pure_callback")
+"""Those that call a function of the host."""
+
 ONLY_LOCAL = ("pure_callback", "vmap", "vmap_vjp", "vmap_named")
 """Those that auto and explicit mode leave out: a callback in a global program sees the whole array on one device, and
 the global function has a reshape that is not local to a column."""
@@ -213,6 +216,9 @@ class Transform(Operation):
         if mode in ("auto", "explicit") and variant["transform"] in ONLY_LOCAL:
             return "the transformation is of a local function: see ONLY_LOCAL"
         return super().absent(mode, variant, mesh)
+
+    def calls_host(self, variant: Variant) -> bool:
+        return variant["transform"] in CALLBACKS
 
     def plan(self, request: Request) -> Plan:
         mesh, variant = request.mesh, request.variant
