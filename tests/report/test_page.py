@@ -9,8 +9,11 @@ import pytest
 pytest.importorskip("bokeh", reason="the page needs Bokeh: pip install -e '.[page]'")
 pytest.importorskip("jinja2", reason="the page needs Jinja: pip install -e '.[page]'")
 
+from meshmark.levels import must_pass
+from meshmark.records import reading
 from meshmark.report import page, page_data, page_parts, report
 from tests.browser import records as made_up
+from tests.checkout import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -251,3 +254,14 @@ def test_a_script_that_could_end_its_element_is_refused(tmp_path):
 def test_what_is_no_page_is_refused(text):
     with pytest.raises(page.PageError, match="not a page of Meshmark"):
         page.data_of(text)
+
+
+def test_a_run_is_stated_by_the_newest_list_that_it_judged_whole():
+    """A list that asks for more comes after a run, and takes nothing from what the run has met."""
+    published = reading.read(ROOT / "results/0.12.0.1/cpu-4x2-virtual/conformance.jsonl.gz")
+    stated = page_data._statement(published)
+    assert stated["met"] == "L4" and {level["list"] for level in stated["levels"]} == {2}
+    del published.cases[next(iter(published.cases))]
+    stated = page_data._statement(published)
+    newest = must_pass.versions()[-1]
+    assert stated["met"] != "L4" and {level["list"] for level in stated["levels"]} == {newest}

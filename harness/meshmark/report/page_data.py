@@ -23,7 +23,7 @@ from meshmark.core.escaping import link as markdown_link
 from meshmark.core.escaping import plain
 from meshmark.core.text import number
 from meshmark.core.verdicts import VERDICTS
-from meshmark.levels import statements
+from meshmark.levels import must_pass, statements
 from meshmark.operations.base import MODES
 from meshmark.records import results, run_line
 from meshmark.records.reading import Judged, Records
@@ -241,10 +241,27 @@ def _pairs(value: Any) -> str:
     return plain(", ".join(f"{k} {plain(v)}" for k, v in value.items()))
 
 
+def _stated(records: Records) -> statements.Statement:
+    """The statement by the newest must-pass list of which the run judged every case, or else by the newest list.
+
+    A published run stays what it was when a newer list asks for more. The statement names its list.
+    """
+    newest = statements.statement(records)
+    if not newest.standings or all(s.complete for s in newest.standings):
+        return newest
+    for version in reversed(must_pass.versions()[:-1]):
+        if not {s.must.level for s in newest.standings}.isdisjoint(must_pass.find_missing_levels(version)):
+            continue
+        older = statements.statement(records, version)
+        if all(s.complete for s in older.standings):
+            return older
+    return newest
+
+
 def _statement(records: Records) -> dict[str, Any]:
     """The computed statement of a run and the result of each level; the reason if there is no statement."""
     try:
-        found = statements.statement(records)
+        found = _stated(records)
     except (BadInput, ValueError) as error:
         return {"statement": f"no statement: {plain(str(error))}"}
     return {
