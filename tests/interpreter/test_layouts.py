@@ -84,6 +84,13 @@ def test_reading_the_padding_of_a_tile_is_a_fault():
     assert np.array_equal(seen[0], given[0, 1])
 
 
+def test_a_bitcast_of_an_array_without_its_tiles_is_refused():
+    """Seen on v5e: the text gives the result of a fusion an order without tiles, and reads it with tiles."""
+    lines = ["%p = f32[8,8]{0,1:S(1)} parameter(0)", "%b = f32[8,2,4]{0,2,1:T(4,128)S(1)} bitcast(%p)"]
+    with pytest.raises(Refused, match="whose tiles the text leaves out"):
+        run(*lines, arguments=[np.zeros((1, 8, 8), np.float32)], header=ONE)
+
+
 def test_padding_within_a_word_shows_in_the_numbers():
     given = np.zeros((1, 3, 128), np.int8)
     [seen] = run(

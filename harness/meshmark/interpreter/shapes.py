@@ -187,7 +187,7 @@ class Reinterpretation:
 
 @lru_cache(maxsize=1024)
 def reinterpretation(source: Shape, target: Shape) -> Reinterpretation:
-    """What a bitcast from `source` to `target` does."""
+    """What a bitcast from `source` to `target` does; Refused where the text says too little of the source."""
     sizes = source.numpy.itemsize, target.numpy.itemsize
     unit = min(sizes)
     if any(s.layout.element_bits or s.layout.splits or s.dtype in _PACKED for s in (source, target)):
@@ -209,6 +209,9 @@ def reinterpretation(source: Shape, target: Shape) -> Reinterpretation:
     index = at[there]
     missing = index < 0
     if missing.any():
+        if target.layout.tiles and not source.layout.tiles and len(source.dims) > 1:
+            # Without tiles it would be smaller than what it is read as, which no bitcast is.
+            raise Refused(f"a bitcast of {source} whose tiles the text leaves out")
         return Reinterpretation(unit, np.where(missing, 0, index), missing)
     same = len(here) == len(there) and np.array_equal(index, np.arange(len(there)))
     return Reinterpretation(unit, None if same else index, None)
