@@ -10,6 +10,7 @@ import hashlib
 import io
 import re
 import sys
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.text import Text
@@ -23,6 +24,9 @@ RECORDS = "results/0.12.0.1/cpu-8-virtual/conformance.jsonl.gz"
 MADE = re.compile(
     r"<!-- made by docs/picture\.py of (\S+), sha256 ([0-9a-f]{64}), text sha256 ([0-9a-f]{64}) -->"
 )
+ROWS = 24
+"""Operations that the picture shows: the table of all of them is the page's."""
+
 FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 """The fonts that Rich takes from the network: the picture uses those of the machine that shows it."""
 
@@ -36,7 +40,17 @@ def shown(name: str) -> list[str]:
     """The lines of the terminal for a record file, named from the repository's root."""
     read = reading.read(ROOT / name)
     facts = Facts.from_json(read.runs[0]["facts"])
-    return ["$ python -m pytest conformance", *facts.describe()[:2], "", *summary.closing(read.cases)]
+    return ["$ python -m pytest conformance", *facts.describe()[:2], "", *folded(summary.closing(read.cases))]
+
+
+def folded(lines: Iterable[str]) -> list[str]:
+    """The closing lines with no more than ROWS rows of the table of operations, which ends at the first empty line."""
+    found = list(lines)
+    end = found.index("") if "" in found else len(found)
+    first = next((i for i, line in enumerate(found[:end]) if line.startswith("---")), end) + 1
+    if end - first <= ROWS:
+        return found
+    return [*found[: first + ROWS], f"... and {end - first - ROWS} more operations", *found[end:]]
 
 
 def mark(name: str, lines: list[str]) -> str:

@@ -26,6 +26,14 @@ def test_it_takes_nothing_from_the_network(svg):
     assert "url(http" not in svg and "@import" not in svg
 
 
+def test_a_long_table_is_cut_and_says_so():
+    rows = [f"L1 row{i}  1" for i in range(picture.ROWS + 3)]
+    lines = ["operation  auto", "---------  ----", *rows, "", "L1: 1 of 1 pass"]
+    cut = picture.folded(lines)
+    assert cut == [*lines[: 2 + picture.ROWS], "... and 3 more operations", "", "L1: 1 of 1 pass"]
+    assert picture.folded(cut[:5] + cut[-2:]) == cut[:5] + cut[-2:]
+
+
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
     """A root with a copy of the record file; gives the copy."""
