@@ -2,6 +2,7 @@
 """The theory of each operation, and every check that holds a compiled program to it, without committed counters."""
 
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from types import SimpleNamespace
 
 import jax
@@ -119,6 +120,19 @@ def test_a_new_release_may_send_no_more_than_the_newest_with_counters(grown):
     assert ("with JAX 0.12.0.1 it sent 12282 B" in line.reason) is grown
 
 
+GROWN = {
+    ("0.11.2", "0.12.0.1"): {
+        "all_gather_gradient/*/manual-novma/*": "0.11.2 sent nothing, and its numbers were wrong (a known issue)",
+    },
+    ("0.10.2", "0.11.2"): {
+        "transformed/transform=custom_vjp,group=collectives,*/explicit/*": "an all-to-all became an all-gather",
+        "transformed/transform=scan_vjp,group=collectives,*/auto/*": "an all-to-all became an all-gather",
+        "transformed/transform=vmap_vjp,group=collectives,*/explicit/*": "an all-to-all became an all-gather",
+    },
+}
+"""What releases send more than the one before, as patterns of case ids with the reason: docs/findings.md tells them."""
+
+
 def test_no_committed_counters_grow_from_one_release_to_the_next():
     files = sorted(counters.files(), key=lambda path: path.name)
     seen = 0
@@ -131,7 +145,9 @@ def test_no_committed_counters_grow_from_one_release_to_the_next():
         for case, text in counters.read(path).items():
             if case in was:
                 seen += 1
-                assert counters.sent_bytes(text) <= counters.sent_bytes(was[case]), case
+                grown = counters.sent_bytes(text) > counters.sent_bytes(was[case])
+                listed = any(fnmatchcase(case, pattern) for pattern in GROWN.get((older, jax_version), {}))
+                assert listed or not grown, case
     assert seen > 5000
 
 
