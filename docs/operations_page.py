@@ -36,12 +36,25 @@ which left in 0.10.0. The replacements are tested.
 """
 
 
+def levels(families: dict[str, list[package.Row]]) -> list[str]:
+    """The lines that name the operations of each level, by family."""
+    held: dict[str, dict[str, list[str]]] = {}
+    for family, rows in families.items():
+        for row in rows:
+            for level in row.levels:
+                held.setdefault(level, {}).setdefault(family, []).append(f"`{row.name}`")
+    lines = ["## Levels\n", "| level | family | operations |\n|---|---|---|"]
+    for level in sorted(held):
+        lines += [f"| {level} | {family} | {', '.join(names)} |" for family, names in held[level].items()]
+    return [*lines, ""]
+
+
 def page() -> str:
     """The Markdown of the page."""
     families: dict[str, list[package.Row]] = {}
     for row in package.rows():
         families.setdefault(row.family, []).append(row)
-    parts = [INTRODUCTION]
+    parts = [INTRODUCTION, *levels(families)]
     for family, rows in families.items():
         parts += [
             f"## {family.capitalize()}\n",
