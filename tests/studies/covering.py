@@ -42,7 +42,7 @@ def possible(operation: Operation) -> set[Row]:
     sizes = {classes.of_size(operation, size) for size in operation.sizes}
     for name, members in classes.meshes_by_class(DEVICES).items():
         for mesh in members:
-            for variant in operation.filled_variants(mesh):
+            for variant in operation.filled_variants(mesh, sys.maxsize):
                 if variant.capability is not None:
                     continue
                 modes = [m for m in operation.modes if operation.absent(m, variant, mesh) is None]

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -103,6 +103,7 @@ def factorizations(n: int, axes: int) -> Iterator[tuple[int, ...]]:
                 yield (first, *others)
 
 
+@cache
 def preferred(n: int) -> MeshShape:
     """The most square two-axis mesh of n devices, the smaller axis first: 8 -> 2x4."""
     return MeshShape(max((f for f in factorizations(n, 2) if f[0] <= f[1]), key=lambda f: f[0]))

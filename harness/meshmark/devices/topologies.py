@@ -37,6 +37,9 @@ GPUS_PER_HOST = 8
 
 MOST_DEVICES = 16384
 
+EXPORTS = ("tpu", "cuda")
+"""The platforms of topologies that `jax.export` supports."""
+
 LAYOUTS = ("plain", "physical")
 """plain: the devices in the topology's order. physical: as `jax.make_mesh` lays them out on
 the chip grid; over several slices as `mesh_utils.create_hybrid_device_mesh` does."""

@@ -29,7 +29,6 @@ from meshmark.core import hlo, interrupts, layout
 from meshmark.core.verdicts import Line
 from meshmark.devices import containment, topologies
 from meshmark.devices.chips import CHIPS
-from meshmark.devices.facts import Facts
 from meshmark.devices.topologies import Topology
 from meshmark.judge import interpreted
 from meshmark.judge.checks import clear_sometimes, line_of_exception
@@ -38,10 +37,6 @@ from meshmark.judge.placement import typed
 from meshmark.judge.programs import Program, sharding
 from meshmark.operations.base import Argument, Result
 from meshmark.operations.cases import Case
-from meshmark.operations.selection import Selection
-
-EXPORTS = ("tpu", "cuda")
-"""The platforms of topologies that `jax.export` supports."""
 
 
 def counters(case: Case, devices: Sequence[Any]) -> dict[str, Any]:
@@ -56,25 +51,6 @@ def counters(case: Case, devices: Sequence[Any]) -> dict[str, Any]:
     compiled = Program(case, tuple(devices)).compile()
     seconds = time.perf_counter() - start
     return communication(case, compiled).data | needs(compiled) | {"compile_s": seconds}
-
-
-def left_out(case: Case, selection: Selection, facts: Facts) -> str:
-    """Why a case is not compiled for a topology; "" if it is compiled.
-
-    Programs over all devices of the topology are compiled. Host operations have no program. A mesh over a part of a TPU
-    slice is compiled only if it is named.
-    """
-    if case.mode == "host":
-        return "have no program to compile (mode host)"
-    if case.mesh.order and topologies.parse(facts.topology).slices > 1:
-        return "take the devices of several slices in a permuted order"
-    if case.mesh.size != facts.num_devices and case.mesh.label not in selection.meshes:
-        return (
-            "are on sub-meshes, on which libtpu aborts if they don't divide the slice (name them by --meshes)"
-        )
-    if case.mesh.label in facts.no_layout:
-        return "are on meshes without a physical layout in JAX"
-    return ""
 
 
 @dataclass

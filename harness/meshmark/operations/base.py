@@ -222,11 +222,15 @@ class Operation:
         """The options that make sense on this mesh."""
         yield Variant()
 
-    def filled_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """The variants, each with its own values and then with every kind of special ones."""
+    def filled_variants(self, mesh: MeshShape, most: int) -> Iterator[Variant]:
+        """The variants that weigh at most so much, each with its own values and then with special ones. Nearly all of
+        the table is heavier than any profile takes, so what is too heavy is not made."""
         for variant in self.variants(mesh):
+            if variant.weight > most:
+                continue
             yield variant
-            yield from self.with_fills(variant, self.fills)
+            if variant.weight + FILLED - 1 <= most:
+                yield from (v for v in self.with_fills(variant, self.fills) if v.weight <= most)
 
     def with_fills(self, variant: Variant, kinds: Iterable[str]) -> Iterator[Variant]:
         """A variant with each of these kinds of special values; none where it names its values itself."""

@@ -228,7 +228,7 @@ def _by_weight(
             if mesh_weight > limit:
                 continue
             owners = owners_of(mesh, num_devices, selection.processes)
-            for variant in weights.variants(operation, mesh):
+            for variant in weights.variants(operation, mesh, limit - mesh_weight):
                 weight = mesh_weight + variant.weight
                 if weight > limit or not _allowed(variant.capability, selection):
                     continue

@@ -64,8 +64,8 @@ class Weights(Protocol):
     def mesh(self, operation: Operation, weight: int) -> int:
         """The weight of a mesh for this operation."""
 
-    def variants(self, operation: Operation, mesh: MeshShape) -> Iterable[Variant]:
-        """The variants to choose from."""
+    def variants(self, operation: Operation, mesh: MeshShape, most: int) -> Iterable[Variant]:
+        """The variants to choose from that weigh at most so much."""
 
     def mode(self, operation: Operation, mode: str, variant: Variant, selection: Selection) -> int:
         """The weight of a mode for this variant of an operation."""
@@ -94,9 +94,9 @@ class ConformanceWeights:
         """An operation that is judged everywhere takes all meshes in the standard profile."""
         return min(weight, PROFILES["standard"]) if operation.everywhere else weight
 
-    def variants(self, operation: Operation, mesh: MeshShape) -> Iterable[Variant]:
+    def variants(self, operation: Operation, mesh: MeshShape, most: int) -> Iterable[Variant]:
         """All variants, with every kind of values."""
-        return operation.filled_variants(mesh)
+        return operation.filled_variants(mesh, most)
 
     def mode(self, operation: Operation, mode: str, variant: Variant, selection: Selection) -> int:
         """The weight of the mode, named or not."""
@@ -132,8 +132,8 @@ class TimingWeights:
         """The same for every operation."""
         return weight
 
-    def variants(self, operation: Operation, mesh: MeshShape) -> Iterable[Variant]:
-        """The variants that the operation declares to be timed."""
+    def variants(self, operation: Operation, mesh: MeshShape, most: int) -> Iterable[Variant]:
+        """The variants that the operation declares to be timed, which are all ordinary."""
         return operation.timed_variants(mesh)
 
     def mode(self, operation: Operation, mode: str, variant: Variant, selection: Selection) -> int:

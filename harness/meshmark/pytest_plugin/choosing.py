@@ -12,7 +12,7 @@ from meshmark.core import meshes
 from meshmark.core.errors import unknown
 from meshmark.devices import probe, topologies
 from meshmark.devices.facts import Facts
-from meshmark.judge import capabilities, compile_only
+from meshmark.judge import capabilities
 from meshmark.operations import cases, choosing
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from meshmark.pytest_plugin.options import names_of, selection_of
@@ -30,8 +30,9 @@ def choose(config: pytest.Config, places: list[Facts], processes: int = 1) -> No
         without = config.getoption("without")
         here = tuple(c for c in capabilities.present(facts.capabilities) if c not in without)
         selection = stash[SELECTION] = selection_of(config, facts.num_devices, processes, here)
-        cases.not_empty(selection, facts.num_devices)
         taken, left_out = trials_of(selection, facts)
+        if not (taken or left_out):
+            cases.not_empty(selection, facts.num_devices)  # says why
         stash[LEFT_OUT] += [(facts.place, why, number) for why, number in left_out.items()]
         for trial in taken:
             stash[TRIALS].setdefault(trial.case.operation.family, []).append(trial)
@@ -45,7 +46,7 @@ def find_places(config: pytest.Config) -> list[Facts]:
     wanted = topologies.parse_all(config.getoption("topology"))
     layouts = tuple(dict.fromkeys(names_of(config, "layout"))) or ("plain",)
     exports = names_of(config, "export")
-    for name, valid in ((layouts, topologies.LAYOUTS), (exports, compile_only.EXPORTS)):
+    for name, valid in ((layouts, topologies.LAYOUTS), (exports, topologies.EXPORTS)):
         for one in name:
             if one not in valid:
                 option = "--layout" if name is layouts else "--export"

@@ -42,8 +42,6 @@ class Generated:
 def chosen(config: pytest.Config) -> list[Generated]:
     """The programs that the options choose."""
     count, seed = config.getoption("generated"), config.getoption("seed")
-    if not count:
-        return []
     kept = [Generated(f"generated/{f.name}", f) for f in findings.every(store(config))]
     drawn = [Generated(f"generated/v{GENERATOR}/{seed}/{n}", None, seed, n) for n in range(count)]
     return [*kept, *drawn]

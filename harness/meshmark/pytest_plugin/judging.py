@@ -13,7 +13,6 @@ import pytest
 from meshmark.core import saying
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import containment, environment, offspring, topologies
-from meshmark.judge.compile_only import CompileOnly
 from meshmark.levels import known_issues
 from meshmark.pytest_plugin.controller import message, record_lines
 from meshmark.pytest_plugin.options import names_of
@@ -71,6 +70,8 @@ def judge_case(pytestconfig: pytest.Config) -> Callable[[Trial], list[Line]]:
 
 def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:
     """The same for topologies: compiles one case, and runs nothing."""
+    from meshmark.judge.compile_only import CompileOnly  # with the interpreter, which no other run needs
+
     places, watchdog = config.stash[PLACES], config.stash[WATCHDOG]
     topologies.prepare_environment(*(facts.topology for facts in places))
     environment.configure_jax()

@@ -27,7 +27,6 @@ from meshmark.pytest_plugin import expecting, expressions, guard, worker
 from meshmark.pytest_plugin.choosing import choose, find_places
 from meshmark.pytest_plugin.controller import Controller, blame, matches_nothing, under_test
 from meshmark.pytest_plugin.counting import note_collected, note_deselected, taken_away
-from meshmark.pytest_plugin.generated import chosen, hunting_slot, judge_generated
 from meshmark.pytest_plugin.judging import judge_case, unjudged, verdict
 from meshmark.pytest_plugin.options import (
     add_options,
@@ -52,8 +51,11 @@ from meshmark.pytest_plugin.stashed import (
 )
 from meshmark.pytest_plugin.trials import case_of
 
-__all__ = ["hunting_slot", "judge_case", "judge_generated", "verdict"]
+__all__ = ["judge_case", "verdict"]
 """The fixtures, which pytest finds in this module."""
+
+GENERATED = "meshmark.pytest_plugin.generated"
+"""The plugin of generated programs. It brings the whole hunt, so only a run with `--generated` has it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -119,6 +121,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Markers; in a worker, take the facts over; in the controller, start the report."""
     config.addinivalue_line("markers", "family(name): the family of operations that a conformance test runs")
     config.addinivalue_line("markers", "generated: a conformance test that runs programs of the hunt")
+    if config.getoption("generated"):
+        config.pluginmanager.import_plugin(GENERATED)
     handed = getattr(config, "workerinput", {}).get("meshmark")
     config.stash[WATCHDOG] = None
     if (watching := config.stash.get(GUARD, None)) and RANK not in config.stash:
@@ -164,7 +168,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A conformance test takes the cases of its family."""
     if "generated" in metafunc.fixturenames:
-        programs = chosen(metafunc.config)
+        generated = metafunc.config.pluginmanager.get_plugin(GENERATED)
+        programs = generated.chosen(metafunc.config) if generated else []
         metafunc.parametrize("generated", programs, ids=[program.id for program in programs])
         return
     marker = metafunc.definition.get_closest_marker("family")

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from meshmark.devices import topologies
 from meshmark.devices.facts import Facts
-from meshmark.judge import compile_only
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import Selection
@@ -33,12 +33,31 @@ def split_id(trial_id: str) -> tuple[str, str]:
     return own, place
 
 
+def why_left_out(case: Case, selection: Selection, facts: Facts) -> str:
+    """Why a case is not compiled for a topology; "" if it is compiled.
+
+    Programs over all devices of the topology are compiled. Host operations have no program. A mesh over a part of a TPU
+    slice is compiled only if it is named.
+    """
+    if case.mode == "host":
+        return "have no program to compile (mode host)"
+    if case.mesh.order and topologies.parse(facts.topology).slices > 1:
+        return "take the devices of several slices in a permuted order"
+    if case.mesh.size != facts.num_devices and case.mesh.label not in selection.meshes:
+        return (
+            "are on sub-meshes, on which libtpu aborts if they don't divide the slice (name them by --meshes)"
+        )
+    if case.mesh.label in facts.no_layout:
+        return "are on meshes without a physical layout in JAX"
+    return ""
+
+
 def trials_of(selection: Selection, facts: Facts) -> tuple[list[Trial], dict[str, int]]:
     """The trials of a selection in one place, and how many cases are left out for which reason
-    (`meshmark.judge.compile_only.left_out`; none where the devices are there)."""
+    (`why_left_out`; none where the devices are there)."""
     taken, left_out = [], Counter[str]()
     for case in cases.cases(selection, facts.num_devices):
-        reason = compile_only.left_out(case, selection, facts) if facts.place else ""
+        reason = why_left_out(case, selection, facts) if facts.place else ""
         if reason:
             left_out[reason] += 1
         else:
