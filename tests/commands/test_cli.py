@@ -118,6 +118,12 @@ def test_list_is_filtered_and_counts_its_cases(capsys):
     assert [c["case"] for c in json.loads(capsys.readouterr().out)] == ids
 
 
+def test_list_takes_names_of_operations(capsys):
+    assert main(["list", "psum", "--operations", "pmax", "--modes", "pmap", "--meshes", "8", "--cases"]) == 0
+    assert {i.split("/")[0] for i in capsys.readouterr().out.splitlines()} == {"psum", "pmax"}
+    assert main(["list", "sum"]) == 2 and "did you mean" in capsys.readouterr().err
+
+
 def test_list_of_nothing(capsys):
     assert main(["list", "--operations", "axis_index", "--modes", "auto"]) == 0
     assert "0 operations, 0 cases" in capsys.readouterr().out

@@ -21,6 +21,7 @@ from meshmark.operations.selection import Selection, SelectionError
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
     """The options of the command."""
+    add.add_argument("names", nargs="*", metavar="OPERATION", help="only these operations, as --operations")
     add_options(add.add_argument)
     add.add_argument(
         "--num-devices",
@@ -45,6 +46,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the chosen part of the table."""
     number, processes = arguments.num_devices, arguments.num_processes
+    arguments.operations = (*(arguments.operations or ()), *arguments.names)
     selection = selected(vars(arguments), number, processes=processes)
     if number % processes:
         raise SelectionError(
@@ -96,14 +98,18 @@ def description(operation: Operation) -> str:
 def _operation_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Each operation with what it is, its modes and its dtypes below it; the totals at the end."""
     for row in rows:
-        number = row["cases"]
-        count = f"{number} case{'s' * (number != 1)}"
-        yield f"{row['operation']}  ({row['family']}, {' '.join(row['levels'])}, {count})"
+        yield f"{row['operation']}  ({row['family']}, {' '.join(row['levels'])}, {counted(row['cases'], 'case')})"
         yield f"    {row['description']}"
         yield f"    modes {' '.join(row['modes'])}; dtypes {' '.join(row['dtypes'])}"
     for name in ("modes", "dtypes", "meshes") if rows else ():
         yield f"{name}: {' '.join(dict.fromkeys(value for row in rows for value in row[name]))}"
-    yield f"{len(rows)} operations, {sum(r['cases'] for r in rows)} cases"
+    total = sum(row["cases"] for row in rows)
+    yield f"{counted(len(rows), 'operation')}, {counted(total, 'case')}"
+
+
+def counted(number: int, thing: str) -> str:
+    """1 case, 2 cases."""
+    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def _case(case: Case) -> dict[str, Any]:
