@@ -15,6 +15,7 @@ from meshmark.hunt.generator import draw
 from meshmark.hunt.hunting import modes_of
 from meshmark.hunt.program import Input, Node, Program, from_json, to_json
 from meshmark.hunt.rules import narrower, types, weight
+from meshmark.hunt.workers import Settings
 
 ROWS = Input((8, 4), "float32", (("x",), ("y",)), {"kind": "ints", "low": -5, "high": 9, "seed": 4})
 AXES = (("x", 2), ("y", 4))
@@ -221,4 +222,4 @@ def test_a_share_of_the_programs_has_them(monkeypatch, shares):
 
 def test_every_mode_has_its_turn():
     assert {m for n in range(16) for m in modes_of(n)} == {*oracles.MODES, oracles.NUMPY}
-    assert {m for n in range(16) for m in modes_of(n, "v5e:2x4")} == {"auto", "explicit"}
+    assert {m for n in range(16) for m in modes_of(n, Settings(topology="v5e:2x4"))} == {"auto", "explicit"}

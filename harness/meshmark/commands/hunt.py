@@ -8,9 +8,12 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from meshmark.commands.arguments import natural, path, positive, seconds
+from meshmark.commands.options import add_ranks, of_ranks
 from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note
 from meshmark.devices import topologies
@@ -19,6 +22,8 @@ from meshmark.hunt import findings, generator, logs, reports
 from meshmark.hunt.hunting import SHRINK_S, Hunt, table
 from meshmark.hunt.versions import GENERATOR
 from meshmark.hunt.workers import Settings, Slot
+from meshmark.ranks import group as ranks
+from meshmark.ranks.group import Coordinates
 
 HEAD = ("finding", "group", "programs", "first", "operations", "minute")
 
@@ -68,18 +73,21 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="compile for it and interpret the compiled programs; nothing runs (v5e:2x4, h100:8 ...)",
     )
+    add_ranks(add)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Hunt, or replay one finding; 1 where a finding is new, or the replayed one is still there."""
+    if arguments.record and arguments.resume:
+        raise BadInput("--record and --resume name one file each: --resume appends to the file that it names")
+    if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
+        return over_ranks(arguments, rank)
     if arguments.replay:
         return replay(arguments)
     settings, meshes = _place(arguments, arguments.topology)
-    if arguments.record and arguments.resume:
-        raise BadInput("--record and --resume name one file each: --resume appends to the file that it names")
     hunt = Hunt(arguments.seed, settings, meshes=meshes, shrink_s=arguments.shrink)
     hunt.known = findings.known_groups(findings.every(arguments.known))
-    _open(hunt, arguments)
+    hunt.resume(_open(hunt, arguments, 0 if settings.topology else arguments.num_devices or 8))
     try:
         hunt.run(arguments.minutes, arguments.workers or os.cpu_count() or 1, note, arguments.programs)
     finally:  # an interruption loses nothing that was found
@@ -89,6 +97,37 @@ def run(arguments: argparse.Namespace) -> int:
             hunt.out.close()
         if arguments.keep:
             keep(hunt, settings, arguments.keep)
+    return int(any(not group.known for group in hunt.groups.values()))
+
+
+ALONE = ("replay", "keep", "topology", "workers")
+"""The options of a hunt in one process."""
+
+ALIKE = ("minutes", "programs", "seed", "record", "resume", "deadline", "shrink", "known")
+"""The options in which ranks must not differ."""
+
+
+def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
+    """Hunt as one rank of several, which judge each program together; 1 where a finding is new."""
+    from meshmark.hunt.rank_hunt import RankHunt
+
+    if given := [f"--{name}" for name in ALONE if getattr(arguments, name)]:
+        raise BadInput(f"{', '.join(given)}: hunts in one process alone, so start it without a launcher")
+    hunt = Hunt(arguments.seed, Settings(arguments.deadline), shrink_s=arguments.shrink)
+    hunt.known = findings.known_groups(findings.every(arguments.known))
+    alike = {name: str(getattr(arguments, name)) for name in ALIKE}
+    rank = RankHunt(hunt, found, alike, arguments.num_devices, arguments.join)
+    hunt.settings = replace(hunt.settings, ranks=rank.group.size)
+    with rank.group.beginning():
+        lines = _open(hunt, arguments, rank.devices) if rank.first else []
+        rank.resume(lines)
+
+    def report(ended: Hunt) -> None:
+        print("\n".join(told(ended)), flush=True)
+
+    rank.run(arguments.minutes, arguments.programs, report)
+    if hunt.out:
+        hunt.out.close()
     return int(any(not group.known for group in hunt.groups.values()))
 
 
@@ -111,14 +150,13 @@ def _place(arguments: argparse.Namespace, name: str | None) -> tuple[Settings, S
     )
 
 
-def _open(hunt: Hunt, arguments: argparse.Namespace) -> None:
-    settings = hunt.settings
-    devices = 0 if settings.topology else arguments.num_devices or 8
-    head = logs.head(hunt.seed, settings.topology, devices)
+def _open(hunt: Hunt, arguments: argparse.Namespace, devices: int) -> list[dict[str, Any]]:
+    """Open the record, and give the lines that it has."""
+    lines: list[dict[str, Any]] = []
+    head = logs.head(hunt.seed, hunt.settings.topology, devices, hunt.settings.ranks)
     try:
         if arguments.resume:
             lines, size = logs.read(arguments.resume, head)
-            hunt.resume(lines)
             os.truncate(arguments.resume, size)
             hunt.out = open(arguments.resume, "a", encoding="utf-8")  # noqa: SIM115 - closed by run
         elif arguments.record:
@@ -130,6 +168,7 @@ def _open(hunt: Hunt, arguments: argparse.Namespace) -> None:
         ) from None
     except OSError as error:
         raise BadInput(f"can't write {arguments.record or arguments.resume}: {error.strerror}") from None
+    return lines
 
 
 def _version() -> str:
@@ -158,7 +197,9 @@ def told(hunt: Hunt) -> list[str]:
 
 
 def not_run(hunt: Hunt) -> list[str]:
-    """Of a hunt for a topology: that its numbers are interpreted, and what could not be."""
+    """Of a hunt over ranks: how many. For a topology: that its numbers are interpreted, and what could not be."""
+    if hunt.settings.ranks > 1:
+        return [f"each judged by {hunt.settings.ranks} processes together"]
     if not hunt.settings.topology:
         return []
     left = ", ".join(f"{name[:60]} ({number})" for name, number in hunt.not_run.most_common())

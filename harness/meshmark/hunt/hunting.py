@@ -15,7 +15,7 @@ from meshmark.hunt import grouping, shrinking
 from meshmark.hunt.oracles import NUMPY
 from meshmark.hunt.program import from_json, to_json
 from meshmark.hunt.rules import weight
-from meshmark.hunt.workers import Settings, Slot
+from meshmark.hunt.workers import Judging, Settings, Slot
 
 ALIKE = {"numbers": 2}
 """So many findings that look alike before they are shrunk are shrunk; of others only the number is kept. Of all other
@@ -25,16 +25,20 @@ SHRINK_S = 60.0
 """Seconds that shrinking one finding may take."""
 
 
-def modes_of(number: int, topology: str = "") -> tuple[str, ...]:
+TURNS = {3: "explicit", 11: "eager", 5: "permuted", 9: "turned", 13: "donated"}
+"""Beside automatic axes: which program in sixteen has which other mode."""
+
+
+def modes_of(number: int, settings: Settings | None = None) -> tuple[str, ...]:
     """The modes in which a program is run: automatic axes always, the others in turns; and NumPy beside the unsharded
-    program. For a topology there are automatic and explicit axes alone."""
-    turns = (
-        {3: "explicit"}
-        if topology
-        else {3: "explicit", 11: "eager", 5: "permuted", 9: "turned", 13: "donated"}
-    )
-    other = turns.get(number % 16)
-    return ("auto", *([other] if other else []), *([] if topology else [NUMPY]))
+    program. For a topology there are automatic and explicit axes alone; several processes have no program that needs
+    all of an array at one of them."""
+    other = TURNS.get(number % 16)
+    if settings and settings.topology:
+        return ("auto", "explicit") if other == "explicit" else ("auto",)
+    if settings and settings.ranks > 1:
+        return ("auto", other) if other in ("explicit", "permuted") else ("auto",)
+    return ("auto", *([other] if other else []), NUMPY)
 
 
 @dataclass
@@ -117,14 +121,15 @@ class Hunt:
                         number = self.next
                         self.next += 1
                     if number not in self.done:
-                        self._one(slot, number, tell, stop.is_set)
+                        self.one(slot, number, tell, stop.is_set)
         except BaseException as error:
             if not stop.is_set():
                 self.failure = self.failure or error
             stop.set()
 
-    def _one(self, slot: Slot, number: int, tell: Any, halted: Callable[[], bool]) -> None:
-        modes = modes_of(number, self.settings.topology)
+    def one(self, slot: Judging, number: int, tell: Any, halted: Callable[[], bool]) -> None:
+        """Judge program `number`, and take down what comes of it."""
+        modes = modes_of(number, self.settings)
         job: dict[str, Any] = {"draw": [self.seed, number]}
         if self.weights:
             job["weights"] = dict(self.weights)
@@ -162,7 +167,7 @@ class Hunt:
 
     def _found(
         self,
-        slot: Slot,
+        slot: Judging,
         number: int,
         data: dict[str, Any] | None,
         differences: list[dict[str, Any]],

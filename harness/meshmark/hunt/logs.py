@@ -23,6 +23,7 @@ SAME = {
     "seed": "--seed {}",
     "topology": "--topology {}",
     "devices": "--num-devices {}",
+    "ranks": "{} processes",
     "jax": "JAX {}",
     "generator": "version {} of the generator",
     "vocabulary": "the generator that it was drawn by",
@@ -30,8 +31,9 @@ SAME = {
 """What must be the same when a hunt goes on, and how to get it."""
 
 
-def head(seed: int, topology: str, devices: int) -> dict[str, Any]:
-    """The first line of a record: what decides which programs its numbers are."""
+def head(seed: int, topology: str, devices: int, ranks: int = 1) -> dict[str, Any]:
+    """The first line of a record: what decides which programs its numbers are. `ranks`: the processes that judge each
+    program together; `devices` are those of all."""
     return {
         "hunt": FORMAT,
         "seed": seed,
@@ -40,6 +42,7 @@ def head(seed: int, topology: str, devices: int) -> dict[str, Any]:
         "jax": version("jax"),
         "generator": GENERATOR,
         "vocabulary": vocabulary(),
+        "ranks": ranks,
     }
 
 
@@ -71,8 +74,9 @@ def read(path: Path, now: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]
     if not lines:
         raise BadInput(f"{path} is no record of a hunt: it has no whole line; hunt anew with --record")
     for name, mend in SAME.items():
-        if lines[0].get(name, "") != now[name]:
-            was = lines[0].get(name) or "none"
+        before = lines[0].get(name, 1 if name == "ranks" else "")  # older records are of one process
+        if before != now[name]:
+            was = before or "none"
             raise BadInput(
                 f"{path} is of {name} {was} and not {now[name] or 'none'}: go on with {mend.format(was)}, or hunt anew"
             )

@@ -88,7 +88,7 @@ EXACT = 2.0**20
 def truth(program: Program) -> Truth:
     """The plain program on the first device; Invalid where it raises or gives what can't be judged."""
     given = inputs(program)
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
     builder = Builder(program, "plain", None)
     try:
         with jax.default_device(device), jax.enable_x64(program.x64):
@@ -146,8 +146,7 @@ def run(program: Program, mode: str) -> list[Any]:
     """The results of a program over its mesh; raises what JAX raises."""
     devices = jax.devices()
     if mode == "permuted":
-        devices = [*reversed(devices[: program.mesh_size])]
-        devices = [*devices[1:], devices[0]]
+        devices = permuted(devices[: program.mesh_size])
     if mode == "turned":
         program = turned(program)
     mesh, places = over(program, mode, devices)
@@ -164,6 +163,12 @@ def run(program: Program, mode: str) -> list[Any]:
         ):
             raise ChangedArgument(f"argument {k} was not donated, and is changed")
     return found
+
+
+def permuted(devices: Sequence[Any]) -> list[Any]:
+    """Devices in another order, which moves each of them where there are more than two."""
+    backwards = [*reversed(devices)]
+    return [*backwards[1:], backwards[0]]
 
 
 def turned(program: Program) -> Program:

@@ -7,7 +7,6 @@ the program at hand. The rules go round until none helps. Hypothesis's shrinker 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from meshmark.hunt.grouping import NUMBERS
 from meshmark.hunt.program import Program, problems
 from meshmark.hunt.rules import RULES, refilled, types, weight
-from meshmark.hunt.workers import Slot
+from meshmark.hunt.workers import Judging
 
 
 @dataclass(frozen=True)
@@ -105,22 +104,22 @@ class Halted(Exception):
 def shrink(
     program: Program,
     signature: Signature,
-    slot: Slot,
+    slot: Judging,
     difference: dict[str, Any],
     seconds: float = 90.0,
     halted: Callable[[], bool] = lambda: False,
 ) -> Shrunk:
     """The smallest program that the rules find with this signature, in so many seconds; Halted where the hunt ends."""
-    start = time.monotonic()
+    start = slot.clock()
     tried = taken = 0
     seen = {program.name}
     best, best_difference = program, difference
     again = True
-    while again and time.monotonic() - start < seconds:
+    while again and slot.clock() - start < seconds:
         again = False
         for rule in RULES:
             moved = True
-            while moved and time.monotonic() - start < seconds:
+            while moved and slot.clock() - start < seconds:
                 moved = False
                 try:
                     candidates = list(rule(best))
@@ -131,7 +130,7 @@ def shrink(
                     if candidate.name in seen or weight(candidate) >= weight(best):
                         continue
                     seen.add(candidate.name)
-                    if time.monotonic() - start > seconds:
+                    if slot.clock() - start > seconds:
                         break
                     if not valid(candidate):
                         continue
@@ -145,4 +144,4 @@ def shrink(
                         taken += 1
                         moved = again = True
                         break
-    return Shrunk(best, best_difference, tried, taken, time.monotonic() - start)
+    return Shrunk(best, best_difference, tried, taken, slot.clock() - start)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from meshmark.core.errors import BadInput
 from meshmark.core.installation import SOURCE
@@ -113,8 +113,20 @@ class Settings:
     source: Path = SOURCE
     topology: str = ""
     """Compile programs for it and interpret them; "": run them on the devices here."""
+    ranks: int = 1
+    """How many processes judge each program together."""
     quiet: bool = True
     spare: bool = True
+
+
+class Judging(Protocol):
+    """What judges the programs of a hunt."""
+
+    def judge(self, job: Mapping[str, Any] | Program, modes: tuple[str, ...] = ("auto",)) -> Answer:
+        """What became of one program, given as data or as {"draw": [seed, number]}."""
+
+    def clock(self) -> float:
+        """Seconds, by which time limits are kept."""
 
 
 class Slot:
@@ -128,6 +140,10 @@ class Slot:
         self.worker: Worker | None = None
         self.spare: Worker | None = None
         self.idle_deaths = 0
+
+    def clock(self) -> float:
+        """Seconds of this machine."""
+        return time.monotonic()
 
     def _start(self) -> Worker:
         self.number += 1

@@ -99,14 +99,19 @@ class Consensus:
     def settle(self, lines: Sequence[Line]) -> list[Line]:
         """What all ranks found of this matter, as the lines of one, once all have settled it; ChannelError where they
         are at different matters."""
-        found = [finding_of(line) for line in lines]
+        values = self.gather([finding_of(line) for line in lines])
+        for rank, value in enumerate(values):
+            if not are_findings(value):
+                raise ChannelError(f"rank {rank} gave no findings of {self.matter}")
+        return [line_of(finding) for finding in merge_findings(dict(enumerate(values)))]
+
+    def gather(self, found: Any) -> list[Any]:
+        """What each rank has settled this matter with, in the order of ranks, once all have; ChannelError where they
+        are at different matters."""
         while True:
             whats, values = self.channel.exchange(self.matter, found)
             if all(what == self.matter for what in whats):
-                for rank, value in enumerate(values):
-                    if not are_findings(value):
-                        raise ChannelError(f"rank {rank} gave no findings of {self.matter}")
-                return [line_of(finding) for finding in merge_findings(dict(enumerate(values)))]
+                return values
             # A rank that still consults hears in this exchange that the matter is settled here, and settles it too.
             if not all(what == self.matter or what.startswith(f"{self.matter}: ") for what in whats):
                 raise ChannelError(f"the ranks are at different cases: {', '.join(whats)}")

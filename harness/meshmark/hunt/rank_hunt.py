@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hunt as one rank of several: all ranks draw the same programs, and judge each one together.
+
+Each rank knows the truth itself (the program on its own first device), and compares the shards that it can address. A
+program runs only where all ranks have compiled it. No worker contains a program here: one that ends a rank, or passes
+its deadline, ends the hunt on all ranks. The record of rank 0 says which program that was, and --resume goes on
+behind it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import jax
+import numpy as np
+
+from meshmark.core import interrupts
+from meshmark.core.terminal import note
+from meshmark.devices import environment
+from meshmark.devices.containment import START
+from meshmark.hunt import generator, oracles
+from meshmark.hunt.hunting import Hunt
+from meshmark.hunt.oracles import Invalid, NotRun
+from meshmark.hunt.program import Program, from_json, to_json
+from meshmark.hunt.workers import Answer
+from meshmark.ranks import endings
+from meshmark.ranks import group as ranks
+from meshmark.ranks.channel import Ended, Ending
+from meshmark.ranks.consensus import Consensus, Settled
+from meshmark.ranks.group import Coordinates, Group
+from meshmark.ranks.wire import ChannelError
+
+
+@dataclass
+class Lockstep:
+    """Judges programs on all ranks at once. It stands where a hunt of one process has a slot of workers."""
+
+    consensus: Consensus
+    deadline: float
+    now: float = field(default_factory=time.monotonic)
+
+    def clock(self) -> float:
+        """Seconds by rank 0's clock, as all ranks have last agreed: what depends on the time is alike on all."""
+        return self.now
+
+    def judge(self, job: Any, modes: tuple[str, ...] = ("auto",)) -> Answer:
+        """What became of one program on any rank. ChannelError and Ended where the hunt can't go on."""
+        start = time.perf_counter()
+        program = job if isinstance(job, Program) else self._drawn(job)
+        with self.consensus.on(f"program {program.name}", self.deadline):
+            left: list[str] = []
+            said: dict[str, Any] = {"differences": [], "invalid": ""}
+            try:
+                found = oracles.judge(program, modes, self._run, left)
+                said["differences"] = [d.to_json() for d in found]
+            except Invalid as error:
+                said["invalid"] = str(error)
+            every = self.consensus.gather(said | {"not_run": left, "clock": time.monotonic()})
+        self.now = every[0]["clock"]
+        return Answer(
+            merged(every),
+            next(filter(None, (one["invalid"] for one in every)), ""),
+            sorted({name for one in every for name in one["not_run"]}),
+            to_json(program),
+            seconds=time.perf_counter() - start,
+        )
+
+    @staticmethod
+    def _drawn(job: Any) -> Program:
+        if "draw" in job:
+            seed, number = job["draw"]
+            return generator.draw(seed, number, job.get("weights"), job.get("meshes", ()))
+        return from_json(job["program"])
+
+    def _run(self, program: Program, mode: str) -> Sequence[Any]:
+        """The results of a program over the devices of all ranks; NotRun where another rank could not compile it."""
+        devices: Sequence[Any] = ranks.in_order(jax.devices())
+        if mode == "permuted":
+            devices = oracles.permuted(devices[: program.mesh_size])
+        mesh, places = oracles.over(program, mode, devices)
+        with jax.enable_x64(program.x64):
+            # Over several processes device_put of a host array with a NaN reports a false mismatch.
+            given = [
+                jax.make_array_from_callback(x.shape, place, np.asarray(x).__getitem__)
+                for x, place in zip(oracles.inputs(program), places, strict=True)
+            ]
+            return list(oracles.jitted(program, mode, mesh, lambda f: self._executed(f, given, mode)))
+
+    def _executed(self, function: Any, given: Sequence[Any], mode: str) -> Any:
+        try:
+            compiled = function.lower(*given).compile()
+        except Exception as error:
+            self._first_failure(mode, type(error).__name__)
+            raise
+        if reason := self._first_failure(mode, ""):
+            raise NotRun(f"another rank did not come to run it: {reason}")
+        return jax.block_until_ready(compiled(*given))
+
+    def _first_failure(self, mode: str, own: str) -> str:
+        def first(values: list[Any]) -> str:
+            return next((f"rank {rank}: {value}" for rank, value in enumerate(values) if value), "")
+
+        try:
+            decided: str = self.consensus.agree(f"compiled in mode {mode}", own, first)
+            return decided
+        except Settled as error:
+            return str(error)
+
+
+def merged(every: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The differences of the first rank that has any, which the text names. `every`: what each rank said."""
+    for rank, said in enumerate(every):
+        if said["differences"]:
+            return [d | {"text": f"rank {rank}: {d['text']}"} for d in said["differences"]]
+    return []
+
+
+class RankHunt:
+    """This process, from joining the others to leaving them."""
+
+    def __init__(
+        self,
+        hunt: Hunt,
+        found: Coordinates,
+        alike: dict[str, str],
+        num_devices: int | None,
+        join: float,
+    ) -> None:
+        """Join the others. `alike`: the options in which ranks must not differ; `num_devices`: virtual ones of each
+        process. ChannelError and RankError as meshmark.ranks.group.join."""
+        self.hunt = hunt
+        self.consensus: Consensus | None = None
+        self._signal: signal.Signals | None = None
+        self._report: Callable[[Hunt], None] = lambda _: None
+        environment.set_here(environment.cpu_devices(num_devices, environment.CPU_DEVICES_A_PROCESS))
+        environment.configure_jax()
+        self.group: Group = ranks.join(found, alike, join, ended=self._end)
+        self.consensus = Consensus(self.group.channel, os.dup(2))
+        with self.group.beginning():
+            self.devices = ranks.read_facts(self.group).num_devices
+        hunt.meshes = generator.meshes_over(self.devices)
+
+    @property
+    def first(self) -> bool:
+        """Whether this is rank 0, which speaks and writes for all."""
+        return self.group.rank == 0
+
+    def resume(self, lines: Sequence[dict[str, Any]]) -> None:
+        """Take over the lines of rank 0's record, on every rank; `lines` are read on rank 0 alone. A program that was
+        begun and has no outcome ended its hunt: it is a crash, and is not judged again."""
+        shared = self.group.channel.exchange("the record so far", list(lines), ranks.JOIN)[1][0]
+        done = {line["n"] for line in shared if "begins" not in line}
+        ended = [line for line in shared if "begins" in line and line["n"] not in done]
+        for line in ended:
+            written = ended_by(line)
+            self.hunt.write(written)
+            shared.append(written)
+        self.hunt.resume([line for line in shared if "begins" not in line])
+
+    def run(self, minutes: float, programs: int | None, report: Callable[[Hunt], None]) -> None:
+        """Hunt together for so many minutes, or until so many programs are judged; ends the process where a rank is
+        gone. `report` says on rank 0 what was found."""
+        assert self.consensus
+        self._report = report
+        interrupts.listen(self._signalled)
+        endings.abort_late()
+        try:
+            self._hunt(Lockstep(self.consensus, self.hunt.settings.deadline), minutes, programs)
+        except KeyboardInterrupt as error:
+            self._stop("interrupted", interrupts.code(error))
+        except OSError as error:
+            self._stop(f"can't go on: {error.strerror or error}", 2)
+        except ChannelError as error:
+            self._stop(str(error), 1)
+        except Ended as ended:
+            self._end(ended.ending)
+        if self.first:
+            report(self.hunt)
+        self.group.leave()
+
+    def _hunt(self, slot: Lockstep, minutes: float, programs: int | None) -> None:
+        with self.group.channel.during("start", START):
+            jax.block_until_ready(jax.numpy.zeros(1))
+            slot.now = self.group.channel.exchange("clock", slot.now)[1][0]
+        end, number = slot.clock() + 60 * minutes, 0
+        while slot.clock() < end and (programs is None or number < programs):
+            if number not in self.hunt.done:
+                if self.first:
+                    program = generator.draw(self.hunt.seed, number, None, self.hunt.meshes)
+                    self.hunt.write({"begins": True, "n": number, "program": to_json(program)})
+                self.hunt.one(slot, number, note if self.first else lambda _: None, lambda: False)
+            number += 1
+
+    # Ending -------------------------------------------------------------------------------------------------
+
+    def _signalled(self, number: signal.Signals) -> None:
+        self._signal = number
+        self.group.channel.interrupt(number.name)
+
+    def _stop(self, why: str, code: int) -> NoReturn:
+        self.group.channel.interrupt(why)
+        self.group.channel.close()
+        self._end(Ending("", why), code)
+
+    def _end(self, ending: Ending, code: int = 1) -> NoReturn:
+        """Say why, and leave at once: JAX would wait for minutes for a rank that is gone."""
+        try:
+            if self.consensus is None:
+                note(ending.reason)
+            else:
+                with self.consensus.end(ending) as first:
+                    if first:
+                        at = f"{self.consensus.matter}: {ending.verdict}: " if ending.verdict else ""
+                        note(f"rank {self.group.rank}: {at}{endings.describe_ending(ending)}")
+                        if self.first:
+                            self._report(self.hunt)
+        finally:
+            os._exit(128 + self._signal if self._signal else code)
+
+
+def ended_by(line: dict[str, Any]) -> dict[str, Any]:
+    """The outcome of a program that was begun and ended its hunt: a crash, which nothing has shrunk."""
+    difference = {
+        "mode": "",
+        "kind": "crash",
+        "what": "it ended a rank, or passed its deadline",
+        "text": f"program {line['n']} ended the hunt: it has no outcome",
+        "data": {},
+    }
+    return {
+        "n": line["n"],
+        "s": 0.0,
+        "differences": [difference],
+        "program": line["program"],
+        "group": f"crash: {difference['what']}",
+        "shrunk": line["program"],
+        "shrunk_difference": difference,
+        "tried": 0,
+        "shrink_s": 0.0,
+        "minute": 0.0,
+    }

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`meshmark hunt` over ranks of which rank 1 goes wrong: `python -m tests.hunt.sabotaged_hunt OPTIONS`.
+
+MESHMARK_WRONG names an operation: rank 1 has one wrong element in each program that has it. MESHMARK_DIES is the number
+of a program in which rank 1 ends itself.
+"""
+
+import os
+import signal
+import sys
+
+import jax
+import numpy as np
+
+from meshmark.commands.main import main
+from meshmark.hunt import generator, oracles
+from meshmark.hunt.rank_hunt import Lockstep
+
+OWN = os.environ["MESHMARK_PROCESS_ID"]
+WRONG, DIES = os.environ.get("MESHMARK_WRONG"), os.environ.get("MESHMARK_DIES")
+
+drawing, comparing, executing = generator.draw, oracles.compare, Lockstep._executed
+at = []
+
+
+def draw(seed, number, *rest):
+    at[:] = [str(number)]
+    return drawing(seed, number, *rest)
+
+
+def executed(self, function, given, mode):
+    if OWN == "1" and at == [DIES]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return executing(self, function, given, mode)
+
+
+def changed(result):
+    """The array with another first element of its first shard here."""
+    shards = [np.array(shard.data) for shard in result.addressable_shards]
+    shards[0].flat[0] = not shards[0].flat[0] if shards[0].dtype == bool else shards[0].flat[0] + 3
+    parts = [jax.device_put(x, s.device) for x, s in zip(shards, result.addressable_shards, strict=True)]
+    return jax.make_array_from_single_device_arrays(result.shape, result.sharding, parts)
+
+
+def run(self, program, mode):
+    results = running(self, program, mode)
+    if OWN == "1" and WRONG in program.operations:
+        results[0] = changed(results[0])
+    return results
+
+
+running = Lockstep._run
+generator.draw, Lockstep._executed, Lockstep._run = draw, executed, run
+
+if __name__ == "__main__":
+    sys.exit(main(["hunt", *sys.argv[1:]]))

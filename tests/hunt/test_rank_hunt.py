@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hunt over real processes, one of which goes wrong."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from meshmark.commands.main import main
+from meshmark.hunt.rank_hunt import merged
+from tests.checkout import IMPORTS, ROOT
+
+
+def launched(*options, **variables):
+    """(exit code, output) of a hunt by two processes of two devices."""
+    command = [*(sys.executable, "-m", "harness", "launch", "-n", "2", "--devices-per-process", "2", "--")]
+    command += [sys.executable, "-m", "tests.hunt.sabotaged_hunt", "--seed", "3", *map(str, options)]
+    environment = os.environ | {"PYTHONPATH": IMPORTS, "JAX_PLATFORMS": "cpu"} | variables
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout + done.stderr
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_wrong_rank_is_found_and_shrunk_and_a_dead_one_ends_the_hunt_which_goes_on_behind_it(tmp_path):
+    path = tmp_path / "hunt.jsonl"
+    chosen = ("--programs", "5", "--shrink", "6")
+    code, output = launched(*chosen, "--record", path, MESHMARK_WRONG="jnp.argmax", MESHMARK_DIES="3")
+    assert code, output
+    head, *rest = lines(path)
+    assert (head["ranks"], head["devices"]) == (2, 4)
+    outcomes = {line["n"]: line for line in rest if "begins" not in line}
+    assert [*outcomes] == [0, 1, 2] and rest[-1]["begins"] and rest[-1]["n"] == 3
+    found = outcomes[2]
+    assert found["differences"][0]["text"].startswith("rank 1: result 0: 1 of ")
+    operations = [node["op"] for node in found["shrunk"]["nodes"]]
+    assert operations == ["jnp.argmax"], "shrunk to the operation, in step"
+    assert "rank 1" in output
+
+    code, output = launched(*chosen, "--resume", path, MESHMARK_WRONG="jnp.argmax")
+    assert code == 1, output  # two findings that are new
+    outcomes = {line["n"]: line for line in lines(path) if "n" in line and "begins" not in line}
+    assert sorted(outcomes) == [0, 1, 2, 3, 4]
+    assert outcomes[3]["differences"][0]["kind"] == "crash"
+    assert "5 programs (4 of them before)" in output and "2 groups of findings, 2 new" in output
+    assert "each judged by 2 processes together" in output
+
+
+@pytest.mark.parametrize("option", [("--keep", "x"), ("--topology", "v5e:2x4"), ("--workers", "1")])
+def test_what_takes_one_process_is_refused(option, capsys):
+    ranks = ("--coordinator", "127.0.0.1:1", "--num-processes", "2", "--process-id", "0")
+    assert main(["hunt", *ranks, *option]) == 2
+    assert "hunts in one process alone" in capsys.readouterr().err
+
+
+def test_the_first_rank_with_a_difference_is_named():
+    right = {"differences": []}
+    wrong = {"differences": [{"kind": "numbers", "text": "off"}]}
+    assert merged([right, right]) == []
+    assert merged([right, wrong, wrong])[0]["text"] == "rank 1: off"
