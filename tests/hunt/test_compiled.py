@@ -16,6 +16,7 @@ from meshmark.hunt.compiled import Interpretation
 from meshmark.hunt.generator import draw, meshes_of, meshes_over
 from meshmark.hunt.program import Body, Input, Node, Program, to_json
 from meshmark.hunt.workers import Answer, Settings
+from tests.hunt.stubs import StubSlot
 
 AXES = (("x", 2), ("y", 4))
 ROWS = Input((8, 4), "float32", (("y",), ()))
@@ -112,11 +113,8 @@ def test_bad_input_is_one_line(words, said, capsys, monkeypatch):
     assert said in error and len(error.splitlines()) == 1
 
 
-class Slot:
+class Slot(StubSlot):
     """Stands for workers on a topology: the second program is wrong."""
-
-    def __init__(self, settings):
-        self.settings, self.restarts = settings, 0
 
     def judge(self, job, modes):
         assert "eager" not in modes
@@ -124,18 +122,6 @@ class Slot:
             return Answer([], not_run=["custom call Guess"], program=to_json(SUM))
         wrong = {"mode": "auto", "kind": "numbers", "what": "values", "text": "1 of 2 differ", "data": {}}
         return Answer([wrong], program=to_json(SHIFT))
-
-    def truth(self, program, mode):
-        return [oracles.written(r) for r in oracles.truth(program).results]
-
-    def close(self):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
 
 
 def test_a_hunt_for_a_topology_says_so_everywhere(monkeypatch, tmp_path, capsys):

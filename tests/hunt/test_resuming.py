@@ -15,10 +15,11 @@ import pytest
 
 from meshmark.commands.main import main
 from meshmark.core.installation import SOURCE
-from meshmark.hunt import findings, hunting, logs, oracles
+from meshmark.hunt import findings, hunting, logs
 from meshmark.hunt.generator import draw
 from meshmark.hunt.program import to_json
 from meshmark.hunt.workers import Answer
+from tests.hunt.stubs import StubSlot
 
 SEED = 15
 """Two of its programs crash, and so share a group without being made smaller twice."""
@@ -27,14 +28,11 @@ FAULTS = {"lax.pad": "values", "jnp.reshape": "values", "jnp.roll": "crash"}
 """Operations that these workers get wrong."""
 
 
-class Slot:
+class Slot(StubSlot):
     """Stands for a worker process: judges by the operations of a program alone."""
 
     judged: ClassVar[Counter] = Counter()
     die_at: ClassVar[int | None] = None
-
-    def __init__(self, settings):
-        self.settings = settings
 
     def judge(self, job, modes=("auto",)):
         drawn = isinstance(job, dict)
@@ -46,18 +44,6 @@ class Slot:
             job = draw(seed, number)
         wrong = [op for op in FAULTS if op in job.operations]
         return Answer([difference(op) for op in wrong], program=to_json(job) if drawn else None, seconds=1.0)
-
-    def truth(self, program, mode):
-        return [oracles.written(r) for r in oracles.truth(program).results]
-
-    def close(self):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
 
 
 def difference(op):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shrinking keeps the signature and gives the operation that is to blame."""
 
-import dataclasses
 import json
 
 from meshmark.hunt import grouping, shrinking
@@ -9,16 +8,17 @@ from meshmark.hunt.generator import draw
 from meshmark.hunt.program import Body, Input, Node, Program, from_json, problems, to_json
 from meshmark.hunt.rules import RULES, weight
 from meshmark.hunt.workers import Answer
+from tests.hunt.stubs import StubSlot
 
 WRONG = {"mode": "auto", "kind": "numbers", "what": "values", "text": "", "data": {}}
 
 
-@dataclasses.dataclass
-class Judge:
+class Judge(StubSlot):
     """Stands for a worker: a program is wrong where it has this operation."""
 
-    op: str
-    asked: int = 0
+    def __init__(self, op):
+        super().__init__()
+        self.op, self.asked = op, 0
 
     def judge(self, program, modes):
         self.asked += 1
