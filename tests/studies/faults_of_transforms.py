@@ -209,3 +209,15 @@ def a_constraint_looks_as_if_it_were_not_there():
         return inspect_array_sharding
 
     return patched(jax.debug, "inspect_array_sharding", make)
+
+
+@fault(operations=("partly_manual",))
+def a_partly_manual_function_gives_the_blocks_in_another_order():
+    def make(real):
+        def shard_map(f, *, axis_names=frozenset(), **options):
+            mapped = real(f, axis_names=axis_names, **options)
+            return (lambda x: jnp.roll(mapped(x), 8)) if axis_names else mapped
+
+        return shard_map
+
+    return patched(jax, "shard_map", make)
