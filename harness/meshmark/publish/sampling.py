@@ -3,7 +3,8 @@
 
 timing.measure.sample stops by a rule that its run line states: at the most samples, or when the time is spent (older
 runs also when the medians were precise). Samples that were scaled, or of which some were dropped, stopped at none
-of these. The modes of a cell are sampled in rounds, so that they have equally many.
+of these. The modes of a cell are sampled in rounds, so that they have equally many; in cadence `plain` each has a
+rule of its own.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ BETWEEN = 20e-6
 IN_ORDER = 12
 """With this many samples, one order in all of them is not chance: one in 12! = 479 million."""
 
+ALONE = ("plain", "device")
+"""The cadences in which each mode is sampled by itself."""
+
 TAKEN = "give the samples as they were taken"
 
 Line = tuple[int, Mapping[str, Any]]
@@ -38,8 +42,8 @@ def of_file(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Ite
     cells: dict[tuple[Any, ...], list[Line]] = {}
     for number, record in lines:
         if record["samples_s"] and record["cadence"] != "device":
-            operation, variant, _, *rest = record["case"].split("/")
-            key = (record["run"], operation, variant, *rest, record["cadence"], record["process"])
+            together = sampled_together(record["case"], record["cadence"])
+            key = (record["run"], together, record["cadence"], record["process"])
             cells.setdefault(key, []).append((number, record))
     for (run, *_), found in cells.items():
         line = runs[run]
@@ -47,6 +51,12 @@ def of_file(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Ite
             continue  # comparisons stop by pairs
         yield from _stopped(found, line)
     yield from _orders(lines)
+
+
+def sampled_together(case: str, cadence: str) -> str:
+    """What names the programs whose samples are taken in the same rounds: the modes of a cell, or one mode alone."""
+    operation, variant, mode, *rest = case.split("/")
+    return "/".join([operation, variant, *rest, *([mode] if cadence in ALONE else [])])
 
 
 def _stopped(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
@@ -93,8 +103,12 @@ def _precise(found: Sequence[Line], number: int, timing: Mapping[str, Any], over
 def _calls(record: Mapping[str, Any], seconds: float | None) -> str:
     """Why the number of calls per sample is not what calibration gives."""
     calls, middle = record.get("calls", 1), sorted(record["samples_s"])[len(record["samples_s"]) // 2]
-    if record["cadence"] == "isolated":
-        return "" if calls == 1 else f"{calls} calls per sample of isolated calls, which is 1: {TAKEN}"
+    if record["cadence"] != "stream":
+        return (
+            ""
+            if calls == 1
+            else f"{calls} calls per sample of {record['cadence']} calls, which is 1: {TAKEN}"
+        )
     if not seconds or calls in (1, LONGEST_STREAM):
         return ""
     wanted = min(STREAM_SECONDS, max(0.002, seconds / 20))

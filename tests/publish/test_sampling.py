@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which numbers of samples a run can have."""
+
+import random
+
+import pytest
+
+from meshmark.publish import sampling
+
+RUN = {"timing": {"seconds": 0.06, "least": 10, "most": 1000}, "facts": {"devices": [{"process": 0}]}}
+COUNTS = {"auto": 66, "explicit": 67, "manual": 71}
+
+
+def lines(cadence, counts, calls=1):
+    """The timing lines of one cell, whose samples fill the time of the run."""
+    random.seed(1)
+    return [
+        (
+            number,
+            {
+                "case": f"psum/axes=x/{mode}/8/float32/4KiB",
+                **{"run": "r", "process": 0, "cadence": cadence, "calls": calls},
+                "samples_s": [0.06 / COUNTS[mode] * random.uniform(0.95, 1.05) for _ in range(count)],
+            },
+        )
+        for number, (mode, count) in enumerate(counts.items(), 1)
+    ]
+
+
+def said(found):
+    return [reason for _, reason in sampling.of_file(found, {"r": RUN})]
+
+
+def test_modes_that_are_sampled_alone_may_have_other_numbers_of_samples():
+    assert said(lines("plain", COUNTS)) == []
+    assert "each round sampled all of them" in said(lines("isolated", COUNTS))[0]
+
+
+@pytest.mark.parametrize("cadence", ["plain", "isolated"])
+def test_half_of_the_samples_is_missed(cadence):
+    halves = dict.fromkeys(COUNTS, 30) if cadence == "isolated" else COUNTS | {"explicit": 30}
+    assert any("of the time that the run gives" in reason for reason in said(lines(cadence, halves)))
+
+
+def test_a_plain_sample_is_one_call():
+    assert "4 calls per sample of plain calls" in said(lines("plain", COUNTS, calls=4))[0]
