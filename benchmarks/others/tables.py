@@ -31,6 +31,7 @@ BEGIN, END = "<!-- tables: made by python -m benchmarks.others, not by hand -->"
 
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#56b4e9", "#cc79a7")
 MARKERS = ("o", "s", "^", "D", "v")
+INTERVAL = "95 % interval over the rounds of one launch"
 """Of the contestants in their order: colours that colour-blind readers tell apart (M. Okabe and K. Ito), and shapes."""
 
 _ASIDE = 0.2  # how far apart contestants are drawn, in doublings of the size
@@ -328,12 +329,12 @@ def _of_operation(
     shown = [labels[name] for name in here]
     tables: list[tuple[str, list[str], Callable[[int], list[str]]]] = [
         (
-            f"{operation}: time of a call, us (95 % interval)",
+            f"{operation}: time of a call, us ({INTERVAL})",
             shown,
             lambda n: [cell(figures.time(name, operation, n), 1e6) for name in here],
         ),
         (
-            f"{operation}: bus bandwidth S / t * {f:g}, GB/s (95 % interval)",
+            f"{operation}: bus bandwidth S / t * {f:g}, GB/s ({INTERVAL})",
             shown,
             lambda n: [cell(figures.bandwidth(name, operation, n), 1e-9) for name in here],
         ),
@@ -341,7 +342,7 @@ def _of_operation(
     if rest:
         tables.append(
             (
-                f"{operation}: time of {labels[first]} over that of the others, by pairs (95 % interval)",
+                f"{operation}: time of {labels[first]} over that of the others, by pairs ({INTERVAL})",
                 [f"over {labels[name]}" for name in rest],
                 lambda n: [cell(figures.ratio(first, name, operation, n)) for name in rest],
             )
@@ -472,5 +473,5 @@ def _caption(recorded: Recorded) -> str:
     crowded = ", OVERSUBSCRIBED" if cores and run["processes"] > cores else ""
     return (
         f"{run['processes']} processes on {cores} cores of one machine{crowded}, float32, slowest rank, medians of"
-        f" {end.get('rounds', '?')} rounds with 95 % intervals{busy}"
+        f" {end.get('rounds', '?')} rounds of one launch with 95 % intervals{busy}"
     )
