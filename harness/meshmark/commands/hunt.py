@@ -16,15 +16,17 @@ from meshmark.commands.arguments import natural, path, positive, seconds
 from meshmark.commands.options import add_ranks, of_ranks
 from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note
+from meshmark.core.text import text_table
 from meshmark.devices import topologies
 from meshmark.devices.environment import cpu_devices
-from meshmark.hunt import findings, generator, logs, reports
+from meshmark.hunt import findings, generator, logs, reports, yields
 from meshmark.hunt.hunting import SHRINK_S, Hunt, table
 from meshmark.hunt.versions import GENERATOR
 from meshmark.hunt.workers import Settings, Slot
 from meshmark.ranks import group as ranks
 from meshmark.ranks.group import Coordinates
 
+YIELDS = ("kind", "programs", "hours", "root causes", "per hour")
 HEAD = ("finding", "group", "programs", "first", "operations", "minute")
 
 
@@ -73,6 +75,21 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="compile for it and interpret the compiled programs; nothing runs (v5e:2x4, h100:8 ...)",
     )
+    add.add_argument(
+        "--yield",
+        dest="yields",
+        type=path,
+        nargs="+",
+        metavar="FILE",
+        help="hunt for nothing: what the hunts of these records found per hour, by kind of program",
+    )
+    add.add_argument(
+        "--follow",
+        type=path,
+        nargs="+",
+        metavar="FILE",
+        help="draw each kind of program as often as these records' yields suggest",
+    )
     add_ranks(add)
 
 
@@ -80,12 +97,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Hunt, or replay one finding; 1 where a finding is new, or the replayed one is still there."""
     if arguments.record and arguments.resume:
         raise BadInput("--record and --resume name one file each: --resume appends to the file that it names")
+    if arguments.yields:
+        return show_yields(arguments.yields)
     if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
         return over_ranks(arguments, rank)
     if arguments.replay:
         return replay(arguments)
     settings, meshes = _place(arguments, arguments.topology)
-    hunt = Hunt(arguments.seed, settings, meshes=meshes, shrink_s=arguments.shrink)
+    hunt = Hunt(arguments.seed, settings, _weights(arguments), meshes, arguments.shrink)
     hunt.known = findings.known_groups(findings.every(arguments.known))
     hunt.resume(_open(hunt, arguments, 0 if settings.topology else arguments.num_devices or 8))
     try:
@@ -103,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
 ALONE = ("replay", "keep", "topology", "workers")
 """The options of a hunt in one process."""
 
-ALIKE = ("minutes", "programs", "seed", "record", "resume", "deadline", "shrink", "known")
+ALIKE = ("minutes", "programs", "seed", "record", "resume", "deadline", "shrink", "known", "follow")
 """The options in which ranks must not differ."""
 
 
@@ -113,7 +132,7 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
 
     if given := [f"--{name}" for name in ALONE if getattr(arguments, name)]:
         raise BadInput(f"{', '.join(given)}: hunts in one process alone, so start it without a launcher")
-    hunt = Hunt(arguments.seed, Settings(arguments.deadline), shrink_s=arguments.shrink)
+    hunt = Hunt(arguments.seed, Settings(arguments.deadline), _weights(arguments), shrink_s=arguments.shrink)
     hunt.known = findings.known_groups(findings.every(arguments.known))
     alike = {name: str(getattr(arguments, name)) for name in ALIKE}
     rank = RankHunt(hunt, found, alike, arguments.num_devices, arguments.join)
@@ -129,6 +148,21 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
     if hunt.out:
         hunt.out.close()
     return int(any(not group.known for group in hunt.groups.values()))
+
+
+def show_yields(files: Sequence[Path]) -> int:
+    """Print what hunts found per hour, by kind of program."""
+    found = yields.read(files)
+    for line in text_table(YIELDS, [*yields.table(found)]):
+        print(line)
+    print(
+        "\none program has several kinds, so the rows overlap; per hour of a worker, with the 95 % interval"
+    )
+    return 0
+
+
+def _weights(arguments: argparse.Namespace) -> dict[str, float]:
+    return yields.weights(yields.read(arguments.follow)) if arguments.follow else {}
 
 
 def _place(arguments: argparse.Namespace, name: str | None) -> tuple[Settings, Sequence[Sequence[int]]]:
@@ -153,7 +187,7 @@ def _place(arguments: argparse.Namespace, name: str | None) -> tuple[Settings, S
 def _open(hunt: Hunt, arguments: argparse.Namespace, devices: int) -> list[dict[str, Any]]:
     """Open the record, and give the lines that it has."""
     lines: list[dict[str, Any]] = []
-    head = logs.head(hunt.seed, hunt.settings.topology, devices, hunt.settings.ranks)
+    head = logs.head(hunt.seed, hunt.settings.topology, devices, hunt.settings.ranks, hunt.weights)
     try:
         if arguments.resume:
             lines, size = logs.read(arguments.resume, head)
@@ -179,8 +213,6 @@ def _version() -> str:
 
 def told(hunt: Hunt) -> list[str]:
     """The table and the sums of a hunt."""
-    from meshmark.core.text import text_table
-
     rows = table(hunt)
     lines = text_table(HEAD, rows) if rows else ["no findings"]
     minutes = (time.monotonic() - hunt.start) / 60

@@ -65,6 +65,8 @@ class Drawing:
         self.rounded = False
         self.refusals: list[tuple[str, str]] = []
         self.weights = weights or {}
+        self.families: dict[str, str] = {}
+        """The family of operations, or the form, that each drawn operation came of."""
 
     # Types ----------------------------------------------------------------------------------------------------
 
@@ -166,7 +168,9 @@ class Drawing:
                     for name, share in FORMS.items():
                         form -= share * self.weights.get(name, 1.0)
                         if form < 0:
+                            start = len(level.nodes)
                             self.form(level, name)
+                            self.note(level.nodes[start:], name)
                             return
                 chosen = self.kind(bool(level.manual))
                 draw = Draw(
@@ -182,10 +186,16 @@ class Drawing:
                 except Miss:
                     self.reset(level, before)
                     continue
+                self.note(level.nodes[before[1] :], chosen.family)
                 self.rounded = self.rounded or chosen.rounds
                 return
             except Miss:
                 continue
+
+    def note(self, nodes: Sequence[Node], family: str) -> None:
+        """Remember what these operations came of."""
+        for node in nodes:
+            self.families.setdefault(node.op, family)
 
     def mark(self, level: Level) -> tuple[int, int, int]:
         """Where the lists are."""
@@ -566,11 +576,23 @@ def draw(
     weights: Mapping[str, float] | None = None,
     meshes: Sequence[Sequence[int]] = (),
 ) -> Program:
-    """Program `number` of a seed, over one of these meshes (default: MESHES). Where nothing came of a try the next one
+    """Program `number` of a seed, over one of these meshes (default: MESHES)."""
+    return draw_with_families(seed, number, weights, meshes)[0]
+
+
+def draw_with_families(
+    seed: int,
+    number: int,
+    weights: Mapping[str, float] | None = None,
+    meshes: Sequence[Sequence[int]] = (),
+) -> tuple[Program, dict[str, str]]:
+    """A program, and the family or form that each of its operations came of. Where nothing came of a try the next one
     is made from the same stream."""
     for attempt in range(50):
+        drawing = Drawing(seed, number * 64 + attempt, weights, meshes)
         try:
-            return Drawing(seed, number * 64 + attempt, weights, meshes).program()
+            program = drawing.program()
         except Miss:
             continue
+        return program, {op: drawing.families[op] for op in program.operations if op in drawing.families}
     raise RuntimeError(f"no program came of seed {seed}, number {number}")

@@ -154,6 +154,8 @@ class Hunt:
         if answer.program:
             program = from_json(answer.program)
             line["ops"] = sorted({op for op in program.operations if op != "item"})
+            if answer.families:
+                line["families"] = answer.families
             if program.transform.kind:
                 line["transform"] = program.transform.kind
         if answer.differences:

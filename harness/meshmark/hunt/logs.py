@@ -24,6 +24,7 @@ SAME = {
     "topology": "--topology {}",
     "devices": "--num-devices {}",
     "ranks": "{} processes",
+    "weights": "the weights {}",
     "jax": "JAX {}",
     "generator": "version {} of the generator",
     "vocabulary": "the generator that it was drawn by",
@@ -31,7 +32,13 @@ SAME = {
 """What must be the same when a hunt goes on, and how to get it."""
 
 
-def head(seed: int, topology: str, devices: int, ranks: int = 1) -> dict[str, Any]:
+BEFORE = {"ranks": 1, "weights": {}}
+"""What older records do not say."""
+
+
+def head(
+    seed: int, topology: str, devices: int, ranks: int = 1, weights: Mapping[str, float] | None = None
+) -> dict[str, Any]:
     """The first line of a record: what decides which programs its numbers are. `ranks`: the processes that judge each
     program together; `devices` are those of all."""
     return {
@@ -43,6 +50,7 @@ def head(seed: int, topology: str, devices: int, ranks: int = 1) -> dict[str, An
         "generator": GENERATOR,
         "vocabulary": vocabulary(),
         "ranks": ranks,
+        "weights": dict(weights or {}),
     }
 
 
@@ -55,6 +63,26 @@ def read(path: Path, now: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]
     """(the lines after the head, the bytes of the file that are whole lines) of a record that `now` may go on with.
 
     BadInput where it is no record, or is of another seed, release, generator or place."""
+    lines, size = _whole(path)
+    if not lines:
+        raise BadInput(f"{path} is no record of a hunt: it has no whole line; hunt anew with --record")
+    for name, mend in SAME.items():
+        before = lines[0].get(name, BEFORE.get(name, ""))
+        if before != now[name]:
+            was = before or "none"
+            raise BadInput(
+                f"{path} is of {name} {was} and not {now[name] or 'none'}: go on with {mend.format(was)}, or hunt anew"
+            )
+    return [line for line in lines[1:] if "n" in line], size
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The lines after the head of any record of a hunt; BadInput where it is none."""
+    return [line for line in _whole(path)[0][1:] if "n" in line and "begins" not in line]
+
+
+def _whole(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """(all lines, the bytes of the file that are whole lines)."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -71,13 +99,4 @@ def read(path: Path, now: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]
                 f"{path} is no record of a hunt (line {number}): name a file that --record of `meshmark hunt` wrote"
             )
         lines.append(line)
-    if not lines:
-        raise BadInput(f"{path} is no record of a hunt: it has no whole line; hunt anew with --record")
-    for name, mend in SAME.items():
-        before = lines[0].get(name, 1 if name == "ranks" else "")  # older records are of one process
-        if before != now[name]:
-            was = before or "none"
-            raise BadInput(
-                f"{path} is of {name} {was} and not {now[name] or 'none'}: go on with {mend.format(was)}, or hunt anew"
-            )
-    return [line for line in lines[1:] if "n" in line], len(whole)
+    return lines, len(whole)

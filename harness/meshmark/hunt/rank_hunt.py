@@ -51,7 +51,7 @@ class Lockstep:
     def judge(self, job: Any, modes: tuple[str, ...] = ("auto",)) -> Answer:
         """What became of one program on any rank. ChannelError and Ended where the hunt can't go on."""
         start = time.perf_counter()
-        program = job if isinstance(job, Program) else self._drawn(job)
+        program, families = (job, {}) if isinstance(job, Program) else self._drawn(job)
         with self.consensus.on(f"program {program.name}", self.deadline):
             left: list[str] = []
             said: dict[str, Any] = {"differences": [], "invalid": ""}
@@ -67,15 +67,16 @@ class Lockstep:
             next(filter(None, (one["invalid"] for one in every)), ""),
             sorted({name for one in every for name in one["not_run"]}),
             to_json(program),
+            families,
             seconds=time.perf_counter() - start,
         )
 
     @staticmethod
-    def _drawn(job: Any) -> Program:
+    def _drawn(job: Any) -> tuple[Program, dict[str, str]]:
         if "draw" in job:
             seed, number = job["draw"]
-            return generator.draw(seed, number, job.get("weights"), job.get("meshes", ()))
-        return from_json(job["program"])
+            return generator.draw_with_families(seed, number, job.get("weights"), job.get("meshes", ()))
+        return from_json(job["program"]), {}
 
     def _run(self, program: Program, mode: str) -> Sequence[Any]:
         """The results of a program over the devices of all ranks; NotRun where another rank could not compile it."""
@@ -191,7 +192,7 @@ class RankHunt:
         while slot.clock() < end and (programs is None or number < programs):
             if number not in self.hunt.done:
                 if self.first:
-                    program = generator.draw(self.hunt.seed, number, None, self.hunt.meshes)
+                    program = generator.draw(self.hunt.seed, number, self.hunt.weights, self.hunt.meshes)
                     self.hunt.write({"begins": True, "n": number, "program": to_json(program)})
                 self.hunt.one(slot, number, note if self.first else lambda _: None, lambda: False)
             number += 1

@@ -56,8 +56,10 @@ def main() -> None:
             try:
                 if "draw" in job:
                     seed, number = job["draw"]
-                    program = generator.draw(seed, number, job.get("weights"), job.get("meshes", ()))
-                    answer["program"] = to_json(program)
+                    program, families = generator.draw_with_families(
+                        seed, number, job.get("weights"), job.get("meshes", ())
+                    )
+                    answer |= {"program": to_json(program), "families": families}
                     say({"drawn": answer["program"]})
                 else:
                     program = from_json(job["program"])

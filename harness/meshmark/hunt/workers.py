@@ -41,6 +41,8 @@ class Answer:
     """What kept a mode from being run: what the interpreter does not know."""
     program: dict[str, Any] | None = None
     """The data of a program that the worker drew."""
+    families: dict[str, str] = field(default_factory=dict)
+    """Of a drawn program: the family or form that each operation came of."""
     truth: list[dict[str, Any]] = field(default_factory=list)
     """What should come out, where the job asked for that alone."""
     seconds: float = 0.0
@@ -181,6 +183,7 @@ class Slot:
                 answer.get("invalid", ""),
                 answer.get("not_run", []),
                 answer.get("program", drawn),
+                answer.get("families", {}),
                 answer.get("truth", []),
                 seconds,
                 waited,
