@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What more than one call shows: inputs that a call has changed, and calls with other values.
 
-Every case looks at its inputs afterwards. A second call costs a second reference, so a share of the cases has one;
-another seed takes another share.
+Every case looks at its inputs afterwards. A second call costs a second reference, so a share of the cells has one, in
+all modes; another seed takes another share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from meshmark.core.dtypes import as_bits
 from meshmark.operations.cases import Case
 
 SHARE = 5
-"""One case in so many is called again with other values."""
+"""One cell in so many is called again with other values."""
 
 OTHER = 1 << 20
 """Added to the seed for the values of the second call."""
@@ -26,7 +26,7 @@ OTHER = 1 << 20
 
 def is_called_again(case: Case, seed: int) -> bool:
     """Whether the case's program is called with other values too."""
-    return bool(case.plan.arguments) and zlib.crc32(case.id.encode()) % SHARE == seed % SHARE
+    return bool(case.plan.arguments) and zlib.crc32(case.cell.id.encode()) % SHARE == seed % SHARE
 
 
 def changed_argument(wanted: Sequence[np.ndarray], placed: Sequence[jax.Array]) -> str:
