@@ -258,3 +258,22 @@ def test_the_command_names_what_is_missing(path, capsys):
     assert main(["merge", str(path)]) == 2
     told = capsys.readouterr().err
     assert "records.jsonl.rank1 is missing" in told and len(told.splitlines()) == 1
+
+
+def test_a_line_that_is_lost_is_not_merged_away(path):
+    """The line of one rank's failure: without it the case would pass."""
+    failed = case_line("a", "fail", "off by one", seconds=None, check="numbers")
+    write(rank_file(path, 0), run_line(0), case_line("a"))
+    write(rank_file(path, 1), run_line(1), failed | {"check": "nombers"}, case_line("a"))
+    with pytest.raises(
+        RecordError, match=r"rank1:2: not a record: `check` .*: what is lost may be a failure"
+    ):
+        merge.merged(path, 2)
+    write(rank_file(path, 1), run_line(1), failed, case_line("a"))
+    assert merged(path) == {"a": "fail"}
+
+
+def test_long_reasons_of_many_ranks_stay_one_that_a_record_holds():
+    each = {rank: [found(verdict="error", reason=f"{rank}" * 9_000)] for rank in range(4)}
+    (line,) = merge_findings(each)
+    assert len(line["reason"]) == 10_000 and line["reason"].startswith("rank 0: 000")

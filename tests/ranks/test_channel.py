@@ -679,3 +679,75 @@ def test_the_hub_says_where_it_listens_at_every_address():
         )
     finally:
         made.close()
+
+
+# Whoever can reach the port -----------------------------------------------------------------------------------
+
+
+def test_a_proof_in_letters_of_no_digest_is_none(where):
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Channel, where, 0, 2, SOON, secret="this")
+        for said in ("\u00e9" * 64, "\udcff", "\x00", ""):
+            with connected(where) as stranger:
+                Wire(stranger).send(Hello(PROTOCOL, 1, 2, said))
+                assert "it is of another run" in Wire(stranger).receive()[0].reason
+        second = Channel(where, 1, 2, SOON, secret="this")
+        channels = [first.result(SOON), second]
+        assert together(*(lambda c=c: c.exchange("x", c.rank)[1] for c in channels)) == [[0, 1]] * 2
+        together(*(c.close for c in channels))
+
+
+def test_a_hub_with_a_proof_in_such_letters_is_not_joined(where):
+    with socket.create_server(address(where)) as listening:
+
+        def answer():
+            with listening.accept()[0] as one:
+                Wire(one).receive()
+                Wire(one).send(Welcome(PROTOCOL, 2, "\u00e9" * 64))
+            listening.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(ChannelError, match="rank 1 found no rank 0 at"):
+            Channel(where, 1, 2, 0.5)
+        thread.join(SOON)
+
+
+def test_a_guest_that_speaks_while_it_is_pushed_out_is_heard_no_more(where, monkeypatch):
+    """Both come in one turn of the hub: a new connection, for which the oldest guest goes, and that guest's words."""
+    monkeypatch.setattr(hub, "MOST_GUESTS", 1)
+    made = Hub(*address(where), 2, SOON)
+    made._thread.join(0.3)  # it waits
+    try:
+        with connected(where) as first:
+            assert until(lambda: len(made._guests) == 1)
+            (guest,) = made._guests.values()
+            made._turn_away(guest)
+            first.settimeout(SOON)
+            made._hear_guest(guest)
+            made._turn_away(guest)
+            assert not made._guests and made._thread.is_alive()
+    finally:
+        made._until = 0.0
+        made.close()
+
+
+def test_an_error_of_the_hub_in_a_guest_s_words_leaves_the_hub_to_the_ranks(where, monkeypatch):
+    greet = Hub._greet
+
+    def fails(self, guest):
+        if fails.times:
+            fails.times -= 1
+            raise TypeError("not foreseen")
+        greet(self, guest)
+
+    fails.times = 1
+    monkeypatch.setattr(Hub, "_greet", fails)
+    with ThreadPoolExecutor(1) as pool:
+        made = Hub(*address(where), 1, SOON)
+        with connected(where) as stranger:
+            stranger.sendall(b"x\n")
+            assert until(lambda: not fails.times and not made._guests)
+        assert made._thread.is_alive()
+        made._until = 0.0
+        pool.submit(made.close).result(SOON)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from meshmark.core import digests
+from meshmark.core import digests, saying
 from meshmark.core.privacy import redact
 from meshmark.core.text import number
 from meshmark.core.verdicts import CHECKS, VERDICTS, Line
@@ -71,7 +71,9 @@ def _worst(found: Mapping[int, Finding], size: int) -> dict[str, Any]:
             reasons.setdefault(own["reason"], []).append(rank)
     everywhere = len(reasons) == 1 and len(next(iter(reasons.values()))) == size
     if reasons and not everywhere:
-        line["reason"] = " | ".join(f"{_ranks(ranks)}: {reason}" for reason, ranks in reasons.items())
+        line["reason"] = saying.line_of(
+            " | ".join(f"{_ranks(ranks)}: {reason}" for reason, ranks in reasons.items())
+        )
     if len(set(verdicts.values())) > 1 or len(found) < size:
         line["ranks"] = {str(rank): verdict for rank, verdict in verdicts.items()}
     if "error" in line:

@@ -11,7 +11,6 @@ them from those of another run, and from strangers; like JAX's own coordinator, 
 
 from __future__ import annotations
 
-import hmac
 import json
 import selectors
 import socket
@@ -44,6 +43,7 @@ from meshmark.ranks.messages import (
     Welcome,
     Whereabouts,
     proof,
+    proves,
 )
 from meshmark.ranks.wire import SILENCE, ChannelError, Wire, address, keep_alive
 
@@ -272,7 +272,7 @@ def _joined(
             message, *early = wire.receive()
             if not isinstance(message, Welcome | Refused):
                 raise Garbled(f"{message.kind} instead of welcome")
-            if isinstance(message, Welcome) and not hmac.compare_digest(message.run, proof(secret, "hub")):
+            if isinstance(message, Welcome) and not proves(message.run, secret, "hub"):
                 raise Garbled("a hub of another run")
         except (OSError, ValueError) as error:  # ValueError: garbled, or half a message
             # A hub that is just ending, such as that of a group before this one, closes the connection too.

@@ -8,7 +8,6 @@ everybody where they are when one is past its deadline.
 from __future__ import annotations
 
 import errno
-import hmac
 import selectors
 import socket
 import threading
@@ -35,6 +34,7 @@ from meshmark.ranks.messages import (
     Whereabouts,
     encode,
     proof,
+    proves,
 )
 from meshmark.ranks.wire import SILENCE, ChannelError, Wire, keep_alive
 
@@ -132,7 +132,7 @@ class Hub:
                 if isinstance(key.fileobj, socket.socket) and key.fileobj in self._listening:
                     self._welcome_guest(key.fileobj)
                 elif isinstance(key.data, _Guest):
-                    self._greet(key.data)
+                    self._hear_guest(key.data)
                 else:
                     self._hear(key.data)
             now = time.monotonic()
@@ -173,7 +173,8 @@ class Hub:
         """Take a new connection in, which has some seconds to say who it is. Nobody waits for it."""
         try:
             connection, _ = listening.accept()
-        except OSError:
+        except OSError:  # it has gone again, or this process has as many files open as it may
+            time.sleep(0.02)
             return
         if len(self._guests) >= MOST_GUESTS:
             self._turn_away(next(iter(self._guests.values())))
@@ -183,7 +184,10 @@ class Hub:
         self._selector.register(connection, selectors.EVENT_READ, guest)
 
     def _turn_away(self, guest: _Guest, why: str = "") -> None:
-        """Close a connection that is no rank's, and say why if it can know."""
+        """Close a connection that is no rank's, and say why if it can know. Of one that was turned away before, which
+        may have been heard in the same moment, nothing is left to do."""
+        if guest.wire.socket not in self._guests:
+            return
         self._leave_guests(guest)
         if why:
             with suppress(OSError):
@@ -193,6 +197,13 @@ class Hub:
     def _leave_guests(self, guest: _Guest) -> None:
         del self._guests[guest.wire.socket]
         self._selector.unregister(guest.wire.socket)
+
+    def _hear_guest(self, guest: _Guest) -> None:
+        """Hear a guest. Whatever it says, the hub goes on for the others."""
+        try:
+            self._greet(guest)
+        except Exception:
+            self._turn_away(guest)
 
     def _greet(self, guest: _Guest) -> None:
         """Hear a guest: its first message must be the greeting of a rank of this run that is still missing."""
@@ -208,7 +219,7 @@ class Hub:
             self._turn_away(guest)
             return
         number, size = hello.rank, hello.size
-        if not hmac.compare_digest(hello.run, proof(self.secret, f"{number} of {size}")):
+        if not proves(hello.run, self.secret, f"{number} of {size}"):
             self.strangers += 1
             self._turn_away(guest, OTHER_RUN)
             return

@@ -17,7 +17,7 @@ from meshmark.core.verdicts import BAD, VERDICTS
 from meshmark.ranks.agreement import merge_findings
 from meshmark.records import run_line
 from meshmark.records.definition import TimingLine
-from meshmark.records.reading import RecordError, Records, read
+from meshmark.records.reading import TORN, RecordError, Records, read
 from meshmark.records.writing import dumps
 
 
@@ -58,7 +58,7 @@ def sizes(path: Path) -> int:
 
 
 def merged(path: Path, size: int) -> list[dict[str, Any]]:
-    """The lines of FILE; RecordError where a rank's file is missing or is of another run.
+    """The lines of FILE; RecordError where a rank's file is missing, is of another run, or can't be read wholly.
 
     A case that not every rank has finished is left out, unless one of them says that the group died of it.
     """
@@ -67,6 +67,8 @@ def merged(path: Path, size: int) -> list[dict[str, Any]]:
         if not file.exists():
             raise RecordError(f"{file} is missing: bring the files of all {size} ranks together")
         files.append(read(file))
+        if lost := [problem for problem in files[rank].problems if not problem.endswith(TORN)]:
+            raise RecordError(f"{lost[0]}: what is lost may be a failure, so nothing is merged")
         for run in files[rank].runs:
             _belongs(files[0].runs[0], run, file, rank, size)
     first = files[0].runs[0]

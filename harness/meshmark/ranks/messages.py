@@ -150,6 +150,11 @@ def proof(secret: str, who: str) -> str:
     return hmac.new(secret.encode(errors="surrogateescape"), who.encode(), hashlib.sha256).hexdigest()
 
 
+def proves(said: str, secret: str, who: str) -> bool:
+    """Whether what somebody says of itself, which may be any text, is the proof of a member."""
+    return hmac.compare_digest(said.encode(errors="replace"), proof(secret, who).encode())
+
+
 # As bytes ---------------------------------------------------------------------------------------------------
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
