@@ -164,3 +164,31 @@ def test_every_listed_issue_is_well_formed_and_fits_cases(entry):
         chosen = Selection("full", capabilities=tuple(CAPABILITIES), processes=processes, operations=named)
         only = Issue(**{**entry, "cases": [pattern]})
         assert named and any(only.covers(case.id) for n in (8, 6) for case in cases.cases(chosen, n)), pattern
+
+
+def test_a_symptom_that_fits_anything_is_refused(tmp_path):
+    entry = """[[issue]]
+cases = ["psum/*"]
+modes = ["auto"]
+checks = ["execute"]
+verdicts = ["error"]
+symptom = "%s"
+jax = ">=0.10"
+backends = ["cpu"]
+link = "README.md#x"
+why = "it is"
+expires = "0.13"
+"""
+    file = tmp_path / "known.toml"
+    for symptom in (".", "", "(?s).*", "[a-zA-Z]", "[0a-]", "e|S"):
+        file.write_text(entry % symptom)
+        with pytest.raises(known_issues.KnownIssuesError, match=r"fits anything|must be one line"):
+            known_issues.read(file)
+    file.write_text(entry % "UNIMPLEMENTED")
+    assert known_issues.read(file)
+
+
+def test_a_long_reason_stays_one_that_a_record_holds():
+    line = Line("numbers", "fail", "elements differ " * 1000)
+    known_issues.apply([issue(why="w" * 500)], "psum/x/auto/8/float32/4KiB", [line])
+    assert line.verdict == "known" and len(line.reason) == 10_000 and line.reason.startswith("www")

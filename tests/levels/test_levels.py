@@ -489,3 +489,17 @@ def test_the_command(tmp_path, whole, capsys):
     for bad in (["--cases", "L9"], ["--check", "--write"], [str(path), "--list-version", "99"]):
         assert cli.main(["levels", *bad]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_file_that_lost_a_line_makes_no_clean_statement(tmp_path, capsys):
+    """What can't be read may be the line of a failure: without it the case passes."""
+    lines = level()
+    path = write(tmp_path / "r.jsonl", lines)
+    assert cli.main(["levels", str(path)]) == 0
+    text = path.read_text().splitlines()
+    at = next(i for i, line in enumerate(text) if '"check":"replicas"' in line)
+    text[at] = text[at].replace('"verdict":"pass"', '"verdict":"fial"')
+    path.write_text("\n".join(text) + "\n")
+    capsys.readouterr()
+    assert cli.main(["levels", str(path)]) == 2
+    assert f"r.jsonl:{at + 1}: not a record: `verdict` is unknown: 'fial'" in capsys.readouterr().err

@@ -174,3 +174,33 @@ def test_a_file_that_somebody_else_changes_is_noticed(tmp_path, case, resumed):
     assert "can't be read any more: No such file" in writer.changed()
     path.write_bytes(own)
     assert "does not hold what this run wrote" in writer.changed(), "a copy is another file"
+
+
+def test_what_no_reader_would_take_is_not_written(tmp_path, case):
+    path = tmp_path / "r.jsonl"
+    writer = Writer.create(path, RUN)
+    before = path.read_bytes()
+    good = case_lines(case, [Line("numbers")], 0, 0.25)
+    for spoilt in ({"seconds": -0.25}, {"reason": "x" * 10_001}, {"told": ["x"] * 101}, {"case": "psum"}):
+        with pytest.raises(RecordError, match=r"what is to be written to \S+ is not a record: `"):
+            writer.write([good[0] | spoilt])
+    assert path.read_bytes() == before
+    writer.write(good)
+    assert read(path).problems == []
+
+
+def test_a_run_line_that_no_reader_would_take_leaves_no_file(tmp_path):
+    with pytest.raises(RecordError, match="`XLA_FLAGS`, which has 4001 characters"):
+        Writer.create(tmp_path / "r.jsonl", RUN | {"facts": {"flags": {"XLA_FLAGS": "x" * 4001}}})
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_a_change_before_the_place_where_a_run_goes_on_is_noticed(tmp_path, case):
+    path = tmp_path / "r.jsonl"
+    first = Writer.create(path, RUN)
+    first.write(case_lines(case, [Line("numbers", "fail", "wrong")], 0, 0.25))
+    first.close()
+    writer, _ = Writer.resume(path, RUN)
+    assert writer.changed() == ""
+    path.write_bytes(path.read_bytes().replace(b'"fail"', b'"pass"'))
+    assert "does not hold what this run wrote" in writer.changed()

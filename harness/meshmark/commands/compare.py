@@ -315,11 +315,12 @@ def compare_files(arguments: argparse.Namespace) -> int:
     for name in ("record", "resume"):
         if getattr(arguments, name):
             raise CompareError(f"--{name} is for environments that are timed, and these are record files")
-    sides = {}
+    sides, lost = {}, 0
     for side in SIDES:
         read = reading.read(Path(getattr(arguments, side)))
         for problem in read.problems:
             note(problem)
+            lost = 2
         sides[side] = recorded.taken(read, getattr(arguments, side))
     a, b = (sides[side] for side in SIDES)
     refuse(compare.incomparable(a.facts, b.facts), arguments.anyway)
@@ -346,4 +347,4 @@ def compare_files(arguments: argparse.Namespace) -> int:
             found.notes.append(f"{len(only)} are in {side} only, such as {only[0]}")
     if not arguments.json:
         show(found.heading)
-    return told(found, arguments)
+    return told(found, arguments) or lost

@@ -39,6 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     directory = arguments.output or counters.DIRECTORY
     read = reading.read(arguments.records)
+    if read.problems:
+        raise reading.RecordError(f"{read.problems[0]}: counters are made from whole files")
     facts = read.runs[0]["facts"]
     if run_line.processes(facts) > 1:
         raise CountersError(

@@ -48,13 +48,19 @@ def run(arguments: argparse.Namespace) -> int:
     cases.find(arguments.case, number)
     if arguments.text:
         words += ["--text", str(arguments.text)]
-    child = subprocess.run(
-        [sys.executable, "-m", "meshmark.judge.explaining", *words],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        env=environment.of_child(variables),
-    )
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "meshmark.judge.explaining", *words],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SECONDS,
+            env=environment.of_child(variables),
+        )
+    except subprocess.TimeoutExpired:
+        raise BadInput(
+            f"{arguments.case} took more than {SECONDS} s to explain: take a smaller one"
+        ) from None
     print(child.stdout, end="")
     if child.returncode:
         note((child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1])

@@ -19,9 +19,10 @@ from meshmark.devices import topologies
 from meshmark.devices.environment import of_child
 from meshmark.growth import curves as growth
 from meshmark.growth import documents as growth_report
+from meshmark.growth import lines as growth_lines
 from meshmark.growth.curves import MARK, GrowthError
 from meshmark.operations.versions import TABLE_VERSION
-from meshmark.records import shared
+from meshmark.records import reading, shared
 from meshmark.records.reading import RecordError
 from meshmark.records.writing import Writer
 
@@ -265,19 +266,14 @@ def read(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[dict[str, An
             try:
                 record = json.loads(text)
                 kind = record["kind"]
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, RecursionError):
                 raise RecordError(f"{file}:{number} is no record: make the file again") from None
-            if kind == "run" and isinstance(record.get("facts"), dict):
+            if kind == "growth" and (why := growth_lines.problem(record)):
+                raise RecordError(f"{file}:{number} is no growth record: it {why}")
+            if kind == "growth":
+                lines.append(record)
+            elif kind == "run" and not reading.CHECKED["run"]["facts"](record.get("facts")):
                 runs.append(record)
-            elif kind == "growth":
-                lines.append(_checked(record, f"{file}:{number}"))
         if len(lines) == before:
             raise RecordError(f"{file} holds no growth: name a file that `meshmark growth --record` wrote")
     return lines, runs
-
-
-def _checked(record: dict[str, Any], where: str) -> dict[str, Any]:
-    texts = ("topology", "chip", "operation", "variant", "mode", "mesh", "size", "case", "scaling", "verdict")
-    if not all(isinstance(record.get(name), str) for name in texts) or type(record.get("devices")) is not int:
-        raise RecordError(f"{where} is no growth record: it lacks one of {', '.join(texts)} or devices")
-    return record

@@ -6,12 +6,12 @@ from __future__ import annotations
 import argparse
 
 from meshmark.commands.arguments import path, positive
+from meshmark.commands.reading import read_all
 from meshmark.core.errors import unknown
 from meshmark.core.terminal import show, show_json
 from meshmark.levels import must_pass as levels
 from meshmark.levels import statements
 from meshmark.levels.must_pass import LevelError
-from meshmark.records import reading
 
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
@@ -41,7 +41,8 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print, check or write; 1 where table and list have parted, or the records meet no level."""
+    """Print, check or write; 1 where table and list have parted, or the records meet no level; 2 where a file could not
+    be used wholly: what is lost may be a failure."""
     chosen = [bool(arguments.records), bool(arguments.cases), arguments.check, arguments.write]
     if sum(chosen) > 1:
         raise LevelError("choose one: RECORDS, --cases LEVEL, --check or --write")
@@ -70,9 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
             where = f"{level} on {levels.place(devices, processes)}"
             show([f"list {version}: {where}: {frozen.count} cases, {how}, {frozen.sha256[:16]}"])
         return 0
-    said = statements.statement([reading.read(file) for file in arguments.records], arguments.list_version)
+    files, code = read_all(arguments.records)
+    if not files:
+        return 2
+    said = statements.statement(files, arguments.list_version)
     if arguments.json:
         show_json(said.to_json())
     else:
         show(said.lines(), verdicts=True)
-    return int(not said.met)
+    return code or int(not said.met)

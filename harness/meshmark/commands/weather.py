@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 
 from meshmark.commands.arguments import path
+from meshmark.commands.reading import read_all
 from meshmark.core.terminal import note
 from meshmark.devices import topologies
-from meshmark.records import reading
 from meshmark.timing import environments
 from meshmark.weather import compiling, documents, history
 from meshmark.weather.compiling import WeatherError
@@ -47,7 +47,8 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compile, read, compare; 1 where a program did not compile in the newest environment."""
+    """Compile, read, compare; 1 where a program did not compile in the newest environment, 2 where a file could not be
+    used wholly."""
     if not arguments.environments and not arguments.read:
         raise WeatherError("name environments to compile in, or records with --from DIR")
     places = [name.strip() for name in arguments.places.split(",") if name.strip()]
@@ -61,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
             where = environments.resolve(name, sys.executable, directory, note)
             lines = compiling.compiled(where, places, compiling.now(), _progress)
             files.append(compiling.write(lines, arguments.record or directory))
-        releases = history.releases([reading.read(file) for file in files])
+        read, code = read_all(files)
+        releases = history.releases(read)
     if not releases:
         raise WeatherError("the files hold no schedules: name what `meshmark weather --record DIR` wrote")
     if arguments.output:
@@ -69,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"wrote {made}")
     else:
         print("\n".join(documents.markdown(releases)))
-    return 1 if releases[-1].broken else 0
+    return code or int(bool(releases[-1].broken))
 
 
 def _files(given: Path) -> list[Path]:

@@ -7,6 +7,7 @@ a GPU's memory, would take it from its own workers.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -23,6 +24,7 @@ from meshmark.core.privacy import redact
 from meshmark.devices import environment, topologies
 from meshmark.devices.facts import Facts
 from meshmark.devices.topologies import Topology
+from meshmark.records.run_definition import LONGEST_FLAG
 
 FLAGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "CUDA_VISIBLE", "NCCL_", "ROCR_", "HIP_")
 """Prefixes of the environment variables that are recorded."""
@@ -137,10 +139,18 @@ def _facts(devices: Sequence[Any], backend: str, num_processes: int) -> Facts:
             {"id": d.id, "process": d.process_index, "coords": list(getattr(d, "coords", None) or [])}
             for d in devices
         ],
-        flags={k: redact(v) for k, v in os.environ.items() if k.startswith(FLAGS)},
+        flags={k: _kept(redact(v)) for k, v in os.environ.items() if k.startswith(FLAGS)},
         host={"system": platform.system(), "machine": platform.machine(), "cores": os.cpu_count()},
         suite=suite(),
     )
+
+
+def _kept(value: str) -> str:
+    """The value of a variable as a run line holds it: of one that is too long the beginning, and a digest of all."""
+    if len(value) <= LONGEST_FLAG:
+        return value
+    digest = hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:16]
+    return f"{value[: LONGEST_FLAG - 100]} ... ({len(value)} characters, SHA-256 {digest})"
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -9,13 +9,15 @@ results/findings/NAME/report.md       the text of a report
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from meshmark.core.errors import BadInput
 from meshmark.hunt.program import Program, from_json
+from meshmark.records import checking
 
 STORE = Path("results") / "findings"
 """Below the directory that a command runs in."""
@@ -64,13 +66,34 @@ class Finding:
         return asdict(self)
 
 
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+"""A finding's name, which is that of its directory."""
+
+_CHECKS = {name: checking.of(hint) for name, hint in get_type_hints(Finding).items()}
+
+
+def _wrong(found: Finding) -> str:
+    """What is wrong with the form of a finding; "" for nothing."""
+    if not (problem := checking.inside(vars(found), _CHECKS)):
+        if found.severity not in SEVERITIES:
+            return f"its severity is none of {', '.join(SEVERITIES)}"
+        if not NAME.fullmatch(found.name):
+            return f"its name {found.name[:40]!a} can't be that of a directory"
+    return problem and f"it {problem}"
+
+
 def read(path: Path) -> Finding:
     """One finding, by its directory or file; FindingError where it is none."""
     file = path / "finding.json" if path.is_dir() else path
     try:
-        return Finding(**json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise FindingError(f"{path} is no finding: {error}") from None
+        found = Finding(**json.loads(file.read_text(encoding="utf-8")))
+        if wrong := _wrong(found):
+            raise FindingError(f"{path} is no finding: {wrong}")
+        return found
+    except FindingError:
+        raise
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise FindingError(f"{path} is no finding: {str(error)[:200]}") from None
 
 
 def find(name: str, store: Path = STORE) -> Finding:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from meshmark.core.errors import BadInput
 from meshmark.hunt import grouping, shrinking
 from meshmark.hunt.oracles import NUMPY
 from meshmark.hunt.program import from_json, to_json
@@ -240,7 +241,17 @@ class Hunt:
     def resume(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Take over the lines of a record.
 
-        A line may name a group whose shrunk program was not written any more: that program is judged again."""
+        A line may name a group whose shrunk program was not written any more: that program is judged again. BadInput
+        where a line is none that a hunt writes."""
+        try:
+            self._resume(lines)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            told = f"{type(error).__name__}: {str(error)[:80]!a}"
+            raise BadInput(
+                f"the record has a line that no hunt writes ({told}): take it out, or hunt anew"
+            ) from None
+
+    def _resume(self, lines: Sequence[Mapping[str, Any]]) -> None:
         for line in lines:
             if "shrunk" in line and line["n"] not in self.done:
                 self._take(line)

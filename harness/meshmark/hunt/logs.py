@@ -92,7 +92,7 @@ def _whole(path: Path) -> tuple[list[dict[str, Any]], int]:
     for number, text in enumerate(whole.splitlines(), 1):
         try:
             line = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             line = None
         if not isinstance(line, dict) or (number == 1 and line.get("hunt") != FORMAT):
             raise BadInput(

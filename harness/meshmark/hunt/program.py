@@ -213,10 +213,11 @@ def from_json(data: Any) -> Program:
             Transform(transform.get("kind", ""), tuple(transform.get("wrt", ()))),
             bool(data.get("x64", False)),
         )
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        wrong = next(problems(made), "")
+    except (KeyError, TypeError, IndexError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ProgramError(f"this is no program: {type(error).__name__}: {error}") from None
-    for problem in problems(made):
-        raise ProgramError(f"this is no program: {problem}")
+    if wrong:
+        raise ProgramError(f"this is no program: {wrong}")
     return made
 
 

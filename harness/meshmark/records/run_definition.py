@@ -8,6 +8,9 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 from meshmark.records.fields import Field
 from meshmark.records.shared import MOST_DEVICES, DeviceCount, EveryLine, Name, Rank
 
+LONGEST_FLAG = 4000
+"""Characters of the longest value of an environment variable."""
+
 
 class Device(TypedDict):
     """One device."""
@@ -76,7 +79,7 @@ class RunFacts(TypedDict):
     num_processes: Annotated[int, Field("Number of JAX processes.", least=1, most=MOST_DEVICES)]
     devices: Annotated[list[Device], Field("The devices; the first 1024 of them.", most=1024)]
     flags: Annotated[
-        dict[str, Annotated[str, Field(most=4000)]],
+        dict[str, Annotated[str, Field(most=LONGEST_FLAG)]],
         Field("The environment variables that JAX, XLA and the suite read, by name.", most=500),
     ]
     host: Annotated[Host, Field("The machine, without anything that names it.", closed=True)]

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from meshmark.records import run_line
-from meshmark.records.reading import TORN, Judged, RecordError, Records, read
+from meshmark.records.definition import KINDS
+from meshmark.records.reading import TORN, Judged, RecordError, Records, parsed, read
 from meshmark.records.shared import SCHEMA
 
 
@@ -43,19 +44,19 @@ class Writer:
     def __init__(self, path: Path, file: BinaryIO, run: Mapping[str, Any]) -> None:
         """Write the run line at the end of the file; use `create` or `resume`."""
         self.path, self.run, self._file = path, uuid.uuid4().hex[:12], file
-        self._start, self._written = file.tell(), hashlib.sha256()
+        self._written = hashlib.sha256(path.read_bytes())
         self.write([{"schema": SCHEMA, "kind": "run", **run}])
 
     @classmethod
     def create(cls, path: Path, run: Mapping[str, Any]) -> Writer:
-        """A new file; RecordError where it exists or can't be written."""
+        """A new file; RecordError where it exists or can't be written, or the run line is none."""
         _plain(path)
         try:
             file = open(path, "xb", buffering=0)  # noqa: SIM115
             _lock(file, path)
             try:
                 return cls(path, file, run)
-            except OSError:
+            except (OSError, RecordError):
                 path.unlink()
                 raise
         except FileExistsError:
@@ -98,8 +99,16 @@ class Writer:
             raise
 
     def write(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Append these records in one piece; OSError when the disk is full, the file then being as before."""
-        data = "".join(dumps({**r, "run": self.run}) + "\n" for r in records).encode()
+        """Append these records in one piece. OSError when the disk is full, the file then being as before. RecordError
+        for a record that no reader would take: it would be lost, and nobody would miss it."""
+        lines = [dumps({**r, "run": self.run}) + "\n" for r in records]
+        for record, line in zip(records, lines, strict=True):
+            if record.get("kind") in KINDS:  # others, such as those of growth, have readers of their own
+                try:
+                    parsed(line)
+                except RecordError as error:
+                    raise RecordError(f"what is to be written to {self.path} is {error}") from None
+        data = "".join(lines).encode()
         start, whole = self._file.tell(), data
         try:
             while data:
@@ -110,14 +119,13 @@ class Writer:
         self._written.update(whole)
 
     def changed(self) -> str:
-        """What somebody else did to the file since this writer began, or "": it must hold what was written here. Of a
-        closed file nothing is known."""
+        """What somebody else did to the file since this writer began, or "": it must hold what was there and what was
+        written here. Of a closed file nothing is known."""
         if self._file.closed:
             return ""
         try:
             with open(self.path, "rb") as file:
                 same = os.path.sameopenfile(file.fileno(), self._file.fileno())
-                file.seek(self._start)
                 found = hashlib.sha256()
                 while data := file.read(1 << 20):
                     found.update(data)

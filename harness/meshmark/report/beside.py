@@ -21,7 +21,7 @@ from meshmark.core.escaping import plain
 from meshmark.core.text import number
 from meshmark.core.verdicts import BAD
 from meshmark.growth import curves
-from meshmark.operations import OPERATIONS
+from meshmark.growth import lines as growth_lines
 from meshmark.records import reading
 from meshmark.records.reading import Records
 from meshmark.weather import history
@@ -65,15 +65,22 @@ class Beside:
     growth: list[Mapping[str, Any]] = field(default_factory=list)
     others: list[list[Mapping[str, Any]]] = field(default_factory=list)
 
-    def add(self, kind: str, path: Path, name: str, sha256: str) -> None:
-        """Read a file of this kind (see `kind_of`); RecordError if it can't be read."""
+    def add(self, kind: str, path: Path, name: str, sha256: str) -> list[str]:
+        """Read a file of this kind (see `kind_of`); gives what is wrong with its lines. RecordError if it can't be
+        read."""
         self.files[name], self.kinds[name] = sha256, kind
         if kind == "schedule":
             self.weather.append(reading.read(path))
-        elif kind == "growth":
-            self.growth += [line for line in _lines(path) if line.get("kind") == "growth" and _grown(line)]
+            return self.weather[-1].problems
+        if kind == "growth":
+            self.growth += [
+                line
+                for line in _lines(path)
+                if line.get("kind") == "growth" and not growth_lines.problem(line)
+            ]
         else:
             self.others.append(list(_lines(path)))
+        return []
 
 
 def kind_of(path: Path) -> str:
@@ -96,7 +103,7 @@ def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
             for text in file:
                 try:
                     line = json.loads(text)
-                except ValueError:
+                except (ValueError, RecursionError):
                     continue
                 if isinstance(line, dict):
                     yield line
@@ -170,12 +177,6 @@ def _figure(value: float | None) -> float | int | None:
 
 
 # Growth ------------------------------------------------------------------------------------------------------
-
-
-def _grown(line: Mapping[str, Any]) -> bool:
-    texts = ("topology", "chip", "operation", "variant", "mode", "mesh", "size", "case", "scaling", "verdict")
-    known = all(isinstance(line.get(name), str) for name in texts) and line["operation"] in OPERATIONS
-    return known and type(line.get("devices")) is int and line["devices"] > 0
 
 
 def _growth(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

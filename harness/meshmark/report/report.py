@@ -85,7 +85,7 @@ def find(paths: Sequence[Path]) -> Inputs:
             continue
         seen[sha256] = file.name
         if kind := beside.kind_of(file.path):
-            found.beside.add(kind, file.path, file.name, sha256)
+            found.problems += found.beside.add(kind, file.path, file.name, sha256)
             continue
         read = reading.read(file.path)
         if alone := run_line.single_rank(read.runs[0]):
