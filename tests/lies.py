@@ -11,12 +11,16 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from meshmark.levels import known_issues
 from meshmark.operations import cases
 from tests import submissions
 from tests.submissions import DEVICES, facts, judged, run_line, timing
 
 ROUNDED = "matmul/rows=x,inner=y,check=rounded,precision=highest/manual/2x2/float32/n64"
 """A case that is judged by a bound."""
+
+GLOBAL = "psum/axes=x+y/auto/2x2/float32/4KiB"
+"""A case in which the compiler chooses the collectives."""
 
 Records = list[dict]
 
@@ -26,7 +30,9 @@ def whole() -> tuple[Records, Records]:
     chosen = [
         "psum/axes=x+y/manual/2x2/float32/4KiB",
         "all_gather/axes=x+y,dim=0,tiled/manual/2x2/float32/4KiB",
+        GLOBAL,
         ROUNDED,
+        ROUNDED.replace("/manual/", "/auto/"),
     ]
     conformance = submissions.level()
     for name in chosen:
@@ -153,6 +159,16 @@ def on_facts(**fields: object) -> Callable[[Records, Records], None]:
     return lie
 
 
+def both(*lies: Callable[[Records, Records], None]) -> Callable[[Records, Records], None]:
+    """One lie after the other."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        for one in lies:
+            one(conformance, timed)
+
+    return lie
+
+
 def suite(**fields: object) -> dict:
     """The facts of another suite."""
     return {"suite": facts()["suite"] | fields}
@@ -218,6 +234,107 @@ def faster_ceilings(conformance: Records, timed: Records) -> None:
     for line in of_kind(timed, "ceiling"):
         line["samples_s"] = [s / 100 for s in line["samples_s"]]
         line["value"] *= 100
+
+
+def another_case_s_digest(conformance: Records, timed: Records) -> None:
+    """The digests of two exact cases, swapped."""
+    psum, gather = (
+        next(
+            r
+            for r in of_kind(conformance, "conformance", check="numbers", operation=name)
+            if name in r["case"]
+        )
+        for name in ("psum", "all_gather")
+    )
+    psum["bits"], gather["bits"] = gather["bits"], psum["bits"]
+
+
+def in_one_case(check: str, case: str = ROUNDED, **fields: object) -> Callable[[Records, Records], None]:
+    """Other fields in one check of one case."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        of_kind(conformance, "conformance", case=case, check=check)[0].update(fields)
+
+    return lie
+
+
+def in_every_timing(**fields: object) -> Callable[[Records, Records], None]:
+    """Other fields in every timing."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        for line in of_kind(timed, "timing"):
+            line.update(fields)
+
+    return lie
+
+
+def in_no_time(conformance: Records, timed: Records) -> None:
+    """Every case in some microseconds."""
+    for line in of_kind(conformance, "conformance"):
+        if "seconds" in line:
+            line["seconds"] = round(line["seconds"] / 1e4, 9)
+
+
+def in_another_order(conformance: Records, timed: Records) -> None:
+    """The samples that were published, in another order: nothing rises and falls as it did."""
+    renamed(new_runs=True)(conformance, timed)
+    for line in of_kind(conformance, "conformance"):
+        if "seconds" in line:
+            line["seconds"] = round(line["seconds"] * 1.01, 6)
+    for line in of_kind(timed, "timing"):
+        random.Random(line["case"]).shuffle(line["samples_s"])
+
+
+def one_mode_in_another_order(conformance: Records, timed: Records) -> None:
+    """One mode's samples for all, each in an order of its own."""
+    lines = of_kind(timed, "timing")
+    for number, line in enumerate(lines):
+        line["samples_s"] = list(lines[0]["samples_s"])
+        random.Random(number).shuffle(line["samples_s"])
+
+
+def few_values(conformance: Records, timed: Records) -> None:
+    """Samples of somebody who makes up three figures."""
+    for line in of_kind(timed, "timing"):
+        draw = random.Random(line["case"])
+        line["samples_s"] = [draw.choice((0.00101, 0.00112, 0.00123)) for _ in line["samples_s"]]
+
+
+def fewest_dropped(conformance: Records, timed: Records) -> None:
+    """The two slowest samples of each timing."""
+    for line in of_kind(timed, "timing"):
+        kept = sorted(line["samples_s"])[-2]
+        line["samples_s"] = [s for s in line["samples_s"] if s < kept]
+
+
+def two_machines(conformance: Records, timed: Records) -> None:
+    """The times of a larger machine."""
+    change_runs(timed, lambda facts: {"host": {"system": "Linux", "machine": "aarch64", "cores": 96}})
+
+
+def twice_the_devices(conformance: Records, timed: Records) -> None:
+    """Four devices more than there were."""
+    every = [{"id": i, "process": 0, "coords": []} for i in range(2 * DEVICES)]
+    for lines in (conformance, timed):
+        change_runs(lines, lambda facts: {"num_devices": 2 * DEVICES, "devices": every})
+
+
+def without_some(conformance: Records, timed: Records) -> None:
+    """A level without the cases that went wrong."""
+    gone = conformance[1]["case"]
+    conformance[:] = [line for line in conformance if line.get("case") != gone]
+
+
+def excused(conformance: Records, timed: Records) -> None:
+    """A failure that is called known, by an issue that the suite lists for another case."""
+    line = conformance[1]
+    listed = known_issues.read()[0]
+    failed = {"verdict": "known", "was": "fail", "link": listed.link, "reason": f"{listed.why} | wrong"}
+    line.update(failed)
+
+
+OF_A_COMMIT = "d" * 40
+"""A commit whose package has a version, and a version of the case table."""
 
 
 @dataclass(frozen=True)
@@ -304,7 +421,65 @@ LIES: dict[str, Lie] = {
         judged_again(selection={"profile": "standard", "operations": ["put_get"]}),
         "claims L0, which is not met",
     ),
+    # What the lines of one run show of each other.
+    "a failure made a pass, its reason left": Lie(
+        in_one_case("numbers", reason="1 of 4096 elements differ"), "passes, and gives a reason"
+    ),
+    "a pass of which some runs were wrong": Lie(
+        in_one_case("numbers", wrong_runs=3), "passes, and 3 of its runs were wrong"
+    ),
+    "an error that another mode with the same output does not have": Lie(
+        numbers(error=0.0, bound=1.0), "has the same output .`bits`. as line"
+    ),
+    "numbers of the interpreter": Lie(
+        in_one_case("numbers", interpreted=True), "is interpreted in a run on devices"
+    ),
+    "cases in microseconds": Lie(in_no_time, "no compiler is as fast"),
+    "the digest of another case": Lie(another_case_s_digest, "bits .* are not those of seed 0"),
+    "four bytes on the wire of a global program": Lie(
+        in_one_case(
+            "communication",
+            GLOBAL,
+            collectives=[{"kind": "all-reduce", "bytes": 4, "groups": "1x4", "trips": 1}],
+            wire_bytes=6.0,
+        ),
+        "the collective that it computes takes 1536 B at least",
+    ),
+    "a cadence that was not taken": Lie(
+        on_runs(timing={"cadences": ["stream"], "least": 10, "most": 24}),
+        "cadence isolated, and the run took stream",
+    ),
+    "the best of several processes": Lie(in_every_timing(process=4), "process 4, and the run had 1"),
+    "one mode's samples in other orders": Lie(
+        one_mode_in_another_order, "its samples are those of line .* in another order"
+    ),
+    "samples of three values": Lie(few_values, "24 samples have 3 different values"),
+    "times of another machine": Lie(two_machines, "runs of 2 machines"),
+    "more devices than there were": Lie(twice_the_devices, "claims L0, which is not met"),
+    "a level without what failed": Lie(without_some, "claims L0, which is not met .*1 missing"),
+    "a failure excused by the issue of another case": Lie(excused, "does not list for it"),
+    # What the history shows of a run.
+    "an old table, with fewer checks": Lie(
+        both(on_facts(**suite(commit=OF_A_COMMIT)), on_runs(table=1)),
+        "`table` is 1, and its commit has version",
+    ),
+    "another version of the suite": Lie(
+        on_facts(**suite(commit=OF_A_COMMIT, version="0.0.9")), "suite version '0.0.9', and its commit has"
+    ),
+    "a run of the day after tomorrow": Lie(
+        on_runs(started="2099-01-01T00:00:00Z"), "no time at which the suite could run"
+    ),
+    "a JAX that this Python does not run": Lie(
+        on_facts(versions=facts()["versions"] | {"python": "3.11.7"}), "JAX 0.12.0.1 on Python 3.11.7"
+    ),
+    "a chip's name on a CPU": Lie(
+        on_facts(device_kind="TPU v6 lite"), "devices of kind 'TPU v6 lite' on backend 'cpu'"
+    ),
+    "a published run, its samples in another order": Lie(
+        in_another_order, "have the samples of the published 0.12.0.1/cpu-4, in another order", name="mine"
+    ),
     # What is taken on trust.
+    "the two slowest samples dropped": Lie(fewest_dropped, None),
     "the answers of the reference instead of a device's": Lie(lambda conformance, timed: None, None),
     "times a little faster": Lie(scaled(0.95), None),
     "other hardware in the product's own words": Lie(

@@ -135,7 +135,7 @@ def answered(case, devices=None):
 
 def exchanged(case):
     """The collectives of the case's contract, and their bytes; of a global mode one that connects all devices."""
-    spelled = case.mode in ("manual", "manual-novma", "pmap")
+    spelled = case.mode in ("manual", "manual-novma", "pmap") or case.operation.family == "collectives"
     found = [
         {"kind": t.kind, "bytes": t.nbytes, "groups": _shape(t), "trips": 1}
         for t in (case.plan.traffic or ()) * spelled

@@ -154,3 +154,21 @@ def test_without_ssh_keygen_there_is_a_clear_line(signed, keys, monkeypatch, tmp
 def test_a_key_that_is_none_is_bad_input(keys, tmp_path):
     with pytest.raises(submit.SubmitError, match="ssh-keygen did not sign with"):
         submissions.bundle(tmp_path, wanted=replace(submissions.WANTED, key=tmp_path / "no-key"))
+
+
+# What a log counts -------------------------------------------------------------------------------------------
+
+
+def test_the_log_of_another_run_is_told(tmp_path):
+    cases = submissions.level()
+    number = len({line["case"] for line in cases if "case" in line})
+    told = (
+        f"{number} cases: {number} pass",
+        "6261 cases: 6240 pass, 21 known (2 that pass are listed as known)",
+    )
+    files = [tmp_path / "own.txt", tmp_path / "another.txt"]
+    for file, text in zip(files, told, strict=True):
+        file.write_text(f"collecting\n3 cases: 3 pass\n{text}\n")
+    made = submissions.bundle(tmp_path, cases, wanted=replace(submissions.WANTED, logs=files))
+    (found,) = check(made).complaints
+    assert "log-2.txt.gz: the log counts 6261 cases, 6240 pass, 21 known, and no record file does" in found

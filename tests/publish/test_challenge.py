@@ -57,6 +57,7 @@ def test_its_digests_are_those_of_its_seed_alone(asked):
     [
         ({"seed": 0}, "no run has its seed"),
         ({"started": "2026-11-02T00:00:00Z"}, "began before it was issued"),
+        ({"facts": submissions.facts(num_devices=4)}, "is on 4 devices, and the challenge for 2"),
     ],
 )
 def test_another_run_does_not_answer_it(asked, other, told):

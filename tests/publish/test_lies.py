@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from meshmark import __version__
+from meshmark.operations.versions import TABLE_VERSION
 from meshmark.publish import duplicates, origin, submit
 from meshmark.publish.validate import check
 from tests import lies, submissions
@@ -33,6 +35,7 @@ def history(monkeypatch, start):
     known = {
         submissions.COMMIT: origin.Commit(origin.FIRST, ""),
         "e" * 40: origin.Commit(1_893_456_000, "1" * 16),
+        lies.OF_A_COMMIT: origin.Commit(origin.FIRST, "", __version__, TABLE_VERSION),
     }
     monkeypatch.setattr(origin, "look_up", known.get)
     monkeypatch.setattr(
@@ -73,7 +76,7 @@ def test_a_lie_is_refused_by_the_check_that_is_meant_for_it(name, start, honest,
 
 def test_few_lies_pass():
     passing = [name for name, lie in lies.LIES.items() if lie.answer is None]
-    assert len(passing) <= 4 and len(lies.LIES) >= 30
+    assert len(passing) <= 5 and len(lies.LIES) >= 55
 
 
 def test_lines_of_the_lies_are_of_their_runs(start):

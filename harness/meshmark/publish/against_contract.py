@@ -23,6 +23,9 @@ _GROUPS, _PAIRS = re.compile(r"(\d{1,7})x(\d{1,7})"), re.compile(r"(\d{1,7}) pai
 PROMOTED = (1, 2, 4)
 """How much larger a payload may be than what is spelled: a narrow type may be reduced in a wider one."""
 
+SHARE = 0.25
+"""The share of a collective's bytes that a global program sends at least."""
+
 MOST_MEMBERS = 1 << 20
 
 
@@ -53,6 +56,23 @@ def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) ->
         len(set(group)) > 1 for group in case.plan.connected
     ):
         yield "has no collective, and its devices must exchange data"
+    elif case.operation.family == "collectives" and wire < (least := _least(case)):
+        yield f"sends {wire:g} B, and the collective that it computes takes {least:g} B at least"
+
+
+def _least(case: Case) -> float:
+    """The fewest bytes on the wire of a global program that computes a collective: a share of what is spelled.
+
+    Its values are drawn, so no compiler can leave out much; every published program sends as much, or more."""
+    spelled = case.plan.traffic or ()
+    moves = ("collective-permute", "all-to-all", "all-gather", "all-reduce", "reduce-scatter")
+    return SHARE * sum(
+        wire_bytes(
+            Collective(t.kind, t.nbytes, "", *(((), t.groups) if t.kind == moves[0] else (t.groups, ())))
+        )
+        for t in spelled
+        if t.kind in moves
+    )
 
 
 def _stays(case: Case) -> bool:

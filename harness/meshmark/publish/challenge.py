@@ -19,7 +19,7 @@ from meshmark.core.errors import BadInput
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import Selection
-from meshmark.publish import bundles, origin, recomputed
+from meshmark.publish import bundles, consistent, origin, recomputed
 from meshmark.publish.review import Entry
 
 SCHEMA = 1
@@ -112,6 +112,8 @@ def problems(challenge: Mapping[str, Any], files: Mapping[str, Sequence[Entry]])
         return
     issued = origin.begin(challenge["issued"]) or 0.0
     for run in runs.values():
+        if other := consistent.answers(run, challenge):
+            yield f"the challenge: {other}"
         if (origin.begin(run.get("started")) or 0.0) < issued - origin.SLACK:
             yield f"the challenge: run {run['run']} began before it was issued, {challenge['issued']}"
     passed = {

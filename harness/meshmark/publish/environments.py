@@ -11,7 +11,8 @@ from packaging.version import InvalidVersion, Version
 from meshmark.devices import chips
 from meshmark.publish.review import AS_WRITTEN
 
-OLDEST_PYTHON = Version("3.11")
+OLDEST_PYTHON = {"0.10": Version("3.11"), "0.11": Version("3.12")}
+"""The oldest Python on which JAX runs, from these releases on."""
 
 
 def problems(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -35,5 +36,6 @@ def problems(facts: Mapping[str, Any]) -> Iterator[str]:
         return
     if jaxlib.release[:2] != jax.release[:2]:
         yield f"jaxlib {jaxlib} with jax {jax}: JAX does not run with it, {AS_WRITTEN}"
-    if python < OLDEST_PYTHON:
-        yield f"Python {python}, on which the suite does not run: {AS_WRITTEN}"
+    oldest = [least for release, least in OLDEST_PYTHON.items() if jax >= Version(release)]
+    if not oldest or python < oldest[-1]:
+        yield f"JAX {jax} on Python {python}, on which it does not run: {AS_WRITTEN}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logs of a submission: what a run printed, cleaned as records are, packed, and hashed by the manifest.
 
-A log is for people who read. Nothing is computed from it, and it proves nothing by itself: whoever can write records
-can write a log. It is text of whole lines without control characters, and holds nothing that names a person, host or
-place.
+A log is for people who read. It proves nothing by itself: whoever can write records can write a log. What it counts at
+its end is held against the records, so that the log of another run is told. It is text of whole lines without control
+characters, and holds nothing that names a person, host or place.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from meshmark.core.errors import BadInput
 from meshmark.core.text import printable
+from meshmark.core.verdicts import VERDICTS
 from meshmark.publish import bundles, publishable
 from meshmark.publish.bundles import File, Room
 
@@ -30,6 +31,9 @@ LONGEST = 2000
 
 LONGER = 2000
 """Characters by which a line may grow when it is cleaned: <path> is longer than /a."""
+
+_CLOSING = re.compile(r"(\d{1,9}) cases: (.*)")
+"""What a run prints when it ends: 5120 cases: 5100 pass, 20 known."""
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 """Colours, cursor movements and titles of a terminal."""
@@ -62,6 +66,17 @@ def pack(path: Path, versions: Collection[str]) -> bytes:
     lines = [line.rpartition("\r")[2] for line in re.split(r"\r?\n", text.rstrip())]
     cleaned = [publishable.clean(printable(line.replace("\t", "    "))[:LONGEST], versions) for line in lines]
     return gzip.compress("".join(line + "\n" for line in cleaned).encode(), 9, mtime=0)
+
+
+def counted(file: File) -> dict[str, int]:
+    """What the log's last closing line counts: `cases`, and each verdict that it names; {} where there is no such
+    line. A narrow terminal may have cut it."""
+    found: dict[str, int] = {}
+    for _, data in bundles.whole_lines(file, Room()):
+        if isinstance(data, bytes) and (match := _CLOSING.match(data.decode(errors="replace"))):
+            verdicts = re.findall(r"(\d{1,9}) (\w+)", match[2].partition("(")[0])
+            found = {"cases": int(match[1])} | {name: int(n) for n, name in verdicts if name in VERDICTS}
+    return found
 
 
 def problems(file: File, versions: Collection[str], room: Room) -> Iterator[tuple[int, str]]:

@@ -19,11 +19,16 @@ from typing import Any
 
 from meshmark.core.installation import CHECKOUT
 from meshmark.publish.review import AS_WRITTEN
+from meshmark.records import run_line
 
 MAIN = ("refs/remotes/origin/main", "refs/remotes/upstream/main", "refs/heads/main", "HEAD")
 """What holds the project's commits: the first of these that there is."""
 
 PACKAGE = "harness/meshmark"
+
+VERSION = ("__init__.py", r'^__version__ = "([^"]+)"')
+TABLE = ("operations/versions.py", r"^TABLE_VERSION = (\d+)")
+"""The files of the package that name its version and that of its case table, and how."""
 
 FIRST = 1793491200
 """The first day on which a run can have begun, as seconds: 2026-11-01, before the suite's first commit."""
@@ -40,6 +45,10 @@ class Commit:
     """When it was made, in seconds."""
     digest: str
     """The digest of its package (core.installation.digest); "" where it has none of today's name."""
+    version: str = ""
+    """The version of its package; "" where it names none."""
+    table: int = 0
+    """The version of its case table; 0 where it names none."""
 
 
 def problems(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
@@ -57,6 +66,13 @@ def problems(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
         return
     if started is not None and started < found.time - SLACK:
         yield f"`started` is {run['started']}, and its commit was made later: {AS_WRITTEN}"
+    if found.version and suite["version"] != found.version:
+        yield f"suite version {suite['version'][:40]!a}, and its commit has {found.version}: {AS_WRITTEN}"
+    if found.table and run_line.table_version(run) != found.table:
+        yield (
+            f"`table` is {run_line.table_version(run)}, and its commit has version {found.table} of the case table:"
+            f" {AS_WRITTEN}"
+        )
     if found.digest and suite.get("digest") != found.digest and not marked:
         yield (
             f"the package that ran ({suite.get('digest', 'no digest')}) is not that of its commit ({found.digest}): run"
@@ -97,9 +113,17 @@ def _ask(commit: str) -> Commit | str | None:
             cut = f"suite commit {commit} could not be looked up: the checkout is shallow (git fetch --unshallow)"
             return cut if shallow else None
         made = _git("show", "--no-patch", "--format=%ct", commit)
-        return Commit(int(made or b"0"), _digest(commit))
+        version, table = (_said(commit, *place) for place in (VERSION, TABLE))
+        return Commit(int(made or b"0"), _digest(commit), version, int(table or 0))
     except (OSError, subprocess.TimeoutExpired):
         return f"suite commit {commit} could not be looked up: git is not at hand"
+
+
+def _said(commit: str, name: str, pattern: str) -> str:
+    """What a line of a file of the package says in a commit; "" where there is no such file or line."""
+    text = (_git("show", f"{commit}:{PACKAGE}/{name}") or b"").decode(errors="replace")
+    match = re.search(pattern, text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _digest(commit: str) -> str:

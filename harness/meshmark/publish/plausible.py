@@ -72,6 +72,8 @@ def timing(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained:
         return
     if len(samples) >= ALIKE and len(set(samples)) == 1:
         yield f"all {len(samples)} samples are {samples[0]:.6g} s: give the samples as they were taken"
+    elif len(samples) >= ALIKE and len(set(samples)) < len(samples) // 4:
+        yield f"{len(samples)} samples have {len(set(samples))} different values: {TAKEN}"
     yield from _of_ranks(record, int(facts.get("num_processes", 1)))
     middle = sorted(samples)[len(samples) // 2]
     each = record.get("per_device_s")

@@ -28,6 +28,7 @@ from meshmark.publish import (
     against_table,
     bundles,
     challenge,
+    consistent,
     duplicates,
     environments,
     logs,
@@ -81,6 +82,7 @@ def check(
     runs = _runs(bundle, files, product, review)
     _environment(bundle, files, review)
     privacy.check(bundle, files, product, room, review)
+    _logs(bundle, files, review)
     if not runs:
         return review.close()
     facts = next(iter(runs.values()))["facts"]
@@ -215,6 +217,11 @@ def _runs(
                 commits.add(commit)
     if not runs:
         review.complain("", "no run line in any file: submit whole files")
+    hosts = {str(sorted((run["facts"].get("host") or {}).items())) for run in runs.values()}
+    if len(hosts) > 1:
+        review.complain(
+            "", f"runs of {len(hosts)} machines ({' and '.join(sorted(hosts))[:200]}): submit one"
+        )
     looked_up = [origin.look_up(commit) for commit in sorted(commits)[:5]]
     review.notes += [unknown for unknown in looked_up if isinstance(unknown, str)]
     return runs
@@ -264,6 +271,14 @@ def _environment(bundle: Bundle, files: Mapping[str, Sequence[Entry]], review: R
             review.complain(ENVIRONMENT, f"{what}: submit again")
     except (ValueError, RecursionError):
         review.complain(ENVIRONMENT, "not strict JSON: submit again")
+
+
+def _logs(bundle: Bundle, files: Mapping[str, Sequence[Entry]], review: Review) -> None:
+    """Whether each log is of one of the runs: by the counts that a run prints at its end."""
+    counted = [one for lines in files.values() if (one := counts(lines))["cases"]]
+    for name in sorted(filter(logs.NAME.fullmatch, bundle.files)):
+        if why := consistent.of_log(logs.counted(bundle.files[name]), counted):
+            review.complain(name, why)
 
 
 # Cases ------------------------------------------------------------------------------------------------------
@@ -350,6 +365,8 @@ def _judged(
                 )
         if any(r["verdict"] == "unsupported" for _, r in found) and not case.cell.capabilities:
             review.notes.append(f"unsupported where nothing is optional: {own} ({name}:{first})")
+    for number, text in consistent.of_cases(conformance):
+        review.complain(name, text, number, "consistent")
     took = [found[-1][1]["seconds"] for found in by_case.values() if "seconds" in found[-1][1]]
     if len(took) >= plausible.ALIKE and len(set(took)) < len(took) // 4:
         review.complain(name, f"{len(took)} cases took {len(set(took))} different times: {AS_WRITTEN}")
@@ -443,8 +460,9 @@ def _timed(
 ) -> None:  # fmt: skip
     """The timing, ceiling and comparison lines: plausible, and their cost the table's."""
     explained = any(note["about"] == "peak" for note in product["notes"])
-    timed = [r for _, r in lines if r["kind"] == "timing"]
-    for number, text in sampling.of_file([(n, r) for n, r in lines if r["kind"] == "timing"], runs):
+    of_timings = [(n, r) for n, r in lines if r["kind"] == "timing"]
+    found_in_all = (sampling.of_file(of_timings, runs), consistent.of_timings(of_timings, runs))
+    for number, text in itertools.chain.from_iterable(found_in_all):
         review.complain(name, text, number, "sampling")
     ceilings: dict[str, list[dict[str, Any]]] = {}
     for _, record in lines:
@@ -458,7 +476,7 @@ def _timed(
         if kind == "timing":
             on = facts["num_devices"], run_line.processes(facts)
             if on not in lookups:
-                lookups[on] = Lookup(facts, True, {r["operation"] for r in timed})
+                lookups[on] = Lookup(facts, True, {r["operation"] for _, r in of_timings})
             case = lookups[on].get(record["case"])
             if against_table.agrees(name, number, record, case, run, review) and case is not None:
                 found += against_table.wrong_costs(record, case, run)
@@ -469,7 +487,7 @@ def _timed(
             found += plausible.ceiling(record, facts, explained)
             found += physics.ceiling(record, facts)
         elif kind == "comparison":
-            found += _compared(record)
+            found += consistent.of_comparison(record)
         for text in found:
             label = record.get("case") or record.get("name") or kind
             review.complain(name, f"{label}: {text}", number, "timing")
@@ -483,20 +501,13 @@ def _counted(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]
         yield f"{samples} samples, and the run takes {asked['most']} at most: give the samples as they were taken"
 
 
-def _compared(record: Mapping[str, Any]) -> Iterator[str]:
-    p, adjusted = record.get("p"), record.get("adjusted")
-    for what, value in (("p", p), ("adjusted", adjusted)):
-        if isinstance(value, (int, float)) and not 0 <= value <= 1:
-            yield f"{what} = {value} is no probability: compare again"
-    if isinstance(p, (int, float)) and isinstance(adjusted, (int, float)) and adjusted < p:
-        yield f"adjusted p {adjusted} is below p {p}: compare again"
-    ends = [record.get(what) for what in ("low", "ratio", "high")]
-    numbers = [v for v in ends if isinstance(v, (int, float))]
-    if numbers != sorted(numbers):
-        yield f"ratio {record.get('ratio')} is outside of its interval: compare again"
-
-
 # What it amounts to -----------------------------------------------------------------------------------------
+
+
+def counts(lines: Sequence[Entry]) -> Counter[str]:
+    """How many cases a file has of each verdict, and `cases`."""
+    judged = as_records(lines).cases.values()
+    return Counter({"cases": len(judged)}) + Counter(one.verdict for one in judged)
 
 
 def totals(files: Mapping[str, Sequence[Entry]]) -> dict[str, Any]:
