@@ -5,11 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from meshmark.core.verdicts import Line
+from meshmark.operations import cases
+from meshmark.operations.record_lines import case_lines
 from meshmark.pytest_plugin import counting
 from meshmark.pytest_plugin.controller import Controller
 from meshmark.pytest_plugin.counting import FEW, Count
 from meshmark.pytest_plugin.stashed import COLLECTED, CONTROLLER, TRIALS
 from meshmark.pytest_plugin.trials import case_of
+from meshmark.records import reading
+from meshmark.records.writing import Writer
 
 OK, FAILED, INTERRUPTED, INTERNAL, NONE = (
     *(pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED),
@@ -146,3 +151,20 @@ def test_the_worst_of_what_a_case_got_counts():
     for verdict in ("pass", "fail", "pass"):
         controller.take([{"case": CASES[0], "verdict": verdict, "reason": verdict, "check": "numbers"}])
     assert controller.cases[CASES[0]].verdict == "fail"
+
+
+def test_records_that_no_reader_would_take_are_an_error_of_the_case(tmp_path):
+    config = SimpleNamespace(stash={CONTROLLER: None, TRIALS: {}})
+    controller = object.__new__(Controller)
+    controller.config, controller.cases, controller.judged = config, {}, set()
+    controller.count = Count(config, controller.cases)
+    controller.writer = Writer.create(tmp_path / "r.jsonl", {"facts": {}})
+    case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
+    controller.take(case_lines(case, [Line("numbers")], 0, -1.0))
+    controller.writer.close()
+    found = reading.read(tmp_path / "r.jsonl")
+    assert (
+        found.problems == [] and found.cases[case.id].verdict == controller.cases[case.id].verdict == "error"
+    )
+    assert "`seconds` must be a number from 0" in found.cases[case.id].reason
+    assert case.id in next(iter(controller.count.problems))

@@ -16,8 +16,13 @@ L0 = must_pass.must_pass("L0", 4).cases
 
 def config(devices=4, processes=1, **options):
     facts = Facts({"jax": "0.12.0.1"}, "cpu", "cpu", devices, processes, [], {}, {})
-    given = {"expect_devices": None, "expect_level": None} | options
-    return SimpleNamespace(stash={FACTS: facts, SELECTION: Selection()}, getoption=given.get)
+    given = {"expect_devices": None, "expect_level": None, "collectonly": False, "blocked": ()} | options
+    return SimpleNamespace(
+        stash={FACTS: facts, SELECTION: Selection()},
+        getoption=given.get,
+        option=SimpleNamespace(collectonly=given["collectonly"]),
+        pluginmanager=SimpleNamespace(is_blocked=lambda name: name in given["blocked"]),
+    )
 
 
 def judged(names, verdict="pass"):
@@ -70,3 +75,17 @@ def test_a_level_that_there_is_not_is_bad_input():
 def test_the_closing_line_counts_what_is_unjudged():
     line = expecting.unjudged(config(), judged(L0[1:]))
     assert line.startswith(f"not judged: 1 of {len(L0)} must-pass cases of L0; ")
+
+
+@pytest.mark.parametrize("expected", [{"expect_level": "L0"}, {"expect_devices": 4}])
+def test_what_judges_nothing_can_expect_nothing(expected):
+    expecting.check(config(**expected))
+    expecting.check(config(collectonly=True))
+    with pytest.raises(SelectionError, match="--collect-only judges nothing: leave one out"):
+        expecting.check(config(collectonly=True, **expected))
+
+
+@pytest.mark.parametrize("plugin", expecting.COUNTING)
+def test_what_counts_the_verdicts_stays(plugin):
+    with pytest.raises(SelectionError, match=f"-p no:{plugin} takes away what counts the verdicts"):
+        expecting.check(config(blocked=(plugin,)))

@@ -46,6 +46,8 @@ class Way:
     ci: bool = False
     """Whether `pytest tests` runs it; the others are in `tox run -e false-green`."""
     environment: dict[str, str] = field(default_factory=dict)
+    says: str = ""
+    """What the run must say where no case is to blame; else it names the case."""
 
     @property
     def case(self) -> str:
@@ -61,6 +63,11 @@ def told(trouble: str, name: str, verdict: str = "error", **more) -> Way:
 def sabotaged(how: str, verdict: str = "none", run: tuple[str, ...] = WORKER, **more) -> Way:
     """Something around the case goes wrong."""
     return Way(how, "slow0", verdict, run, saboteur=how, environment={"MESHMARK_SLOW": "0"}, **more)
+
+
+def struck_wrong(how: str, verdict: str = "fail", **more) -> Way:
+    """The case itself is wrong, and something around it would hide that."""
+    return Way(how, "hides_its_shards", verdict, saboteur=how, **more)
 
 
 WAYS = (
@@ -131,6 +138,15 @@ WAYS = (
         "fail",
         environment={"PYTHONOPTIMIZE": "2"},
     ),
+    told("blinds_the_judge", "a case makes NumPy find everything equal, for those behind it", "pass"),
+    sabotaged("the clock goes backwards", "error"),
+    struck_wrong("pytest.fail does nothing"),
+    struck_wrong("a hook at the session's end leaves with SystemExit(0)", ci=True),
+    struck_wrong("a hook at the session's end ends pytest with code 0"),
+    struck_wrong("the records are removed", "none"),
+    struck_wrong("the records are replaced by others", "none"),
+    sabotaged("a report is written over the records", says="does not hold what this run wrote"),
+    Way("--setup-only", "slow0", "none", (*WORKER, "--setup-only"), environment={"MESHMARK_SLOW": "0"}),
     Way(
         "a full disk under the records",
         "slow0",
@@ -190,8 +206,8 @@ def wrong(way: Way, seen: Seen) -> list[str]:
         found.append(f"exit code {seen.code}, not {way.code}")
     if seen.verdict != way.verdict:
         found.append(f"verdict {seen.verdict}, not {way.verdict}")
-    if way.case not in "".join(seen.output.split("\n")):
-        found.append("the case is not named")
+    if (way.says or way.case) not in "".join(seen.output.split("\n")):
+        found.append(f"nothing says {way.says!r}" if way.says else "the case is not named")
     if "\x1b[2J" in seen.output or "\0" in seen.output:
         found.append("an escape or a NUL reaches the terminal")
     if seen.left:

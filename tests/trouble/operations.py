@@ -264,6 +264,11 @@ def never_ends():
     threading.Thread(target=lambda: time.sleep(600)).start()
 
 
+def blinds_the_judge():
+    """It is right itself; what is judged behind it in the same process is found equal to anything."""
+    np.array_equal = lambda *arguments, **options: True
+
+
 def hides_its_shards():
     with jax.ensure_compile_time_eval():
         real = type(jnp.zeros(1))
@@ -284,7 +289,7 @@ LOST = (
     ),
     *(leaves_well, becomes_another_program, forks_and_goes_on, forks_and_dies, forks_and_passes),
     *(closes_every_file, cancels_the_timer, blocks_every_signal, stops, interrupted, terminated),
-    *(dies_after_its_verdict, never_ends, hides_its_shards),
+    *(dies_after_its_verdict, never_ends, hides_its_shards, blinds_the_judge),
 )
 """Ways to lose a verdict on its way; only where MESHMARK_TROUBLE names them."""
 

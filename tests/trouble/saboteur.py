@@ -7,6 +7,8 @@ wrong around it.
 
 import os
 import sys
+import time
+from pathlib import Path
 
 import numpy
 import pytest
@@ -22,10 +24,22 @@ def struck(nodeid):
     return STRUCK in nodeid
 
 
+def pytest_sessionstart(session):
+    if not WORKER:  # behind the suite's own, which is there since pytest was configured
+        session.config.pluginmanager.register(BeforeAllOthers())
+        session.config.pluginmanager.register(BehindAllOthers())
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logreport(report):
     if not struck(report.nodeid) or report.when != "call":
         return
+    if HOW == "the records are removed" and not WORKER:
+        _record().unlink()
+    if HOW == "the records are replaced by others" and not WORKER:
+        text = _record().read_text().replace('"verdict":"fail"', '"verdict":"pass"')
+        _record().unlink()
+        _record().write_text(text)
     if (HOW == "internal error in the worker" and WORKER) or (
         HOW == "internal error in the controller" and not WORKER
     ):
@@ -106,6 +120,31 @@ def pytest_sessionfinish(session):
         session.exitstatus = 0
 
 
+class BeforeAllOthers:
+    """The session's end, before that of every other plugin."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self):
+        if HOW == "a hook at the session's end leaves with SystemExit(0)":
+            raise SystemExit(0)
+        if HOW == "a hook at the session's end ends pytest with code 0":
+            pytest.exit("enough", returncode=0)
+
+
+class BehindAllOthers:
+    """The same behind that of every other plugin."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self):
+        yield
+        if HOW == "a report is written over the records":
+            _record().write_text("<testsuites/>")
+
+
+def _record():
+    return Path(sys.argv[sys.argv.index("--record") + 1])
+
+
 def pytest_unconfigure():
     if HOW == "the process leaves with exit code 0" and not WORKER:
         sys.stdout.flush()
@@ -125,6 +164,11 @@ def pytest_configure(config):
 
         every = jax.devices
         jax.devices = lambda *arguments: every(*arguments)[:7]
+    if HOW == "the clock goes backwards" and WORKER:
+        clock = time.perf_counter
+        time.perf_counter = lambda: -clock()
+    if HOW == "pytest.fail does nothing" and WORKER:
+        pytest.fail = lambda *arguments, **options: None
 
 
 def _forgetting(send):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge of this process is judged, before it judges a case: it must tell planted wrong answers from right ones.
+"""The judge of this process is judged, before its first case and after its last: it must tell planted wrong answers
+from right ones.
 
 What a process loads beside the suite may change what NumPy's comparisons say, or how its processor rounds: a
-conftest.py, a plugin, a library that flushes subnormal numbers. Such a judge could pass everything.
+conftest.py, a plugin, a library that flushes subnormal numbers, or a case. Such a judge could pass everything.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from meshmark.core import interrupts, scratch, text
+from meshmark.core import interrupts, saying, scratch, text
 from meshmark.core.terminal import pieces
 from meshmark.core.verdicts import BAD, VERDICTS, Line
 from meshmark.devices import containment
@@ -42,7 +42,8 @@ from meshmark.pytest_plugin.stashed import (
 )
 from meshmark.pytest_plugin.trials import Trial, case_of, split_id
 from meshmark.ranks import group as ranks
-from meshmark.records.reading import Judged
+from meshmark.records.definition import CASE_FIELDS
+from meshmark.records.reading import Judged, RecordError
 from meshmark.records.writing import Writer
 from meshmark.report import summary
 
@@ -65,6 +66,8 @@ class Controller:
         self.exitstatus: int = pytest.ExitCode.OK
         """How the session ended, as this side counts."""
         self.resident = 0
+        self._settled = False
+        """Whether the session's end was counted: another plugin's end may come before, and leave."""
         self._told = False
         """Whether the closing table was printed: after an internal error pytest asks for none."""
         self.idle_deaths = 0
@@ -95,6 +98,9 @@ class Controller:
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Keep and write what a finished case brought; pytest-xdist does not count a crash for -x."""
+        if report.failed and report.when == "teardown":
+            told = saying.line_of((saying.text_of(report.longrepr).strip().splitlines() or [""])[-1], 300)
+            self.count.problem(f"an error behind {case_of(report.nodeid) or report.nodeid}: {told}")
         lines = vars(report).pop("meshmark", None)
         if lines is not None:
             self.take(*json.loads(lines))
@@ -110,7 +116,7 @@ class Controller:
         self.idle_deaths = 0
         if self.writer:
             try:
-                self.writer.write(records)
+                records = self._written(self.writer, records)
             except OSError as error:
                 path, self.writer = self.writer.path, None
                 named = self.config.getoption("record") or self.config.getoption("resume") or path
@@ -124,6 +130,20 @@ class Controller:
             lines = [*self.cases[case].lines, *lines]
         self.judged.add(case)
         self.cases[case] = Judged(case, lines)
+
+    def _written(self, writer: Writer, records: list[Any]) -> list[Any]:
+        """Write the records of one case. What no reader would take is an error of the case, so that it is missed."""
+        try:
+            writer.write(records)
+        except RecordError as error:
+            self.count.problem(f"{records[0]['case']}: {error}")
+            head = {name: records[0][name] for name in ("schema", "kind", *CASE_FIELDS, "level", "seed")}
+            line = Line("execute", "error", str(error))
+            records = [
+                head | {"check": line.check, "verdict": line.verdict, "reason": line.reason, "seconds": 0.0}
+            ]
+            writer.write(records)
+        return records
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
@@ -172,6 +192,7 @@ class Controller:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """The exit code follows the verdicts, whatever pytest and its plugins counted: a resumed run ends with that
         of an uninterrupted one, and one that lost a verdict does not end well."""
+        self._settled = True
         if session.exitstatus in WELL and self.config.stash[FINISHED]:
             session.exitstatus = pytest.ExitCode.OK
         bad = [case for case, judged in self.cases.items() if judged.verdict in BAD]
@@ -244,13 +265,21 @@ class Controller:
 
     def pytest_unconfigure(self) -> None:
         """Close the file and clear the workers' directory; say what has no verdict, where pytest had no summary."""
+        session = getattr(self, "session", None)
+        if session and not self._settled:
+            self.pytest_sessionfinish(session)
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter and not self._told:
             for line in self.count.lines():
                 reporter.write_line(text.printable(line))
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        session = getattr(self, "session", None)
+        # Another plugin may write behind the session's end, such as a report under the name of the records.
+        if self.writer and (changed := self.writer.changed()) and changed not in self.count.problems:
+            self.count.problem(changed)
+            guard.tell(changed)
+            if self.exitstatus in WELL:
+                self.exitstatus = pytest.ExitCode.TESTS_FAILED
         if session and session.exitstatus in WELL and self.exitstatus not in WELL:
             session.exitstatus = self.exitstatus  # somebody made it another
         if watching := self.config.stash.get(GUARD, None):

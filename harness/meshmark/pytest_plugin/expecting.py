@@ -20,16 +20,28 @@ from meshmark.levels.must_pass import LevelError
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from meshmark.pytest_plugin.stashed import FACTS, SELECTION
 
+COUNTING = ("meshmark-controller", "meshmark-count", "meshmark-rank")
+"""The plugins of pytest that write records and count verdicts, by the names that `-p no:NAME` takes."""
+
 FEW = 5
 """So many unjudged cases of a level are named."""
 
 
 def check(config: pytest.Config) -> None:
-    """SelectionError for a level that there is not."""
+    """SelectionError for a level that there is not, and for options that keep a run from counting what it judged."""
     level = config.getoption("expect_level")
     names = (*must_pass.names(), must_pass.SEVERAL)
     if level is not None and level not in names:
         raise SelectionError(unknown("level", level, names, "meshmark levels"))
+    for option in ("expect_level", "expect_devices"):
+        if config.option.collectonly and config.getoption(option) is not None:
+            name = f"--{option.replace('_', '-')}"
+            raise SelectionError(
+                f"{name} asks for verdicts, and --collect-only judges nothing: leave one out"
+            )
+    for plugin in COUNTING:
+        if config.pluginmanager.is_blocked(plugin):
+            raise SelectionError(f"-p no:{plugin} takes away what counts the verdicts: leave it out")
 
 
 def problems(config: pytest.Config, judged: Mapping[str, Any]) -> list[str]:
@@ -59,8 +71,9 @@ def problems(config: pytest.Config, judged: Mapping[str, Any]) -> list[str]:
 def unjudged(config: pytest.Config, judged: Mapping[str, Any]) -> str:
     """The line of what a run has not judged; "" where it has judged all that it could, or ran nothing."""
     facts: Facts = config.stash[FACTS]
-    if facts.topology:
-        return ""
+    if facts.topology:  # nothing ran, and no level can be met
+        found = _absent(config)
+        return f"not judged: {'; '.join(found)}" if found else ""
     several = facts.num_processes > 1
     parts = []
     try:
@@ -70,13 +83,19 @@ def unjudged(config: pytest.Config, judged: Mapping[str, Any]) -> str:
                 parts.append(f"{missing} of {len(cases)} must-pass cases of {name}")
     except LevelError as error:
         parts.append(str(error))
+    parts += _absent(config)
+    return f"not judged: {'; '.join(parts)}" if parts else ""
+
+
+def _absent(config: pytest.Config) -> list[str]:
+    """The optional capabilities of which nothing was judged, and why."""
+    facts: Facts = config.stash[FACTS]
     chosen = config.stash[SELECTION]
     absent: dict[str, list[str]] = {}
     for name in CAPABILITIES:
         if name not in (*chosen.capabilities, *chosen.joining):
             absent.setdefault(_why_absent(name, facts, chosen), []).append(name)
-    parts += [f"optional capabilities {', '.join(names)} ({why})" for why, names in absent.items()]
-    return f"not judged: {'; '.join(parts)}" if parts else ""
+    return [f"optional capabilities {', '.join(names)} ({why})" for why, names in absent.items()]
 
 
 def _why_absent(name: str, facts: Facts, chosen: Selection) -> str:

@@ -12,7 +12,7 @@ import faulthandler
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from meshmark.devices.facts import Facts
 from meshmark.pytest_plugin import expecting, expressions, guard, worker
 from meshmark.pytest_plugin.choosing import choose, find_places
 from meshmark.pytest_plugin.controller import Controller, blame, matches_nothing, under_test
-from meshmark.pytest_plugin.counting import note_collected, note_deselected, taken_away
+from meshmark.pytest_plugin.counting import WELL, note_collected, note_deselected, taken_away
 from meshmark.pytest_plugin.judging import judge_case, unjudged, verdict
 from meshmark.pytest_plugin.options import (
     add_options,
@@ -38,6 +38,7 @@ from meshmark.pytest_plugin.rank import RankPlugin
 from meshmark.pytest_plugin.recording import open_records
 from meshmark.pytest_plugin.stashed import (
     CASE_RECORDS,
+    CONTROLLER,
     EXPECTED,
     FACTS,
     FINISHED,
@@ -64,11 +65,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> Iterator[None]:
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     """In the controller, before the workers: probe, check the options, choose the workers. A wrapper comes before
-    pytest-xdist's own hook wherever this plugin is loaded from."""
+    pytest-xdist's own hook wherever this plugin is loaded from. It also has the last word on the exit code, which
+    follows the verdicts, also where another plugin leaves with a code of its own."""
     _begin(config)
-    return (yield)
+    try:
+        code = yield
+    except SystemExit as leaving:
+        if leaving.code:
+            raise
+        code = 0
+    controller = config.stash.get(CONTROLLER, None)
+    return controller.exitstatus if controller and not code and controller.exitstatus not in WELL else code
 
 
 def _begin(config: pytest.Config) -> None:
