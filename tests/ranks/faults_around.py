@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from meshmark.ranks.messages import PROTOCOL, Hello, encode, proof
 from tests.checkout import IMPORTS, ROOT
 from tests.ranks.faults import CRASH, DEADLINE, KILLED, Fault, Stage
 from tests.waiting import until
@@ -225,6 +226,8 @@ GARBAGE = (
     b"\x16\x03\x01 garbage\n",
     b'{"kind":"hello","protocol":"meshmark-ranks 3","rank":1,"size":2,"run":""}\n',
     b'{"kind":"hello","protocol":"meshmark-ranks 3","rank":1,"size":9,"run":"x"}\n',
+    b'{"kind":"hello","protocol":"meshmark-ranks 3","rank":1,"size":2,"run":"\\u00e9"}\n',
+    b'{"kind":"hello","protocol":"meshmark-ranks 3","rank":' + b"9" * 4000 + b',"size":2,"run":"x"}\n',
     b'{"kind":"bye","reason":"\\u001b[2J"}\n',
     b"[" * 50_000 + b"\n",
     b"x" * 100_000,
@@ -261,6 +264,23 @@ def attacked(
             thread.join()
 
     return put
+
+
+def dripped(stage: Stage) -> None:
+    """While a case runs: the greeting of rank 1, as it was said before, byte by byte over many connections."""
+    environment = {"MESHMARK_CONTROL_SECRET": "ours"}
+    plan = {"rank": 1, "when": "before", "how": "late", "seconds": 3.0}
+    for number in range(2):
+        stage.rank(number, plan, "--deadline", "30", environment=environment)
+    stage.until_struck()
+    greeting = encode(Hello(PROTOCOL, 1, 2, proof("ours", "1 of 2")))
+    where = "127.0.0.1", stage.ports[1]
+    many = [stage.held.enter_context(socket.create_connection(where, 5)) for _ in range(40)]
+    for byte in greeting:
+        for one in many:
+            with suppress(OSError):
+                one.sendall(bytes([byte]))
+        time.sleep(0.01)
 
 
 def _listens(port: int) -> bool:
@@ -431,6 +451,11 @@ AROUND = (
     Fault(
         "an attack on the channel: garbage while a case runs, without a secret",
         *(attacked(GARBAGE, 70, early=False, secret=""), (0, 0), "pass", PASSED, "pass"),
+        limit=WHOLE,
+    ),
+    Fault(
+        "an attack on the channel: the greeting of rank 1 again, byte by byte, while a case runs",
+        *(dripped, (0, 0), "pass", PASSED, "pass"),
         limit=WHOLE,
     ),
     Fault(

@@ -281,7 +281,7 @@ def interpreted(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
 
     def read() -> None:
         with contextlib.suppress(Refused, BadInput):
-            reader.read(path.read_text(encoding="utf-8"))
+            reader.read(path.read_text(encoding="utf-8", errors="replace"))
 
     return (read,)
 

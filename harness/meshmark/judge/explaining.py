@@ -270,7 +270,9 @@ def lines_of(options: Any) -> list[str]:
     case = cases.find(options.case, len(devices))
     program = Program(case, devices)
     compiled = program.compile()
-    text = options.text.read_text(encoding="utf-8") if options.text else whole_text(compiled)
+    text = (
+        options.text.read_text(encoding="utf-8", errors="replace") if options.text else whole_text(compiled)
+    )
     module = reader.read(text)
     expected, _ = interpreted.wanted(case.cell, options.seed, 0.0)
     parts = []

@@ -215,6 +215,16 @@ class Controller:
         self.count.settle(session)
         self.exitstatus = session.exitstatus
 
+    def settle(self) -> None:
+        """Count the session's end, where another plugin has left before it came to that."""
+        session = getattr(self, "session", None)
+        if session is None or self._settled:
+            return
+        bad = [case for case, judged in self.cases.items() if judged.verdict in BAD]
+        named = f": {len(bad)} cases have a bad verdict, such as {bad[0]}" if bad else ""
+        self.count.problem(f"another plugin left before the session's end was counted{named}")
+        self.pytest_sessionfinish(session)
+
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The closing table."""
         self._told = True
@@ -265,9 +275,8 @@ class Controller:
 
     def pytest_unconfigure(self) -> None:
         """Close the file and clear the workers' directory; say what has no verdict, where pytest had no summary."""
+        self.settle()
         session = getattr(self, "session", None)
-        if session and not self._settled:
-            self.pytest_sessionfinish(session)
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter and not self._told:
             for line in self.count.lines():

@@ -76,7 +76,8 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
         if leaving.code:
             raise
         code = 0
-    controller = config.stash.get(CONTROLLER, None)
+    if controller := config.stash.get(CONTROLLER, None):
+        controller.settle()
     return controller.exitstatus if controller and not code and controller.exitstatus not in WELL else code
 
 
