@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from meshmark.core.steady import Steady
+from tests.checkout import ROOT
 from tests.waiting import PATIENCE
 
 SAY = """
@@ -56,3 +57,22 @@ def test_all_else_is_the_stream_s_own():
     stream.close()
     steady.write("y")
     assert steady.silent and not steady.lost
+
+
+CLOSED = """
+import os, sys
+from meshmark.core import steady
+out = steady.standard_output()
+file = open(sys.argv[1], "w")
+assert file.fileno() > 2, file.fileno()
+out.write("to nobody"), print("to nobody", file=sys.stderr), os.write(1, b"to nobody")
+out.flush()
+"""
+
+
+def test_standard_streams_that_are_closed_are_no_other_file_s(tmp_path):
+    shut = "import os, sys; os.closerange(0, 3); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", CLOSED, str(tmp_path / "records")]
+    done = subprocess.run([sys.executable, "-c", shut, *command], cwd=ROOT / "harness")
+    assert done.returncode == 0
+    assert (tmp_path / "records").read_text() == ""

@@ -74,7 +74,7 @@ class RankPlugin:
         config.stash[GUARD] = guard.begin(config)
         made = config.stash[RANK] = cls(config)
         environment.configure_jax()
-        options = {name: str(config.getoption(name)) for name in ALIKE} | config.stash[EXPECTED].described
+        options = {name: _said(config.getoption(name)) for name in ALIKE} | config.stash[EXPECTED].described
         made.join(coordinates, options, config.getoption("join"))
         with made.group.beginning():
             choose(config, [ranks.read_facts(made.group)], made.group.size)
@@ -313,6 +313,11 @@ def _check_options(config: pytest.Config) -> None:
         raise pytest.UsageError("-n starts workers of one machine: leave it out, each rank is one process")
     if config.getoption("topology"):
         raise pytest.UsageError("--topology compiles in one process: leave out --distributed")
+
+
+def _said(value: object) -> str:
+    """The value of an option as the command line has it."""
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _flush() -> None:
