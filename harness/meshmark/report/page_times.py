@@ -12,7 +12,7 @@ from meshmark.core.escaping import plain
 from meshmark.core.text import number
 from meshmark.records.reading import Records
 from meshmark.report.page_parts import SHOWN_VERDICTS, Source, Strings, format_collectives, rounded
-from meshmark.timing import steps, timing_tables, yardsticks
+from meshmark.timing import figures, steps, timing_tables, yardsticks
 
 TIMED_TEXTS = ("operation", "variant", "mode", "mesh", "dtype", "size", "cadence")
 TIMED_NUMBERS = (
@@ -43,7 +43,7 @@ def timed(source: Source, strings: Strings) -> dict[str, Any]:
     sent = {r["case"]: r.get("communication") for r in records.timings}
     kinds = {case: format_collectives(found) for case, found in sent.items() if isinstance(found, list)}
     bytes_of = {r["case"]: cost_of(r) for r in records.timings}
-    names = (*TIMED_TEXTS, *TIMED_NUMBERS, *SHARES, "verdict", "reason", "kinds", "order")
+    names = (*TIMED_TEXTS, *TIMED_NUMBERS, *SHARES, "verdict", "reason", "kinds", "order", "best")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for row in found:
         published = good(row)
@@ -60,10 +60,12 @@ def timed(source: Source, strings: Strings) -> dict[str, Any]:
             columns[name].append(strings(row.get(name, "")))
         columns["kinds"].append(strings(kinds.get(row["case"], "")))
         columns["order"].append(ORDERS.get(row.get("order", "")) if published else None)
+        columns["best"].append(int(published and row["best"]))
     return {
         "timings": columns,
         "steps": list(_steps(records)),
         "controls": list(_controls(source.times)),
+        "claims": _claims(cells),
         "noise": _noise(found),
         "roofs": list(_roofs(records)),
         "ceilings": [
@@ -138,6 +140,12 @@ def cost_of(record: Mapping[str, Any]) -> tuple[float, float]:
     cost = record.get("cost")
     nbytes, factor = number(field_of(cost, "nbytes")), number(field_of(cost, "factor"))
     return (nbytes if nbytes > 0 else 0.0, factor if factor > 0 else 0.0)
+
+
+def _claims(cells: timing_tables.Cells) -> dict[str, list[int]]:
+    """By cadence: how many ratios its table has, and from how many processes on it can claim an order."""
+    found = {cadence: timing_tables.count_ratios(cells, cadence) for _, cadence in cells}
+    return {cadence: [number, figures.needed(number)] for cadence, number in found.items() if number}
 
 
 def _noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -133,10 +133,28 @@ def needed(number: int) -> int:
 UNRESOLVED = "not resolved"
 
 
-def order(ratios: Sequence[float], number: int) -> str:
-    """slower, faster or not resolved: whether the ratio of one row excludes 1, corrected over the `number` ratios of
-    its table (Bonferroni)."""
-    found = over_processes(ratios, 1 - ERROR / max(1, number))
+def corrected(ratios: Sequence[float], number: int) -> Estimate | None:
+    """A ratio with its interval, corrected over the `number` ratios of its table (Bonferroni)."""
+    return over_processes(ratios, 1 - ERROR / max(1, number))
+
+
+def order(found: Estimate | None) -> str:
+    """slower, faster or not resolved: whether a corrected ratio excludes 1."""
     if found is None or found.low <= 1 <= found.high:
         return UNRESOLVED
     return "slower" if found.low > 1 else "faster"
+
+
+def best(against: Mapping[str, Estimate | None], base: str) -> str:
+    """The mode that corrected intervals part from all others, as the fastest; "" if they part none.
+
+    `against`: the corrected ratio of each other mode to `base`, None if there is none. Intervals that do not meet part
+    two modes: all of them hold together with the probability that the correction is for.
+    """
+    ends = {base: (1.0, 1.0)} | {
+        mode: (r.low, r.high) if r else (0.0, math.inf) for mode, r in against.items()
+    }
+    for mode, (_, high) in ends.items():
+        if against and all(high < low for other, (low, _) in ends.items() if other != mode):
+            return mode
+    return ""

@@ -53,10 +53,10 @@ CONTROL = "control"
 def rows(records: Records) -> list[dict[str, Any]]:
     """One tidy row per case and cadence, and one per control: figures over all of its processes, the fastest and the
     slowest of them, counters, the ratio to manual mode of the same cell (of a control: to its own case) with its
-    interval and its order, and dispatch (isolated minus stream).
+    interval and its order, whether it is the best of its cell, and dispatch (isolated minus stream).
 
     An interval is over processes and None with fewer than six (`interval`: single run). An order is corrected over all
-    ratios of the same cadence.
+    ratios of the same cadence; the best is parted by such intervals from every other mode.
     """
     of = yardsticks(records)
     found = []
@@ -64,12 +64,19 @@ def rows(records: Records) -> list[dict[str, Any]]:
     dispatches = dispatch(cells)
     number = {cadence: count_ratios(cells, cadence) for cadence in CADENCES}
     for (cell, cadence), modes in cells.items():
+        ratios = {
+            mode: figures.ratios(own, modes[BASE])
+            for mode, own in modes.items()
+            if mode != BASE and BASE in modes
+        }
+        parted = {mode: figures.corrected(each, number[cadence]) for mode, each in ratios.items()}
+        best = figures.best({mode: found for mode, found in parted.items() if ratios[mode]}, BASE)
         for mode, own in modes.items():
-            row = _row(own, cadence, of)
+            row = _row(own, cadence, of) | {"best": mode == best}
             if row["median_s"] is not None and cadence == "isolated":
                 row["dispatch_s"] = dispatches.get((cell, mode))
-            if mode != BASE and BASE in modes:
-                row |= _compared(figures.ratios(own, modes[BASE]), number[cadence])
+            if mode in ratios:
+                row |= _compared(ratios[mode], parted[mode])
             found.append(row)
             if any(r.get("control_s") for r in own):
                 found.append(_control(row, own, of, number[cadence]))
@@ -122,8 +129,8 @@ def times(time: Estimate) -> dict[str, Any]:
     }
 
 
-def _compared(ratios: Sequence[float], number: int) -> dict[str, Any]:
-    """ratio, its ends (None where too few processes give any), and the order."""
+def _compared(ratios: Sequence[float], parted: Estimate | None) -> dict[str, Any]:
+    """ratio, its ends (None where too few processes give any), and the order by its corrected interval."""
     versus = figures.over_processes(ratios)
     if versus is None:
         return {}
@@ -132,7 +139,7 @@ def _compared(ratios: Sequence[float], number: int) -> dict[str, Any]:
         "ratio": versus.value,
         "ratio_low": versus.low if known else None,
         "ratio_high": versus.high if known else None,
-        "order": figures.order(ratios, number),
+        "order": figures.order(parted),
     }
 
 
@@ -142,7 +149,8 @@ def _control(
     """The control row of a case."""
     twins = [{**r, "samples_s": r["control_s"]} for r in own if r.get("control_s")]
     made = _row(twins, row["cadence"], of)
-    return made | {"mode": CONTROL} | _compared(figures.ratios(own, own, "control_s"), number)
+    against = figures.ratios(own, own, "control_s")
+    return made | {"mode": CONTROL} | _compared(against, figures.corrected(against, number))
 
 
 def count_ratios(cells: Cells, cadence: str) -> int:
@@ -293,7 +301,7 @@ def versus(ratios: Sequence[float], number: int) -> str:
     found = figures.over_processes(ratios)
     if found is None:
         return "-"
-    return f"{ratio(found)} {ORDERS[figures.order(ratios, number)]}"
+    return f"{ratio(found)} {ORDERS[figures.order(figures.corrected(ratios, number))]}"
 
 
 ORDERS = {"slower": ">", "faster": "<", figures.UNRESOLVED: "?"}
