@@ -33,39 +33,50 @@ def _page_missing() -> str:
     return f"{', '.join(absent)} not installed: pip install -e '.[page]'" if absent else ""
 
 
-@pytest.fixture(scope="session")
-def page_file(tmp_path_factory, browser):
+def make(directory):
+    """The report of the records in a directory, beside it; its first page."""
     from meshmark.report import report
 
+    found = report.find([directory])
+    report.write(report.make_report(found.sources, found.beside), directory.parent / "out")
+    return directory.parent / "out" / "index.html"
+
+
+@pytest.fixture(scope="session")
+def page_file(tmp_path_factory, browser):
     directory = tmp_path_factory.mktemp("page")
     write(directory / "records")
-    found = report.find([directory / "records"])
-    texts = report.make_report(found.sources, found.beside)
-    report.write(texts, directory / "out")
-    return directory / "out" / "index.html"
+    return make(directory / "records")
 
 
 @pytest.fixture
-def open_page(browser, page_file):
-    """A function that opens the page at a fragment; at the end nothing may have been logged or asked for."""
-    contexts, wrong, asked = [], [], []
+def open_file(browser):
+    """A function that opens a page at a fragment. At the end nothing may have been logged, or asked for beyond the
+    files beside it."""
+    contexts, wrong, asked, opened = [], [], [], []
 
-    def opened(fragment="", width=1280, height=900, **options):
+    def open_(file, fragment="", width=1280, height=900, **options):
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
+        opened.append(file.parent.as_uri())
         tab = context.new_page()
         tab.on("console", lambda m: wrong.append(m.text) if m.type in ("error", "warning") else None)
         tab.on("pageerror", lambda e: wrong.append(str(e)))
         tab.on("dialog", lambda d: wrong.append(f"dialog: {d.message}"))
         tab.on("request", lambda r: asked.append(r.url))
-        tab.goto(page_file.as_uri() + fragment)
+        tab.goto(file.as_uri() + fragment)
         tab.wait_for_selector("html[data-ready=yes]")
         return tab
 
-    yield opened
+    yield open_
     for context in contexts:
         context.close()
     assert not wrong
-    assert {url.partition("#")[0] for url in asked if not url.startswith(("data:", "blob:"))} <= {
-        page_file.as_uri()
-    }
+    of = [url.partition("#")[0] for url in asked if not url.startswith(("data:", "blob:"))]
+    assert all(url.endswith(".html") and url.rpartition("/")[0] in opened for url in of), of
+
+
+@pytest.fixture
+def open_page(open_file, page_file):
+    """A function that opens the page of made-up records at a fragment."""
+    return lambda fragment="", **options: open_file(page_file, fragment, **options)

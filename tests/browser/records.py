@@ -103,6 +103,30 @@ def timed(factor=1.0, unverified=(), processes=1):
     return lines
 
 
+STEPS = (
+    ("decoder", "batch=x,model=y", "L2"),
+    ("decode_step", "batch=x,model=y,at=middle", "L2"),
+)  # operation, variant, level
+
+
+def stepped(processes=1, factors=(1.3, 1.15, 1.0)):
+    """Lines of two steps of the decoder in three modes, with a control; `factors`: the times of the modes, in ms."""
+    lines = []
+    for (operation, variant, level), (mode, factor), process in itertools.product(
+        STEPS, zip(MODES, factors, strict=True), range(processes)
+    ):
+        t = 1e-3 * factor * (1 + 0.002 * process)
+        lines.append(head(operation, variant, mode, "2x4", level, size="n16", kind="timing") | {
+            "cadence": "isolated", "process": process, "verified": True, "verdict": "pass", "check": "execute",
+            "reason": "", "devices": 8, "calls": 1, "cost": {"flops": 8 * 10**6, "nbytes": 0, "factor": 0.0},
+            "compile_s": 0.02, "collectives": 3, "wire_bytes": 4096 if mode == "auto" else 2048,
+            "communication": [{"kind": "all-reduce", "bytes": 4096, "groups": "2x4", "trips": 2}],
+            "argument_bytes": 1_000_000, "output_bytes": 200_000, "temp_bytes": 30_000,
+            "samples_s": [t * (1 + 0.001 * i) for i in range(20)],
+        } | ({"control_s": [t * (1 + 0.001 * i) for i in range(20)]} if mode == "manual" else {}))  # fmt: skip
+    return lines
+
+
 def file(path, first, lines):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line | {"run": first["run"]}) + "\n" for line in [first, *lines]))

@@ -239,7 +239,7 @@ def test_scripts_are_those_of_cases_that_do_not_pass(data):
 def test_too_large_a_page_is_refused(data, monkeypatch):
     monkeypatch.setattr(page, "MOST", 1000)
     with pytest.raises(page.PageError, match="give it fewer records"):
-        page.page(data)
+        page.pages(data)
 
 
 def test_a_script_that_could_end_its_element_is_refused(tmp_path):

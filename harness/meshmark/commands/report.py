@@ -10,7 +10,7 @@ import webbrowser
 
 from meshmark.commands.arguments import path
 from meshmark.core.text import printable
-from meshmark.report import report
+from meshmark.report import report, report_check
 
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
@@ -56,12 +56,12 @@ def _run(arguments: argparse.Namespace) -> int:
     code = 2 if found.problems else 0
     texts = report.make_report(found.sources, found.beside, arguments.long)
     if arguments.check:
-        checked = report.check(texts, arguments.output)
+        checked = report_check.check(texts, arguments.output)
         print(f"compared {checked.how}")
         if checked.same:
             print(f"{arguments.output} is what {len(found.sources)} record files give")
             return code
-        for line in checked.differences[: 4 * report.SHOWN]:
+        for line in checked.differences[: 4 * report_check.SHOWN]:
             print(printable(line))
         print(f"{arguments.output} is not what the records give: make it again without --check")
         return 1

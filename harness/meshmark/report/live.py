@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of record files, served to this machine alone while a run goes on.
 
-It listens on the loopback address and answers GET and HEAD of "/" only. A request must name the loopback host, so that
-a page of the web can't read the records through a name that resolves to this machine. The page is made again when a
-file has changed since it was made.
+It listens on the loopback address and answers GET and HEAD of "/", and of the other pages where there are several. A
+request must name the loopback host, so that a page of the web can't read the records through a name that resolves to
+this machine. The page is made again when a file has changed since it was made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from meshmark.core.errors import BadInput
-from meshmark.report import page, page_data, report
+from meshmark.report import page, page_data, page_site, report
 
 HOST = "127.0.0.1"
 GROWING = 120.0
@@ -30,16 +30,16 @@ class Live:
 
     def __init__(self, paths: Sequence[Path], refresh: int) -> None:
         self.paths, self.refresh = paths, refresh
-        self._made: tuple[object, str] | None = None
+        self._made: tuple[object, dict[str, str]] | None = None
         self._lock = threading.Lock()
 
-    def page(self) -> str:
-        """The page as the files are now; BadInput if they can't be used."""
+    def pages(self) -> dict[str, str]:
+        """The pages by file name, as the files are now; BadInput if they can't be used."""
         with self._lock:
             seen = self.state()
             if self._made is None or self._made[0] != seen:
                 found = report.find(self.paths)
-                self._made = (seen, page.page(page_data.build(found.sources, found.beside)))
+                self._made = (seen, page.pages(page_data.build(found.sources, found.beside)))
             return self._made[1]
 
     def state(self) -> list[tuple[str, int, int]]:
@@ -73,12 +73,16 @@ def make_server(live: Live, port: int) -> ThreadingHTTPServer:
             if self.headers.get("Host") not in (f"{HOST}:{listening}", f"localhost:{listening}"):
                 self.send_error(HTTPStatus.FORBIDDEN, "this server answers to the loopback address alone")
                 return
-            if self.path.partition("?")[0] not in ("/", "/index.html"):
+            name = self.path.partition("?")[0].removeprefix("/") or page_site.FIRST
+            if name != page_site.FIRST and not page_site.is_part(name):
                 self.send_error(HTTPStatus.NOT_FOUND, "the page is at /")
                 return
             status = HTTPStatus.OK
             try:
-                text = live.page()
+                text = live.pages().get(name, "")
+                if not text:
+                    self.send_error(HTTPStatus.NOT_FOUND, "the page is at /")
+                    return
             except (BadInput, OSError) as error:  # no record yet, or a line that is being written
                 status = HTTPStatus.SERVICE_UNAVAILABLE
                 text = f"<!DOCTYPE html><title>Meshmark</title><p>{html.escape(str(error))}</p>{live.waits()}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One self-contained HTML page from the data of report.page_data. It works offline from a file, loads nothing, and runs
+"""Self-contained HTML pages from the data of report.page_data. Each works offline from a file, loads nothing, and runs
 only its own scripts.
 
 Strings of records are harmless in it. They are JSON in a script element of a type that does not run, with every `<`,
@@ -18,13 +18,14 @@ from typing import Any
 
 from meshmark.core import extras
 from meshmark.core.errors import BadInput
+from meshmark.report import page_site
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 PLOTTING = ("bokeh.min.js", "bokeh-api.min.js")
 """Bokeh's core, and its interface for making plots in the browser."""
 
 PARTS = (
-    *("dom", "data", "address", "tables", "filters"),
+    *("dom", "data", "address", "site", "sections", "tables", "filters"),
     *("matrix", "cases", "glance", "wrong", "changes", "comparisons", "heat", "modes"),
     *(
         "charts",
@@ -43,15 +44,35 @@ PARTS = (
 """The parts of the page's own script, in their order; they share one scope."""
 
 MOST = 10_000_000
-"""Bytes of the largest page."""
+"""The most bytes of a page."""
+LINKS = 50_000
+"""Bytes of a page that are kept for the links to the others."""
 
 
 class PageError(BadInput, RuntimeError):
     """A page can't be made; the message is one line that says how to mend it."""
 
 
+def pages(data: Mapping[str, Any]) -> dict[str, str]:
+    """Each page by its file name: index.html alone, or beside it the pages of machines where the records are more than
+    one page of MOST bytes can hold. PageError if Jinja or Bokeh is missing or no division is small enough."""
+    last: list[tuple[Mapping[str, Any], str]] = []
+
+    def fits(part: Mapping[str, Any]) -> bool:
+        last[:] = [(part, page(part))]
+        return len(last[0][1].encode()) <= MOST - (0 if part is data else LINKS)
+
+    try:
+        found = page_site.build(data, fits)
+    except page_site.TooLarge as error:
+        raise PageError(str(error)) from None
+    if len(found) == 1:
+        return {page_site.FIRST: last[0][1]}
+    return {name: page(part) for name, part in found.items()}
+
+
 def page(data: Mapping[str, Any]) -> str:
-    """The page; PageError if Jinja or Bokeh is missing or the page would be larger than MOST bytes."""
+    """One page of some data; PageError if Jinja or Bokeh is missing."""
     try:
         import bokeh
         import jinja2
@@ -92,11 +113,6 @@ def page(data: Mapping[str, Any]) -> str:
         data=safe(embedded(data)),
         runs=data["runs"],
     )
-    size = len(made.encode())
-    if size > MOST:
-        raise PageError(
-            f"the page would have {size / 1e6:.1f} MB, more than {MOST / 1e6:.0f}: give it fewer records"
-        )
     return made
 
 

@@ -27,7 +27,7 @@ from meshmark.levels import must_pass, statements
 from meshmark.operations.base import MODES
 from meshmark.records import results, run_line
 from meshmark.records.reading import Judged, Records
-from meshmark.report import page_comparisons, page_programs, page_times, sent, wrong
+from meshmark.report import page_comparisons, page_over_time, page_programs, page_times, sent, wrong
 from meshmark.report.beside import Beside
 from meshmark.report.beside import build as beside_data
 from meshmark.report.page_parts import (
@@ -52,6 +52,8 @@ LONGEST = 400
 """The most characters of a finding's text."""
 
 CASE_COLUMNS = ("operation", "variant", "mode", "mesh", "dtype", "size", "level")
+JUDGED_TEXTS = ("check", "reason", "link", "kinds")
+"""The columns of judged cases that hold places of texts."""
 
 
 def build(sources: Sequence[Source], beside: Beside | None = None) -> dict[str, Any]:
@@ -87,11 +89,13 @@ def build(sources: Sequence[Source], beside: Beside | None = None) -> dict[str, 
         "operations": page_programs.operations(shown),
         "programs": dict(page_programs.programs(shown)),
         "wrong": list(_wrong(wrong.find(judged_by_run))),
+        "over_time": list(page_over_time.build(runs)),
         "scripts": page_programs.scripts(
             (case, source.records) for _, _, case, source in sorted(bad, key=lambda b: b[:2])
         ),
         "comparisons": compared,
         "cut": reasons.cut,
+        "pages": [],
         "beside": beside_data(beside or Beside()),
         "strings": strings.all,
     }

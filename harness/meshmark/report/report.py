@@ -3,13 +3,12 @@
 
 All files except the raw tables are computed from the page's data (report.page_data), so that they can't contradict each
 other. No file holds the time at which it was made: the same records, suite and libraries give the same bytes.
-`report.json` lists these. `check` compares byte by byte if they are the same here, and otherwise compares the data.
+`report.json` lists these.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import itertools
 import json
 import math
@@ -30,7 +29,7 @@ from meshmark.core.statistics import Estimate
 from meshmark.operations.base import MODES
 from meshmark.records import reading, results, run_line
 from meshmark.records.reading import RecordError
-from meshmark.report import beside, latex, page, page_data, page_times, tables
+from meshmark.report import beside, latex, page, page_data, page_site, page_times, tables
 from meshmark.report.beside import Beside
 from meshmark.report.page_parts import Source
 from meshmark.timing.timing_tables import CONTROL, rate, ratio, seconds, spread
@@ -39,12 +38,6 @@ LIBRARIES = ("bokeh", "jax", "jinja2", "numpy", "pandas", "scipy", "tabulate")
 """The libraries that affect the bytes, in addition to the suite and Python's minor version."""
 
 PAGE, MANIFEST = "index.html", "report.json"
-
-CLOSE = 1e-3
-"""Two figures count as equal up to this relative difference, if other libraries rounded them."""
-
-SHOWN = 5
-"""The most differences that a check names."""
 
 
 class ReportError(BadInput, RuntimeError):
@@ -154,8 +147,7 @@ def make_report(
     data = page_data.build(sources, shown_beside)
     files = [s.records for s in sources]
     frame = tables.frame(files)
-    texts = {
-        PAGE: page.page(data),
+    texts = page.pages(data) | {
         "summary.md": "\n".join(summary(data)),
         "conformance.md": tables.as_markdown(frame, files, most) + "\n" + "\n".join(provenance(data)),
         "conformance.csv": tables.as_csv(_with_files(frame, [len(f.cases) for f in files], sources)),
@@ -185,14 +177,36 @@ def libraries() -> dict[str, str]:
 
 
 def write(texts: Mapping[str, str], directory: Path) -> list[Path]:
-    """Write the files into the directory, which is made if missing; ReportError if that fails."""
+    """Write the files into the directory, which is made if missing; ReportError if that fails.
+
+    Pages of an earlier report there that this one does not have are removed: they would tell of other records.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        for name in _pages_of(read_text(directory / MANIFEST)) - texts.keys():
+            (directory / name).unlink(missing_ok=True)
         for name, text in texts.items():
             (directory / name).write_bytes(text.encode())
     except OSError as error:
         raise ReportError(f"can't write to {directory}: {os.strerror(error.errno or 0)}") from None
     return [directory / name for name in texts]
+
+
+def _pages_of(manifest: str | None) -> set[str]:
+    """The pages of single machines that a manifest lists."""
+    try:
+        names = list(json.loads(manifest or "{}").get("files", ()))
+    except (ValueError, AttributeError, TypeError):
+        return set()
+    return {name for name in names if isinstance(name, str) and page_site.is_part(name)}
+
+
+def read_text(path: Path) -> str | None:
+    """The text of a file of a report; None if it can't be read."""
+    try:
+        return path.read_bytes().decode("utf-8", errors="replace")
+    except OSError:
+        return None
 
 
 def _with_files(frame: Any, lengths: Iterable[int], sources: Sequence[Source]) -> Any:
@@ -466,7 +480,7 @@ TIMES = (
         "bound_by",
         "fastest_process_s",
     ),
-    *("slowest_process_s", "dispatch_s", "ratio", "ratio_low", "ratio_high", "order", "interval"),
+    *("slowest_process_s", "dispatch_s", "ratio", "ratio_low", "ratio_high", "order", "best", "interval"),
     *("p10_s", "p50_s", "p90_s", "p99_s", "launch_skew_s", "wire_s"),
 )
 """The time columns of a row: empty if the values were not verified."""
@@ -492,108 +506,7 @@ def tex(data: Mapping[str, Any]) -> Iterator[str]:
     if rows:
         caption = "Time of automatic and explicit sharding against shard_map: median of paired ratios."
         note = (
-            "Surely: the 95 % interval lies beyond 5 percent. Virtual devices share the cores of one machine."
+            "slower and faster: the ratio excludes 1, corrected over all ratios of its cadence. Virtual devices"
+            " share the cores of one machine."
         )
         yield from latex.table("meshmark-modes", caption, header, rows, [note])
-
-
-# Checking ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """The result of a check: `same`, `how` (whether bytes or only data were compared), and the differences."""
-
-    same: bool
-    how: str
-    differences: list[str]
-
-
-def check(texts: Mapping[str, str], directory: Path) -> CheckResult:
-    """Compare the files in the directory with the records; ReportError if there is no report."""
-    there = {name: _read(directory / name) for name in texts}
-    manifest = there[MANIFEST]
-    if manifest is None:
-        raise ReportError(f"{directory} holds no report ({MANIFEST}): make one with `meshmark report`")
-    try:
-        with_ = dict(json.loads(manifest)["made_with"])
-    except (ValueError, KeyError, TypeError):
-        raise ReportError(
-            f"{directory / MANIFEST} is not a manifest of `meshmark report`: make the report again"
-        ) from None
-    here = libraries()
-    others = [
-        f"{name} {here[name]}, made with {plain(with_.get(name))}"
-        for name in here
-        if here[name] != with_.get(name)
-    ]
-    if not others:
-        found = [_byte_difference(name, text, there[name]) for name, text in texts.items()]
-        return _checked("byte by byte", filter(None, found))
-    how = f"the data and not the bytes, because the environment differs ({'; '.join(others)[:300]})"
-    return _checked(how, _data_differences(texts, there))
-
-
-def _checked(how: str, differences: Iterable[str]) -> CheckResult:
-    found = list(differences)
-    return CheckResult(not found, how, found)
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_bytes().decode("utf-8", errors="replace")
-    except OSError:
-        return None
-
-
-def _byte_difference(name: str, new: str, old: str | None) -> str:
-    if old is None:
-        return f"{name} is missing"
-    if new == old:
-        return ""
-    place = next(
-        (i for i, (a, b) in enumerate(zip(new, old, strict=False)) if a != b), min(len(new), len(old))
-    )
-    return f"{name} differs from byte {len(old[:place].encode())} on"
-
-
-def _data_differences(texts: Mapping[str, str], there: Mapping[str, str | None]) -> Iterator[str]:
-    """The differences in the data of the page and of the CSV files; Markdown and LaTeX are made from the same data."""
-    for name, new in texts.items():
-        old = there[name]
-        if old is None:
-            yield f"{name} is missing"
-        elif name == PAGE:
-            yield from itertools.islice(_differences("data", page.data_of(new), page.data_of(old)), SHOWN)
-        elif name.endswith(".csv"):
-            read = tables.pandas().read_csv
-            pair = (
-                read(io.StringIO(t), keep_default_na=False, dtype=str).to_dict("list") for t in (new, old)
-            )
-            yield from itertools.islice(_differences(name, *pair), SHOWN)
-
-
-def _differences(where: str, new: Any, old: Any) -> Iterator[str]:
-    if isinstance(new, dict) and isinstance(old, dict):
-        for key in sorted({*new, *old}):
-            if key not in new or key not in old:
-                yield f"{where}.{key} is only in {'the records' if key in new else 'the report'}"
-            else:
-                yield from _differences(f"{where}.{key}", new[key], old[key])
-    elif isinstance(new, list) and isinstance(old, list):
-        if len(new) != len(old):
-            yield f"{where} has {len(old)} entries, and the records give {len(new)}"
-        else:
-            for i, (a, b) in enumerate(zip(new, old, strict=True)):
-                yield from _differences(f"{where}[{i}]", a, b)
-    elif not _same(new, old):
-        yield f"{where} is {plain(old)[:60]!a}, and the records give {plain(new)[:60]!a}"
-
-
-def _same(new: Any, old: Any) -> bool:
-    if new == old:
-        return True
-    try:
-        return math.isclose(float(new), float(old), rel_tol=CLOSE)
-    except (TypeError, ValueError):
-        return False

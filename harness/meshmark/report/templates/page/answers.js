@@ -7,12 +7,12 @@ function badge(s) {
 const jump = (view, text) => el("a", { href: `#view=${view}` }, text);
 function tallyNode(run) {
   const t = new Int32Array(V.length);
-  for (const v of run.judged.verdict) t[v]++;
-  const bad = V.filter((v) => BAD.has(v)).reduce((n, v) => n + t[V.indexOf(v)], 0), text = tally(t, run.judged.case.length);
+  run.judged.verdict.forEach((v, i) => { t[v] += amount(run, i); });
+  const bad = V.filter((v) => BAD.has(v)).reduce((n, v) => n + t[V.indexOf(v)], 0), text = tally(t, casesOf(run));
   return bad ? el("button", { type: "button", class: "link loud", onclick: () => { set("runs", run.key); set("verdict", "bad"); drawAll(); go("matrix", true); } }, text) : text;
 }
 const phone = matchMedia("(max-width: 40rem)");
-phone.addEventListener("change", () => document.querySelectorAll(".card > details").forEach((d) => { d.open = !phone.matches; }));
+phone.addEventListener("change", () => { drawGlance(); document.querySelectorAll(".card > details").forEach((d) => { d.open = !phone.matches; }); });
 // A card is a question, its answer in one line, and what stands behind it, which a phone shows on demand.
 function answer(question, first, ...rest) {
   const behind = rest.flat(9).filter((x) => x !== "");
@@ -22,23 +22,33 @@ function answer(question, first, ...rest) {
 const newestFirst = (list) => { const now = new Set(judgedRuns.filter((r) => r.release === judgedRuns[0].release).map((r) => r.key)); return [...list].sort((a, b) => a.known - b.known || b.runs.some(([k]) => now.has(k)) - a.runs.some(([k]) => now.has(k))); };
 const seenIn = (f) => new Set(where(f).map((r) => r.release));
 const passesIn = (f) => [...new Set(f.passes.map((k) => byKey.get(k)?.release).filter((release) => release && !seenIn(f).has(release)))];
+// The newest run in one sentence, and what its release mended and broke.
+function drawHeadline() {
+  const run = judgedRuns.find((r) => r.class !== "compiled") || judgedRuns[0];
+  if (!run) return;
+  const note = releaseNotes().find((n) => n.now === run), fresh = D.wrong.filter((f) => !f.known && f.runs.some(([k]) => k === run.key)), known = D.wrong.filter((f) => f.known && f.runs.some(([k]) => k === run.key));
+  const on = run.class === "compiled" ? `, compiled for ${run.machine},` : ` on ${run.machine}`;
+  $("headline").replaceChildren(...[el("strong", {}, `JAX ${run.release}`), on, run.met ? [" meets level ", el("strong", {}, run.met), ": "] : ": ", tallyNode(run), ". ",
+    fresh.length ? [el("a", { href: "#view=wrong", class: "loud" }, `${plural(fresh.length, "failure")} that no list knows`), `, ${plural(known.length, "known issue")}. `] : known.length ? [el("a", { href: "#view=wrong" }, plural(known.length, "known issue")), ", nothing else is wrong. "] : "Nothing is wrong. ",
+    note ? [`Beside ${note.before.release} it `, note.broke.length ? el("strong", { class: "bar-slow" }, `broke ${count(note.broke.length)}`) : "broke nothing", note.mended.length ? [" and ", el("strong", { class: "bar-fast" }, `mended ${count(note.mended.length)}`)] : " and mended nothing", "."] : ""].flat(3));
+}
 function worksCard() {
   const card = el("div"), fresh = D.wrong.filter((f) => !f.known), known = D.wrong.length - fresh.length, question = "What is wrong, and what works?";
   if (!judgedRuns.length) return answer(question, "No conformance records here.");
-  const first = [fresh.length ? el("strong", { class: "bar-slow" }, `${plural(fresh.length, "finding")} not known before`) : "No failure that is not known", `, ${plural(known, "known issue")}. `, jump("wrong", "List")];
+  const first = [fresh.length ? [el("strong", { class: "bar-slow" }, `${plural(fresh.length, "failure")} that no list knows`), `, ${plural(known, "known issue")}. `] : known ? `${plural(known, "known issue")} over all runs, and nothing else is wrong. ` : "Nothing is wrong in any run. ", jump("wrong", "All findings")];
   if (D.wrong.length) card.append(el("ul", {}, newestFirst(D.wrong).slice(0, 2).map((f) => el("li", {}, el("strong", {}, short(f.operations, 2)), `: ${f.kind}${fresh.length && f.known ? ", known" : ""}, in JAX ${[...seenIn(f)].join(", ")}${passesIn(f).length ? `; passes in ${passesIn(f).join(", ")}` : ""}`))));
   const ran = judgedRuns.filter((r) => r.class !== "compiled");
-  for (const r of ran.filter((r) => r.release === ran[0].release).slice(0, 2)) {
-    card.append(el("p", {}, el("strong", {}, r.label), r.expired ? [" ", el("span", { class: "tag expired" }, "expired")] : "", r.met ? `: level ${r.met} is met; ` : r.levels.some((s) => s.missing) ? ": no level, since not every case of the must-pass list was judged; " : ": ", tallyNode(r), "."));
+  ran.filter((r) => r.release === ran[0].release).slice(0, 3).forEach((r, nth) => {
+    card.append(el("p", {}, el("strong", {}, nth ? r.machine : r.label), r.expired ? [" ", el("span", { class: "tag expired" }, "expired")] : "", r.met ? `: level ${r.met} is met` : r.levels.some((s) => s.missing) ? ": no level, since not every case of the must-pass list was judged" : "", nth ? [", ", tallyNode(r)] : ""));
     if (r.levels.length) card.append(el("ul", { class: "badges", "aria-label": "Levels, cases met of the must-pass list" }, r.levels.map(badge)));
-  }
+  });
   const computed = judgedRuns.find((r) => r.interpreted.length);
   if (computed) card.append(el("p", {}, el("strong", {}, computed.label), ", interpreted: nothing ran"), el("ul", { class: "badges", "aria-label": "Must-pass cases over all devices whose numbers pass by interpretation" }, computed.interpreted.filter((s) => s.cases).map((s) => el("li", { class: "v-interpreted" }, `${SYMBOL.interpreted} ${s.level} ${count(s.passed)}/${count(s.cases)}`, s.missing ? ` · ${count(s.missing)} not judged` : ""))));
   if (judgedRuns.length > 1) card.append(el("p", { class: "soft" }, jump("runs", `All ${judgedRuns.length} runs`)));
   return answer(question, first, ...card.childNodes);
 }
 function modeCard() {
-  const card = el("div"), question = "Which mode should I use?", newest = judgedRuns.find((r) => r.class !== "compiled") || judgedRuns[0];
+  const card = el("div"), question = "Which mode should I use?", newest = judgedRuns.find((r) => r.class !== "compiled" && whole(r)) || judgedRuns.find(whole);
   let said = ["No records here."];
   if (newest) {
     const compared = newest.judged.manual.filter((x) => x !== null).length;
@@ -46,10 +56,10 @@ function modeCard() {
     if (!compared) said = ["No automatic or explicit case stands beside a manual one."];
     else if (!first.length) said = [`In none of ${plural(compared, "case")} does auto or explicit sharding send more than manual.`];
     else {
-      said = [`Automatic or explicit sharding sends more bytes than shard_map in ${plural(first.length, "operation")}. `, jump("communication", "All")];
-      card.append(el("ul", {}, first.slice(0, 3).map((r) => el("li", {}, el("strong", {}, r.operation), r.times === Infinity ? ": shard_map sends none" : `: up to ${digits(r.times)}×`))));
+      said = [`The compiler of JAX ${newest.release} sends more than shard_map in ${count(first.length)} of ${plural(new Set(newest.judged.case.filter((_, i) => newest.judged.manual[i] !== null).map((c) => C.operation[c])).size, "operation")}, and no more in the others. `, jump("communication", "All")];
+      const finite = first.filter((r) => r.times !== Infinity), only = first.filter((r) => r.times === Infinity);
+      card.append(el("ul", {}, finite.slice(0, 3).map((r) => el("li", {}, el("strong", {}, r.operation), ` in ${r.mode}: up to ${digits(r.times)}× the bytes`)), only.length ? el("li", {}, el("strong", {}, short(only.map((r) => r.operation), 2)), ": bytes where shard_map sends none") : ""));
     }
-    card.append(el("p", { class: "soft" }, `As compiled: ${newest.label}.`));
   }
   for (const m of timed.slice(0, 1)) {
     const lines = [];
@@ -58,9 +68,9 @@ function modeCard() {
       const r = m.times.filter((t) => t.mode === x && t.ratio !== null && t.cadence === cadence);
       if (!r.length) continue;
       const resolved = r.filter((t) => order(t)), slow = resolved.filter((t) => order(t) > 0).length;
-      lines.push(el("li", {}, el("strong", {}, x), ` takes ${median(r.map((t) => t.ratio)).toFixed(2)} times as long as manual (median of ${plural(r.length, "cell")})`, resolved.length ? `: slower in ${slow}, faster in ${resolved.length - slow}` : "; no single cell is resolved"));
+      lines.push(el("li", {}, el("strong", {}, x), ` takes ${median(r.map((t) => t.ratio)).toFixed(2)} times as long as manual (median of ${plural(r.length, "cell")})`, resolved.length ? `: slower in ${slow}, faster in ${resolved.length - slow}` : ""));
     }
-    if (lines.length) card.append(el("h3", {}, `Time, ${m.label}`), el("ul", {}, lines), el("p", { class: "soft" }, single(m), " ", jump("modes", "Side by side")));
+    if (lines.length) card.append(el("h3", {}, `Time, ${m.label}`), el("ul", {}, lines), el("p", { class: "soft" }, single(m, m.times.some((u) => u.cadence === "stream") ? "stream" : "isolated"), " ", jump("modes", "Side by side")));
     if (!newest && lines.length) said = [jump("modes", "Times side by side")];
   }
   return answer(question, said, ...card.childNodes);
@@ -71,13 +81,13 @@ function fastCard() {
   for (const m of timed.slice(0, 1)) {
     const list = best(m);
     said = list.length ? [`${list[0].operation} reaches ${rate(list[0])}, ${percent(list[0].share)} of its ceiling. `, jump("speed", "Charts")] : [`${plural(m.times.length, "time")}, and no ceiling was measured or published for them. `, jump("speed", "Charts")];
-    card.append(el("h3", {}, m.label));
-    if (list.length) card.append(el("ul", {}, list.slice(0, 3).map((t) => el("li", {}, el("strong", {}, t.operation), ` reaches ${rate(t)}, ${percent(t.share)} of its ceiling (${t.bound_by})`, t.share > 1 ? el("span", { class: "soft" }, " (more than the ceiling that was measured, which is then too low)") : ""))), el("p", { class: "soft" }, `Ceilings: ${short([...new Set(list.slice(0, 3).map((t) => t.share_of))], 3)}.`));
+    if (list.length) card.append(el("ul", {}, list.slice(0, 3).map((t) => el("li", {}, el("strong", {}, t.operation), ` reaches ${rate(t)}, ${percent(t.share)} of its ceiling (${t.bound_by})`, t.share > 1 ? el("span", { class: "soft" }, " (more than the ceiling that was measured, which is then too low)") : ""))), el("p", { class: "soft" }, `${m.label}. Ceilings: ${short([...new Set(list.slice(0, 3).map((t) => t.share_of))], 3)}.`));
   }
   card.append(el("p", { class: "soft" }, timed.some((m) => m.class === "virtual") ? "Virtual devices share the cores of one machine: their times compare modes, not hardware." : ""));
   return answer("Is it as fast as it should be?", said, ...card.childNodes);
 }
 function drawAnswers() {
+  drawHeadline();
   drawGlance();
   $("answers-cards").replaceChildren(worksCard(), modeCard(), fastCard());
   $("answers-prov").replaceChildren(provenance([...new Set([...judgedRuns, ...timed.flatMap((m) => m.timedRuns)])]));

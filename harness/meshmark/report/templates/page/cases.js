@@ -31,7 +31,7 @@ function showCell() {
   const shown = keys.split(".").map((k) => byKey.get(k)).filter((r) => r && r.judged);
   if (!state.cell || !shown.length) { if (dialog.open) dialog.close(); return; }
   const m = matcher(), wanted = want(), found = [], tallied = new Int32Array(V.length);
-  for (const run of shown) {
+  for (const run of shown.filter(whole)) {
     const j = run.judged;
     for (let i = 0; i < j.case.length; i++) {
       const c = j.case[i];
@@ -50,11 +50,13 @@ function showCell() {
     at += 40; more.hidden = at >= found.length; more.textContent = `Show more (${count(Math.min(at, found.length))} of ${count(found.length)})`;
   }
   add();
+  const away = elsewhere(shown, "", operation);
+  if (away && !shown.some(whole)) { $("detail-body").replaceChildren(...shown.map((run) => el("p", {}, run.label, " ", el("span", { class: `tag ${run.class}` }, CLASS[run.class]))), away); if (!dialog.open) dialog.showModal(); return; }
   $("detail-body").replaceChildren(...[shown.map((run) => el("p", {}, run.label, " ", el("span", { class: `tag ${run.class}` }, CLASS[run.class]))), el("p", {}, `${plural(found.length, "case")}: ${tally(tallied, found.length)}.`, filtering() && !everything ? " The filters of the page apply." : ""),
     computed ? el("p", {}, symbol("interpreted"), ` ${computed === found.length ? "Nothing ran here" : `${plural(computed, "case")} did not run`}: the compiled text was interpreted for all devices at once, and its numbers pass. That says nothing of the hardware.`) : "",
     info.get(operation) ? el("p", { class: "soft" }, info.get(operation).about) : "",
     program ? el("details", {}, el("summary", {}, `The program${SPELLS[mode] ? `: ${mode} runs the spelling of ${SPELLS[mode]}` : ""}`), code(program)) : "",
-    el("h3", {}, "Cases, the worst first"), list, more, provenance(shown)].flat().filter((x) => x !== ""));
+    el("h3", {}, "Cases, the worst first"), list, more, away, provenance(shown)].flat().filter((x) => x !== ""));
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // What changed between two releases or machines.
 function drawChanges() {
-  const list = machines.filter((m) => m.judged.length || m.times.length), out = $("changes-out");
-  if (list.length < 2) { out.replaceChildren(el("p", { class: "soft" }, "There is only one machine and release here: nothing to compare.")); return; }
+  const list = machines.filter((m) => m.judged.some(whole) || m.timedRuns.length), out = $("changes-out");
+  if (list.length < 2) { out.replaceChildren(el("p", { class: "soft" }, runs.some((r) => r.moved) ? ["The cases of other runs are on pages of their own. ", el("code", {}, "meshmark diff"), " compares two record files."] : "There is only one machine and release here: nothing to compare.")); return; }
   const values = list.map((m) => [m.key, m.label]);
   const partner = (m) => list.find((x) => x !== m && x.class === m.class && x.machine === m.machine && x.judged.length === m.judged.length);
   const first = list.find(partner) || list[0], second = partner(first) || list.find((m) => m !== first);
@@ -48,7 +48,7 @@ function drawChanges() {
 }
 function latest(m) {
   const found = new Map();
-  for (const r of m.judged) r.judged.case.forEach((c, i) => { if (!found.has(c)) found.set(c, { j: r.judged, i }); });
+  for (const r of m.judged.filter(whole)) r.judged.case.forEach((c, i) => { if (!found.has(c)) found.set(c, { j: r.judged, i }); });
   return found;
 }
 function timesChanged(a, b) {
@@ -67,8 +67,9 @@ function timesChanged(a, b) {
     { name: "ratio", num: true, text: (r) => digits(r.ratio), value: (r) => r.ratio }, { name: "intervals", text: (r) => r.apart === null ? "not known: too few processes" : r.apart ? "apart" : "overlap", value: (r) => r.apart === null ? 2 : r.apart ? 0 : 1 },
   ], found, { empty: "The two have no timed case in common." })].flat();
 }
-function keep(t, words) {
-  if (state.mode && t.mode !== state.mode || state.dtype && t.dtype !== state.dtype || state.mesh && t.mesh !== state.mesh) return false;
+// Whether a time passes the filters; `mode`: the mode to take for its own.
+function keep(t, words, mode = t.mode) {
+  if (state.mode && mode !== state.mode || state.dtype && t.dtype !== state.dtype || state.mesh && t.mesh !== state.mesh) return false;
   const id = `${t.operation}/${t.variant}/${t.mode}/${t.mesh}/${t.dtype}/${t.size}`.toLowerCase();
   return words.every((w) => id.includes(w));
 }

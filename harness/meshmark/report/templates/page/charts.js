@@ -31,6 +31,20 @@ function legend(B, f, items) {
   f.add_layout(one, "below");
   f.height = 330 + 17 * Math.ceil(items.length / one.ncols);
 }
+// Where there is room a line has its name at its end, in its colour, and names keep apart; on a phone a legend has them.
+// items: [name, renderers, color, last y]; `x`: where names start; `ends`: the least and the largest y of the figure.
+const roomy = () => innerWidth > 700;
+const FONT = { text_font_size: "12px", text_font: "system-ui, sans-serif", text_baseline: "middle" };
+function nameLines(B, f, items, x, [low, high], scale = Math.log) {
+  if (!roomy()) { legend(B, f, items.map(([name, own]) => [name, own])); return; }
+  const at = (y) => (scale(y) - scale(low)) / (scale(high) - scale(low)), step = 16 / 290, placed = items.map(([name, , color, y]) => ({ name, color, at: at(y) })).sort((a, b) => a.at - b.at);
+  placed.forEach((p, i) => { if (i) p.at = Math.max(p.at, placed[i - 1].at + step); });
+  for (let i = placed.length - 1, most = 1 - step / 2; i >= 0; i--, most -= step) placed[i].at = Math.min(placed[i].at, most);
+  const back = (v) => scale === Math.log ? low * (high / low) ** v : low + v * (high - low);
+  f.text(placed.map(() => x), placed.map((p) => back(p.at)), placed.map((p) => p.name), { ...FONT, x_offset: 10, text_color: placed.map((p) => p.color) });
+}
+// A ceiling has its name above its line, at the left.
+function nameCeilings(f, x, list) { f.text(list.map(() => x), list.map(([v]) => v), list.map(([, name]) => name), { ...FONT, x_offset: 6, y_offset: -9, text_color: css("--fg") }); }
 function ticks(f, side, B, values, text) {
   const axis = f[side][0];
   axis.ticker = new B.FixedTicker({ ticks: values });

@@ -26,5 +26,5 @@ function drawCommunication() {
     { name: "operation", text: (r) => [el("span", { class: "op" }, r.operation), ` ${r.mode}`], value: (r) => `${r.operation} ${r.mode}`, cls: "nowrap" },
     ...shown.map((run, k) => ({ name: run.label, num: true, value: (r) => r.by[k]?.times ?? null, text: (r) => r.by[k] ? [times(r.by[k]), el("div", { class: "soft small" }, `${count(r.by[k].sent)} / ${count(r.by[k].manual)} B, ${plural(r.by[k].n, "case")}`)] : "" })),
     { name: "largest in", wide: true, value: (r) => ids[r.worst.c], text: (r) => [el("span", { class: "mono small" }, ids[r.worst.c]), el("div", { class: "soft small" }, `compiled to ${S[r.worst.run.judged.kinds[r.worst.i]]}`)] },
-  ], list, { empty: "Nowhere, in the cases that match." }), provenance(shown)].flat(3));
+  ], list, { empty: "Nowhere, in the cases that match." }), elsewhere(shown, "communication"), provenance(shown)].flat(3).filter((x) => x !== ""));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // Filters.
-let small = null;  // lower-case strings, made at the first search
-const lowered = () => { small = small || S.map((s) => s.toLowerCase()); };
+let small = null, lower = null;  // strings and ids in lower case, made at the first search
+const lowered = () => { small ||= S.map((s) => s.toLowerCase()); lower ||= ids.map((s) => s.toLowerCase()); };
 function matcher() {
   const ok = new Uint8Array(N).fill(1);
   for (const [name, column] of [["level", C.level], ["mode", C.mode], ["dtype", C.dtype], ["mesh", C.mesh]]) {

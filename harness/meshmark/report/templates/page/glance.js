@@ -20,49 +20,63 @@ function places() {
   return found.slice(0, 4);
 }
 const QUIET = { pass: "g-pass", known: "g-known", not_run: "g-compiled", interpreted: "g-interpreted", unsupported: "g-none" };
+const STATES = [["g-pass", "every case passes"], ["g-known", "a known issue"], ["g-bad", "a failure"], ["g-compiled", "compiled, not run"], ["g-interpreted", "numbers interpreted, not run"]];
+// What the picture has a column for: each operation, on a phone each family.
+function pictured(shown) {
+  const M = modesSeen.length, has = (r) => shown.some((run) => modesSeen.some((_, m) => worstOf(run)[r * M + m] >= 0)), found = [];
+  for (const [family, every] of families) {
+    const members = every.filter(has);
+    if (members.length) found.push({ family, items: phone.matches ? [{ name: family, rows: members }] : members.map((r) => ({ name: rows[r].operation, rows: [r] })) });
+  }
+  return found;
+}
+// Names over the groups, in as many lines as they need to stand apart: [x, line] of each.
+function stagger(groups_) {
+  const ends = [];
+  return groups_.map((g) => {
+    let line = ends.findIndex((end) => end < g.x);
+    if (line < 0) line = ends.length;
+    ends[line] = g.x + 5.6 * g.family.length + 6;
+    return { ...g, line };
+  });
+}
 function drawGlance() {
   const shown = places(), box = $("glance");
   if (!shown.length) { box.replaceChildren(el("p", { class: "soft" }, "No conformance records here.")); return; }
-  const tall = 11, line = 13, left = 74, M = modesSeen.length;
-  const has = (run, r) => modesSeen.some((_, m) => worstOf(run)[r * M + m] >= 0);
+  const small_ = phone.matches, M = modesSeen.length, found = pictured(shown), number = found.reduce((n, g) => n + g.items.length, 0), tall = 11, line = 13, left = small_ ? 50 : 60;
   // Squares where there is room; with many operations a square becomes a bar, so that all stand side by side.
-  const number = rowOrder.filter((r) => shown.some((run) => has(run, r))).length, step = Math.max(5, Math.min(13, Math.floor(1100 / number))), size = step > 9 ? step - 2 : step - 1, gap = step > 9 ? 9 : 7;
+  const gap = small_ ? 0 : 8, step = small_ ? 12.5 : Math.max(4, Math.min(13, (1250 - left - gap * found.length) / number)), size = step > 9 ? step - 2 : step - 1;
   let x = left;
-  const at = new Map(), names = [];
-  for (const [family, every] of families) {
-    const members = every.filter((r) => shown.some((run) => has(run, r)));
-    if (!members.length) continue;
-    names.push([family, x, members.length * step]);
-    for (const r of members) { at.set(r, x); x += step; }
-    x += gap;
-  }
+  for (const g of found) { g.x = x; for (const item of g.items) { item.x = x; x += step; } x += gap; }
+  const named = stagger(found), most = small_ ? 60 : 11 * Math.max(...named.map((g) => g.line + 1)) + 3, width = Math.max(...named.map((g) => g.x + 6 + (small_ ? 30 : 5.6 * g.family.length)), x), used_ = new Set();
   const strips = shown.map((run, nth) => {
-    const worst = worstOf(run), marks = [], head = nth ? 3 : 18, used = modesSeen.map((_, m) => m).filter((m) => worst.some((v, i) => v >= 0 && i % M === m)), high = head + used.length * line + 2;
-    let pass = 0, total = 0;
-    for (const v of run.judged.verdict) { total++; if (QUIETLY.has(V[v])) pass++; }
-    names.forEach(([family, from, wide], n) => {
-      const label = wide >= 6 * family.length ? family : wide < 34 ? "" : `${family.slice(0, Math.floor(wide / 6.4) - 1)}…`;
-      if (!nth && label) marks.push(draw("text", { x: from, y: head - 6, class: "g-text" }, label, draw("title", {}, family)));
-      if (n) marks.push(draw("line", { x1: from - gap / 2 - 1, x2: from - gap / 2 - 1, y1: head, y2: head + used.length * line - 2, class: "g-line" }));
-    });
+    const worst = worstOf(run), marks = [], head = nth ? 3 : most, used = modesSeen.map((_, m) => m).filter((m) => worst.some((v, i) => v >= 0 && i % M === m)), bottom = head + used.length * line - 2;
+    let pass = 0, total = 0, computed = 0;
+    run.judged.verdict.forEach((v, i) => { const n = amount(run, i); total += n; if (QUIETLY.has(V[v])) pass += n; if (V[v] === "interpreted") computed += n; });
+    for (const g of named) {
+      if (!small_) marks.push(draw("line", { x1: g.x - 3, x2: g.x - 3, y1: nth ? head : head - 13 - 11 * g.line, y2: bottom, class: "g-line" }));
+    }
+    for (const g of named) {
+      if (!nth && small_) marks.push(draw("text", { transform: `translate(${g.x + 8} ${head - 5}) rotate(-55)`, class: "g-text" }, g.family));
+      else if (!nth) marks.push(draw("text", { x: g.x, y: head - 5 - 11 * g.line, class: "g-text" }, g.family));
+    }
     used.forEach((m, k) => {
       const y = head + k * line;
-      marks.push(draw("text", { x: left - 6, y: y + tall - 2, class: "g-text g-end" }, modesSeen[m].replace("manual-novma", "no-vma")));
-      for (const [r, from] of at) {
-        const v = worst[r * M + m];
+      marks.push(draw("text", { x: left - 7, y: y + tall - 2, class: "g-text g-end" }, modesSeen[m].replace("manual-novma", "no-vma")));
+      for (const { items } of found) for (const item of items) {
+        const v = item.rows.reduce((a, r) => { const b = worst[r * M + m]; return b < 0 ? a : a < 0 ? b : Math.min(a, b); }, -1);
         if (v < 0) continue;
-        const bad = BAD.has(V[v]);
-        const one = draw("rect", { x: from, y, width: size, height: tall, rx: size > 6 ? 2 : 1, class: QUIET[V[v]] || "g-bad", onclick: () => openCell("", rows[r].operation, modesSeen[m], run.key, true) },
-          draw("title", {}, `${rows[r].operation}, ${modesSeen[m]}: ${MEANING[V[v]]}`));
-        marks.push(one);
-        if (size > 6 && (bad || V[v] === "known")) marks.push(draw("text", { x: from + size / 2, y: y + tall - 2, class: `g-mark${bad ? " g-mark-bad" : ""}` }, SYMBOL[V[v]]));
+        const bad = BAD.has(V[v]), name = QUIET[V[v]] || "g-bad", go_ = item.rows.length === 1 ? () => openCell("", rows[item.rows[0]].operation, modesSeen[m], run.key, true) : () => { opened.set(item.name, true); drawUpTo($("matrix")); drawMatrix(); go("matrix", true); };
+        used_.add(name);
+        marks.push(draw("rect", { x: item.x, y, width: size, height: tall, rx: size > 6 ? 2 : 1, class: name, onclick: go_ }, draw("title", {}, `${item.name}, ${modesSeen[m]}: ${MEANING[V[v]]}`)));
+        if (size > 6 && (bad || V[v] === "known")) marks.push(draw("text", { x: item.x + size / 2, y: y + tall - 2, class: `g-mark${bad ? " g-mark-bad" : ""}` }, SYMBOL[V[v]]));
       }
     });
-    const computed = run.judged.verdict.filter((v) => V[v] === "interpreted").length;
-    const said = run.class === "compiled" ? `compiled${computed ? `, numbers of ${count(computed)} interpreted` : ""}` : "pass";
+    const said = run.class === "compiled" ? `compiled, not run${computed ? `; numbers of ${count(computed)} interpreted` : ""}` : "pass";
     const title = `${run.label}: ${count(pass)} of ${plural(total, "case")} ${said}`;
-    return el("figure", {}, el("figcaption", {}, el("strong", {}, run.label), ` · ${CLASS[run.class]} · ${count(pass)} of ${count(total)} cases ${said}`),
-      draw("svg", { viewBox: `0 0 ${x} ${high}`, style: `max-width: ${x}px`, role: "img", "aria-label": `${title}. One square for each operation and mode; the matrix below has the same as a table.` }, marks));
+    return el("figure", {}, el("figcaption", {}, el("strong", {}, `JAX ${run.release} · ${run.machine}`), ` · ${count(pass)} of ${count(total)} cases ${said}`),
+      draw("svg", { viewBox: `0 0 ${width} ${bottom + 4}`, style: `max-width: ${width}px`, role: "img", "aria-label": `${title}. One square for each ${small_ ? "family" : "operation"} and mode; the matrix below has the same as a table.` }, marks));
   });
-  box.replaceChildren(...strips, el("ul", { class: "legend" }, [["g-pass", "every case passes"], ["g-known", "a known issue"], ["g-bad", "a failure"], ["g-compiled", "compiled, not run"], ...(shown.some((run) => run.judged.verdict.some((v) => V[v] === "interpreted")) ? [["g-interpreted", "numbers interpreted, not run"]] : [])].map(([name, text]) => el("li", {}, el("span", { class: `dot ${name}` }), ` ${text}`))));
+  const [first, ...others] = strips;
+  box.replaceChildren(first, ...(small_ && others.length ? [el("details", {}, el("summary", {}, `${plural(others.length, "more picture")}: ${shown.slice(1).map((r) => r.machine).join(", ")}`), others)] : others), el("ul", { class: "legend" }, el("li", { class: "what" }, `One square for each ${small_ ? "family" : "operation"} and mode; a square opens its cases.`), STATES.filter(([name]) => used_.has(name)).map(([name, text]) => el("li", {}, el("span", { class: `dot ${name}` }), ` ${text}`))));
 }

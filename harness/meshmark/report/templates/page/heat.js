@@ -4,13 +4,18 @@
 // 1 where a mode is slower than manual, -1 where it is faster, 0 where the records do not resolve it: the records say so
 // themselves, from intervals over processes that are corrected for the number of ratios in their table.
 const order = (t) => t.order ?? 0;
-function single(m) {
-  const most = Math.max(0, ...m.times.map((t) => t.processes || 1));
-  return most > 1 ? `${most} processes.` : "A single run of one process: how processes differ is not known, so no order is claimed.";
+// What the processes of a machine's times allow to say: nothing, intervals, or an order corrected over the whole table.
+function single(m, cadence) {
+  const most = m.times.reduce((n, t) => Math.max(n, t.processes || 1), 0), claims = m.timedRuns.map((r) => r.claims?.[cadence]).filter(Boolean), [ratios, needed] = claims.sort(([, a], [, b]) => b - a)[0] || [0, 0];
+  if (!m.times.some((t) => t.ratio_low !== null)) return most > 1 ? `${most} processes: too few for an interval, so no order is claimed.` : "A single run of one process: how processes differ is not known, so no order is claimed.";
+  return `Intervals of 95 % are over ${most} processes. ${!needed ? "" : most >= needed ? `An order is claimed where the interval, corrected over all ${count(ratios)} ratios, leaves 1 out.` : `An order over all ${count(ratios)} ratios needs ${needed} processes, so none is claimed here.`}`;
 }
-// From blue (faster) over nothing to orange (slower), by the logarithm of the ratio; full at a factor of two.
-function shade(ratio) {
-  const x = Math.max(-1, Math.min(1, Math.log2(ratio)));
+// Whether a ratio's own interval leaves 1 out; null where there is no interval.
+const leaves1 = (t) => t.ratio_low === null || t.ratio_high === null ? null : t.ratio_low > 1 || t.ratio_high < 1;
+// From blue (faster) over nothing to orange (slower), by the logarithm of the ratio; full at a factor of two. A ratio
+// whose interval holds 1 has no colour, and one without an interval a pale one.
+function shade(ratio, leaves) {
+  const x = leaves === false ? 0 : Math.max(-1, Math.min(1, Math.log2(ratio))) * (leaves ? 1 : .5);
   return `background: color-mix(in srgb, var(${x > 0 ? "--slow" : "--fast"}) ${Math.round(70 * Math.abs(x))}%, var(--bg))`;
 }
 // Bytes of 64KiB, the number of n512: sizes of one kind in their order.
@@ -34,9 +39,10 @@ function drawHeat(m, cadence, list) {
     if (!ts) return el("td", { class: "num" });
     const ratio = median(ts.map((t) => t.ratio)), sure = ts.length === 1 && order(ts[0]);
     const said = ts.length === 1 ? `${ts[0].variant} ${ts[0].dtype}${ts[0].ratio_low === null ? "" : `, ${ts[0].ratio_low.toFixed(2)} to ${ts[0].ratio_high.toFixed(2)}`}` : `median of ${ts.length}: ${ts.map((t) => `${t.variant} ${t.dtype} ${t.ratio.toFixed(2)}`).slice(0, 6).join("; ")}`;
-    return el("td", { class: `num heat${sure ? " sure" : ""}`, style: shade(ratio), title: said }, ratio.toFixed(2));
+    const own = ts.map(leaves1), leaves = own.every((x) => x === null) ? null : own.filter((x) => x).length * 2 > own.length;
+    return el("td", { class: `num heat${sure ? " sure" : ""}${leaves === false ? " soft" : ""}`, style: shade(ratio, leaves), title: said }, ratio.toFixed(2), ts.length === 1 && ts[0].ratio_low !== null ? el("div", { class: "small" }, `${ts[0].ratio_low.toFixed(2)}–${ts[0].ratio_high.toFixed(2)}`) : "");
   };
-  return [el("p", { class: "soft small" }, `Time of ${mode} over time of manual; orange is slower, blue is faster, and bold is resolved. ${single(m)}`),
+  return [el("p", { class: "soft small" }, `Time of ${mode} over time of manual: orange is slower, blue is faster, pale is a single run, and without colour the interval holds 1. Bold is an order that is corrected over the whole table. ${single(m, cadence)}`),
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Heat map of ${mode} beside manual` }, el("table", { class: "heatmap" },
       el("caption", {}, `${mode} / manual on ${m.label}, ${cadence}, by mesh and size`),
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "operation"), ordered.map((c) => el("th", { scope: "col", class: "num" }, c)))),
@@ -49,6 +55,7 @@ function variantsOf(more) {
   for (const [, x] of more) for (const [v, n] of x.variants) all.set(v, (all.get(v) || 0) + n);
   return short([...all].sort((a, b) => b[1] - a[1]).map(([v]) => v), 3);
 }
+const finite = (x) => x === Infinity ? 1 : x;  // where manual sends nothing there is no factor
 // One row for each operation of a run whose auto or explicit cases stand beside manual ones.
 function advice(run, m, cadence) {
   const j = run.judged, found = new Map();
@@ -62,26 +69,29 @@ function advice(run, m, cadence) {
     one.cells++; if (times > 1) { one.more++; const v = S[C.variant[c]]; one.variants.set(v, (one.variants.get(v) || 0) + 1); } if (times < 1) one.less++;
     one.times = Math.max(one.times, times);
   });
+  const timed_ = new Map();
+  if (m) for (const t of m.times) if (t.cadence === cadence && t.ratio !== null) { if (!timed_.has(t.operation)) timed_.set(t.operation, []); timed_.get(t.operation).push(t); }
   return [...found.values()].map((row) => {
     const all = [...row.by].sort(([a], [b]) => D.modes.indexOf(a) - D.modes.indexOf(b)), more = all.filter(([, x]) => x.more), cells = all.reduce((n, [, x]) => n + x.cells, 0);
-    const timesOf = m ? m.times.filter((t) => t.operation === row.operation && t.cadence === cadence && t.ratio !== null) : [];
+    const own = timed_.get(row.operation) || [];
     row.cells = cells;
     row.worst = Math.max(...all.map(([, x]) => x.times));
     row.bytes = all.map(([mode, x]) => `${mode}: ${x.more ? `more in ${x.more} of ${x.cells}${x.times === Infinity ? "" : `, up to ${digits(x.times)}×`}` : x.less ? `less in ${x.less} of ${x.cells}, never more` : `the same in all ${x.cells}`}`).join("; ");
-    row.time = [...new Set(timesOf.map((t) => t.mode))].map((x) => { const of = timesOf.filter((t) => t.mode === x); return `${x} ${median(of.map((t) => t.ratio)).toFixed(2)}× of ${of.length}`; }).join("; ");
-    row.slowest = timesOf.length ? median(timesOf.map((t) => t.ratio)) : null;
+    row.time = [...new Set(own.map((t) => t.mode))].map((x) => { const of = own.filter((t) => t.mode === x); const slow = of.filter((t) => order(t) > 0).length, fast = of.filter((t) => order(t) < 0).length;
+      return `${x} ${median(of.map((t) => t.ratio)).toFixed(2)}× in ${plural(of.length, "cell")}${slow ? `, slower in ${slow}` : ""}${fast ? `, faster in ${fast}` : ""}`; }).join("; ");
+    row.slowest = own.length ? median(own.map((t) => t.ratio)) : null;
     row.say = !more.length ? "Every mode sends the same or less: choose the one that reads best." : more.length === all.length ? (more.every(([, x]) => 2 * x.more > x.cells) ? "Use shard_map where the bytes matter." : `Any mode, but shard_map where the bytes matter in ${variantsOf(more)}.`) : `${all.filter(([, x]) => !x.more).map(([mode]) => mode).join(" or ")} sends no more than shard_map; ${more.map(([mode]) => mode).join(" and ")} ${more.length > 1 ? "do" : "does"}.`;
     return row;
-  }).sort((a, b) => b.worst - a.worst || place(a.operation) - place(b.operation));
+  }).sort((a, b) => finite(b.worst) - finite(a.worst) || place(a.operation) - place(b.operation));
 }
 function drawAdvice() {
-  const run = shownRuns()[0], out = $("advice-out");
-  if (!run) { out.replaceChildren(el("p", { class: "soft" }, "No conformance records here.")); return; }
+  const shown = shownRuns(), run = shown.find(whole), out = $("advice-out"), away = elsewhere(shown, "modes");
+  if (!run) { out.replaceChildren(away || el("p", { class: "soft" }, "No conformance records here.")); return; }
   const m = timed.find((x) => x.class === run.class && x.release === run.release) || null, cadence = $("m-cadence").value || "isolated";
   out.replaceChildren(...[grid("advice", `Advice for each operation, from ${run.label}`, [
     { name: "operation", text: (r) => el("span", { class: "op" }, r.operation), value: (r) => r.operation, cls: "nowrap" },
     { name: "advice", wide: true, text: (r) => r.say, value: (r) => r.say },
     { name: "bytes beside manual", wide: true, text: (r) => r.bytes, value: (r) => r.worst },
     { name: m ? "time beside manual, median of cells" : "time (no times of this run)", text: (r) => r.time, value: (r) => r.slowest },
-  ], advice(run, m, cadence), { empty: "No auto or explicit case stands beside a manual one." }), provenance([run, ...(m ? m.timedRuns : [])])].flat(3));
+  ], advice(run, m, cadence), { empty: "No auto or explicit case stands beside a manual one." }), away, provenance([run, ...(m ? m.timedRuns : [])])].flat(3).filter((x) => x !== ""));
 }

@@ -12,17 +12,24 @@ function controls() {
   const shown = shownRuns();
   const chip = (r) => el("label", {}, el("input", { type: "checkbox", value: r.key, checked: shown.includes(r), onchange: () => {
     const keys = [...$("run-chips").querySelectorAll("input:checked")].map((i) => i.value);
-    set("runs", keys.join(".")); if (!keys.length) controls(); drawMatrix(); $("matrix-prov").replaceChildren(provenance(shownRuns())); drawCommunication(); drawAdvice();
+    set("runs", keys.join(".")); if (!keys.length) controls(); drawMatrix(); changed("matrix-prov", "communication-out", "advice-out");
   } }), r.label);
   const [ran, compiled] = [judgedRuns.filter((r) => r.class !== "compiled"), judgedRuns.filter((r) => r.class === "compiled")];
   $("run-chips").replaceChildren(el("legend", {}, "Runs shown"), ...ran.map(chip), compiled.length && ran.length ? el("details", { class: "more-runs", open: compiled.some((r) => shown.includes(r)) }, el("summary", {}, `compiled for ${plural(compiled.length, "machine")} that ${compiled.length === 1 ? "was" : "were"} not there`), compiled.map(chip)) : el("span", {}, compiled.map(chip)));
 }
-function filtered() { drawMatrix(); later(); }
+function filtered() { drawMatrix(); clearTimeout(timer); timer = setTimeout(() => changed(...FILTERED), 120); }  // what is below follows
 let timer = 0;
-function later() { clearTimeout(timer); timer = setTimeout(() => { drawChanges(); drawComparisons(); drawModes(); drawAdvice(); drawCommunication(); drawSide(); }, 120); }  // what is below the fold follows
-function drawAll() { controls(); drawMatrix(); $("matrix-prov").replaceChildren(provenance(shownRuns())); drawWrong(); drawChanges(); drawComparisons(); drawModes(); drawAdvice(); drawSpeed(); drawOverTime(); drawCommunication(); drawWeather(); drawGrowth(); drawOthers(); showCell(); }
+const FILTERED = ["advice-out", "modes-out", "communication-out", "side-table", "changes-out", "compared-out"];
+for (const [id, draw] of [
+  ["wrong-out", drawWrong], ["matrix-box", drawMatrix], ["matrix-prov", () => $("matrix-prov").replaceChildren(elsewhere(shownRuns(), "matrix"), provenance(shownRuns()))], ["advice-out", drawAdvice], ["modes-out", drawModes], ["communication-out", drawCommunication], ["speed-note", drawSpeed], ["side-table", drawSide],
+  ["time-out", drawOverTime], ["weather-out", drawWeather], ["growth-out", drawGrowth], ["others-out", drawOthers], ["changes-out", drawChanges], ["compared-out", drawComparisons], ["runs-out", drawRuns],
+]) part(id, draw);
+function drawAll() { chooseMachine(); controls(); drawMatrix(); changed(); showCell(); }
 function go(view, focus) {
-  const target = $(view);
+  let target = $(view);
+  if (!target && !view.startsWith("run-")) return;
+  drawUpTo(target || $("runs"));
+  target = $(view);
   if (!target) return;
   if (target.tagName === "DETAILS") target.open = true;
   target.scrollIntoView({ block: "start" });
@@ -36,7 +43,7 @@ $("f-q").addEventListener("input", (e) => { set("q", e.target.value.slice(0, 500
 $("filters").addEventListener("submit", (e) => e.preventDefault());
 $("filters").addEventListener("reset", () => { for (const k of ["q", "level", "mode", "dtype", "mesh", "verdict"]) state[k] = ""; writeHash(); setTimeout(() => { controls(); filtered(); }); });
 for (const [id, key] of [["c-old", "old"], ["c-new", "new"], ["c-what", "what"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawChanges(); });
-for (const [id, key] of [["m-machine", "machine"], ["m-cadence", "cadence"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawModes(); drawAdvice(); drawSpeed(); });
+for (const [id, key] of [["m-machine", "machine"], ["m-cadence", "cadence"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); chooseMachine(); drawAdvice(); drawModes(); changed("speed-note", "side-table"); });
 $("m-mode").addEventListener("change", (e) => { set("hmode", e.target.value); drawModes(); });
 $("t-machine").addEventListener("change", (e) => { set("tmachine", e.target.value); drawOverTime(); });
 for (const [id, key] of [["w-place", "wplace"], ["w-step", "wstep"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawWeather(); });
@@ -58,11 +65,12 @@ addEventListener("hashchange", () => { readHash(); drawAll(); if (state.view) go
 let kept = ""; try { kept = localStorage.getItem("meshmark-theme") || ""; } catch { kept = ""; }
 function theme(t) { if (t) document.documentElement.dataset.theme = t; else delete document.documentElement.dataset.theme; $("theme").value = t; }
 theme(["light", "dark"].includes(kept) ? kept : "");
-$("theme").addEventListener("change", (e) => { theme(e.target.value); try { localStorage.setItem("meshmark-theme", e.target.value); } catch { /* a file without storage */ } drawSpeed(); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawSpeed());
+$("theme").addEventListener("change", (e) => { theme(e.target.value); try { localStorage.setItem("meshmark-theme", e.target.value); } catch { /* a file without storage */ } changed("speed-note"); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => changed("speed-note"));
 
-drawAnswers(); drawRuns(); drawAll();
+drawPages(); drawAnswers(); chooseMachine(); controls(); showCell();
+document.documentElement.dataset.shown = "yes";  // the first view
 for (const id of ["bw-chart", "scale-chart", "share-chart", "roof-chart"]) watcher.observe($(id));
 if (state.view) requestAnimationFrame(() => go(state.view, false));
-(window.requestIdleCallback || setTimeout)(lowered);
-document.documentElement.dataset.ready = "yes";
+soon();
+whenIdle(lowered);

@@ -22,7 +22,7 @@ for (const r of rowOrder) {
   families.get(rows[r].family).push(r);
 }
 const opened = new Map();  // family -> whether the reader opened or closed it
-let built = "", columns = [], cells = [], groups = [], trs = [];
+let built = "", columns = [], groups = [], lines = [];  // a line: a row of the table, of an operation or a family
 
 function shownRuns() {
   const chosen = state.runs ? state.runs.split(".").map((k) => byKey.get(k)).filter((r) => r && r.judged) : [];
@@ -74,7 +74,8 @@ function fold(shown) {
 
 function buildMatrix(shown) {
   columns = fold(shown);
-  const table = el("table", { class: "matrix" }, el("caption", {}, "Cases by operation and mode. A cell opens its cases; arrow keys move between cells."));
+  const number = columns.reduce((n, f) => n + f.modes.length, 0);
+  const table = el("table", { class: "matrix", style: `--cells: ${number}` }, el("caption", {}, "Cases by operation and mode. A cell opens its cases; arrow keys move between cells."), el("colgroup", {}, el("col", { class: "c-op" }), el("col", { span: Math.max(1, number) })));
   const head = (f) => el("th", { class: "first", scope: "colgroup", colspan: Math.max(1, f.modes.length) }, f.label, " ",
     el("span", { class: `tag ${f.runs[0].class}` }, CLASS[f.runs[0].class]),
     f.runs.length > 1 ? el("div", { class: "soft small" }, `${f.runs.length} runs with the same verdicts`) : "",
@@ -82,31 +83,33 @@ function buildMatrix(shown) {
   table.append(el("thead", {},
     el("tr", {}, el("th", { class: "corner", rowspan: 2, scope: "col" }, "operation"), columns.map(head)),
     el("tr", {}, columns.map((f) => f.modes.map((m, j) => el("th", { scope: "col", class: j ? null : "first" }, modesSeen[m].replace("manual-novma", "no-vma")))))));
-  cells = []; groups = []; trs = new Array(rows.length);
-  const cell = (owner, k, m, j, name, open) => {
-    const n = el("span", { class: "n" }), b = el("b", { "aria-hidden": "true" });
-    const button = el("button", { type: "button", class: "cell", tabindex: "-1", hidden: true, onclick: open }, b, n);
-    const none = el("span", { class: "none", "aria-label": "no case" }, "·");
-    cells.push({ ...owner, k, m, name, button, b, n, none, last: "" });
-    return el("td", { class: j ? null : "first" }, button, none);
-  };
+  groups = []; lines = new Array(rows.length);
   for (const [family, members] of families) {
-    const body = el("tbody"), group = { family, members };
+    const body = el("tbody"), group = { family, members, line: { members, name: family, tr: el("tr", { class: "group" }), cells: null, open: () => { opened.set(family, true); drawMatrix(); } } };
     group.toggle = el("button", { type: "button", class: "toggle", tabindex: "-1", "aria-expanded": "false", onclick: () => { opened.set(family, group.toggle.getAttribute("aria-expanded") !== "true"); drawMatrix(); } }, family);
-    group.tr = el("tr", { class: "group" }, el("th", { class: "level", scope: "rowgroup" }, group.toggle));
-    columns.forEach((f, k) => f.modes.forEach((m, j) => group.tr.append(cell({ members, group }, k, m, j, family, () => { opened.set(family, true); drawMatrix(); }))));
-    body.append(group.tr);
+    group.line.tr.append(el("th", { class: "level", scope: "rowgroup" }, group.toggle));
+    body.append(group.line.tr);
     for (const r of members) {
       const operation = rows[r].operation;
-      const tr = trs[r] = el("tr", {}, el("th", { scope: "row", title: info.get(operation)?.about }, operation));
-      columns.forEach((f, k) => f.modes.forEach((m, j) => tr.append(cell({ members: [r] }, k, m, j, operation, () => openCell("", operation, modesSeen[m], f.runs.map((x) => x.key).join("."))))));
-      body.append(tr);
+      lines[r] = { members: [r], name: operation, cells: null, tr: el("tr", { hidden: true }, el("th", { scope: "row", title: info.get(operation)?.about }, operation)), open: (m, f) => openCell("", operation, modesSeen[m], f.runs.map((x) => x.key).join(".")) };
+      body.append(lines[r].tr);
     }
     table.append(body);
     groups.push(group);
   }
   $("matrix-box").replaceChildren(table);
   requestAnimationFrame(() => { const h = table.querySelector("thead tr"); if (h) table.style.setProperty("--head", `${h.offsetHeight}px`); });
+}
+// The cells of a line, made when it is first shown.
+function cellsOf(line) {
+  if (!line.cells) {
+    line.cells = columns.flatMap((f, k) => f.modes.map((m, j) => {
+      const n = el("span", { class: "n" }), b = el("b", { "aria-hidden": "true" }), button = el("button", { type: "button", class: "cell", tabindex: "-1", hidden: true, onclick: () => line.open(m, f) }, b, n), none = el("span", { class: "none", "aria-label": "no case" }, "·");
+      line.tr.append(el("td", { class: j ? null : "first" }, button, none));
+      return { k, m, button, b, n, none, last: "" };
+    }));
+  }
+  return line.cells;
 }
 const want = () => state.verdict === "bad" ? V.map((v) => BAD.has(v)) : state.verdict === "notpass" ? V.map((v) => !QUIETLY.has(v)) : state.verdict ? V.map((v) => v === state.verdict) : V.map(() => true);
 const filtering = () => ["q", "level", "mode", "dtype", "mesh", "verdict"].some((k) => state[k]);
@@ -120,40 +123,56 @@ function drawMatrix() {
   columns.forEach((f, k) => f.runs.forEach((run) => {
     const j = run.judged, t = total[k];
     for (let i = 0; i < j.case.length; i++) {
-      all++;
-      const c = j.case[i], v = j.verdict[i];
-      if (wanted[v] && passes(m, c, j.reason[i])) { t[(rowOf[c] * M + modeOf[c]) * K + v]++; hits++; }
+      const c = j.case[i], v = j.verdict[i], n = j.n ? j.n[i] : 1;
+      all += n;
+      if (wanted[v] && passes(m, c, j.reason[i])) { t[(rowOf[c] * M + modeOf[c]) * K + v] += n; hits += n; }
     }
   }));
-  const visible = new Uint8Array(rows.length), loud = new Set(), sum = new Int32Array(K);
-  for (const cell of cells) {
+  const visible = (r) => columns.some((_, k) => { for (let i = r * M * K; i < (r + 1) * M * K; i++) if (total[k][i]) return true; return false; });
+  const narrow = filtering(), wait = [];
+  let quota = AT_ONCE;
+  clearTimeout(unfolding);
+  for (const g of groups) {
+    const some = new Set(g.members.filter(visible)), loud = fillLine(g.line, total), open = opened.get(g.family) ?? (narrow || loud || families.size < 3);
+    g.line.tr.hidden = !some.size;
+    g.toggle.setAttribute("aria-expanded", String(open));
+    g.toggle.textContent = `${open ? "▾" : "▸"} ${g.family} `;
+    g.toggle.append(el("span", { class: "soft small" }, plural(some.size, "operation")));
+    for (const r of g.members) {
+      const seen = open && some.has(r);
+      if (seen && quota-- > 0) fillLine(lines[r], total); else if (seen) wait.push(r);
+      lines[r].tr.hidden = !seen || quota < 0;
+    }
+  }
+  const unfold = () => { for (const r of wait.splice(0, AT_ONCE)) { fillLine(lines[r], total); lines[r].tr.hidden = false; } if (wait.length) unfolding = setTimeout(unfold, 30); };
+  if (wait.length) unfolding = setTimeout(unfold, 30);
+  rove();
+  $("matrix-status").textContent = (hits === all ? `${plural(all, "case")} in ${plural(shown.length, "run")}.` : `${count(hits)} of ${plural(all, "case")} match, in ${plural(shown.length, "run")}.`) + (D.cut ? ` ${plural(D.cut, "reason")} cut short to keep the page small.` : "");
+}
+// Lines that are shown at once, more than the box is high; the others follow.
+const AT_ONCE = 40;
+let unfolding = 0;
+// Fill the cells of a line with what the filters leave; says whether one of them holds a failure.
+function fillLine(line, total) {
+  const M = modesSeen.length, K = V.length, sum = new Int32Array(K);
+  let loud = false;
+  for (const cell of cellsOf(line)) {
     sum.fill(0);
-    for (const r of cell.members) for (let v = 0, at = (r * M + cell.m) * K; v < K; v++) sum[v] += total[cell.k][at + v];
+    for (const r of line.members) for (let v = 0, at = (r * M + cell.m) * K; v < K; v++) sum[v] += total[cell.k][at + v];
     let n = 0, worst = -1;
     for (let v = 0; v < K; v++) if (sum[v]) { n += sum[v]; if (worst < 0) worst = v; }
-    if (n && !cell.group) visible[cell.members[0]] = 1;
     const name = n ? V[worst] : "", nothing = name === "not_run" || name === "interpreted", computed = sum[V.indexOf("interpreted")], passed = name === "not_run" ? n : name === "interpreted" ? computed + sum[PASS] : sum[PASS], text = n ? (passed === n || !passed ? `${n}` : `${passed}/${n}`) : "";
-    if (cell.group && BAD.has(name)) loud.add(cell.group.family);
+    loud ||= BAD.has(name);
     const now = `${name}${text}`;
     if (now === cell.last) continue;
     cell.last = now; cell.button.hidden = !n; cell.none.hidden = !!n;
     if (!n) continue;
     cell.button.className = `cell v-${name}`; cell.b.textContent = SYMBOL[name]; cell.n.textContent = text;
     const said = nothing ? `${n} compiled, not run${computed ? `, numbers of ${computed} pass by interpretation` : ""}` : `${passed} of ${n} pass${name === "pass" ? "" : `, worst: ${name}`}`;
-    cell.button.setAttribute("aria-label", `${cell.name}, ${modesSeen[cell.m]}, ${columns[cell.k].label}: ${said}`);
+    cell.button.setAttribute("aria-label", `${line.name}, ${modesSeen[cell.m]}, ${columns[cell.k].label}: ${said}`);
     cell.button.title = said;
   }
-  const narrow = filtering();
-  for (const g of groups) {
-    const some = g.members.filter((r) => visible[r]), open = opened.get(g.family) ?? (narrow || loud.has(g.family) || families.size < 3);
-    g.tr.hidden = !some.length;
-    g.toggle.setAttribute("aria-expanded", String(open));
-    g.toggle.textContent = `${open ? "▾" : "▸"} ${g.family} `;
-    g.toggle.append(el("span", { class: "soft small" }, plural(some.length, "operation")));
-    for (const r of g.members) trs[r].hidden = !open || !visible[r];
-  }
-  rove();
-  $("matrix-status").textContent = (hits === all ? `${plural(all, "case")} in ${plural(shown.length, "run")}.` : `${count(hits)} of ${plural(all, "case")} match, in ${plural(shown.length, "run")}.`) + (D.cut ? ` ${plural(D.cut, "reason")} cut short to keep the page small.` : "");
+  return loud;
 }
 function tally(s, n) {
   const parts = V.map((v, i) => [v, s[i]]).filter(([v, x]) => x && v !== "pass").map(([v, x]) => `${count(x)} ${v === "not_run" ? "compiled" : v}`);

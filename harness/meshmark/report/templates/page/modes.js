@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // Modes side by side.
 const machine = () => timed.find((m) => m.key === state.machine) || timed[0];
+// What the sections on times are about; they all read the cadence from its control.
+function chooseMachine() {
+  if (!timed.length) return;
+  options($("m-machine"), timed.map((m) => [m.key, m.label]), machine().key);
+  const cadences = [...new Set(machine().timedRuns.flatMap((r) => [...new Set(r.timings.cadence)]))].map((i) => S[i]);
+  options($("m-cadence"), cadences.map((c) => [c, { plain: "plain: one call, same buffers, one mode alone", isolated: "isolated: one call, rotated buffers, modes in turns", stream: "stream: calls inside one program", device: "device: what the profiler saw" }[c] || c]), state.cadence);
+}
 function sideBySide(m, cadence) {
   const found = new Map(), words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
   for (const t of m.times) {
@@ -11,11 +18,13 @@ function sideBySide(m, cadence) {
   return [...found.values()];
 }
 function ratioNode(t) {
-  if (!t || t.ratio === null) return "";
+  if (!t || t.ratio === null || t.ratio === undefined) return "";
   const known = t.ratio_low !== null && t.ratio_high !== null;
   const slow = order(t) > 0, fast = order(t) < 0;
   return el("span", { class: slow ? "bar-slow" : fast ? "bar-fast" : null }, `${t.ratio.toFixed(2)}${slow ? " slower" : fast ? " faster" : ""} `, el("span", { class: "soft small" }, known ? `(${t.ratio_low.toFixed(2)}–${t.ratio_high.toFixed(2)})` : ""));
 }
+// The mode that corrected intervals part from all others as the fastest; "" if they part none.
+const bestOf = (r, modes) => modes.find((x) => r.by[x]?.best) || "";
 function perMode(by, modes, f) {
   const said = modes.map((m) => [m, by[m] ? f(by[m]) : null]).filter(([, x]) => x !== null && x !== "");
   if (!said.length) return "";
@@ -32,21 +41,30 @@ function controlTable(m, cadence) {
       { name: "case", text: (c) => el("span", { class: "mono" }, c.case), value: (c) => c.case, cls: "id" }, { name: "control / itself", num: true, text: ratioNode, value: (c) => c.ratio }, { name: "processes", num: true, text: (c) => c.processes, value: (c) => c.processes },
     ], rows_)];
 }
-// The decoder's steps, the figure that people choose a mode by: modes of one step stand together.
+// The decoder's steps, the figures that people choose a mode by: the modes of one step stand side by side.
 function drawSteps(m, cadence) {
-  const list = m.timedRuns.flatMap((r) => r.steps).filter((s) => s.cadence === cadence), known = [...new Set(list.map((s) => s.peak).filter(Boolean))];
-  $("steps-out").replaceChildren(...[grid("steps", `Steps of the decoder on ${m.label}, ${cadence}`, [
-    { name: "step", text: (s) => [el("span", { class: "op" }, s.step), " ", el("span", { class: "soft" }, s.where)], value: (s) => `${s.step} ${s.where} ${D.modes.indexOf(s.mode)}`, cls: "id" },
-    { name: "mode", text: (s) => s.mode, value: (s) => s.mode }, { name: "tokens/s", num: true, text: (s) => digits(s.tokens_per_s), value: (s) => s.tokens_per_s }, { name: "time", num: true, text: (s) => seconds(s.seconds), value: (s) => s.seconds },
-    { name: "MFU", num: true, text: (s) => percent(s.mfu), value: (s) => s.mfu }, { name: "payload of a device, by collective", text: (s) => s.sent.map(([k, n]) => `${bytes(n)} in ${k}`).join(", ") || "none", value: (s) => s.sent.reduce((n, [, x]) => n + x, 0) }, { name: "memory of a device", num: true, text: (s) => bytes(s.memory), value: (s) => s.memory },
-  ], list.sort((a, b) => a.step.localeCompare(b.step) || a.where.localeCompare(b.where) || D.modes.indexOf(a.mode) - D.modes.indexOf(b.mode)), { empty: "No step of the decoder was timed here." }), list.length && known.length ? el("p", { class: "soft small" }, `MFU: flops of the model over ${known.join(", ")}.`) : ""].flat().filter((x) => x !== ""));
+  const list = m.timedRuns.flatMap((r) => r.steps).filter((s) => s.cadence === cadence), out = $("steps-out");
+  if (!list.length) { out.replaceChildren(el("p", { class: "soft" }, "No step of the decoder was timed here. ", el("code", {}, "meshmark bench --operations decoder,decoder_training,decode_step"), " times them.")); return; }
+  const known = [...new Set(list.map((s) => s.peak).filter(Boolean))], modes = D.modes.filter((x) => list.some((s) => s.mode === x)), groups_ = new Map(), timesBy = new Map();
+  for (const s of list) { const k = `${s.step}/${s.where.split(" ").join("/")}`; if (!groups_.has(k)) groups_.set(k, { step: s.step, where: s.where, by: {} }); groups_.get(k).by[s.mode] ||= s; }
+  for (const t of m.times) if (t.cadence === cadence && groups_.has(t.cell)) timesBy.set(`${t.cell} ${t.mode}`, t);
+  const figures = [
+    ["tokens/s", (s, g, k) => [el("strong", {}, digits(s.tokens_per_s)), k.best ? " fastest" : ""], (s) => s.tokens_per_s],
+    ["time", (s) => seconds(s.seconds)], ["time over manual", (s, g, k) => ratioNode(k)], ["MFU", (s) => percent(s.mfu)],
+    ["a device sends", (s) => s.sent.map(([kind, n]) => el("div", { class: "nowrap" }, `${bytes(n)} in ${kind}`)).concat(s.sent.length ? [] : "nothing")], ["memory of a device", (s) => bytes(s.memory)],
+  ];
+  const bodies = [...groups_].sort(([, a], [, b]) => a.step.localeCompare(b.step) || a.where.localeCompare(b.where)).map(([k, g]) => {
+    const top = Math.max(...Object.values(g.by).map((s) => s.tokens_per_s)), shown = figures.filter(([, text]) => modes.some((x) => g.by[x] && [text(g.by[x], g, timesBy.get(`${k} ${x}`) || {})].flat().some((y) => y !== "")));
+    return el("tbody", {}, shown.map(([name, text, bar], i) => el("tr", {}, i ? "" : el("th", { scope: "rowgroup", rowspan: shown.length, class: "id" }, el("span", { class: "op" }, g.step), el("div", { class: "soft small" }, g.where)), el("th", { scope: "row", class: "soft nowrap" }, name),
+      modes.map((x) => el("td", { class: "num", style: bar && g.by[x] ? `background: linear-gradient(to right, var(--accent-soft) ${Math.round(100 * bar(g.by[x]) / top)}%, transparent 0)` : null }, g.by[x] ? text(g.by[x], g, timesBy.get(`${k} ${x}`) || {}) : "")))));
+  });
+  out.replaceChildren(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Steps of the decoder" }, el("table", { class: "steps" }, el("caption", {}, `Steps of the decoder on ${m.label}, ${cadence}`), el("thead", {}, el("tr", {}, ["step", "figure"].map((x) => el("th", { scope: "col" }, x)), modes.map((x) => el("th", { scope: "col", class: "num" }, x)))), bodies)),
+    known.length ? el("p", { class: "soft small" }, `MFU: flops of the model over ${known.join(", ")}.`) : "");
 }
 function drawModes() {
   const out = $("modes-out");
   if (!timed.length) { out.replaceChildren(el("p", { class: "soft" }, "No times among these records. ", el("code", {}, "meshmark bench --record FILE"), " makes them.")); return; }
-  options($("m-machine"), timed.map((m) => [m.key, m.label]), machine().key);
-  const m = machine(), cadences = [...new Set(m.times.map((t) => t.cadence))];
-  const cadence = options($("m-cadence"), cadences.map((c) => [c, { plain: "plain: one call, same buffers, one mode alone", isolated: "isolated: one call, rotated buffers, modes in turns", stream: "stream: calls inside one program", device: "device: what the profiler saw" }[c] || c]), state.cadence);
+  const m = machine(), cadence = $("m-cadence").value;
   const list = sideBySide(m, cadence), modes = D.modes.filter((x) => list.some((r) => r.by[x])), others = modes.filter((x) => x !== "manual" && x !== "host" && modes.includes("manual"));
   const bad = list.filter((r) => modes.some((x) => r.by[x] && r.by[x].median_s === null));
   drawSteps(m, cadence);
@@ -54,7 +72,7 @@ function drawModes() {
   out.replaceChildren(...[el("p", {}, el("span", { class: `tag ${m.class}` }, CLASS[m.class]), ` ${plural(list.length, "cell")}${bad.length ? `, ${bad.length} of them with a mode that has no published time` : ""}.`), grid("modes", `Modes side by side on ${m.label}, ${cadence}`, [
     { name: "case", text: (r) => [el("span", { class: "op" }, r.first.operation), ` ${r.first.variant} `, el("span", { class: "soft" }, `${r.first.mesh} ${r.first.dtype} ${r.first.size}`)], value: (r) => `${r.first.operation} ${r.first.variant} ${r.first.mesh} ${r.first.dtype} ${String(r.first.nbytes ?? 0).padStart(15, "0")}`, cls: "id" },
     ...modes.map((x) => ({ name: x, num: true, text: (r) => !r.by[x] ? "" : r.by[x].median_s === null ? el("span", { title: r.by[x].reason }, verdict(V[r.by[x].verdict])) : spread(r.by[x].median_s, r.by[x].low_s, r.by[x].high_s), value: (r) => r.by[x]?.median_s ?? null })),
-    { name: "fastest", text: (r) => others.length && others.every((x) => r.by[x] && order(r.by[x]) > 0) ? "manual" : "", value: (r) => others.length && others.every((x) => r.by[x] && order(r.by[x]) > 0) ? 0 : 1 },
+    ...(list.some((r) => bestOf(r, modes)) ? [{ name: "best", text: (r) => el("strong", {}, bestOf(r, modes)), value: (r) => bestOf(r, modes) || null }] : []),
     ...others.map((x) => ({ name: `${x} / manual`, num: true, text: (r) => ratioNode(r.by[x]), value: (r) => r.by[x]?.ratio ?? null })),
     { name: "S, B", num: true, text: (r) => r.first.nbytes || "", value: (r) => r.first.nbytes },
     ...["p10", "p90", "p99"].map((q) => ({ name: `${q} (manual)`, num: true, text: (r) => { const x = (r.by.manual || r.first)[`${q}_s`]; return x === null ? "" : seconds(x); }, value: (r) => (r.by.manual || r.first)[`${q}_s`] })),

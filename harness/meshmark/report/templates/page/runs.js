@@ -3,7 +3,7 @@
 function drawRuns() {
   $("runs-out").replaceChildren(...[grid("runs", "Every record file of this page", [
     { name: "run", text: (r) => [r.label, " ", el("span", { class: `tag ${r.class}` }, CLASS[r.class]), r.expired ? [" ", el("span", { class: "tag expired" }, "expired")] : ""], value: (r) => r.label, cls: "id" },
-    { name: "statement", text: (r) => r.statement || "", wide: true }, { name: "cases", num: true, text: (r) => r.judged ? count(r.judged.case.length) : "", value: (r) => r.judged?.case.length ?? null },
+    { name: "statement", text: (r) => r.statement || "", wide: true }, { name: "cases", num: true, text: (r) => r.judged ? count(casesOf(r)) : "", value: (r) => r.judged ? casesOf(r) : null },
     { name: "times", num: true, text: (r) => r.timings ? count(r.timings.operation.length) : "", value: (r) => r.timings?.operation.length ?? null }, { name: "noise", text: (r) => noise(r).replace(/^noise: /, "") },
     { name: "suite", text: (r) => `${r.commit.slice(0, 10)}${r.clean ? "" : " not clean"}`, value: (r) => r.commit }, { name: "record file", text: (r) => el("span", { class: "mono small" }, r.file), value: (r) => r.file, cls: "id" },
     { name: "SHA-256", text: (r) => el("span", { class: "mono small" }, r.sha256), cls: "id" },

@@ -34,7 +34,7 @@ function drawSpeed() {
   chart("bw-chart", [m.key, cadence, op, mode, mesh, what, theme].join(), (B) => {
     if (!points.length) return null;
     const x = shownPoints.map((t) => t.nbytes), y = shownPoints.map(height), roofs = latency ? [] : ceilings(shownPoints).map(([v, name]) => [v / 1e9, name]), peak = roofs.length ? roofs[0][0] : null;
-    const f = figure(B, { x_axis_type: "log", y_axis_type: "log", x_range: [Math.min(...x) / 1.6, Math.max(...x) * 1.6], y_range: [Math.min(...y) / 2, Math.max(...y, peak || 0) * 2] });
+    const left = Math.min(...x) / 1.6, right = Math.max(...x) * 1.6, ends = [Math.min(...y) / 2, Math.max(...y, peak || 0) * 2], f = figure(B, { x_axis_type: "log", y_axis_type: "log", x_range: [left, right * (roomy() ? (right / left) ** .3 : 1)], y_range: ends });
     const items = [], colors = palette();
     let n = 0;
     for (const [name, list] of drawnSeries) {
@@ -46,16 +46,17 @@ function drawSpeed() {
         const lo = list[0].nbytes, hi = list[list.length - 1].nbytes, xs = Array.from({ length: 40 }, (_, i) => lo * (hi / lo) ** (i / 39));
         own.push(f.line(xs, xs.map((s) => fitted(fit, s)), { line_color: color, line_dash: "dashed", line_width: 1.5 }));
       }
-      items.push([name, own]); n++;
+      items.push([name, own, color, height(list[list.length - 1])]); n++;
     }
-    for (const [value, name] of roofs) items.push([`ceiling, ${digits(value)} GB/s: ${name}`, [f.line([Math.min(...x) / 1.6, Math.max(...x) * 1.6], [value, value], { line_color: css("--fg"), line_dash: "dotted", line_width: 2 })]]);
+    for (const [value] of roofs) f.line([left, right], [value, value], { line_color: css("--fg"), line_dash: "dotted", line_width: 2 });
+    nameCeilings(f, left, roofs.map(([v, name]) => [v, `ceiling ${digits(v)} GB/s: ${name}`]));
     f.below[0].axis_label = "message size S"; f.left[0].axis_label = latency ? "time of a call, µs" : "bus bandwidth, GB/s";
     ticks(f, "below", B, powers(Math.min(...x), Math.max(...x), 4), size);
     const ys = powers(Math.min(...y) / 2, Math.max(...y, peak || 0) * 2, 10); if (ys.length > 1) ticks(f, "left", B, ys, (v) => digits(v));
-    legend(B, f, items);
+    nameLines(B, f, items, right / 1.6, ends);
     return f;
   });
-  $("bw-table").replaceChildren(el("p", { class: "soft small" }, every > MOST_SERIES ? `Drawn are ${MOST_SERIES} of ${every} series, those of most points: choose a mesh for others; the table has all. ` : "", "Bars are 95 % intervals, dashed lines the fit t = α + S / β, dotted lines the ceilings of the links that the groups can use. A name in the legend hides its points."), behind(grid("bw", `Bus bandwidth of ${op} on ${m.label}, ${cadence}`, [
+  $("bw-table").replaceChildren(el("p", { class: "soft small" }, every > MOST_SERIES ? `Drawn are ${MOST_SERIES} of ${every} series, those of most points: choose a mesh for others; the table has all. ` : "", "Bars are 95 % intervals, dashed lines the fit t = α + S / β, dotted lines the ceilings of the links that the groups can use. "), behind(grid("bw", `Bus bandwidth of ${op} on ${m.label}, ${cadence}`, [
     { name: "series", text: (t) => `${t.variant} · ${t.mesh} · ${t.dtype} · ${t.mode}`, value: (t) => `${t.variant} ${t.mesh} ${t.dtype} ${t.mode}` },
     { name: "S", num: true, text: (t) => size(t.nbytes), value: (t) => t.nbytes }, { name: "time", num: true, text: (t) => spread(t.median_s, t.low_s, t.high_s), value: (t) => t.median_s },
     { name: "bus bandwidth, GB/s", num: true, text: (t) => digits(t.busbw / 1e9), value: (t) => t.busbw }, { name: "share of ceiling", num: true, text: (t) => percent(t.share), value: (t) => t.share }, { name: "ceiling", text: (t) => t.share === null ? "" : t.share_of },
@@ -63,19 +64,20 @@ function drawSpeed() {
     { name: "largest residual", num: true, text: (t) => { const f = fitOf(t); return f ? percent(f.worst) : ""; } },
   ], points)), provenance(m.timedRuns));
 
-  const scaled = m.timedRuns.flatMap((r) => r.scaling.map((s) => ({ ...s, run: r }))).filter((s) => s.name.endsWith(`(${cadence})`));
+  const scaled = m.timedRuns.flatMap((r) => r.scaling.map((s) => ({ ...s, run: r }))).filter((s) => s.name.endsWith(`(${cadence})`)), few = [...scaled].sort((a, b) => b.points.length - a.points.length).slice(0, MOST_SERIES);
   chart("scale-chart", [m.key, cadence, theme].join(), (B) => {
     if (!scaled.length) return null;
-    const f = figure(B, { x_axis_type: "log", y_range: [0, 1.15 * Math.max(1, ...scaled.flatMap((s) => s.points.map((p) => p[2])))] }), colors = palette(), items = [], all = [...new Set(scaled.flatMap((s) => s.points.map((p) => p[0])))].sort((a, b) => a - b);
-    scaled.forEach((s, n) => {
+    const ends = [0, 1.15 * Math.max(1, ...few.flatMap((s) => s.points.map((p) => p[2])))], first = Math.min(...few.flatMap((s) => s.points.map((p) => p[0]))), last = Math.max(...few.flatMap((s) => s.points.map((p) => p[0])));
+    const f = figure(B, { x_axis_type: "log", y_range: ends, x_range: [first / 1.1, last * (roomy() ? (last / first) ** .45 : 1.1)] }), colors = palette(), items = [], all = [...new Set(few.flatMap((s) => s.points.map((p) => p[0])))].sort((a, b) => a - b);
+    few.forEach((s, n) => {
       const c = colors[n % colors.length], x = s.points.map((p) => p[0]), y = s.points.map((p) => p[2]);
-      items.push([`${s.name.replace(/ \(\w+\)$/, "")}, ${s.kind}`, [f.line(x, y, { line_color: c, line_width: 1.5, line_dash: s.kind === "weak" ? "dashed" : "solid" }), f.scatter(x, y, { marker: MARKERS[n % MARKERS.length], size: 8, fill_color: c, line_color: c })]]);
+      items.push([`${s.name.replace(/ \(\w+\)$/, "")}, ${s.kind}`, [f.line(x, y, { line_color: c, line_width: 1.5, line_dash: s.kind === "weak" ? "dashed" : "solid" }), f.scatter(x, y, { marker: MARKERS[n % MARKERS.length], size: 8, fill_color: c, line_color: c })], c, y[y.length - 1]]);
     });
-    items.push(["perfect", [f.line([all[0], all[all.length - 1]], [1, 1], { line_color: css("--fg"), line_dash: "dotted" })]]);
-    f.below[0].axis_label = "devices"; f.left[0].axis_label = "efficiency"; ticks(f, "below", B, all, String); legend(B, f, items);
+    items.push(["perfect", [f.line([all[0], all[all.length - 1]], [1, 1], { line_color: css("--fg"), line_dash: "dotted" })], css("--fg"), 1]);
+    f.below[0].axis_label = "devices"; f.left[0].axis_label = "efficiency"; ticks(f, "below", B, all, String); nameLines(B, f, items, last, ends, Number);
     return f;
   });
-  $("scale-table").replaceChildren(...scaled.length ? [behind(grid("scale", `Scaling on ${m.label}, ${cadence}`, [
+  $("scale-table").replaceChildren(...scaled.length ? [el("p", { class: "soft small" }, `An efficiency of 1: with n times the devices the same work takes an n-th of the time (strong scaling, solid), or n times the work the same time (weak scaling, dashed).${scaled.length > few.length ? ` Drawn are ${few.length} of ${scaled.length} series; the table has all.` : ""}`), behind(grid("scale", `Scaling on ${m.label}, ${cadence}`, [
     { name: "series", text: (p) => p.s.name, value: (p) => p.s.name }, { name: "kind", text: (p) => p.s.kind, value: (p) => p.s.kind }, { name: "devices", num: true, text: (p) => String(p.p[0]), value: (p) => p.p[0] },
     { name: "time", num: true, text: (p) => seconds(p.p[1]), value: (p) => p.p[1] }, { name: "efficiency", num: true, text: (p) => percent(p.p[2]), value: (p) => p.p[2] },
   ], scaled.flatMap((s) => s.points.map((p) => ({ s, p }))))), provenance(scaled.map((s) => s.run))] : [el("p", { class: "soft small" }, el("code", {}, "meshmark bench --scaling"), " measures it.")]);
@@ -91,12 +93,13 @@ function drawSpeed() {
   });
   $("share-table").replaceChildren(...shares.length ? [behind(grid("share", `Best share of the ceiling that binds, on ${m.label}`, shareColumns, shares)), provenance(m.timedRuns)] : []);
   drawRoofline(m, cadence, theme);
-  drawSide();
 }
+// The best share of a ceiling of each operation, in manual mode where there is one.
 function best(m) {
-  const found = new Map();
-  for (const t of m.times) if (t.share !== null && t.mode === (m.times.some((x) => x.operation === t.operation && x.mode === "manual") ? "manual" : t.mode) && !(found.get(t.operation)?.share >= t.share)) found.set(t.operation, t);
-  return [...found.values()].sort((a, b) => b.share - a.share);
+  if (m.best) return m.best;
+  const spelled = new Set(m.times.filter((t) => t.mode === "manual").map((t) => t.operation)), found = new Map();
+  for (const t of m.times) if (t.share !== null && (t.mode === "manual" || !spelled.has(t.operation)) && !(found.get(t.operation)?.share >= t.share)) found.set(t.operation, t);
+  return m.best = [...found.values()].sort((a, b) => b.share - a.share);
 }
 const shareColumns = [
   { name: "operation", text: (t) => t.operation, value: (t) => t.operation }, { name: "best in", text: (t) => `${t.variant} ${t.mesh} ${t.dtype} ${t.size}, ${t.mode}, ${t.cadence}` },
@@ -106,7 +109,7 @@ function drawSide() {
   const groups = new Map();
   for (const m of timed) { const k = m.class === "virtual" ? "virtual devices" : m.class === "real" ? `${m.kind}, real` : "compiled"; if (!groups.has(k)) groups.set(k, []); groups.get(k).push(m); }
   const chosen = options($("s-class"), [...groups.keys()].map((k) => [k, k]), state.class), list = groups.get(chosen) || [], cadence = $("m-cadence").value, found = new Map(), words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
-  list.forEach((m, k) => { for (const t of m.times) if (t.mode === "manual" && t.cadence === cadence && t.median_s !== null && keep({ ...t, mode: state.mode || t.mode }, words)) { if (!found.has(t.cell)) found.set(t.cell, { first: t, by: [] }); found.get(t.cell).by[k] = t; } });
+  list.forEach((m, k) => { for (const t of m.times) if (t.mode === "manual" && t.cadence === cadence && t.median_s !== null && keep(t, words, state.mode)) { if (!found.has(t.cell)) found.set(t.cell, { first: t, by: [] }); found.get(t.cell).by[k] = t; } });
   $("side-table").replaceChildren(...[grid("side", `Times of manual mode, ${chosen}, ${cadence}`, [
     { name: "case", text: (r) => [el("span", { class: "op" }, r.first.operation), ` ${r.first.variant} `, el("span", { class: "soft" }, `${r.first.mesh} ${r.first.dtype} ${r.first.size}`)], value: (r) => r.first.cell, cls: "id" },
     ...list.map((m, k) => ({ name: m.label, num: true, text: (r) => r.by[k] ? [spread(r.by[k].median_s, r.by[k].low_s, r.by[k].high_s), el("div", { class: "soft small" }, rate(r.by[k]))] : "", value: (r) => r.by[k]?.median_s ?? null })),

@@ -37,8 +37,8 @@ function drawWrong() {
   const out = $("wrong-out");
   if (!judgedRuns.length) { out.replaceChildren(el("p", { class: "soft" }, "No conformance records here.")); return; }
   const fresh = D.wrong.filter((f) => !f.known), known = D.wrong.length - fresh.length;
-  const status = fresh.length ? el("p", { class: "loud" }, symbol("fail"), ` ${plural(fresh.length, "finding")} that ${fresh.length === 1 ? "is" : "are"} not known, and ${plural(known, "known issue")}.`)
-    : el("p", {}, symbol(known ? "known" : "pass"), known ? ` Nothing fails that is not known. ${plural(known, "known issue")}.` : " Nothing is wrong in these records.");
+  const status = fresh.length ? el("p", { class: "loud" }, symbol("fail"), ` ${plural(fresh.length, "failure")} that no list knows, and ${plural(known, "known issue")}.`)
+    : el("p", {}, symbol(known ? "known" : "pass"), known ? ` ${plural(known, "known issue")}, and nothing else is wrong.` : " Nothing is wrong in these records.");
   const all = releaseNotes(), quiet = all.filter((n) => !n.broke.length && !n.mended.length);
   const notes = all.filter((n) => !quiet.includes(n)).map((n) => el("p", {}, el("strong", {}, `JAX ${n.now.release}`), ` beside ${n.before.release} on ${n.now.machine}: `,
     n.broke.length ? el("span", { class: "bar-slow" }, `broke ${names(n.broke)}. `) : "broke nothing. ",

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page's data of releases of JAX on one axis: verdicts, bytes and memory of the cases that all of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from meshmark.core.verdicts import BAD
+from meshmark.report.page_parts import INTERPRETED, SHOWN_VERDICTS
+
+QUIET = ("pass", "not_run", INTERPRETED)
+"""The verdicts of a case with which nothing is wrong."""
+
+PASS, KNOWN, FAILS = 0, 1, 2
+_STANDING = [
+    PASS if v in QUIET else KNOWN if v == "known" else FAILS if v in BAD else None for v in SHOWN_VERDICTS
+]
+
+
+def build(runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One series for each kind of devices and machine with several releases; its runs are the oldest first.
+
+    `runs`: the runs of the page, the newest first; of one release and machine, the first that judged cases counts.
+    """
+    found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    for run in runs:
+        if run["judged"]:
+            found.setdefault((run["class"], run["machine"]), {}).setdefault(run["release"], run)
+    for (kind, machine), by_release in found.items():
+        if len(by_release) > 1:
+            listed = list(by_release.values())[::-1]
+            shared, rows = _rows([run["judged"] for run in listed])
+            keys = [run["key"] for run in listed]
+            yield {"class": kind, "machine": machine, "runs": keys, "cases": shared, "rows": rows}
+
+
+def _rows(judged: Sequence[Mapping[str, Sequence[Any]]]) -> tuple[int, list[dict[str, Any]]]:
+    """(the number of cases that every release has, what they say of each release): cases that pass, are known or fail,
+    bytes that a device sends and temporary memory of all programs together, and the programs with other collectives
+    than the release before (None of the first)."""
+    places = [dict(zip(one["case"], range(len(one["case"])), strict=True)) for one in judged]
+    shared = [case for case in places[0] if all(case in other for other in places[1:])]
+    rows: list[dict[str, Any]] = []
+    before: list[Any] | None = None
+    for one, place in zip(judged, places, strict=True):
+        at = [place[case] for case in shared]
+        standing = [_STANDING[one["verdict"][i]] for i in at]
+        kinds = [one["kinds"][i] for i in at]
+        rows.append(
+            {
+                "pass": standing.count(PASS),
+                "known": standing.count(KNOWN),
+                "bad": standing.count(FAILS),
+                "wire": sum(one["wire"][i] or 0 for i in at),
+                "temp": sum(one["temp"][i] or 0 for i in at),
+                "changed": None
+                if before is None
+                else sum(a != b for a, b in zip(before, kinds, strict=True)),
+            }
+        )
+        before = kinds
+    return len(shared), rows

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site of several pages where the records are more than one page can hold.
+
+The first page keeps the newest machines whole, as many as fit. Of the others it has each number of cases, and their
+cases and times are on pages of their own: one for each machine, or for some families of it where even that is too
+large. A machine is what runs of one release, product and kind of devices belong to. All pages are of one form, and an
+address that names a cell leads from the first page to the one that has its cases.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from meshmark.core.errors import BadInput
+from meshmark.report.page_data import CASE_COLUMNS, JUDGED_TEXTS
+from meshmark.report.page_parts import Strings
+from meshmark.report.page_times import SHARES, TIMED_TEXTS
+
+FIRST = "index.html"
+"""The name of the first page."""
+_PART = re.compile(r"run-[0-9a-f]{10}(-[0-9a-f]{4})?(-\d+)?\.html", re.ASCII)
+
+TIMING_TEXTS = (*TIMED_TEXTS, *SHARES, "reason", "kinds")
+"""The columns of times that hold places of texts."""
+
+UNKNOWN = "not in this release of the suite"
+"""The family of an operation that the table does not have."""
+
+Data = Mapping[str, Any]
+Fits = Callable[[Data], bool]
+
+
+class TooLarge(BadInput, RuntimeError):
+    """No division into pages is small enough."""
+
+
+def build(data: Data, fits: Fits) -> dict[str, Data]:
+    """The data of each page by its file name; `fits` says whether a page of some data is small enough. TooLarge if the
+    records of one family are too many."""
+    if fits(data):
+        return {FIRST: data}
+    machines = _machines(data["runs"])
+    rest = dict(_pages(data, machines, fits))
+    found: list[dict[str, Data]] = [{}] * len(machines)
+
+    def too_large(whole: int) -> bool:
+        moved = {key for keys in machines[whole:] for key in keys}
+        own = {name: page for name, page in rest.items() if _keys(page) <= moved}
+        found[whole] = {FIRST: _first(data, moved, own)} | own
+        return not fits(found[whole][FIRST])
+
+    whole = bisect.bisect_left(range(len(machines)), True, key=too_large) - 1
+    if whole < 0:
+        raise TooLarge(
+            "the summary of all runs alone is more than one page can hold: give it fewer record files"
+        )
+    pages = [{"name": name, "label": page["label"]} for name, page in found[whole].items()]
+    return {name: {**page, "pages": pages, "here": name} for name, page in found[whole].items()}
+
+
+def is_part(name: str) -> bool:
+    """Whether a file name is that of a page beside the first."""
+    return bool(_PART.fullmatch(name))
+
+
+def _machines(runs: Sequence[Data]) -> list[list[str]]:
+    """The keys of the runs that belong together, in the order of the runs."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for run in runs:
+        name = (run["class"], run["release"], run["machine"], run["product"])
+        found.setdefault(name, []).append(run["key"])
+    return list(found.values())
+
+
+def _keys(page: Data) -> set[str]:
+    return {run["key"] for run in page["runs"]}
+
+
+def _pages(data: Data, machines: Sequence[Sequence[str]], fits: Fits) -> Iterator[tuple[str, Data]]:
+    """One page for each machine, or several if one is too large: halves of its families, halved again."""
+    of = {operation["name"]: operation["family"] for operation in data["operations"]}
+    order = [*dict.fromkeys(of.values()), UNKNOWN]
+    for keys in machines:
+        waiting: list[Sequence[str] | None] = [None]
+        number = 0
+        while waiting:
+            families = waiting.pop(0)
+            page = _part(data, keys, families, of)
+            if not fits(page):
+                halves = order if families is None else families
+                if len(halves) < 2:
+                    raise TooLarge(
+                        f"the {', '.join(halves)} cases of {page['runs'][0]['label']} are more than one page can hold:"
+                        " give it fewer records"
+                    )
+                middle = len(halves) // 2
+                waiting[:0] = [halves[:middle], halves[middle:]]
+            elif page["cases"]["operation"] or any(
+                run["timings"] and run["timings"]["operation"] for run in page["runs"]
+            ):
+                number += 1
+                yield f"run-{keys[0]}{f'-{number}' if number > 1 else ''}.html", page
+
+
+def _part(data: Data, keys: Sequence[str], families: Collection[str] | None, of: Mapping[str, str]) -> Data:
+    """A page of some runs, and of some families of operations (None: all of them)."""
+    texts, strings = data["strings"], Strings()
+    inside = {
+        place: families is None or of.get(text, UNKNOWN) in families for place, text in enumerate(texts)
+    }  # by the place of an operation's name
+    runs, cases = [], _Cases(data, strings)
+    for run in data["runs"]:
+        if run["key"] not in keys:
+            continue
+        made = dict(run)
+        if run["judged"]:
+            operations = data["cases"]["operation"]
+            rows = [i for i, case in enumerate(run["judged"]["case"]) if inside[operations[case]]]
+            made["judged"] = _columns(run["judged"], rows, JUDGED_TEXTS, texts, strings)
+            made["judged"]["case"] = [cases(run["judged"]["case"][i]) for i in rows]
+        if run["timings"]:
+            rows = [i for i, place in enumerate(run["timings"]["operation"]) if inside[place]]
+            made["timings"] = _columns(run["timings"], rows, TIMING_TEXTS, texts, strings)
+        runs.append(made)
+    shown = {strings.all[place] for place in cases.columns["operation"]}
+    shown |= {strings.all[i] for run in runs if run["timings"] for i in run["timings"]["operation"]}
+    ids = set(cases.ids(strings))
+    label = runs[0]["label"].partition(" · timing")[0]
+    return {
+        **data,
+        "label": label if families is None else f"{label}: {', '.join(families)}",
+        "runs": runs,
+        "cases": cases.columns,
+        "operations": [one for one in data["operations"] if one["name"] in shown],
+        "programs": {k: text for k, text in data["programs"].items() if k.partition("/")[0] in shown},
+        "wrong": list(_wrong(data["wrong"], keys, shown)),
+        "scripts": {case: text for case, text in data["scripts"].items() if case in ids},
+        "over_time": [],
+        "comparisons": [],
+        "beside": dict.fromkeys(data["beside"], ()) | {"weather": None},
+        "strings": strings.all,
+    }
+
+
+class _Cases:
+    """The cases of a page, taken over from those of all when they are first asked for."""
+
+    def __init__(self, data: Data, strings: Strings) -> None:
+        self.columns: dict[str, list[int]] = {name: [] for name in CASE_COLUMNS}
+        self._data, self._strings, self._places = data, strings, dict[int, int]()
+
+    def __call__(self, case: int) -> int:
+        """The place on this page of a case of all."""
+        found = self._places.get(case)
+        if found is None:
+            found = self._places[case] = len(self._places)
+            for name in CASE_COLUMNS:
+                text = self._data["strings"][self._data["cases"][name][case]]
+                self.columns[name].append(self._strings.place(text))
+        return found
+
+    def ids(self, strings: Strings) -> Iterator[str]:
+        """The id of each case."""
+        for parts in zip(*(self.columns[name] for name in CASE_COLUMNS[:-1]), strict=True):
+            yield "/".join(strings.all[part] for part in parts)
+
+
+def _columns(
+    columns: Data, rows: Sequence[int], named: Collection[str], texts: Sequence[str], strings: Strings
+) -> dict[str, list[Any]]:
+    """Some rows of a table, with the places of its texts on this page."""
+    found = {}
+    for name, column in columns.items():
+        values = [column[i] for i in rows]
+        found[name] = [strings.place(texts[place]) for place in values] if name in named else values
+    return found
+
+
+def _wrong(findings: Sequence[Data], keys: Collection[str], shown: Collection[str]) -> Iterator[Data]:
+    """The findings of some runs and operations."""
+    for one in findings:
+        runs = [run for run in one["runs"] if run[0] in keys and run[2].partition("/")[0] in shown]
+        if runs:
+            passes = [key for key in one["passes"] if key in keys]
+            yield {**one, "runs": runs, "passes": passes, "cases": max(number for _, number, _ in runs)}
+
+
+def _first(data: Data, moved: Collection[str], rest: Mapping[str, Data]) -> Data:
+    """The first page: of the runs that moved, the numbers of cases, and where their cases are."""
+    strings = Strings()
+    texts = data["strings"]
+    runs, cases, counted = [], _Cases(data, strings), dict[tuple[str, ...], int]()
+    for run in data["runs"]:
+        made = dict(run)
+        if run["key"] not in moved:
+            if run["judged"]:
+                made["judged"] = _columns(
+                    run["judged"], range(len(run["judged"]["case"])), JUDGED_TEXTS, texts, strings
+                )
+                made["judged"]["case"] = [cases(case) for case in run["judged"]["case"]]
+            if run["timings"]:
+                rows = range(len(run["timings"]["operation"]))
+                made["timings"] = _columns(run["timings"], rows, TIMING_TEXTS, texts, strings)
+        else:
+            made |= {"timings": None, "steps": [], "controls": [], "fits": [], "scaling": [], "roofs": []}
+            made["moved"] = [
+                [name, [operation["name"] for operation in page["operations"]]]
+                for name, page in rest.items()
+                if run["key"] in _keys(page)
+            ]
+        runs.append(made)
+    ids = set(cases.ids(strings))
+    for made in runs:
+        if "moved" in made and made["judged"]:
+            made["judged"] = _counted(data, made["judged"], cases.columns, counted, strings)
+    return {
+        **data,
+        "label": "all runs",
+        "runs": runs,
+        "cases": cases.columns,
+        "scripts": {case: text for case, text in data["scripts"].items() if case in ids},
+        "strings": strings.all,
+    }
+
+
+def _counted(
+    data: Data,
+    judged: Data,
+    columns: Mapping[str, list[int]],
+    known: dict[tuple[str, ...], int],
+    strings: Strings,
+) -> dict[str, list[Any]]:
+    """The cases of a run as numbers (`n`), one row for each operation, mode, level and verdict.
+
+    Such a row has a case of its own, without variant, mesh, dtype and size; `columns` and `known` hold those of all
+    runs.
+    """
+    found: dict[tuple[int, int, int, int], int] = {}
+    table = data["cases"]
+    for case, verdict in zip(judged["case"], judged["verdict"], strict=True):
+        key = (table["operation"][case], table["mode"][case], table["level"][case], verdict)
+        found[key] = found.get(key, 0) + 1
+    made: dict[str, list[Any]] = {name: [] for name in (*judged, "n")}
+    empty = strings.place("")
+    for (operation, mode, level, verdict), number in found.items():
+        text = {
+            name: data["strings"][place]
+            for name, place in (("operation", operation), ("mode", mode), ("level", level))
+        }
+        key = (text["operation"], text["mode"], text["level"])
+        if key not in known:
+            known[key] = len(columns["operation"])
+            for name in CASE_COLUMNS:
+                columns[name].append(strings.place(text.get(name, "")))
+        row = {"case": known[key], "verdict": verdict, "n": number} | dict.fromkeys(JUDGED_TEXTS, empty)
+        for name, column in made.items():
+            column.append(row.get(name))
+    return made

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which mode for what, asked as a user would: advice, heat map, the best mode, controls and the decoder's steps, with
+as many processes as give intervals, and with as many as decide an order."""
+
+import pytest
+
+from tests.browser import records as made_up
+from tests.browser.conftest import make
+
+
+@pytest.fixture(scope="module")
+def pages(browser, tmp_path_factory):
+    """The first page by the number of processes behind each time."""
+    found = {}
+    for number in (6, 12):
+        directory = tmp_path_factory.mktemp("choosing") / "in"
+        made_up.file(directory / "verdicts.jsonl", made_up.run("aaaa"), made_up.judged())
+        lines = made_up.timed(processes=number) + made_up.stepped(number)
+        made_up.file(directory / "times.jsonl", made_up.run("bbbb"), lines)
+        found[number] = make(directory)
+    return found
+
+
+def cells(tab, mode="auto"):
+    tab.select_option("#m-mode", mode)
+    return {
+        cell.inner_text().partition("\n")[0]: cell.get_attribute("class").split()
+        for cell in tab.locator("#heat-out td.heat").all()
+    }
+
+
+def test_six_processes_give_intervals_and_no_order(open_file, pages):
+    tab = open_file(pages[6], "#view=modes")
+    text = tab.inner_text("#heat-out")
+    assert "Intervals of 95 % are over 6 processes." in text
+    assert "ratios needs 11 processes, so none is claimed here" in text.replace("An order over all ", "")
+    assert "1.20\n1.20–1.20" in text, "each ratio has its interval"
+    assert set(cells(tab)) == {"1.20", "1.30"} and not any("sure" in c for c in cells(tab).values())
+    assert all("soft" in classes for ratio, classes in cells(tab, "explicit").items() if ratio == "1.00")
+    assert "best" not in tab.inner_text("#modes-out thead") and "slower" not in tab.inner_text(
+        "#modes-out tbody"
+    )
+
+
+def test_twelve_processes_decide_an_order(open_file, pages):
+    tab = open_file(pages[12], "#view=modes")
+    assert "An order is claimed where the interval, corrected over all" in tab.inner_text("#heat-out")
+    assert all("sure" in classes for classes in cells(tab).values())
+    found = cells(tab, "explicit")
+    assert "sure" not in found["1.00"] and "sure" in found["1.15"]
+    assert tab.locator("#modes-out thead th", has_text="best").count() == 1
+    rows = {r.locator("th").inner_text(): r.inner_text() for r in tab.locator("#modes-out tbody tr").all()}
+    column = tab.locator("#modes-out thead th").all_inner_texts().index("best") - 1
+    best = {
+        r.locator("th").inner_text().split()[0]: r.locator("td").nth(column).inner_text()
+        for r in tab.locator("#modes-out >> table >> nth=0 >> tbody tr").all()
+    }
+    assert rows and best["decoder"] == "manual", "parted from both other modes"
+    assert best["matmul"] == "", "explicit and manual take the same time"
+    assert "slower in" in tab.inner_text("#answers-cards")
+
+
+def test_the_modes_of_a_step_stand_side_by_side(open_file, pages):
+    tab = open_file(pages[12], "#view=modes")
+    table = tab.locator("#steps-out table")
+    assert table.locator("thead th").all_inner_texts() == ["step", "figure", "auto", "explicit", "manual"]
+    rows = {}
+    for body in table.locator("tbody").all():
+        step = body.locator(".op").inner_text()
+        for row in body.locator("tr").all():
+            rows[step, row.locator("th").last.inner_text()] = row.locator("td").all_inner_texts()
+    # 4 sequences of 16 tokens in 1.3, 1.15 and 1 ms, and a little more; a decode step takes one token of each
+    assert [int(t.split()[0].replace(",", "")) // 1000 for t in rows["decoder", "tokens/s"]] == [48, 54, 62]
+    assert rows["decoder", "tokens/s"][2].endswith("fastest")
+    assert rows["decode_step", "tokens/s"][2].startswith("3,")
+    assert rows["decoder", "time over manual"][0].startswith("1.30 slower")
+    assert rows["decoder", "a device sends"] == ["8.19 kB in all-reduce"] * 3
+    assert rows["decoder", "memory of a device"] == ["1.23 MB"] * 3
+    assert all(share.endswith("%") for share in rows["decoder", "MFU"])
+    assert "largest float32 matmul measured here" in tab.inner_text("#steps-out")
+
+
+@pytest.mark.parametrize("number", [6, 12])
+def test_controls_are_the_same_program_twice(open_file, pages, number):
+    text = open_file(pages[number], "#view=modes").inner_text("#modes-out")
+    assert "2 controls; none of them is called faster or slower." in text
+
+
+def test_advice_follows_a_search_and_the_chosen_cadence(open_file, pages):
+    tab = open_file(pages[12])
+    row = tab.locator("#advice-out tbody tr", has_text="matmul")
+    assert "auto 1.20× in 2 cells, slower in 2" in row.inner_text()
+    tab.select_option("#m-cadence", "stream")
+    assert "stream" in tab.inner_text("#heat-out caption") and "cadence=stream" in tab.url
+    assert "No step of the decoder was timed here." in tab.inner_text("#steps-out")
+    tab.fill("#f-q", "psum")
+    tab.locator("#modes-out").scroll_into_view_if_needed()
+    tab.wait_for_selector("#modes-out:not([aria-busy])")
+    tab.wait_for_function("!document.querySelector('#modes-out').textContent.includes('matmul')")
+    assert "psum" in tab.inner_text("#modes-out tbody")
+
+
+def test_axe_finds_nothing_where_orders_are_shown(open_file, pages):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = axe.Axe().run(open_file(pages[12], "#view=modes")).response["violations"]
+    assert [(v["id"], v["nodes"][0]["html"][:100]) for v in found] == []
