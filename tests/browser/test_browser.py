@@ -34,7 +34,7 @@ def test_the_first_view_answers_with_denominators(open_page):
     )
     assert "14 of 15 pass, 1 crash" in text
     assert "auto takes 1.20 times as long as manual" in " ".join(text.split())
-    assert "shift_set: up to 65×" in text
+    assert "shift_set in auto: up to 65× the bytes" in text
     listed = len(must_pass.must_pass("L1", 8).cases)
     assert "no level" in text and f"/{listed:,}" in text  # the denominator is the must-pass list's
 
@@ -216,7 +216,7 @@ def test_text_has_contrast_in_both_themes(open_page):
         return 'rgb(255,255,255)';
       };
       const found = {};
-      const texts = ['.lead', 'nav a', '.v-pass', '.v-known', '.v-fail', '.v-not_run', 'caption', '.prov summary'];
+      const texts = ['.legend', 'nav a', '.v-pass', '.v-known', '.v-fail', '.v-not_run', 'caption', '.prov summary'];
       for (const q of [...texts, 'td', '.tag']) {
         const e = document.querySelector(q), a = light(getComputedStyle(e).color), b = light(ground(e));
         found[q] = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
@@ -376,6 +376,7 @@ def test_the_roofline_names_the_ceiling_that_binds(open_page):
     machine = tab.locator("#m-machine option", has_text="JAX 0.12.0.1 · 8 × cpu").first.get_attribute("value")
     tab.select_option("#m-machine", machine)
     tab.locator("#roof-chart").scroll_into_view_if_needed()
+    tab.wait_for_selector("#speed-note:not([aria-busy])")
     tab.click("#roof-table summary >> nth=0")
     rows = [row.inner_text().split("\t") for row in tab.locator("#roof-table tbody tr").all()]
     assert [row[0] for row in rows] == [f"matmul rows=x,check=exact 8 float32 n{n}" for n in (256, 512)]

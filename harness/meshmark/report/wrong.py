@@ -75,8 +75,9 @@ def find(runs: Mapping[str, Sequence[Judged]]) -> list[Finding]:
                 if judged[name] not in names:
                     names.append(judged[name])
             finding.cases.setdefault(run, []).append(judged.case)
+    by_case = {run: {judged.case: judged for judged in cases} for run, cases in runs.items()}
     for finding in found.values():
-        finding.passes = list(_passing(finding, runs))
+        finding.passes = list(_passing(finding, by_case))
     return sorted(found.values(), key=lambda f: (f.known, KINDS.index(f.kind), -len(f.every_case)))
 
 
@@ -102,13 +103,12 @@ def _words(reason: str) -> str:
     return _FIGURES.sub("#", reason)
 
 
-def _passing(finding: Finding, runs: Mapping[str, Sequence[Judged]]) -> Iterable[str]:
+def _passing(finding: Finding, runs: Mapping[str, Mapping[str, Judged]]) -> Iterable[str]:
     wanted = finding.every_case
     for run, cases in runs.items():
         if run in finding.cases:
             continue
-        verdicts = [judged.verdict for judged in cases if judged.case in wanted]
-        if verdicts and set(verdicts) == {"pass"}:
+        if {cases[case].verdict for case in wanted & cases.keys()} == {"pass"}:
             yield run
 
 

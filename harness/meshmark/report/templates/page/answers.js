@@ -39,8 +39,8 @@ function worksCard() {
   if (D.wrong.length) card.append(el("ul", {}, newestFirst(D.wrong).slice(0, 2).map((f) => el("li", {}, el("strong", {}, short(f.operations, 2)), `: ${f.kind}${fresh.length && f.known ? ", known" : ""}, in JAX ${[...seenIn(f)].join(", ")}${passesIn(f).length ? `; passes in ${passesIn(f).join(", ")}` : ""}`))));
   const ran = judgedRuns.filter((r) => r.class !== "compiled");
   ran.filter((r) => r.release === ran[0].release).slice(0, 3).forEach((r, nth) => {
-    card.append(el("p", {}, el("strong", {}, nth ? r.machine : r.label), r.expired ? [" ", el("span", { class: "tag expired" }, "expired")] : "", r.met ? `: level ${r.met} is met` : r.levels.some((s) => s.missing) ? ": no level, since not every case of the must-pass list was judged" : "", nth ? [", ", tallyNode(r)] : ""));
-    if (r.levels.length) card.append(el("ul", { class: "badges", "aria-label": "Levels, cases met of the must-pass list" }, r.levels.map(badge)));
+    card.append(el("p", {}, el("strong", {}, r.label), r.expired ? [" ", el("span", { class: "tag expired" }, "expired")] : "", r.met ? `: level ${r.met} is met` : r.levels.some((s) => s.missing) ? ": no level, since not every case of the must-pass list was judged" : "", nth && !r.met ? [", ", tallyNode(r)] : ""));
+    if (r.levels.length && (!nth || !r.met)) card.append(el("ul", { class: "badges", "aria-label": "Levels, cases met of the must-pass list" }, r.levels.map(badge)));
   });
   const computed = judgedRuns.find((r) => r.interpreted.length);
   if (computed) card.append(el("p", {}, el("strong", {}, computed.label), ", interpreted: nothing ran"), el("ul", { class: "badges", "aria-label": "Must-pass cases over all devices whose numbers pass by interpretation" }, computed.interpreted.filter((s) => s.cases).map((s) => el("li", { class: "v-interpreted" }, `${SYMBOL.interpreted} ${s.level} ${count(s.passed)}/${count(s.cases)}`, s.missing ? ` · ${count(s.missing)} not judged` : ""))));
@@ -70,7 +70,7 @@ function modeCard() {
       const resolved = r.filter((t) => order(t)), slow = resolved.filter((t) => order(t) > 0).length;
       lines.push(el("li", {}, el("strong", {}, x), ` takes ${median(r.map((t) => t.ratio)).toFixed(2)} times as long as manual (median of ${plural(r.length, "cell")})`, resolved.length ? `: slower in ${slow}, faster in ${resolved.length - slow}` : ""));
     }
-    if (lines.length) card.append(el("h3", {}, `Time, ${m.label}`), el("ul", {}, lines), el("p", { class: "soft" }, single(m, m.times.some((u) => u.cadence === "stream") ? "stream" : "isolated"), " ", jump("modes", "Side by side")));
+    if (lines.length) card.append(el("h3", {}, `Time on ${m.machine}`), el("ul", {}, lines), el("p", { class: "soft" }, single(m, m.times.some((u) => u.cadence === "stream") ? "stream" : "isolated", true), " ", jump("modes", "Side by side")));
     if (!newest && lines.length) said = [jump("modes", "Times side by side")];
   }
   return answer(question, said, ...card.childNodes);

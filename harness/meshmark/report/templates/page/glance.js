@@ -74,9 +74,9 @@ function drawGlance() {
     });
     const said = run.class === "compiled" ? `compiled, not run${computed ? `; numbers of ${count(computed)} interpreted` : ""}` : "pass";
     const title = `${run.label}: ${count(pass)} of ${plural(total, "case")} ${said}`;
-    return el("figure", {}, el("figcaption", {}, el("strong", {}, `JAX ${run.release} · ${run.machine}`), ` · ${count(pass)} of ${count(total)} cases ${said}`),
+    return el("figure", {}, el("figcaption", {}, el("strong", {}, `JAX ${run.release} · ${run.machine}`), small_ && !nth ? "" : ` · ${count(pass)} of ${count(total)} cases ${said}`),
       draw("svg", { viewBox: `0 0 ${width} ${bottom + 4}`, style: `max-width: ${width}px`, role: "img", "aria-label": `${title}. One square for each ${small_ ? "family" : "operation"} and mode; the matrix below has the same as a table.` }, marks));
   });
   const [first, ...others] = strips;
-  box.replaceChildren(first, ...(small_ && others.length ? [el("details", {}, el("summary", {}, `${plural(others.length, "more picture")}: ${shown.slice(1).map((r) => r.machine).join(", ")}`), others)] : others), el("ul", { class: "legend" }, el("li", { class: "what" }, `One square for each ${small_ ? "family" : "operation"} and mode; a square opens its cases.`), STATES.filter(([name]) => used_.has(name)).map(([name, text]) => el("li", {}, el("span", { class: `dot ${name}` }), ` ${text}`))));
+  box.replaceChildren(first, ...(small_ && others.length ? [el("details", {}, el("summary", {}, `${plural(others.length, "more picture")}: ${shown.slice(1).map((r) => r.machine).join(", ")}`), others)] : others), el("ul", { class: "legend" }, el("li", { class: "what" }, "One square for each operation and mode: ", ["auto", "explicit", "manual"].map((x, i) => [i ? ", " : "", el("code", {}, x), { auto: " sharding", explicit: " axes", manual: " (shard_map)" }[x]]), " and older forms."), STATES.filter(([name]) => used_.has(name)).map(([name, text]) => el("li", {}, el("span", { class: `dot ${name}` }), ` ${text}`))));
 }

@@ -5,9 +5,10 @@
 // themselves, from intervals over processes that are corrected for the number of ratios in their table.
 const order = (t) => t.order ?? 0;
 // What the processes of a machine's times allow to say: nothing, intervals, or an order corrected over the whole table.
-function single(m, cadence) {
+function single(m, cadence, brief) {
   const most = m.times.reduce((n, t) => Math.max(n, t.processes || 1), 0), claims = m.timedRuns.map((r) => r.claims?.[cadence]).filter(Boolean), [ratios, needed] = claims.sort(([, a], [, b]) => b - a)[0] || [0, 0];
-  if (!m.times.some((t) => t.ratio_low !== null)) return most > 1 ? `${most} processes: too few for an interval, so no order is claimed.` : "A single run of one process: how processes differ is not known, so no order is claimed.";
+  if (!m.times.some((t) => t.ratio_low !== null)) return most > 1 ? `${most} processes: too few for an interval, so no order is claimed.` : brief ? "A single run: no order is claimed." : "A single run of one process: how processes differ is not known, so no order is claimed.";
+  if (brief) return most < needed ? `${most} processes; an order takes ${needed}.` : "";
   return `Intervals of 95 % are over ${most} processes. ${!needed ? "" : most >= needed ? `An order is claimed where the interval, corrected over all ${count(ratios)} ratios, leaves 1 out.` : `An order over all ${count(ratios)} ratios needs ${needed} processes, so none is claimed here.`}`;
 }
 // Whether a ratio's own interval leaves 1 out; null where there is no interval.
@@ -28,12 +29,12 @@ function drawHeat(m, cadence, list) {
     const t = r.by[mode];
     if (!t || t.ratio === null) continue;
     const column = `${r.first.mesh} · ${r.first.size}`, row = r.first.operation;
-    heads.set(column, [r.first.mesh, r.first.nbytes || sizeOf(r.first.size)]);
+    heads.set(column, [r.first.mesh, r.first.size.startsWith("n") ? 1 : 0, r.first.nbytes || sizeOf(r.first.size)]);
     if (!found.has(row)) found.set(row, new Map());
     if (!found.get(row).has(column)) found.get(row).set(column, []);
     found.get(row).get(column).push(t);
   }
-  const ordered = [...heads].sort(([, a], [, b]) => a[0].length - b[0].length || a[0].localeCompare(b[0]) || a[1] - b[1]).map(([name]) => name);
+  const ordered = [...heads].sort(([, a], [, b]) => a[0].length - b[0].length || a[0].localeCompare(b[0]) || a[1] - b[1] || a[2] - b[2]).map(([name]) => name);
   const operations = [...found.keys()].sort((a, b) => place(a) - place(b));
   const cell = (ts) => {
     if (!ts) return el("td", { class: "num" });

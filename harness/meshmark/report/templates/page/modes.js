@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // Modes side by side.
 const machine = () => timed.find((m) => m.key === state.machine) || timed[0];
+const CADENCES = ["isolated", "stream", "plain", "device"];  // first what compares modes
 // What the sections on times are about; they all read the cadence from its control.
 function chooseMachine() {
   if (!timed.length) return;
   options($("m-machine"), timed.map((m) => [m.key, m.label]), machine().key);
-  const cadences = [...new Set(machine().timedRuns.flatMap((r) => [...new Set(r.timings.cadence)]))].map((i) => S[i]);
+  const cadences = [...new Set(machine().timedRuns.flatMap((r) => [...new Set(r.timings.cadence)]))].map((i) => S[i]).sort((a, b) => CADENCES.indexOf(a) - CADENCES.indexOf(b));
   options($("m-cadence"), cadences.map((c) => [c, { plain: "plain: one call, same buffers, one mode alone", isolated: "isolated: one call, rotated buffers, modes in turns", stream: "stream: calls inside one program", device: "device: what the profiler saw" }[c] || c]), state.cadence);
 }
 function sideBySide(m, cadence) {
@@ -43,14 +44,14 @@ function controlTable(m, cadence) {
 }
 // The decoder's steps, the figures that people choose a mode by: the modes of one step stand side by side.
 function drawSteps(m, cadence) {
-  const list = m.timedRuns.flatMap((r) => r.steps).filter((s) => s.cadence === cadence), out = $("steps-out");
+  const every = m.timedRuns.flatMap((r) => r.steps), own = every.some((s) => s.cadence === cadence) ? cadence : every[0]?.cadence, list = every.filter((s) => s.cadence === own), out = $("steps-out");
   if (!list.length) { out.replaceChildren(el("p", { class: "soft" }, "No step of the decoder was timed here. ", el("code", {}, "meshmark bench --operations decoder,decoder_training,decode_step"), " times them.")); return; }
   const known = [...new Set(list.map((s) => s.peak).filter(Boolean))], modes = D.modes.filter((x) => list.some((s) => s.mode === x)), groups_ = new Map(), timesBy = new Map();
   for (const s of list) { const k = `${s.step}/${s.where.split(" ").join("/")}`; if (!groups_.has(k)) groups_.set(k, { step: s.step, where: s.where, by: {} }); groups_.get(k).by[s.mode] ||= s; }
-  for (const t of m.times) if (t.cadence === cadence && groups_.has(t.cell)) timesBy.set(`${t.cell} ${t.mode}`, t);
+  for (const t of m.times) if (t.cadence === own && groups_.has(t.cell)) timesBy.set(`${t.cell} ${t.mode}`, t);
   const figures = [
     ["tokens/s", (s, g, k) => [el("strong", {}, digits(s.tokens_per_s)), k.best ? " fastest" : ""], (s) => s.tokens_per_s],
-    ["time", (s) => seconds(s.seconds)], ["time over manual", (s, g, k) => ratioNode(k)], ["MFU", (s) => percent(s.mfu)],
+    ["time", (s, g, k) => k.median_s ? spread(k.median_s, k.low_s, k.high_s) : seconds(s.seconds)], ["time over manual", (s, g, k) => ratioNode(k)], ["MFU", (s) => percent(s.mfu)],
     ["a device sends", (s) => s.sent.map(([kind, n]) => el("div", { class: "nowrap" }, `${bytes(n)} in ${kind}`)).concat(s.sent.length ? [] : "nothing")], ["memory of a device", (s) => bytes(s.memory)],
   ];
   const bodies = [...groups_].sort(([, a], [, b]) => a.step.localeCompare(b.step) || a.where.localeCompare(b.where)).map(([k, g]) => {
@@ -58,7 +59,7 @@ function drawSteps(m, cadence) {
     return el("tbody", {}, shown.map(([name, text, bar], i) => el("tr", {}, i ? "" : el("th", { scope: "rowgroup", rowspan: shown.length, class: "id" }, el("span", { class: "op" }, g.step), el("div", { class: "soft small" }, g.where)), el("th", { scope: "row", class: "soft nowrap" }, name),
       modes.map((x) => el("td", { class: "num", style: bar && g.by[x] ? `background: linear-gradient(to right, var(--accent-soft) ${Math.round(100 * bar(g.by[x]) / top)}%, transparent 0)` : null }, g.by[x] ? text(g.by[x], g, timesBy.get(`${k} ${x}`) || {}) : "")))));
   });
-  out.replaceChildren(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Steps of the decoder" }, el("table", { class: "steps" }, el("caption", {}, `Steps of the decoder on ${m.label}, ${cadence}`), el("thead", {}, el("tr", {}, ["step", "figure"].map((x) => el("th", { scope: "col" }, x)), modes.map((x) => el("th", { scope: "col", class: "num" }, x)))), bodies)),
+  out.replaceChildren(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Steps of the decoder" }, el("table", { class: "steps" }, el("caption", {}, `Steps of the decoder on ${m.label}, ${own}`), el("thead", {}, el("tr", {}, ["step", "figure"].map((x) => el("th", { scope: "col" }, x)), modes.map((x) => el("th", { scope: "col", class: "num" }, x)))), bodies)),
     known.length ? el("p", { class: "soft small" }, `MFU: flops of the model over ${known.join(", ")}.`) : "");
 }
 function drawModes() {
