@@ -66,7 +66,7 @@ def test_search_and_filters_change_the_matrix_and_the_address(open_page):
     assert "2 of 45 cases match" in tab.inner_text("#matrix-status")
     tab.click("#filters button[type=reset]")
     tab.wait_for_function(
-        "document.querySelectorAll('.matrix tbody tr:not(.group):not([hidden])').length === 2"
+        "() => document.querySelectorAll('.matrix tbody tr:not(.group):not([hidden])').length === 2"
     )
     tab.select_option("#f-verdict", "crash")
     assert visible_rows(tab) == ["matmul"]
@@ -85,7 +85,7 @@ def test_a_link_keeps_the_view(open_page):
     assert again.input_value("#f-q") == "shift_set" and again.input_value("#f-verdict") == "known"
     assert again.inner_text("#detail-h") == "shift_set · auto"
     again.click("#detail-close")
-    again.wait_for_function("!location.hash.includes('cell=')")  # the link follows after a moment
+    again.wait_for_function("() => !location.hash.includes('cell=')")  # the link follows after a moment
 
 
 def test_the_detail_has_reason_command_and_program(open_page):

@@ -38,7 +38,7 @@ def test_a_link_draws_what_it_leads_to_and_what_is_above(busy):
     assert busy.locator("#wrong-out tbody tr").count() == 3 and busy.locator(".matrix").count() == 1
     assert not busy.inner_text("#runs-out"), "what is below waits"
     busy.wait_for_function(
-        "Math.abs(document.getElementById('growth').getBoundingClientRect().top) < 120", timeout=5000
+        "() => Math.abs(document.getElementById('growth').getBoundingClientRect().top) < 120"
     )
 
 

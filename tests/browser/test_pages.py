@@ -37,7 +37,7 @@ def test_the_first_page_has_the_numbers_of_every_run(open_file, site):
     assert "One of " in tab.inner_text("#pages")
     tab.evaluate(f"location.hash = '#runs={key}'")
     tab.wait_for_function(
-        "document.querySelector('#matrix-status').textContent.startsWith('15 cases in 1 run')"
+        "() => document.querySelector('#matrix-status').textContent.startsWith('15 cases in 1 run')"
     )
     assert "has its cases and times on" in tab.inner_text("#matrix-prov")
     tab.fill("#f-q", "shift_set auto")

@@ -250,12 +250,12 @@ def _counted(
             name: data["strings"][place]
             for name, place in (("operation", operation), ("mode", mode), ("level", level))
         }
-        key = (text["operation"], text["mode"], text["level"])
-        if key not in known:
-            known[key] = len(columns["operation"])
+        named = (text["operation"], text["mode"], text["level"])
+        if named not in known:
+            known[named] = len(columns["operation"])
             for name in CASE_COLUMNS:
                 columns[name].append(strings.place(text.get(name, "")))
-        row = {"case": known[key], "verdict": verdict, "n": number} | dict.fromkeys(JUDGED_TEXTS, empty)
+        row = {"case": known[named], "verdict": verdict, "n": number} | dict.fromkeys(JUDGED_TEXTS, empty)
         for name, column in made.items():
             column.append(row.get(name))
     return made
