@@ -167,6 +167,30 @@ def test_what_no_program_may_do_is_a_fault(line, said):
 GROUPS = "channel_id=1, replica_groups={{0,1},{2,3},{4,5},{6,7}}, use_global_device_ids=true"
 
 
+@pytest.mark.parametrize(
+    ("kind", "result", "attributes", "seen"),
+    [
+        ("all-reduce", 2, "use_global_device_ids=true, to_apply=%add.1", [5.0, 7.0]),
+        ("all-gather", 4, "use_global_device_ids=true, dimensions={0}", [0.0, 1.0, 5.0, 6.0]),
+        ("all-to-all", 2, "dimensions={0}", [0.0, 5.0]),
+        ("reduce-scatter", 1, "use_global_device_ids=true, dimensions={0}, to_apply=%add.1", [5.0]),
+    ],
+)
+def test_a_gpu_wraps_the_operands_of_a_start(kind, result, attributes, seen):
+    """Seen on H100: the type of a start is ((operands), results), even of one operand."""
+    lines = (
+        "%p = f32[2] parameter(0)",
+        f"%s = ((f32[2]), f32[{result}]) {kind}-start(%p), channel_id=1, replica_groups={{{{0,1}}}}, {attributes}",
+        f"%d = f32[{result}] {kind}-done(%s)",
+    )
+    given = np.array([[0, 1], [5, 6]], np.float32)
+    [found] = run(*lines, arguments=[given], others=[ADD], header="num_partitions=2")
+    assert found[0].tolist() == seen
+    early = (*lines[:2], f"%e = f32[{result}] get-tuple-element(%s), index=1", f"%r = f32[{result}] copy(%e)")
+    with pytest.raises(Fault, match="before its done"):
+        run(*early, arguments=[given], others=[ADD], header="num_partitions=2")
+
+
 def test_pairs_of_start_and_done():
     [seen] = run(
         P,

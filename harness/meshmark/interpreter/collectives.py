@@ -8,6 +8,7 @@ id of a device counts partitions first: replica * partitions + partition.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -352,11 +353,15 @@ def _started(kind: str, function: Function) -> Function:
     """The start of a collective: its tuple holds what goes in, what will come out, and contexts."""
 
     def start(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-        result = function(evaluator, instruction, operands)
-        if kind == "all-reduce":  # its type is that of the result alone
-            return Pending(result)
-        given = operands[0] if len(operands) == 1 else tuple(operands)
-        return contexts(instruction.shape, [given, Pending(result)])
+        shape = instruction.shape
+        nested = isinstance(shape, TupleShape) and isinstance(shape.parts[0], TupleShape)
+        if kind == "all-reduce" and not nested:  # TPU: its type is that of the result alone
+            return Pending(function(evaluator, instruction, operands))
+        if not isinstance(shape, TupleShape) or len(shape.parts) < 2:
+            raise Refused(f"{instruction.opcode} of type {shape}")
+        result = function(evaluator, replace(instruction, shape=shape.parts[1]), operands)
+        # GPU: even one operand stands in a tuple.
+        return contexts(shape, [tuple(operands) if nested else operands[0], Pending(result)])
 
     return start
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from meshmark.interpreter.collectives import COLLECTIVES
 from meshmark.interpreter.control import contexts, fresh
 from meshmark.interpreter.faults import Fault, Refused
-from meshmark.interpreter.meanings import Function, array_shape, means
+from meshmark.interpreter.meanings import Function, Meaning, array_shape, means
 from meshmark.interpreter.module import Instruction
 from meshmark.interpreter.reductions import largest
 from meshmark.interpreter.shapes import TupleShape
@@ -20,31 +20,37 @@ from meshmark.interpreter.values import AnyValue, Value, array
 if TYPE_CHECKING:
     from meshmark.interpreter.evaluator import Evaluator
 
-TARGETS: dict[str, Function] = {}
-"""The meaning of each target."""
+TARGETS: dict[str, Meaning] = {}
+"""The meaning of each target, and the attributes that it has beside those of every custom call."""
 
 _ATTRIBUTES = (
     *("custom_call_target", "operand_layout_constraints", "api_version", "custom_call_has_side_effect"),
     *("called_computations", "schedule"),
 )
+_OF_CONVOLUTIONS = ("window", "dim_labels", "feature_group_count", "batch_group_count", "operand_precision")
+"""Attributes that a custom call may have if its target reads them."""
 
 
-def target(*names: str) -> Callable[[Function], Function]:
-    """Register a function as the meaning of targets."""
+def target(*names: str, attributes: Iterable[str] = ()) -> Callable[[Function], Function]:
+    """Register a function as the meaning of targets whose calls may have these attributes."""
 
     def register(function: Function) -> Function:
-        TARGETS.update(dict.fromkeys(names, function))
+        TARGETS.update(dict.fromkeys(names, Meaning(function, frozenset(attributes))))
         return function
 
     return register
 
 
-@means("custom-call", attributes=_ATTRIBUTES)
+@means("custom-call", attributes=(*_ATTRIBUTES, *_OF_CONVOLUTIONS))
 def _custom_call(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     name = instruction.attributes["custom_call_target"].strip('"')
     if name not in TARGETS:
         raise Refused(f"custom call {name}")
-    return TARGETS[name](evaluator, instruction, operands)
+    known = TARGETS[name]
+    for attribute in _OF_CONVOLUTIONS:
+        if attribute in instruction.attributes and attribute not in known.attributes:
+            raise Refused(f"attribute {attribute} of custom call {name}")
+    return known.function(evaluator, instruction, operands)
 
 
 @target("AllocateBuffer", "CreateBuffer")

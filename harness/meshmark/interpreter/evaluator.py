@@ -14,8 +14,10 @@ from meshmark.interpreter import (  # noqa: F401
     collectives,
     contraction,
     control,
+    cudnn,
     custom_calls,
     elementwise,
+    linear_algebra,
     movement,
     reductions,
 )

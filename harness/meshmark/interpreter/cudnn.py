@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions by cuDNN, on GPU: forward, and its adjoints with respect to the input and to the kernel.
+
+Each has the window and the labels of the forward convolution (openxla/xla, xla/service/gpu/cublas_cudnn.h):
+
+    convForward         input,  kernel -> output
+    convBackwardInput   output, kernel -> input
+    convBackwardFilter  input,  output -> kernel
+
+The second result is memory for the library's own use, which no program may read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meshmark.interpreter.contraction import convolution, factor_bits, factors, labels
+from meshmark.interpreter.control import fresh
+from meshmark.interpreter.custom_calls import target
+from meshmark.interpreter.elementwise import rounded
+from meshmark.interpreter.faults import Refused
+from meshmark.interpreter.module import Instruction
+from meshmark.interpreter.shapes import Shape, TupleShape
+from meshmark.interpreter.values import AnyValue, Value, array, spread_poison
+from meshmark.interpreter.windows import Window, window_of
+
+if TYPE_CHECKING:
+    from meshmark.interpreter.evaluator import Evaluator
+
+_ATTRIBUTES = ("window", "dim_labels", "feature_group_count", "batch_group_count", "operand_precision")
+
+
+def _register(name: str, operands_of: str, compute: Callable[..., np.ndarray]) -> None:
+    """Register a convolution. operands_of: what the operands and the result are: i(nput), k(ernel), o(utput)."""
+
+    def function(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+        shape = instruction.shape
+        if not isinstance(shape, TupleShape) or not isinstance(shape.parts[0], Shape):
+            raise Refused(f"custom call {name} of type {shape}")
+        if len(operands) != 2:
+            raise Refused(f"custom call {name} of {len(operands)} operands")
+        orders = {what: _order(what, text) for what, text in zip("iko", labels(instruction), strict=True)}
+        window = window_of(instruction.attributes.get("window", "{}"), len(orders["i"]) - 2)
+        values = [array(operand, instruction.name) for operand in operands]
+        bits = factor_bits(evaluator, instruction, values[0].data.dtype)
+        given = [
+            factors(value.data, bits).transpose(0, *(d + 1 for d in orders[what]))
+            for value, what in zip(values, operands_of, strict=False)
+        ]
+        groups, batches = (
+            int(instruction.attributes.get(f"{kind}_group_count", "1")) for kind in ("feature", "batch")
+        )
+        if batches > 1:
+            raise Refused(f"custom call {name} with groups of the batch")
+        to = orders[operands_of[2]]
+        sizes = [shape.parts[0].dims[d] for d in to]
+        total = compute(*given, window, groups, sizes) * _scale(instruction)
+        whole = total.transpose(0, *(to.index(d) + 1 for d in range(len(to))))
+        found = Value(rounded(whole, shape.parts[0].numpy), spread_poison(values, whole.ndim - 1))
+        return (found, *(fresh(part) for part in shape.parts[1:]))
+
+    target(name, attributes=_ATTRIBUTES)(function)
+
+
+def _order(what: str, text: str) -> list[int]:
+    """The dimensions of an array in the order spatial, batch, features (a kernel's: window, input, output)."""
+    spatial = sorted(set(text) - set("bfio"))
+    return [text.index(c) for c in (*spatial, *("io" if what == "k" else "bf"))]
+
+
+def _scale(instruction: Instruction) -> float:
+    """By what the result is multiplied; Refused where more is done with it."""
+    config: dict[str, Any] = json.loads(instruction.backend_config or "{}").get(
+        "cudnn_conv_backend_config", {}
+    )
+    if config.get("activation_mode", "kNone") != "kNone" or config.get("side_input_scale", 0):
+        raise Refused("a convolution of cuDNN with an activation or another addend")
+    if "serialized_graph" in config or config.get("reordered_int8_nchw_vect"):
+        raise Refused("a convolution of cuDNN with a graph or another order of int8")
+    return float(config.get("conv_result_scale", 1))
+
+
+def _forward(
+    a: np.ndarray, b: np.ndarray, window: Sequence[Window], groups: int, sizes: Sequence[int]
+) -> np.ndarray:
+    return convolution(a, b, window, groups)
+
+
+def _met(
+    window: Sequence[Window], inputs: Sequence[int], outputs: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
+    """For each place of the kernel: its index, and the outputs and the inputs that meet there."""
+    for place in itertools.product(*(range(w.size) for w in window)):
+        hits = [w.hits(k, n, o) for w, k, n, o in zip(window, place, inputs, outputs, strict=True)]
+        if all(hit is not None for hit in hits):
+            kernel = tuple(w.size - 1 - k if w.reversed else k for w, k in zip(window, place, strict=True))
+            yield kernel, tuple(h[0] for h in hits if h), tuple(h[1] for h in hits if h)
+
+
+_EVERY = (slice(None),)
+
+
+def _to_input(
+    out: np.ndarray, kernel: np.ndarray, window: Sequence[Window], groups: int, sizes: Sequence[int]
+) -> np.ndarray:
+    """[devices, *spatial, batch, features] of the output and the kernel [devices, *window, input, output]."""
+    if groups > 1:
+        parts = zip(np.split(out, groups, -1), np.split(kernel, groups, -1), strict=True)
+        each = [*sizes[:-1], sizes[-1] // groups]
+        return np.concatenate([_to_input(o, k, window, 1, each) for o, k in parts], -1)
+    result = np.zeros((max(out.shape[0], kernel.shape[0]), *sizes), np.result_type(out, kernel))
+    expand = (slice(None), *(None,) * len(window))
+    for at, to, of in _met(window, sizes[:-2], out.shape[1:-2]):
+        result[_EVERY + of] += out[_EVERY + to] @ kernel[_EVERY + at].swapaxes(-1, -2)[expand]
+    return result
+
+
+def _to_kernel(
+    a: np.ndarray, out: np.ndarray, window: Sequence[Window], groups: int, sizes: Sequence[int]
+) -> np.ndarray:
+    """[devices, *window, input, output] of the input and the output."""
+    if groups > 1:
+        parts = zip(np.split(a, groups, -1), np.split(out, groups, -1), strict=True)
+        each = [*sizes[:-1], sizes[-1] // groups]
+        return np.concatenate([_to_kernel(x, o, window, 1, each) for x, o in parts], -1)
+    devices = max(a.shape[0], out.shape[0])
+    result = np.zeros((devices, *sizes), np.result_type(a, out))
+    for at, to, of in _met(window, a.shape[1:-2], out.shape[1:-2]):
+        left, right = a[_EVERY + of], out[_EVERY + to]
+        rows = [part.reshape(part.shape[0], -1, part.shape[-1]) for part in (left, right)]
+        result[_EVERY + at] += rows[0].swapaxes(-1, -2) @ rows[1]
+    return result
+
+
+_register("__cudnn$convForward", "iko", _forward)
+_register("__cudnn$convBackwardInput", "oki", _to_input)
+_register("__cudnn$convBackwardFilter", "iok", _to_kernel)
