@@ -15,6 +15,8 @@ from jax import lax
 from meshmark.devices.compat import whole_text
 from meshmark.interpreter import reader
 from meshmark.interpreter.evaluator import interpret
+from meshmark.interpreter.faults import Refused
+from tests.interpreter.modules import run
 
 few = settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 KINDS = ("float32", "int32", "int8", "uint8", "bfloat16", "float16", "bool", "uint32")
@@ -292,3 +294,32 @@ def test_control_flow_and_random_bits(seed):
         )
 
     compared(program, numbers(seed, (3,), "float32"), np.int32(seed % 7))
+
+
+def test_fourier_transforms():
+    """All four kinds, over one dimension and two, of even and odd lengths."""
+
+    def every(a, b):
+        return (
+            jnp.fft.fft(a),
+            jnp.fft.ifft(a),
+            jnp.fft.fft2(a),
+            jnp.fft.rfft(b),
+            jnp.fft.irfft(jnp.fft.rfft(b), n=7),
+            jnp.fft.irfft2(jnp.fft.rfft2(b[..., :6])),
+        )
+
+    rows = numbers(5, (2, 5, 7), "float32")
+    compared(every, rows + 1j * rows[::-1], rows, units=40)
+
+
+def test_a_fourier_transform_of_another_length_is_refused():
+    line = "%f = c64[4] fft(%p), fft_type={kind}, fft_length={{{length}}}"
+    for kind, length in (("FFT", 3), ("IRFFT", 4), ("HARTLEY", 4)):
+        with pytest.raises(Refused, match="fft of"):
+            run(
+                "%p = c64[4] parameter(0)",
+                line.format(kind=kind, length=length),
+                arguments=[np.zeros((1, 4), np.complex64)],
+                header="num_partitions=1",
+            )

@@ -17,6 +17,7 @@ from meshmark.interpreter import (  # noqa: F401
     cudnn,
     custom_calls,
     elementwise,
+    fourier,
     linear_algebra,
     movement,
     reductions,
