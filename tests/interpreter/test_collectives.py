@@ -191,6 +191,46 @@ def test_a_gpu_wraps_the_operands_of_a_start(kind, result, attributes, seen):
         run(*early, arguments=[given], others=[ADD], header="num_partitions=2")
 
 
+def test_a_permute_of_several_arrays():
+    """Seen on H100: XLA joins permutes of the same pairs."""
+    pairs = "channel_id=1, source_target_pairs={{0,1},{1,0}}"
+    given = [np.array([[1], [2]], np.float32), np.array([[3], [4]], np.int32)]
+    ask = ("%p = f32[1] parameter(0)", "%q = s32[1] parameter(1)")
+    both = ("%a = f32[1] get-tuple-element(%d), index=0", "%b = s32[1] get-tuple-element(%d), index=1")
+    last = "%t = (f32[1], s32[1]) tuple(%a, %b)"
+    for lines in (
+        (f"%d = (f32[1], s32[1]) collective-permute(%p, %q), {pairs}",),
+        (
+            f"%s = ((f32[1], s32[1]), (f32[1], s32[1])) collective-permute-start(%p, %q), {pairs}",
+            "%d = (f32[1], s32[1]) collective-permute-done(%s)",
+        ),
+    ):
+        found = run(*ask, *lines, *both, last, arguments=given, header="num_partitions=2")
+        assert [part.ravel().tolist() for part in found] == [[2, 1], [4, 3]]
+
+
+TWICE = """%twice (p.1: f32[]) -> f32[] {
+  %p.1 = f32[] parameter(0)
+  ROOT %sum.2 = f32[] add(%p.1, %p.1)
+}"""
+
+
+def test_a_start_of_any_instruction():
+    """Seen on H100: a fusion that runs beside others is spelled fusion-start and fusion-done."""
+    lines = (
+        P,
+        "%s = ((f32[]), f32[], u32[]) fusion-start(%p), kind=kLoop, calls=%twice",
+        "%u = ((f32[]), f32[], u32[]) fusion-update(%s)",
+    )
+    [found] = run(*lines, "%d = f32[] fusion-done(%u)", arguments=[GIVEN], others=[TWICE])
+    assert np.array_equal(found, 2 * GIVEN)
+    early = "%e = f32[] get-tuple-element(%s), index=1"
+    with pytest.raises(Fault, match="before its done"):
+        run(*lines, early, "%r = f32[] copy(%e)", arguments=[GIVEN], others=[TWICE])
+    with pytest.raises(Refused, match="fusion-start of type"):
+        run(P, "%s = f32[] fusion-start(%p), kind=kLoop, calls=%twice", arguments=[GIVEN], others=[TWICE])
+
+
 def test_pairs_of_start_and_done():
     [seen] = run(
         P,

@@ -275,9 +275,7 @@ def pairs_of(evaluator: Evaluator, instruction: Instruction) -> tuple[tuple[int,
 
 
 def _permute(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    if len(operands) != 1:
-        raise Refused("collective-permute of several arrays")
-    value, pairs = array(operands[0], instruction.name), pairs_of(evaluator, instruction)
+    values, pairs = [array(o, instruction.name) for o in operands], pairs_of(evaluator, instruction)
     if len({b for _, b in pairs}) < len(pairs) or len({a for a, _ in pairs}) < len(pairs):
         raise Fault(f"{instruction.name}: a device sends or receives twice")
     place = {int(device): row for row, device in enumerate(evaluator.ids)}
@@ -295,7 +293,8 @@ def _permute(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
         result[targets] = full(data, evaluator.devices)[sources]
         return result
 
-    return Value(move(value.data), None if value.poison is None else move(mask(value)))
+    found = tuple(Value(move(v.data), None if v.poison is None else move(mask(v))) for v in values)
+    return found if isinstance(instruction.shape, TupleShape) else found[0]
 
 
 def _broadcast(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:

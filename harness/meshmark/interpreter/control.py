@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meshmark.interpreter.faults import Fault, Refused
-from meshmark.interpreter.meanings import Function, called, means
+from meshmark.interpreter.meanings import MEANINGS, Function, called, means
 from meshmark.interpreter.module import Instruction
 from meshmark.interpreter.reader import split
 from meshmark.interpreter.shapes import AnyShape, TupleShape
@@ -194,6 +194,16 @@ def _async_start(evaluator: Evaluator, instruction: Instruction, operands: Seque
     return contexts(instruction.shape, [tuple(operands), Pending(result)])
 
 
+@means("async-update", attributes=("calls", "async_group_id"))
+def _async_update(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return operands[0]
+
+
+@means("async-done", attributes=("calls", "async_group_id"))
+def _async_done(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return done(operands[0], 1)
+
+
 def starting(function: Function, opcode: str) -> Function:
     """The start of an instruction that usually has none, such as slice-start: it is spelled like the instruction."""
 
@@ -207,11 +217,13 @@ def starting(function: Function, opcode: str) -> Function:
     return start
 
 
-@means("async-update", attributes=("calls", "async_group_id"))
-def _async_update(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    return operands[0]
+def register_asynchronous() -> None:
+    """Register a start, an update and a done for each instruction that has none of its own.
 
-
-@means("async-done", attributes=("calls", "async_group_id"))
-def _async_done(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    return done(operands[0], 1)
+    XLA spells async-start around one instruction so: slice-start on TPU, fusion-start on GPU."""
+    for opcode, known in list(MEANINGS.items()):
+        if f"{opcode}-start" in MEANINGS or opcode.endswith(("-start", "-update", "-done")):
+            continue
+        means(f"{opcode}-start", attributes=known.attributes)(starting(known.function, opcode))
+        means(f"{opcode}-update")(_async_update)
+        means(f"{opcode}-done")(_async_done)

@@ -29,6 +29,8 @@ from meshmark.interpreter.reductions import BINARY, plain_reducer
 from meshmark.interpreter.shapes import AnyShape, Shape, TupleShape
 from meshmark.interpreter.values import UNWRITTEN, AnyValue, Pending, Value, full
 
+control.register_asynchronous()
+
 Watch = Callable[["Evaluator", Instruction, Sequence[AnyValue], AnyValue, np.ndarray], None]
 """What is told of each instruction: the evaluator, its operands, its result, and the ids of the devices that computed
 it."""

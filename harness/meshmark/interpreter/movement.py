@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from meshmark.interpreter.control import done, starting
 from meshmark.interpreter.faults import Refused
 from meshmark.interpreter.literals import literal
-from meshmark.interpreter.meanings import MEANINGS, array_shape, called, dimensions, means
+from meshmark.interpreter.meanings import array_shape, called, dimensions, means
 from meshmark.interpreter.module import Instruction
 from meshmark.interpreter.reductions import BINARY, plain_reducer
 from meshmark.interpreter.shapes import Shape, reinterpretation
@@ -395,14 +394,3 @@ def _one_by_one(
         places, seen = target[:, n][inside[:, n]], new[:, n][inside[:, n]]
         if places.size:
             [result[places]] = evaluator.apply(name, [result[places], seen])
-
-
-def _asynchronous() -> None:
-    """Register the starts and dones of moves that TPUs split, such as slice-start."""
-    for opcode in ("slice", "dynamic-slice", "dynamic-update-slice"):
-        known = MEANINGS[opcode]
-        means(f"{opcode}-start", attributes=known.attributes)(starting(known.function, opcode))
-        means(f"{opcode}-done")(lambda evaluator, instruction, operands: done(operands[0], 1))
-
-
-_asynchronous()
