@@ -12,9 +12,11 @@ from meshmark.interpreter import reader
 from meshmark.judge import interpreted
 from meshmark.judge.programs import Program, sharding
 from meshmark.operations import cases
-from tests.interpreter.planted import FAULTS, PROGRAMS, text, with_fault
+from tests.interpreter import planted, planted_gpu
+from tests.interpreter.planted import text, with_fault
 
-BITS = chips.factor_bits(chips.CHIPS["v5e"])
+PROGRAMS = planted.PROGRAMS | planted_gpu.PROGRAMS
+FAULTS = planted.FAULTS + planted_gpu.FAULTS
 
 
 def judged(program, hlo):
@@ -29,7 +31,8 @@ def judged(program, hlo):
         memory_analysis=lambda: memory,
         output_shardings=[sharding(wanted.mesh, result.spec) for result in wanted.results],
     )
-    lines = interpreted.judged(wanted, compiled, BITS, 0)
+    chip = chips.CHIPS["h100" if program in planted_gpu.PROGRAMS else "v5e"]
+    lines = interpreted.judged(wanted, compiled, chips.factor_bits(chip), 0)
     return worst(line.verdict for line in lines), "; ".join(line.reason for line in lines)
 
 
@@ -56,5 +59,9 @@ def test_every_kind_of_instruction_between_devices_has_a_fault():
         "all-to-all",
         "collective-permute-start",
         "partition-id",
+        # As a GPU has them.
+        "all-reduce-start",
+        "all-gather-start",
+        "all-to-all-start",
     }
     assert between <= opcodes

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults planted into compiled text: edits of programs that jaxlib 0.12.0.1's CUDA plugin compiled for h100:8.
+
+The programs lie in texts/, without metadata and, but for custom calls, without backend configurations.
+"""
+
+from tests.interpreter.planted import Planted
+
+PROGRAMS = {
+    "h100_triangular_solve": "algebra/of=-.x,function=triangular_solve/manual/8/float32/4KiB",
+    "h100_cholesky": "algebra/of=yx.-,function=cholesky/manual-novma/2x4/float32/4KiB",
+    "h100_convolution_gradient": "convolution_gradient/of=-.yx,kind=valid,sharded=space/auto/2x4/float32/4KiB",
+    "h100_kernel_gradient": "convolution_gradient/of=y.x,kind=plain,sharded=in/manual-novma/2x4/float32/4KiB",
+    "h100_sort_several": "sort_several/of=-.y,dim=1,keys=2/auto/2x4/float32/4KiB",
+}
+"""The case of each stored program."""
+
+X8 = "all-gather-start(%param.2), channel_id=1, replica_groups=mesh['x'=8] {'x'}"
+HALO = "{{0,4},{4,1},{1,5},{5,2},{2,6},{6,3},{3,7}}"
+SCATTERED = (
+    "reduce-scatter(%bitcast.94.0, %bitcast.100.0), channel_id=1, replica_groups=mesh['x'=2,'y'=4] {'x'}"
+)
+SWAPPED = "{{1,0,2,3},{4,5,6,7}}"
+THIRD = "channel_id=3, replica_groups=mesh['x'=2,'y'=4] {'y'}"
+KERNEL = (
+    'custom_call_target="__cudnn$convBackwardFilter", backend_config={"operation_queue_id":"0",'
+    '"cudnn_conv_backend_config":{"activation_mode":"kNone","conv_result_scale":1'
+)
+
+FAULTS = [
+    Planted("h100_triangular_solve", "the upper triangle", '"lower":true', '"lower":false'),
+    Planted("h100_triangular_solve", "the transposed matrix", "NO_TRANSPOSE", "TRANSPOSE"),
+    Planted(
+        "h100_triangular_solve",
+        "gathered in another order",
+        X8,
+        X8.replace("mesh['x'=8] {'x'}", "{{1,0,2,3,4,5,6,7}}"),
+    ),
+    Planted(
+        "h100_triangular_solve",
+        "read before the done",
+        "all-gather-done(%all-gather-start)",
+        "get-tuple-element(%all-gather-start), index=1",
+    ),
+    Planted("h100_triangular_solve", "all devices but one add", "direction=EQ", "direction=NE"),
+    Planted("h100_cholesky", "the upper factor", "lower = true", "lower = false"),
+    Planted("h100_cholesky", "the diagonal is masked", "direction=GE", "direction=GT"),
+    Planted("h100_cholesky", "another product", "rhs_contracting_dims={2}", "rhs_contracting_dims={1}"),
+    Planted(
+        "h100_cholesky",
+        "a good factor is taken for a bad one",
+        "select(%broadcast.6.1, %bitcast.11.5, %broadcast.7.3)",
+        "select(%broadcast.6.1, %broadcast.7.3, %bitcast.11.5)",
+    ),
+    Planted("h100_convolution_gradient", "a pair of the halo is lost", HALO, HALO.replace(",{3,7}", "")),
+    Planted(
+        "h100_convolution_gradient",
+        "the halo goes the other way",
+        HALO,
+        "{{4,0},{1,4},{5,1},{2,5},{6,2},{3,6},{7,3}}",
+    ),
+    Planted("h100_convolution_gradient", "the window is one place off", "pad=2_2", "pad=1_3"),
+    Planted("h100_convolution_gradient", "the kernel backwards", "pad=2_2", "pad=2_2 rhs_reversal=1"),
+    Planted(
+        "h100_convolution_gradient",
+        "input and output features in each other's place",
+        "{size=3}, dim_labels=b0f_o0i->b0f",
+        "{size=3}, dim_labels=b0f_i0o->b0f",
+    ),
+    Planted(
+        "h100_convolution_gradient",
+        "gathered in another order",
+        "{'axis_1','axis_0'}",
+        "{'axis_0','axis_1'}",
+    ),
+    Planted(
+        "h100_convolution_gradient",
+        "the table of shards",
+        "constant({0, 4, 8, 12, 2, 6, 10, 14})",
+        "constant({0, 4, 8, 12, 4, 6, 10, 14})",
+    ),
+    Planted("h100_kernel_gradient", "summed over the other axis", "{'y'}, use_global", "{'x'}, use_global"),
+    Planted(
+        "h100_kernel_gradient",
+        "read before the done",
+        "all-reduce-done(%all-reduce-start.1)",
+        "get-tuple-element(%all-reduce-start.1), index=1",
+    ),
+    Planted("h100_kernel_gradient", "twice the gradient", KERNEL, KERNEL[:-1] + "2"),
+    Planted(
+        "h100_kernel_gradient",
+        "parts in the wrong order",
+        SCATTERED,
+        SCATTERED.replace("mesh['x'=2,'y'=4] {'x'}", "{{4,0},{5,1},{6,2},{7,3}}"),
+    ),
+    Planted(
+        "h100_sort_several",
+        "a block comes wrong",
+        THIRD,
+        THIRD.replace("mesh['x'=2,'y'=4] {'y'}", SWAPPED),
+    ),
+    Planted(
+        "h100_sort_several",
+        "from the other end",
+        "compare(%sort.21, %sort.22), direction=LT",
+        "compare(%sort.21, %sort.22), direction=GT",
+    ),
+    Planted(
+        "h100_sort_several",
+        "read before the done",
+        "all-to-all-done(%all-to-all-start.2)",
+        "get-tuple-element(%all-to-all-start.2), index=1",
+    ),
+]
+"""The catalogue."""
