@@ -212,3 +212,18 @@ def test_an_unknown_window_is_refused():
             "%k = f32[3,7,11] parameter(1)",
             "%r = f32[5,6,11] convolution(%p, %k), window={size=3 turned=1}, dim_labels=b0f_0io->b0f",
         )
+
+
+def test_a_fusion_that_runs_beside_others_works_as_one_that_does_not():
+    """Seen on H100. Its done does nothing more."""
+    inner = """%doubled (a: f32[4,8]) -> f32[4,8] {
+  %a = f32[4,8] parameter(0)
+  ROOT %s = f32[4,8] add(%a, %a)
+}"""
+    lines = (
+        "%p = f32[4,8] parameter(0)",
+        "%s = ((f32[4,8]), f32[4,8], u32[]) fusion-start(%p), kind=kLoop, calls=%doubled",
+        "%d = f32[4,8] fusion-done(%s)",
+    )
+    assert work(*lines, others=[inner], name="s") == Work(32, 2 * 128, 2 * 128)
+    assert work(*lines, others=[inner], name="d") == Work()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meshmark.core import hlo, loops
 from meshmark.interpreter import contraction, shapes
@@ -96,6 +96,8 @@ class Account:
     def work(self, instruction: Instruction, computation: Computation) -> Work:
         """The work of one instruction that is not inside a fusion."""
         opcode = instruction.opcode
+        if opcode == "fusion-start":  # GPU: a kernel that runs beside others
+            return self.work(replace(instruction, opcode="fusion"), computation)
         if communicates(instruction):
             return Work()
         if opcode == "while":
@@ -151,7 +153,8 @@ class Account:
 
 
 def communicates(instruction: Instruction) -> bool:
-    """Whether an instruction is a collective, or the start or done of anything that is asynchronous."""
+    """Whether an instruction is a collective, or the start or done of anything that is asynchronous. (The start of a
+    fusion does the work of the fusion nevertheless.)"""
     return instruction.opcode in COLLECTIVES or instruction.opcode.endswith(("-start", "-update", "-done"))
 
 
