@@ -112,6 +112,39 @@ def test_what_is_not_known_is_refused():
         )
 
 
+@pytest.mark.parametrize(
+    ("mode", "seen"),
+    [
+        ("kNone", [-2, -1, 1, 7]),
+        ("kRelu", [0, 0, 1, 7]),
+        ("kRelu6", [0, 0, 1, 6]),
+        ("kLeakyRelu", [-0.5, -0.25, 1, 7]),
+        ("kElu", [np.expm1(-2), np.expm1(-1), 1, 7]),
+    ],
+)
+def test_a_bias_another_addend_and_an_activation(mode, seen):
+    """1 x - 5 + 2 y, of one place."""
+    config = (
+        f'{{"cudnn_conv_backend_config":{{"activation_mode":"{mode}","conv_result_scale":1,"side_input_scale":2,'
+        '"leakyrelu_alpha":0.25}}'
+    )
+    call = (
+        "%c = (f32[1,4,1], u8[0]) custom-call(%x, %k, %bias, %y), window={size=1}, dim_labels=b0f_o0i->b0f, "
+        f'custom_call_target="__cudnn$convBiasActivationForward", backend_config={config}'
+    )
+    given = [LINE, np.ones((1, 1, 1)), np.array([-5]), np.array([1, 1, 1.5, 4]).reshape(1, 4, 1)]
+    ask = [
+        f"%{name} = f32[{','.join(map(str, g.shape))}] parameter({n})"
+        for n, (name, g) in enumerate(zip(("x", "k", "bias", "y"), given, strict=True))
+    ]
+    last = "%r = f32[1,4,1] get-tuple-element(%c), index=0"
+    arguments = [g.astype(np.float32)[None] for g in given]
+    [found] = run(*ask, call, last, arguments=arguments, header="num_partitions=1")
+    np.testing.assert_allclose(found.ravel(), seen, rtol=1e-6)
+    with pytest.raises(Refused, match="of 4 operands"):  # the other addend would not count
+        run(*ask, call.replace('"side_input_scale":2', '"side_input_scale":0'), last, arguments=arguments)
+
+
 def test_the_result_is_scaled():
     doubled = CONFIG.replace('scale":1', 'scale":2')
     assert called("convForward", LINE, KERNEL, (1, 4, 1), SAME, doubled).ravel().tolist() == [

@@ -6,6 +6,7 @@ Each has the window and the labels of the forward convolution (openxla/xla, xla/
     convForward         input,  kernel -> output
     convBackwardInput   output, kernel -> input
     convBackwardFilter  input,  output -> kernel
+    convBiasActivationForward  input, kernel, bias of each feature, another addend if it is scaled -> output
 
 The second result is memory for the library's own use, which no program may read.
 """
@@ -22,7 +23,7 @@ import numpy as np
 from meshmark.interpreter.contraction import convolution, factor_bits, factors, labels
 from meshmark.interpreter.control import fresh
 from meshmark.interpreter.custom_calls import target
-from meshmark.interpreter.elementwise import rounded
+from meshmark.interpreter.elementwise import rounded, wide
 from meshmark.interpreter.faults import Refused
 from meshmark.interpreter.module import Instruction
 from meshmark.interpreter.shapes import Shape, TupleShape
@@ -35,14 +36,27 @@ if TYPE_CHECKING:
 _ATTRIBUTES = ("window", "dim_labels", "feature_group_count", "batch_group_count", "operand_precision")
 
 
-def _register(name: str, operands_of: str, compute: Callable[..., np.ndarray]) -> None:
-    """Register a convolution. operands_of: what the operands and the result are: i(nput), k(ernel), o(utput)."""
+_ACTIVATIONS: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
+    "kNone": lambda a, alpha: a,
+    "kRelu": lambda a, alpha: np.maximum(a, 0),
+    "kRelu6": lambda a, alpha: np.clip(a, 0, 6),
+    "kElu": lambda a, alpha: np.where(a > 0, a, np.expm1(a)),
+    "kLeakyRelu": lambda a, alpha: np.where(a > 0, a, alpha * a),
+}
+"""What follows a forward convolution; alpha is leakyrelu_alpha."""
+
+
+def _register(name: str, operands_of: str, compute: Callable[..., np.ndarray], more: bool = False) -> None:
+    """Register a convolution. operands_of: what the operands and the result are: i(nput), k(ernel), o(utput).
+    more: whether it adds something to its result and has an activation."""
 
     def function(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
         shape = instruction.shape
         if not isinstance(shape, TupleShape) or not isinstance(shape.parts[0], Shape):
             raise Refused(f"custom call {name} of type {shape}")
-        if len(operands) != 2:
+        config = _config(instruction)
+        addends = 1 + bool(config.get("side_input_scale", 0)) if more else 0
+        if len(operands) != 2 + addends:
             raise Refused(f"custom call {name} of {len(operands)} operands")
         orders = {what: _order(what, text) for what, text in zip("iko", labels(instruction), strict=True)}
         window = window_of(instruction.attributes.get("window", "{}"), len(orders["i"]) - 2)
@@ -50,7 +64,7 @@ def _register(name: str, operands_of: str, compute: Callable[..., np.ndarray]) -
         bits = factor_bits(evaluator, instruction, values[0].data.dtype)
         given = [
             factors(value.data, bits).transpose(0, *(d + 1 for d in orders[what]))
-            for value, what in zip(values, operands_of, strict=False)
+            for value, what in zip(values[:2], operands_of[:2], strict=True)
         ]
         groups, batches = (
             int(instruction.attributes.get(f"{kind}_group_count", "1")) for kind in ("feature", "batch")
@@ -59,8 +73,12 @@ def _register(name: str, operands_of: str, compute: Callable[..., np.ndarray]) -
             raise Refused(f"custom call {name} with groups of the batch")
         to = orders[operands_of[2]]
         sizes = [shape.parts[0].dims[d] for d in to]
-        total = compute(*given, window, groups, sizes) * _scale(instruction)
+        total = compute(*given, window, groups, sizes) * float(config.get("conv_result_scale", 1))
         whole = total.transpose(0, *(to.index(d) + 1 for d in range(len(to))))
+        if more:
+            whole = _activated(whole, [wide(v.data) for v in values[2:]], config, to[-1])
+        elif config.get("activation_mode", "kNone") != "kNone" or config.get("side_input_scale", 0):
+            raise Refused(f"custom call {name} with an activation or another addend")
         found = Value(rounded(whole, shape.parts[0].numpy), spread_poison(values, whole.ndim - 1))
         return (found, *(fresh(part) for part in shape.parts[1:]))
 
@@ -73,16 +91,29 @@ def _order(what: str, text: str) -> list[int]:
     return [text.index(c) for c in (*spatial, *("io" if what == "k" else "bf"))]
 
 
-def _scale(instruction: Instruction) -> float:
-    """By what the result is multiplied; Refused where more is done with it."""
-    config: dict[str, Any] = json.loads(instruction.backend_config or "{}").get(
+def _config(instruction: Instruction) -> dict[str, Any]:
+    """What the call says of itself; Refused for what is not known."""
+    found: dict[str, Any] = json.loads(instruction.backend_config or "{}").get(
         "cudnn_conv_backend_config", {}
     )
-    if config.get("activation_mode", "kNone") != "kNone" or config.get("side_input_scale", 0):
-        raise Refused("a convolution of cuDNN with an activation or another addend")
-    if "serialized_graph" in config or config.get("reordered_int8_nchw_vect"):
+    if "serialized_graph" in found or found.get("reordered_int8_nchw_vect"):
         raise Refused("a convolution of cuDNN with a graph or another order of int8")
-    return float(config.get("conv_result_scale", 1))
+    return found
+
+
+def _activated(
+    result: np.ndarray, addends: Sequence[np.ndarray], config: dict[str, Any], features: int
+) -> np.ndarray:
+    """The result with the bias of each feature and the scaled other addend, activated."""
+    mode = config.get("activation_mode", "kNone")
+    if mode not in _ACTIVATIONS:
+        raise Refused(f"a convolution of cuDNN with activation {mode}")
+    bias, *side = addends
+    line = [-1 if d == features else 1 for d in range(result.ndim - 1)]
+    total = result + bias.reshape(bias.shape[0], *line)
+    for addend in side:
+        total = total + float(config["side_input_scale"]) * addend
+    return _ACTIVATIONS[mode](total, float(config.get("leakyrelu_alpha", 0)))
 
 
 def _forward(
@@ -138,5 +169,6 @@ def _to_kernel(
 
 
 _register("__cudnn$convForward", "iko", _forward)
+_register("__cudnn$convBiasActivationForward", "iko", _forward, more=True)
 _register("__cudnn$convBackwardInput", "oki", _to_input)
 _register("__cudnn$convBackwardFilter", "iok", _to_kernel)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from meshmark.interpreter.control import contexts, fresh
 from meshmark.interpreter.faults import Fault, Refused
 from meshmark.interpreter.meanings import Function, Meaning, array_shape, means
 from meshmark.interpreter.module import Instruction
+from meshmark.interpreter.reader import split
 from meshmark.interpreter.reductions import largest
 from meshmark.interpreter.shapes import TupleShape
 from meshmark.interpreter.values import AnyValue, Value, array
@@ -39,6 +41,23 @@ def target(*names: str, attributes: Iterable[str] = ()) -> Callable[[Function], 
         return function
 
     return register
+
+
+Attribute = bool | int | str
+_TYPED = re.compile(r'(\w+) = (?:(true|false)|(-?\d+)(?: : \w+)?|"([^"]*)")')
+
+
+def typed_attributes(instruction: Instruction) -> dict[str, Attribute]:
+    """The attributes of a typed call; Refused for a form that is not known."""
+    text = instruction.backend_config
+    found: dict[str, Attribute] = {}
+    for part in split(text[1:-1]):
+        match = _TYPED.fullmatch(part)
+        if not match:
+            raise Refused(f"the attribute {part[:60]!r} of a custom call")
+        name, truth, number, word = match.groups()
+        found[name] = truth == "true" if truth else int(number) if number else word
+    return found
 
 
 @means("custom-call", attributes=(*_ATTRIBUTES, *_OF_CONVOLUTIONS))
@@ -99,6 +118,18 @@ def _top_k(evaluator: Evaluator, instruction: Instruction, operands: Sequence[An
         raise Refused("TopK without indices")
     first = instruction.shape.parts[0]
     return largest(array(operands[0], instruction.name), first.dims[-1])  # type: ignore[union-attr]
+
+
+@target("__gpu$TopK")
+def _gpu_top_k(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    attributes = typed_attributes(instruction)
+    if attributes != {"is_stable": True, "order": "TOTAL"}:
+        raise Refused(f"custom call __gpu$TopK with {attributes}")
+    if not isinstance(instruction.shape, TupleShape):
+        raise Refused("TopK without indices")
+    first = instruction.shape.parts[0]
+    value = array(operands[0], instruction.name)
+    return largest(value, first.dims[-1], totally=True)  # type: ignore[union-attr]
 
 
 # 64-bit integers on TPU, in two words ------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from meshmark.interpreter import (  # noqa: F401
     collectives,
     contraction,
     control,
+    cublas,
     cudnn,
     custom_calls,
     elementwise,

@@ -9,7 +9,6 @@ NumPy has it. What a call leaves in memory that no caller may use is poison.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,35 +16,20 @@ import numpy as np
 
 from meshmark.interpreter import lapack
 from meshmark.interpreter.control import fresh
-from meshmark.interpreter.custom_calls import target
+from meshmark.interpreter.custom_calls import Attribute, target, typed_attributes
 from meshmark.interpreter.elementwise import rounded, wide
 from meshmark.interpreter.faults import Refused
 from meshmark.interpreter.module import Instruction
-from meshmark.interpreter.reader import split
 from meshmark.interpreter.shapes import AnyShape, TupleShape, flat
 from meshmark.interpreter.values import AnyValue, Value, array
 
 if TYPE_CHECKING:
     from meshmark.interpreter.evaluator import Evaluator
 
-Attribute = bool | int | float
 Compute = Callable[[Mapping[str, Attribute], Sequence[np.ndarray]], Sequence[np.ndarray | None]]
 """From the attributes and the operands to the results; None for what no program may read."""
 
-_TYPED = re.compile(r"(\w+) = (?:(true|false)|(-?\d+)(?: : \w+)?)")
 _LAPACK = tuple(f"lapack_{letter}" for letter in "sdcz")
-
-
-def typed_attributes(instruction: Instruction) -> dict[str, Attribute]:
-    """The attributes of a typed call; Refused for a form that is not known."""
-    text = instruction.backend_config
-    found: dict[str, Attribute] = {}
-    for part in split(text[1:-1]):
-        match = _TYPED.fullmatch(part)
-        if not match:
-            raise Refused(f"the attribute {part[:60]!r} of a custom call")
-        found[match[1]] = match[2] == "true" if match[2] else int(match[3])
-    return found
 
 
 def _register(gpu: str, lapack: Sequence[str], known: Sequence[str], compute: Compute) -> None:

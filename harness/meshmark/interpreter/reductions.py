@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from meshmark.interpreter.elementwise import is_float, narrowed, rounded, wide
+from meshmark.interpreter.elementwise import is_float, narrowed, rounded, total_order, wide
 from meshmark.interpreter.meanings import called, dimensions, means
 from meshmark.interpreter.module import Computation, Instruction
 from meshmark.interpreter.shapes import flat
@@ -278,10 +278,12 @@ def _exchange(
         row[..., low], row[..., high] = np.where(swap, b, a), np.where(swap, a, b)
 
 
-def largest(value: Value, k: int) -> tuple[Value, Value]:
+def largest(value: Value, k: int, totally: bool = False) -> tuple[Value, Value]:
     """The k largest elements along the last dimension, and their places (int32): ties by the lower place, NaN
-    above all."""
+    above all. totally: in the total order of floating-point numbers, where -0 is less than 0 and NaN has a sign."""
     data = value.data
+    if totally and is_float(data.dtype):
+        return _taken(value, np.argsort(np.invert(total_order(data)), axis=-1, kind="stable")[..., :k])
     key = wide(data) if is_float(data.dtype) else data
     if is_float(data.dtype):
         key = np.where(np.isnan(key), np.inf, key)
@@ -289,6 +291,9 @@ def largest(value: Value, k: int) -> tuple[Value, Value]:
         order = np.lexsort((np.broadcast_to(np.arange(key.shape[-1]), key.shape), -key, ~nan), axis=-1)
     else:
         order = np.argsort(-key.astype(np.int64), axis=-1, kind="stable")
-    order = order[..., :k]
+    return _taken(value, order[..., :k])
+
+
+def _taken(value: Value, order: np.ndarray) -> tuple[Value, Value]:
     taken = moved(lambda a: np.take_along_axis(a, order, -1), value)
     return taken, Value(order.astype(np.int32))
