@@ -222,7 +222,8 @@ def register_asynchronous() -> None:
 
     XLA spells async-start around one instruction so: slice-start on TPU, fusion-start on GPU."""
     for opcode, known in list(MEANINGS.items()):
-        if f"{opcode}-start" in MEANINGS or opcode.endswith(("-start", "-update", "-done")):
+        own = any(f"{opcode}-{part}" in MEANINGS for part in ("start", "done"))
+        if own or opcode.endswith(("-start", "-update", "-done")):
             continue
         means(f"{opcode}-start", attributes=known.attributes)(starting(known.function, opcode))
         means(f"{opcode}-update")(_async_update)
