@@ -12,6 +12,9 @@ PROGRAMS = {
     "h100_convolution_gradient": "convolution_gradient/of=-.yx,kind=valid,sharded=space/auto/2x4/float32/4KiB",
     "h100_kernel_gradient": "convolution_gradient/of=y.x,kind=plain,sharded=in/manual-novma/2x4/float32/4KiB",
     "h100_sort_several": "sort_several/of=-.y,dim=1,keys=2/auto/2x4/float32/4KiB",
+    "h100_roll": "roll/of=yx.-,dim=0,shift=13/auto/2x4/float32/4KiB",
+    "h100_psum_scatter": "psum_scatter/axes=z,dim=0,tiled/auto/2x2x2/float32/4KiB",
+    "h100_shift_set": "shift_set/of=x.y,dim=0/explicit/1x8/float32/4KiB",
 }
 """The case of each stored program."""
 
@@ -22,6 +25,8 @@ SCATTERED = (
 )
 SWAPPED = "{{1,0,2,3},{4,5,6,7}}"
 THIRD = "channel_id=3, replica_groups=mesh['x'=2,'y'=4] {'y'}"
+RING = "{{0,4},{4,1},{1,5},{5,2},{2,6},{6,3},{3,7},{7,0}}"
+Z = "mesh['x'=2,'y'=2,'z'=2] {'z'}"
 KERNEL = (
     'custom_call_target="__cudnn$convBackwardFilter", backend_config={"operation_queue_id":"0",'
     '"cudnn_conv_backend_config":{"activation_mode":"kNone","conv_result_scale":1'
@@ -111,5 +116,26 @@ FAULTS = [
         "all-to-all-done(%all-to-all-start.2)",
         "get-tuple-element(%all-to-all-start.2), index=1",
     ),
+    Planted("h100_roll", "a pair is lost", RING, RING.replace(",{7,0}", "")),
+    Planted(
+        "h100_roll", "the ring turns backwards", RING, "{{4,0},{1,4},{5,1},{2,5},{6,2},{3,6},{7,3},{0,7}}"
+    ),
+    Planted(
+        "h100_roll",
+        "read before the done",
+        "collective-permute-done(%collective-permute-start.1)",
+        "get-tuple-element(%collective-permute-start.1), index=1",
+    ),
+    Planted("h100_psum_scatter", "over the other axis", Z, Z.replace("{'z'}", "{'y'}")),
+    Planted("h100_psum_scatter", "parts in the wrong order", Z, "{{1,0},{3,2},{5,4},{7,6}}"),
+    Planted("h100_psum_scatter", "the maximum for the sum", "add(%reduce_sum.8", "maximum(%reduce_sum.8"),
+    Planted(
+        "h100_shift_set",
+        "a fusion is read before its done",
+        "fusion-done(%fusion-start)",
+        "get-tuple-element(%fusion-start), index=1",
+    ),
+    Planted("h100_shift_set", "the rows are not shifted", "slice={[1:64]", "slice={[0:63]"),
+    Planted("h100_shift_set", "another row is set", "constant(63)", "constant(62)"),
 ]
 """The catalogue."""

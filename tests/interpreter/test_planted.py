@@ -63,5 +63,6 @@ def test_every_kind_of_instruction_between_devices_has_a_fault():
         "all-reduce-start",
         "all-gather-start",
         "all-to-all-start",
+        "fusion-start",
     }
     assert between <= opcodes
