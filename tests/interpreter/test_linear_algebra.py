@@ -30,6 +30,7 @@ def every(a):
         lax.linalg.qr(a, full_matrices=False),
         lax.linalg.qr(a[:, :, :3], full_matrices=True),
         jnp.linalg.eigvalsh(a + a.swapaxes(-1, -2).conj()),
+        jnp.sort(jnp.linalg.eigvals(a)),
         jnp.linalg.svd(a, compute_uv=False),
         jnp.linalg.solve(a, a[:, :, :2]),
         solved(a[:, :, :2], left_side=True, lower=True),
@@ -107,6 +108,18 @@ def test_the_calls_of_cusolver():
     np.testing.assert_allclose(values, np.linalg.eigvalsh(POSITIVE), rtol=1e-5)
     turned = called("cu_lu_pivots_to_permutation", "(s32[1,3])", "{}", np.array([[2, 2, 2]], np.int32))
     assert turned.tolist() == [[2, 0, 1]]
+
+
+def test_eigenvalues_of_a_matrix_that_is_not_symmetric():
+    """[[0, -1], [1, 0]] turns by a quarter: i and -i."""
+    turn = np.array([[0, -1], [1, 0]], np.float32)
+    results = "(f32[2,2], c64[2], f32[2,2], f32[2,2], s32[])"
+    values = called("cusolver_geev_ffi", results, "{left = false, right = false}", turn, element=1)
+    assert sorted(values.imag) == [-1, 1] and not values.real.any()
+    with pytest.raises(Refused, match="eigenvectors"):
+        called("cusolver_geev_ffi", results, "{left = false, right = true}", turn, element=1)
+    with pytest.raises(Fault, match="nothing wrote"):
+        called("cusolver_geev_ffi", results, "{left = false, right = false}", turn, element=3)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

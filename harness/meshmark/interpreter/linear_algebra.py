@@ -2,8 +2,9 @@
 """Custom calls of linear algebra: LAPACK on CPU, cuSOLVER and cuBLAS on GPU, as `jax.lax.linalg` calls them.
 
 Their attributes are typed (`backend_config={lower = true, algorithm = 0 : ui8}`), or JSON for cuBLAS. They compute in
-double precision and round once. What LAPACK leaves open (the signs of eigenvectors and of singular vectors) is as
-NumPy has it. What a call leaves in memory that no caller may use is poison.
+double precision and round once. What LAPACK leaves open is as NumPy has it: the signs of eigenvectors and of singular
+vectors, and the order of the eigenvalues of a matrix that is not symmetric. What a call leaves in memory that no caller
+may use is poison.
 """
 
 from __future__ import annotations
@@ -94,6 +95,22 @@ def _eigh(attributes: Mapping[str, Attribute], given: Sequence[np.ndarray]) -> S
     return vectors, values, bad.astype(np.int32)
 
 
+def _eigenvalues(
+    attributes: Mapping[str, Attribute], given: Sequence[np.ndarray]
+) -> Sequence[np.ndarray | None]:
+    """Those of a matrix that is not symmetric, in the order that NumPy finds them."""
+    if any(asked not in (False, ord("N")) for asked in attributes.values()):
+        raise Refused("eigenvectors of a matrix that is not symmetric")
+    [a] = given
+    bad = ~np.isfinite(a).all(axis=(-1, -2))
+    values = np.linalg.eigvals(np.where(bad[..., None, None], 0.0, a)).astype(np.complex128)
+    info = bad.astype(np.int32)
+    if "left" in attributes:  # cuSOLVER: the matrix, destroyed, comes first
+        return None, values, None, None, info
+    parts = (values,) if np.iscomplexobj(a) else (values.real, values.imag)
+    return *parts, None, None, info
+
+
 def _svd(vectors_of_rows: bool) -> Compute:
     """The call gives (the matrix, destroyed), s, u, v or its adjoint (`vectors_of_rows`), info."""
 
@@ -125,6 +142,7 @@ _register("cusolver_getrf_ffi", ["getrf"], (), _lu)
 _register("cusolver_geqrf_ffi", ["geqrf"], (), _qr)
 _register("cusolver_orgqr_ffi", ["orgqr", "ungqr"], (), _q)
 _register("cusolver_syevd_ffi", ["syevd", "heevd"], ("lower", "uplo", "algorithm", "mode"), _eigh)
+_register("cusolver_geev_ffi", ["geev"], ("left", "right", "compute_left", "compute_right"), _eigenvalues)
 _register("cusolver_gesvd_ffi", ["gesvd", "gesdd"], (*_SVD, "mode"), _svd(True))
 _register("cusolver_gesvdj_ffi", [], _SVD, _svd(False))
 _register("cusolver_gesvdp_ffi", [], _SVD, _svd(False))
