@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,12 @@ from meshmark.interpreter.values import AnyValue, Value, array
 if TYPE_CHECKING:
     from meshmark.interpreter.evaluator import Evaluator
 
-_TRANSFORMS = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}
+_TRANSFORMS: dict[str, Callable[..., np.ndarray]] = {
+    "FFT": np.fft.fftn,
+    "IFFT": np.fft.ifftn,
+    "RFFT": np.fft.rfftn,
+    "IRFFT": np.fft.irfftn,
+}
 """The transform of each kind; the inverse ones divide by the number of points."""
 
 
