@@ -22,6 +22,7 @@ from meshmark.interpreter import (  # noqa: F401
     linear_algebra,
     movement,
     reductions,
+    shardings,
 )
 from meshmark.interpreter.faults import Fault, Refused
 from meshmark.interpreter.meanings import meaning
@@ -43,6 +44,8 @@ class _Frame:
 
     computation: Computation
     values: dict[str, AnyValue] = field(default_factory=dict)
+    now: Instruction | None = None
+    """The instruction that it computes."""
 
 
 class Evaluator:
@@ -78,6 +81,11 @@ class Evaluator:
         """The computation that runs."""
         return self._frames[-1].computation
 
+    @property
+    def callers(self) -> list[Instruction]:
+        """The instructions that called the computation that runs, from the outermost on."""
+        return [frame.now for frame in self._frames[:-1] if frame.now]
+
     def computation(self, name: str) -> Computation:
         """The computation of this name; Refused if the module has none."""
         if name not in self.module.computations:
@@ -112,6 +120,7 @@ class Evaluator:
             if instruction.opcode == "parameter":
                 values[instruction.name] = operands[int(instruction.literal)]
                 continue
+            frame.now = instruction
             given = [values[operand] for operand in instruction.operands]
             result = self._compute(instruction, given)
             values[instruction.name] = result

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meshmark.interpreter.module import Instruction, Module
@@ -45,6 +46,13 @@ def source(module: Module, instruction: Instruction) -> Source:
         return Source(operation, file.rpartition("/")[2], _number(location, "line"), function)
     found, line = _FILE.search(text), _LINE.search(text)
     return Source(operation, found[1].rpartition("/")[2] if found else "", int(line[1]) if line else 0, "")
+
+
+def path(callers: Sequence[Instruction], instruction: Instruction) -> str:
+    """The path of names of an instruction that is reached through calls: a compiler puts the names of the calls before
+    its own when it inlines it."""
+    names = (_NAME.search(i.metadata) for i in (*(c for c in callers if c.opcode == "call"), instruction))
+    return "/".join(name[1] for name in names if name)
 
 
 def _number(text: str, name: str) -> int:

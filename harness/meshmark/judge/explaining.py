@@ -27,8 +27,9 @@ from meshmark.interpreter.collectives import COLLECTIVES, groups_of, pairs_of
 from meshmark.interpreter.evaluator import Evaluator, interpret
 from meshmark.interpreter.faults import Fault, Refused
 from meshmark.interpreter.module import Instruction, Module
-from meshmark.interpreter.sources import source
+from meshmark.interpreter.sources import path, source
 from meshmark.interpreter.values import AnyValue, Pending, Value, full
+from meshmark.judge.lowered import Lowered, lowered, same
 
 PLAIN = frozenset(
     (
@@ -53,6 +54,18 @@ ELEMENTS = 4
 """How many elements of a device's block are shown."""
 
 
+@dataclass(frozen=True)
+class Compared:
+    """A step, held against what the program says that its operation gives."""
+
+    name: str
+    line: int
+    """The place of its line."""
+    words: str
+    wrong: list[int]
+    """The devices that hold something else."""
+
+
 @dataclass
 class Told:
     """What the steps of one program say, as they are computed."""
@@ -64,9 +77,13 @@ class Told:
     """The part of each result that each device should hold, [devices, *local shape]."""
     beside: Mapping[str, str] = field(default_factory=dict)
     """What the schedule says of a start, by its name."""
+    program: Lowered = field(default_factory=Lowered)
+    """What each operation gives by the program that the compiler was handed."""
     lines: list[str] = field(default_factory=list)
     steps: int = 0
     seen: Counter[str] = field(default_factory=Counter)
+    last: dict[str, Compared] = field(default_factory=dict)
+    """The last step of each operation. A step before may be a part of it, such as the sum on one device."""
 
     def step(
         self,
@@ -88,8 +105,12 @@ class Told:
             return
         self.steps += 1
         trip = f", trip {self.seen[instruction.name]}" if self.seen[instruction.name] > 1 else ""
-        self.lines.append(f"{self.steps}. {kind} {instruction.name}{trip}{self._holds(result)}")
-        if where := str(source(self.module, instruction)):
+        where = str(source(self.module, instruction))
+        named = f"{kind} {instruction.name}{trip}"
+        step = f"{self.steps}, {named}" + (f", from {where}" if where else "")
+        self._compare(path(evaluator.callers, instruction), instruction.name, step, result)
+        self.lines.append(f"{self.steps}. {named}{self._holds(result)}")
+        if where:
             self.lines.append(f"   from {where}")
         if told := self.beside.get(instruction.name):
             self.lines.append(f"   {told}")
@@ -131,6 +152,49 @@ class Told:
                 if device in self.devices and row < len(data):
                     yield f"   {when} {self._at(device)}: {_shown(data[row], part, row)}"
 
+    def _compare(self, operation: str, name: str, step: str, value: AnyValue) -> None:
+        """Hold the value of the next step against what the program says that its operation gives."""
+        parts = list(_arrays(value))
+        if len(parts) != 1 or parts[0].poison is not None or len(parts[0].data) not in (1, self.mesh.size):
+            return
+        wrong = self.program.apart(operation, full(parts[0].data, self.mesh.size), self.mesh.sizes)
+        if wrong is not None:
+            self.last.pop(operation, None)
+            self.last[operation] = Compared(name, len(self.lines), step, wrong)
+
+    def close(self) -> None:
+        """Write behind the last step of each operation how many devices hold what the program says."""
+        for step in self.last.values():
+            if not self.lines[step.line].endswith(")"):
+                right = self.mesh.size - len(step.wrong)
+                self.lines[step.line] += f" ({right} of {self.mesh.size} devices hold what the program says)"
+
+    def parting(self) -> str:
+        """Where the values first part from the program; call it where the result is wrong.
+
+        A step that a right one depends on is no such place: the compiler computes something else there on purpose, such
+        as the reciprocal of a divisor."""
+        harmless = {name for step in self.last.values() if not step.wrong for name in self._behind(step.name)}
+        for step in self.last.values():
+            if step.wrong and step.name not in harmless:
+                return (
+                    f"The values first part from the program at step {step.words}: {len(step.wrong)} of"
+                    f" {self.mesh.size} devices hold something else, first {self._at(step.wrong[0])}."
+                )
+        why = self.program.refused or "no step that has its counterpart there is wrong"
+        return f"Where the values first part from the program is not known: {why}."
+
+    def _behind(self, name: str) -> set[str]:
+        """The instructions of the entry that one of them depends on."""
+        found: set[str] = set()
+        left = [name]
+        while left:
+            instruction = self.module.entry.by_name.get(left.pop())
+            fresh = set(instruction.operands) - found if instruction else set()
+            found |= fresh
+            left += fresh
+        return found
+
     def _holds(self, value: AnyValue) -> str:
         """How many devices hold their part of a result, where the value has its shape."""
         for number, part in enumerate(self.parts):
@@ -140,7 +204,7 @@ class Told:
                 if seen.data.shape[0] not in (1, len(part)):
                     continue
                 whole = full(seen.data, len(part))
-                right = sum(_close(a, b) for a, b in zip(whole, part, strict=True))
+                right = sum(same(a, b) for a, b in zip(whole, part, strict=True))
                 return f" ({right} of {len(part)} devices hold their part of result {number})"
         return ""
 
@@ -161,15 +225,6 @@ def _arrays(value: AnyValue) -> Iterator[Value]:
     else:
         for part in value:
             yield from _arrays(part)
-
-
-def _close(seen: np.ndarray, want: np.ndarray) -> bool:
-    if seen.dtype.kind in "fcV":
-        wide = np.complex128 if seen.dtype.kind == "c" else np.float64
-        a, b = seen.astype(wide), want.astype(wide)
-        scale = np.abs(np.nan_to_num(b)).max(initial=0.0)
-        return bool(np.allclose(a, b, rtol=1e-2, atol=1e-3 * scale, equal_nan=True))
-    return bool(np.array_equal(seen, want))
 
 
 def _shown(block: np.ndarray, value: Value, row: int) -> str:
@@ -196,20 +251,24 @@ def explained(
     devices: Sequence[int],
     bits: dict[str, int],
     beside: Mapping[str, str] | None = None,
+    program: Lowered | None = None,
 ) -> list[str]:
     """The lines of a program, and whether every device holds its part of each result in the end. beside: what the
-    schedule says (`scheduled`)."""
-    told = Told(module, mesh, devices, parts, beside or {})
+    schedule says (`scheduled`). program: what each operation should give."""
+    told = Told(module, mesh, devices, parts, beside or {}, program or Lowered())
     try:
         outputs = interpret(module, arguments, bits, told.step)
     except (Fault, Refused) as error:
-        return [*told.lines, f"here it ends: {error}"]
-    lines = told.lines
+        told.close()
+        return [*told.lines, f"here it ends: {error}", *([told.parting()] if program else [])]
+    told.close()
+    lines, right = told.lines, True
     for number, (output, part) in enumerate(zip(outputs, parts, strict=True)):
-        wrong = [d for d in range(len(part)) if not _close(output[d], part[d])]
+        wrong = [d for d in range(len(part)) if not same(output[d], part[d])]
         if not wrong:
             lines.append(f"In the end all {len(part)} devices hold their part of result {number}.")
             continue
+        right = False
         first = wrong[0]
         off = np.argwhere(~np.isclose(output[first].astype(float), part[first].astype(float), rtol=1e-2))
         at = tuple(int(i) for i in off[0]) if len(off) else ()
@@ -217,6 +276,8 @@ def explained(
             f"In the end {len(wrong)} of {len(part)} devices hold something else than their part of result {number}:"
             f" {told._at(first)} at {list(at)} holds {output[first][at]} and not {part[first][at]}."
         )
+    if program and not right:
+        lines.append(told.parting())
     return lines
 
 
@@ -269,7 +330,9 @@ def lines_of(options: Any) -> list[str]:
     bits = dict(chips.factor_bits(chips.CHIPS[topology.chip])) if topology else {}
     case = cases.find(options.case, len(devices))
     program = Program(case, devices)
-    compiled = program.compile()
+    handed = program.lower()
+    with program.context():
+        compiled = handed.compile()
     text = (
         options.text.read_text(encoding="utf-8", errors="replace") if options.text else whole_text(compiled)
     )
@@ -294,8 +357,10 @@ def lines_of(options: Any) -> list[str]:
         "",
     ]
     arguments = interpreted.arguments(program, compiled, options.seed)
+    wholes = [array for array, _ in interpreted.given(program, compiled, options.seed)]
+    told = lowered(handed.as_text(dialect="hlo", debug_info=True), case.mesh.size, wholes)
     beside = scheduled(text, case.mesh.size)
-    return opening + explained(module, case.mesh, arguments, parts, shown, bits, beside)
+    return opening + explained(module, case.mesh, arguments, parts, shown, bits, beside, told)
 
 
 if __name__ == "__main__":

@@ -94,19 +94,25 @@ def memory_bytes(compiled: Any) -> int:
     return int(found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes)
 
 
-def arguments(program: Program, compiled: Any, seed: int) -> list[np.ndarray]:
-    """The inputs of the compiled program, [devices, *local shape] each, in the order of the mesh. Arguments that the
-    program does not use are dropped, as JAX drops them."""
+def given(program: Program, compiled: Any, seed: int) -> list[tuple[np.ndarray, layout.Spec]]:
+    """The whole inputs of the compiled program with their specs. Arguments that the program does not use are dropped,
+    as JAX drops them."""
     case = program.case
     arrays = inputs(case.cell, seed)
     used = jax.tree.leaves(compiled.input_shardings[0], is_leaf=lambda s: s is None)
     return [
-        np.stack(layout.split(program.view(plan, array), seen.spec, case.mesh.sizes))
+        (program.view(plan, array), seen.spec)
         for plan, seen, array, sharding in zip(
             case.plan.arguments, program.arguments, arrays, used, strict=True
         )
         if sharding is not None
     ]
+
+
+def arguments(program: Program, compiled: Any, seed: int) -> list[np.ndarray]:
+    """The inputs of the compiled program, [devices, *local shape] each, in the order of the mesh."""
+    sizes = program.case.mesh.sizes
+    return [np.stack(layout.split(array, spec, sizes)) for array, spec in given(program, compiled, seed)]
 
 
 def claimed(program: Program, compiled: Any) -> list[list[tuple[slice, ...]]]:

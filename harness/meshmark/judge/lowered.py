@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each operation of a case gives before any compiler: the values of the lowered program, by operation.
+
+JAX hands the compiler a program of global values and of the bodies of its `shard_map`s, with the name of each
+operation. It is interpreted as the compiled text is. So a step of the compiled text that has the same name can be held
+against what the program says there, and a wrong result can be followed to the step where the values part.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from meshmark.core import layout
+from meshmark.interpreter import reader
+from meshmark.interpreter.evaluator import Evaluator, interpret
+from meshmark.interpreter.faults import Fault, Refused
+from meshmark.interpreter.module import Instruction
+from meshmark.interpreter.sources import path
+from meshmark.interpreter.values import AnyValue, Value
+
+MOST = 16
+"""The most values of one operation that are kept: those of its first turns in a loop."""
+
+
+@dataclass
+class Lowered:
+    """The values of the lowered program by operation: [1, *dims] where all devices hold the same."""
+
+    values: dict[str, list[np.ndarray]] = field(default_factory=lambda: defaultdict(list))
+    refused: str = ""
+    """Why there are none, or only those up to some operation."""
+
+    def keep(
+        self,
+        evaluator: Evaluator,
+        instruction: Instruction,
+        operands: Sequence[AnyValue],
+        result: AnyValue,
+        ids: np.ndarray,
+    ) -> None:
+        """One instruction was computed."""
+        if (
+            len(ids) < evaluator.module.num_devices
+            or not isinstance(result, Value)
+            or result.poison is not None
+        ):
+            return
+        kept = self.values[path(evaluator.callers, instruction)]
+        if len(kept) < MOST:
+            kept.append(result.data)
+
+    def apart(self, operation: str, data: np.ndarray, sizes: Mapping[str, int]) -> list[int] | None:
+        """The devices that hold something else than their part of what an operation gives; None where nothing of that
+        shape is known.
+
+        data: [devices, *local]. A part is the device's own value, or its block of a global value under one sharding
+        for all devices: of those that fit the shapes, the one that fits most devices counts."""
+        best: list[int] | None = None
+        for known in self.values.get(operation, ()):
+            if known.dtype != data.dtype or known.ndim != data.ndim:
+                continue
+            for parts in _parts(known, data.shape[1:], sizes):
+                wrong = [d for d, (a, b) in enumerate(zip(data, parts, strict=True)) if not same(a, b)]
+                if not wrong:
+                    return []
+                best = wrong if best is None or len(wrong) < len(best) else best
+        return best
+
+
+def lowered(text: str, devices: int, arguments: Sequence[np.ndarray]) -> Lowered:
+    """The values of a lowered program, from its HLO text and its global arguments."""
+    found = Lowered()
+    try:
+        module = replace(reader.read(text), partitions=devices)
+        interpret(module, [a[None] for a in arguments], watch=found.keep)
+    except (Refused, Fault) as error:
+        found.refused = str(error)
+    return found
+
+
+def _parts(
+    known: np.ndarray, dims: Sequence[int], sizes: Mapping[str, int]
+) -> Iterator[Sequence[np.ndarray]]:
+    """The values that the devices may hold, one per device."""
+    count = int(np.prod(list(sizes.values()), dtype=int))
+    if known.shape[1:] == tuple(dims):
+        yield list(known if len(known) == count else np.broadcast_to(known, (count, *dims)))
+    if len(known) > 1 or any(n % part for n, part in zip(known.shape[1:], dims, strict=True) if part):
+        return
+    times = [n // part if part else 1 for n, part in zip(known.shape[1:], dims, strict=True)]
+    if set(times) <= {1}:
+        return
+    for spec in _specs(times, tuple(a for a in sizes if sizes[a] > 1), sizes):
+        yield layout.split(known[0], spec, sizes)
+
+
+def _specs(times: Sequence[int], free: tuple[str, ...], sizes: Mapping[str, int]) -> Iterator[layout.Spec]:
+    """The specs that cut the dimensions into so many parts, with each axis used once at most."""
+    if not times:
+        yield ()
+        return
+    for number in range(len(free) + 1):
+        for axes in itertools.permutations(free, number):
+            if np.prod([sizes[a] for a in axes], dtype=int) == times[0]:
+                rest = tuple(a for a in free if a not in axes)
+                yield from ((axes or None, *others) for others in _specs(times[1:], rest, sizes))
+
+
+def same(seen: np.ndarray, want: np.ndarray) -> bool:
+    """Whether two blocks are the same value, up to what roundings change."""
+    if seen.dtype.kind in "fcV":
+        wide = np.complex128 if seen.dtype.kind == "c" else np.float64
+        a, b = seen.astype(wide), want.astype(wide)
+        scale = np.abs(np.nan_to_num(b)).max(initial=0.0)
+        return bool(np.allclose(a, b, rtol=1e-2, atol=1e-3 * scale, equal_nan=True))
+    return bool(np.array_equal(seen, want))
