@@ -166,6 +166,8 @@ def fresh(shape: AnyShape) -> AnyValue:
     """A value of this type that nothing wrote."""
     if isinstance(shape, TupleShape):
         return tuple(fresh(part) for part in shape.parts)
+    if shape.dtype == "token":
+        return ()
     return unwritten(shape.dims, shape.numpy)
 
 

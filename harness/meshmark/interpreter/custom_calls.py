@@ -17,7 +17,7 @@ from meshmark.interpreter.module import Instruction
 from meshmark.interpreter.reader import split
 from meshmark.interpreter.reductions import largest
 from meshmark.interpreter.shapes import TupleShape
-from meshmark.interpreter.values import AnyValue, Value, array
+from meshmark.interpreter.values import AnyValue, Value, array, moved
 
 if TYPE_CHECKING:
     from meshmark.interpreter.evaluator import Evaluator
@@ -79,6 +79,7 @@ def _buffer(evaluator: Evaluator, instruction: Instruction, operands: Sequence[A
 
 @target(
     "AssumeGatherIndicesInBound",
+    "GatherScatterIndicesBitpacked",
     "Sharding",
     "annotate_device_placement",
     "MoveToHost",
@@ -89,8 +90,17 @@ def _buffer(evaluator: Evaluator, instruction: Instruction, operands: Sequence[A
     "Unpin",
 )
 def _same(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """Notes for the compiler: the value stays as it is."""
+    """Notes for the compiler: the value stays as it is. (Indices that were packed into words come here after shifts and
+    masks took them out again.)"""
     return operands[0] if len(operands) == 1 else tuple(operands)
+
+
+@target("ZeroCrop")
+def _zero_crop(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    """The array in place, and the padding of its tiles as elements: zeros. A collective then takes whole tiles."""
+    value, dims = array(operands[0], instruction.name), array_shape(instruction).dims
+    more = [(0, n - m) for n, m in zip(dims, value.data.shape[1:], strict=True)]
+    return moved(lambda data: np.pad(data, [(0, 0), *more]), value)
 
 
 @target("AsyncCollectiveStart")

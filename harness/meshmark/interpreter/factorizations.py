@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The custom calls of linear algebra on TPU: what each gives for a matrix.
+
+The meanings are those of openxla/xla, where it builds these decompositions of plain instructions or documents them:
+hlo/transforms/expanders (cholesky_expander.cc, qr_expander.cc, eigh_expander.cc, triangular_solve_expander.cc) and
+hlo/builder/lib/lu_decomposition.h. They are computed in double precision and rounded once, by algorithms of another
+kind. What the sources leave open is poison: the other triangle of a Cholesky factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from meshmark.interpreter.custom_calls import target
+from meshmark.interpreter.elementwise import rounded, wide
+from meshmark.interpreter.faults import Refused
+from meshmark.interpreter.module import Instruction
+from meshmark.interpreter.values import AnyValue, Value, array, full, lead
+
+if TYPE_CHECKING:
+    from meshmark.interpreter.evaluator import Evaluator
+
+SWEEPS = 60
+"""The most sweeps of Jacobi rotations; a matrix of a hundred rows takes about ten."""
+
+
+def _matrices(instruction: Instruction, operand: AnyValue) -> tuple[np.ndarray, np.dtype]:
+    """[devices, ..., m, n] in double precision, and the type of its elements; Fault where some were not written."""
+    data = array(operand, instruction.name).known(instruction.name)
+    if data.dtype.kind not in "f":
+        name = instruction.attributes["custom_call_target"].strip('"')
+        raise Refused(f"{name} of {data.dtype}")
+    return wide(data), data.dtype
+
+
+@target("Cholesky")
+def _cholesky(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    """The lower factor. A matrix that has none is refused (LinAlgError)."""
+    data, kind = _matrices(instruction, operands[0])
+    factor = rounded(np.linalg.cholesky(data), kind)
+    return Value(factor, np.broadcast_to(~np.tri(data.shape[-1], dtype=bool), (1, *factor.shape[1:])))
+
+
+@target("QrDecompositionBlock")
+def _qr(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    """R above Householder's vectors, and their factors, as LAPACK's geqrf packs them."""
+    data, kind = _matrices(instruction, operands[0])
+    packed, factors = np.linalg.qr(data, mode="raw")
+    return (Value(rounded(packed.swapaxes(-1, -2), kind)), Value(rounded(factors, kind)))
+
+
+@target("CompactWyHelper")
+def _compact_wy(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    """T of a product I + Y T Y^t of Householder's reflections: in turn each column is multiplied by what
+    is known of T so far."""
+    data, kind = _matrices(instruction, operands[0])
+    result = np.broadcast_to(np.eye(data.shape[-1]), data.shape).copy()
+    for j in range(data.shape[-1]):
+        result[..., j] = np.einsum("...ij,...j->...i", result, data[..., j])
+    return Value(rounded(result, kind))
+
+
+@target("LuDecompositionBlock", "LuRealDecompositionBlock")
+def _lu(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    """L and U in one array, the rows that were swapped, and the permutation that these make."""
+    data, kind = _matrices(instruction, operands[0])
+    packed, pivots, permutation = lu(data)
+    return (Value(rounded(packed, kind)), Value(pivots), Value(permutation))
+
+
+def lu(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """With partial pivoting: L and U packed [..., m, n], pivots int32 [..., min(m, n)], permutation int32 [..., m].
+
+    Row i of L U is row permutation[i] of the matrix."""
+    *batch, m, n = matrices.shape
+    a = np.array(matrices).reshape(-1, m, n)
+    at, k = np.arange(len(a)), min(m, n)
+    pivots = np.zeros((len(a), k), np.int32)
+    rows = np.tile(np.arange(m, dtype=np.int32), (len(a), 1))
+    for i in range(k):
+        best = i + np.argmax(np.abs(a[:, i:, i]), axis=1)
+        pivots[:, i] = best
+        for each in (a, rows):
+            each[at, i], each[at, best] = each[at, best].copy(), each[at, i].copy()
+        pivot = a[:, i, i]
+        a[:, i + 1 :, i] /= np.where(pivot == 0, 1.0, pivot)[:, None]  # a column of zeros stays one
+        a[:, i + 1 :, i + 1 :] -= a[:, i + 1 :, i, None] * a[:, i, None, i + 1 :]
+    return a.reshape(*batch, m, n), pivots.reshape(*batch, k), rows.reshape(*batch, m)
+
+
+@target("InvertDiagBlocksLowerTriangular")
+def _inverse_of_lower(
+    evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]
+) -> AnyValue:
+    return _inverse(instruction, operands[0], lambda a: a)
+
+
+@target("InvertDiagBlocksUpperTriangular")
+def _inverse_of_upper(
+    evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]
+) -> AnyValue:
+    return _inverse(
+        instruction, operands[0], lambda a: a[..., ::-1, ::-1]
+    )  # turned around, it is a lower one
+
+
+def _inverse(
+    instruction: Instruction, operand: AnyValue, turned: Callable[[np.ndarray], np.ndarray]
+) -> Value:
+    """The inverse of each triangular block; what is in the other triangle does not count."""
+    data, kind = _matrices(instruction, operand)
+    if data.shape[-1] != data.shape[-2]:
+        raise Refused("the inverse of blocks that are not square")
+    a, unit = turned(data), np.eye(data.shape[-1])
+    result = np.zeros_like(a)
+    for i in range(a.shape[-1]):  # row by row; a zero on the diagonal gives infinities, as a division does
+        known = np.einsum("...j,...jk->...k", a[..., i, :i], result[..., :i, :])
+        result[..., i, :] = (unit[i] - known) / a[..., i, i, None]
+    result = np.where(np.tri(a.shape[-1], dtype=bool), result, 0.0)
+    return Value(rounded(turned(result), kind))
+
+
+@target("EighTpu")
+def _eigh(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    """Of a symmetric matrix in four quarters: both halves of the eigenvalues, and the eigenvectors, as the rows of a
+    matrix in four quarters. They keep the place that Jacobi's rotations give them."""
+    quarters = [_matrices(instruction, operand) for operand in operands]
+    if len(quarters) != 4:
+        raise Refused(f"EighTpu of {len(quarters)} arrays")
+    kind, devices = quarters[0][1], lead(*(array(o, instruction.name) for o in operands))
+    tl, tr, bl, br = (full(data, devices) for data, _ in quarters)
+    values, vectors = jacobi(np.block([[tl, tr], [bl, br]]))
+    k = tl.shape[-1]
+    halves = (slice(k), slice(k, None))
+    parts = [values[..., half] for half in halves]
+    parts += [vectors[..., rows, columns] for rows in halves for columns in halves]
+    return tuple(Value(rounded(part, kind)) for part in parts)
+
+
+def jacobi(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues [..., n] and eigenvectors as rows [..., n, n] of symmetric matrices.
+
+    Rotations by no more than 45 degrees, so that a row and column that are diagonal already keep their place, which
+    JAX's own eigh on TPU relies on. In each step every row is in one rotation, as players are in a tournament."""
+    n = matrices.shape[-1]
+    a = np.array(matrices)
+    v = np.broadcast_to(np.eye(n), a.shape).copy()
+    players = [*range(n), *([-1] if n % 2 else [])]
+    least = np.finfo(np.float64).eps * np.sqrt((a * a).sum(axis=(-2, -1), keepdims=True))
+    off = ~np.eye(n, dtype=bool)
+    for _ in range(SWEEPS):
+        if not (np.abs(a) > least)[..., off].any():
+            break
+        for _ in players[1:]:
+            half = len(players) // 2
+            met = [sorted(pair) for pair in zip(players[:half], players[: half - 1 : -1], strict=True)]
+            p, q = np.array([pair for pair in met if pair[0] >= 0], int).reshape(-1, 2).T
+            _rotate(a, v, p, q)
+            players = [players[0], players[-1], *players[1:-1]]
+    return a[..., np.arange(n), np.arange(n)], v
+
+
+def _rotate(a: np.ndarray, v: np.ndarray, p: np.ndarray, q: np.ndarray) -> None:
+    """Make the elements at (p, q) of `a` zero, in place, and rotate the rows of `v` alike."""
+    corner = a[..., p, q]
+    nothing = corner == 0
+    tau = (a[..., q, q] - a[..., p, p]) / np.where(nothing, 1.0, 2 * corner)
+    root = np.hypot(1, tau)
+    t = np.where(nothing, 0.0, 1 / np.where(tau >= 0, tau + root, tau - root))
+    c = 1 / np.sqrt(1 + t * t)
+    s = t * c
+    for each in (a, v):
+        first, second = each[..., p, :], each[..., q, :]
+        each[..., p, :], each[..., q, :] = (
+            c[..., None] * first - s[..., None] * second,
+            s[..., None] * first + c[..., None] * second,
+        )
+    first, second = a[..., :, p], a[..., :, q]
+    a[..., :, p], a[..., :, q] = (
+        c[..., None, :] * first - s[..., None, :] * second,
+        s[..., None, :] * first + c[..., None, :] * second,
+    )
+    a[..., p, q] = a[..., q, p] = 0
