@@ -26,6 +26,8 @@ PROGRAMS = {
     "data_parallel": "data_parallel/batch=x+y/manual/2x4/float32/n8",
     "embedding": "embedding/batch=x,vocabulary=y/manual-novma/2x4/float32/n64",
     "attention": "attention/batch=x,sequence=y/auto/2x4/float32/n32",
+    "solve": "algebra/of=y.x,function=solve/auto/2x4/float32/4KiB",
+    "any": "reduce/of=y.x,dim=1,function=any/explicit/2x4/float32/4KiB",
 }
 """The case of each stored program."""
 
@@ -57,6 +59,8 @@ STEPS = "%constant.34.clone.1 = s32[]"
 SIXTEEN = "%constant.9.clone.1 = s32[]{:T(128)} constant"
 RING = "{{0,1},{1,2},{2,3},{3,0},{4,5},{5,6},{6,7},{7,4}}"
 HALO = "{{4,0},{5,1},{6,2},{7,3}}"
+SYSTEMS = "%constant.65 = u32[8]{0:T(128)} constant"
+LOWER = 'custom-call(%get-tuple-element.17), custom_call_target="'
 DONE = (
     "%all-gather.17 = f32[1,2,32,16]{3,1,0,2:T(2,128)} all-gather(%param_0.57), channel_id=4, replica_groups="
 )
@@ -229,6 +233,35 @@ FAULTS = [
     ),
     Planted(
         "attention", "a chain is read before its end", "copy(%async-collective-done)", f"copy({UNDER_WAY})"
+    ),
+    Planted("solve", "gathered in the other order of axes", "{'y','x'}, dimensions", "{'x','y'}, dimensions"),
+    Planted(
+        "solve", "each device solves its neighbour's systems", f"{SYSTEMS}({{0, 1,", f"{SYSTEMS}({{1, 0,"
+    ),
+    Planted(
+        "solve",
+        "a bit of the packed place is lost",
+        "%constant.118 = s32[]{:T(128)} constant(28)",
+        "%constant.118 = s32[]{:T(128)} constant(12)",
+    ),
+    Planted(
+        "solve",
+        "the lower factor is taken for an upper one",
+        f"{LOWER}InvertDiagBlocksLower",
+        f"{LOWER}InvertDiagBlocksUpper",
+    ),
+    Planted("any", "reduced over the other axis", "{'x'}, use_global", "{'y'}, use_global"),
+    Planted(
+        "any",
+        "the tile's first row is read from the next byte",
+        "shift-left(%convert.17, %constant.2)",
+        "shift-left(%convert.17, %constant.3)",
+    ),
+    Planted(
+        "any",
+        "and for or",
+        "%reduce_or.17 = pred[]{:T(512)S(6)} or",
+        "%reduce_or.17 = pred[]{:T(512)S(6)} and",
     ),
 ]
 """The catalogue."""
