@@ -142,3 +142,4 @@ def test_a_program_that_nothing_is_known_of_says_so(made):
     lines = explained(reader.read(wrong), made.mesh, made.arguments, made.parts, (0,), {}, {}, says)
     assert lines[-1].startswith("Where the values first part from the program is not known: ")
     assert "instruction surprise" in lines[-1]
+    assert re.search(r"Result 0 is made at step \d+, all-reduce .*, collective_reductions\.py:\d+", lines[-1])

@@ -47,6 +47,9 @@ PLAIN = frozenset(
 )
 """Instructions of the entry that are not steps of their own."""
 
+MOVES = frozenset(("copy", "copy-start", "copy-done", "bitcast", "get-tuple-element"))
+"""Instructions of the entry that hand a value on."""
+
 TRIPS = 2
 """How often a collective in a loop is shown."""
 
@@ -84,6 +87,8 @@ class Told:
     seen: Counter[str] = field(default_factory=Counter)
     last: dict[str, Compared] = field(default_factory=dict)
     """The last step of each operation. A step before may be a part of it, such as the sum on one device."""
+    words: dict[str, str] = field(default_factory=dict)
+    """The steps in words, by the name of their instruction."""
 
     def step(
         self,
@@ -154,8 +159,14 @@ class Told:
 
     def _compare(self, operation: str, name: str, step: str, value: AnyValue) -> None:
         """Hold the value of the next step against what the program says that its operation gives."""
+        self.words[name] = step
         parts = list(_arrays(value))
-        if len(parts) != 1 or parts[0].poison is not None or len(parts[0].data) not in (1, self.mesh.size):
+        if (
+            not operation
+            or len(parts) != 1
+            or parts[0].poison is not None
+            or len(parts[0].data) not in (1, self.mesh.size)
+        ):
             return
         wrong = self.program.apart(operation, full(parts[0].data, self.mesh.size), self.mesh.sizes)
         if wrong is not None:
@@ -169,8 +180,8 @@ class Told:
                 right = self.mesh.size - len(step.wrong)
                 self.lines[step.line] += f" ({right} of {self.mesh.size} devices hold what the program says)"
 
-    def parting(self) -> str:
-        """Where the values first part from the program; call it where the result is wrong.
+    def parting(self, result: int | None = None) -> str:
+        """Where the values first part from the program, of which this result is wrong.
 
         A step that a right one depends on is no such place: the compiler computes something else there on purpose, such
         as the reciprocal of a divisor."""
@@ -182,7 +193,18 @@ class Told:
                     f" {self.mesh.size} devices hold something else, first {self._at(step.wrong[0])}."
                 )
         why = self.program.refused or "no step that has its counterpart there is wrong"
-        return f"Where the values first part from the program is not known: {why}."
+        maker = self.words.get(self._maker(result), "") if result is not None else ""
+        made = f" Result {result} is made at step {maker}." if maker else ""
+        return f"Where the values first part from the program is not known: {why}.{made}"
+
+    def _maker(self, result: int) -> str:
+        """The instruction of the entry that computes a result, behind copies and bitcasts."""
+        found = self.module.entry.root
+        if found.opcode == "tuple":
+            found = self.module.entry.by_name[found.operands[result]]
+        while found.opcode in MOVES:
+            found = self.module.entry.by_name[found.operands[0]]
+        return found.name
 
     def _behind(self, name: str) -> set[str]:
         """The instructions of the entry that one of them depends on."""
@@ -262,13 +284,13 @@ def explained(
         told.close()
         return [*told.lines, f"here it ends: {error}", *([told.parting()] if program else [])]
     told.close()
-    lines, right = told.lines, True
+    lines, first_wrong = told.lines, None
     for number, (output, part) in enumerate(zip(outputs, parts, strict=True)):
         wrong = [d for d in range(len(part)) if not same(output[d], part[d])]
         if not wrong:
             lines.append(f"In the end all {len(part)} devices hold their part of result {number}.")
             continue
-        right = False
+        first_wrong = number if first_wrong is None else first_wrong
         first = wrong[0]
         off = np.argwhere(~np.isclose(output[first].astype(float), part[first].astype(float), rtol=1e-2))
         at = tuple(int(i) for i in off[0]) if len(off) else ()
@@ -276,8 +298,8 @@ def explained(
             f"In the end {len(wrong)} of {len(part)} devices hold something else than their part of result {number}:"
             f" {told._at(first)} at {list(at)} holds {output[first][at]} and not {part[first][at]}."
         )
-    if program and not right:
-        lines.append(told.parting())
+    if program and first_wrong is not None:
+        lines.append(told.parting(first_wrong))
     return lines
 
 

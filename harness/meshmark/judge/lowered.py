@@ -62,13 +62,14 @@ class Lowered:
         for all devices: of those that fit the shapes, the one that fits most devices counts."""
         best: list[int] | None = None
         for known in self.values.get(operation, ()):
-            if known.dtype != data.dtype or known.ndim != data.ndim:
+            if known.dtype != data.dtype:
                 continue
-            for parts in _parts(known, data.shape[1:], sizes):
-                wrong = [d for d, (a, b) in enumerate(zip(data, parts, strict=True)) if not same(a, b)]
-                if not wrong:
-                    return []
-                best = wrong if best is None or len(wrong) < len(best) else best
+            for whole, local in _shaped(known, data):
+                for parts in _parts(whole, local.shape[1:], sizes):
+                    wrong = [d for d, (a, b) in enumerate(zip(local, parts, strict=True)) if not same(a, b)]
+                    if not wrong:
+                        return []
+                    best = wrong if best is None or len(wrong) < len(best) else best
         return best
 
 
@@ -81,6 +82,20 @@ def lowered(text: str, devices: int, arguments: Sequence[np.ndarray]) -> Lowered
     except (Refused, Fault) as error:
         found.refused = str(error)
     return found
+
+
+def _shaped(known: np.ndarray, data: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Both with as many dimensions. Compilers add and leave out dimensions of size 1; one of `data` may also be what
+    the devices hold of a larger one."""
+    if known.ndim == data.ndim:
+        yield known, data
+        return
+    whole = known.reshape(len(known), *(n for n in known.shape[1:] if n > 1))
+    ones = [d for d, n in enumerate(data.shape) if d and n == 1]
+    for dropped in itertools.combinations(ones, max(0, data.ndim - whole.ndim)):
+        local = data.reshape([n for d, n in enumerate(data.shape) if d not in dropped])
+        if local.ndim == whole.ndim:
+            yield whole, local
 
 
 def _parts(
