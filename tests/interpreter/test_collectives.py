@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives in every syntax of groups, asynchronous pairs, loops and branches per device: by hand."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -55,6 +56,16 @@ def test_every_syntax_of_groups(groups, sums):
 def test_what_groups_count(attributes, groups, sums):
     seen = all_reduced(groups, attributes, "replica_count=2, num_partitions=4")
     assert seen == (sums or [33.0, 18.0, 132.0, 72.0, 18.0, 33.0, 72.0, 132.0])
+
+
+def test_a_sum_that_is_stated_as_bfloat16_is_rounded_once():
+    """Seen on v5e:8x8. 256 + 1 + 1 is 258, which bfloat16 has; rounding between gives 256, since 257 is none of its."""
+    given = each(256, 1, 1, 0, 0, 0, 0, 0)
+    whole = "%r = bf16[] all-reduce(%p), replica_groups={}, channel_id=1, use_global_device_ids=true, to_apply=%add.1"
+    [result] = run(P, whole, arguments=[given], others=[ADD])
+    assert result.dtype == ml_dtypes.bfloat16 and result.astype(np.float32).tolist() == [258.0] * 8
+    with pytest.raises(Refused, match="its result is"):  # no other type than a TPU's
+        run(P, whole.replace("bf16", "f16"), arguments=[given], others=[ADD])
 
 
 def test_ids_of_replicas_and_partitions():
@@ -418,7 +429,7 @@ def test_each_device_takes_its_own_branch(selector):
     [
         ("f32[] frobnicate(%p)", "instruction frobnicate"),
         ("f32[] negate(%p), wildly=true", "attribute wildly of negate"),
-        ("f32[] send(%p)", "instruction send"),
+        ("f32[] send(%p)", "send between devices"),
         ('f32[] custom-call(%p), custom_call_target="Mystery"', "custom call Mystery"),
         ("f32[] all-reduce(%p), replica_groups=nobody, to_apply=%add.1", "replica_groups nobody"),
         ("f32[2] constant({...})", "a constant that the text leaves out"),

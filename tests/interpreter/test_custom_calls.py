@@ -177,3 +177,18 @@ def test_a_send_between_devices_is_refused():
     send = SENT[2].replace(", is_host_transfer=true", "")
     with pytest.raises(Refused, match="send between devices"):
         run(*SENT[:2], send, "%n = f32[2] negate(%p)", arguments=[np.ones((1, 2), np.float32)], header=ONE)
+
+
+@pytest.mark.parametrize(("order", "less"), [("TOTAL", [True, False]), ("PARTIAL", [False, False])])
+def test_the_order_of_a_comparison(order, less):
+    """In the total order -0 is less than 0, and NaN is the largest; in the partial order neither is less."""
+    lines = (
+        "%p = f32[2] parameter(0)",
+        "%q = f32[2] constant({0, 1})",
+        f"%c = pred[2] compare(%p, %q), direction=LT, order={order}",
+    )
+    given = np.array([[-0.0, np.nan]], np.float32)
+    [seen] = run(*lines, arguments=[given], header=ONE)
+    assert seen[0].tolist() == less
+    with pytest.raises(Refused, match="compare with order SOME"):
+        run(*lines[:2], lines[2].replace(order, "SOME"), arguments=[given], header=ONE)

@@ -16,11 +16,12 @@ import numpy as np
 from meshmark.core import groups as spellings
 from meshmark.core.groups import Groups
 from meshmark.interpreter.control import contexts, done, fresh
+from meshmark.interpreter.elementwise import narrowed
 from meshmark.interpreter.faults import Fault, Hang, Refused
 from meshmark.interpreter.meanings import Function, called, dimensions, means
 from meshmark.interpreter.module import Computation, Instruction
 from meshmark.interpreter.reductions import fold, reduced
-from meshmark.interpreter.shapes import TupleShape
+from meshmark.interpreter.shapes import TupleShape, flat
 from meshmark.interpreter.values import AnyValue, Pending, Value, array, full, mask
 
 if TYPE_CHECKING:
@@ -170,6 +171,11 @@ def _all_reduce(evaluator: Evaluator, instruction: Instruction, operands: Sequen
         return np.broadcast_to(poison.any(axis=1, keepdims=True), poison.shape)
 
     results = tuple(_exchanged(evaluator, found, value, exchange, marks) for value in values)
+    # TPU: added up in float32, and rounded once to the type that the all-reduce states, as a reduce does.
+    results = tuple(
+        Value(narrowed(r.data, shape.numpy), r.poison)
+        for r, shape in zip(results, flat(instruction.shape), strict=True)
+    )
     return results if isinstance(instruction.shape, TupleShape) else results[0]
 
 

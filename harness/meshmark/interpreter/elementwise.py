@@ -245,12 +245,14 @@ def total_order(data: np.ndarray) -> np.ndarray:
     return np.where(signed < 0, signed ^ np.array(np.iinfo(signed.dtype).max, signed.dtype), signed)
 
 
-@means("compare", attributes=("direction", "type"))
+@means("compare", attributes=("direction", "type", "order"))
 def _compare(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     values = [array(operand, instruction.name) for operand in operands]
     a, b = (value.data for value in values)
-    kind = instruction.attributes.get("type", "")
-    if kind == "TOTALORDER" and is_float(a.dtype):
+    kind, order = (instruction.attributes.get(name, "") for name in ("type", "order"))
+    if order not in ("", "TOTAL", "PARTIAL"):
+        raise Refused(f"compare with order {order}")
+    if "TOTALORDER" in (kind, f"{order}ORDER") and is_float(a.dtype):
         a, b = total_order(a), total_order(b)
     elif kind not in ("", "FLOAT", "SIGNED", "UNSIGNED", "TOTALORDER"):
         raise Refused(f"compare of type {kind}")

@@ -278,13 +278,16 @@ MADE: dict[str, Member] = {
         lambda x, y: jnp.fill_diagonal(x[:3, :3], 9, inplace=False),
         lambda x, y: np.where(np.eye(3) > 0, 9, x[:3, :3]),
     ),
-    "empty": (lambda x, y: jnp.empty((2, 2)) * 0 + x[0, 0], lambda x, y: np.full((2, 2), x[0, 0])),
-    "empty_like": (lambda x, y: jnp.empty_like(x) * 0 + y, lambda x, y: y),
+    "empty": (
+        lambda x, y: jnp.where(True, x[0, 0], jnp.empty((2, 2))),
+        lambda x, y: np.full((2, 2), x[0, 0]),
+    ),
+    "empty_like": (lambda x, y: jnp.where(True, y, jnp.empty_like(x)), lambda x, y: y),
     "full_like": (lambda x, y: jnp.full_like(x, 3) * y, lambda x, y: 3 * y),
     "ones_like": (lambda x, y: jnp.ones_like(x) - y, lambda x, y: 1 - y),
     "zeros_like": (lambda x, y: jnp.zeros_like(x) - y, lambda x, y: -y),
     "lax.empty": (
-        lambda x, y: lax.empty((2, 2), x.dtype) * 0 + y[0, 0],
+        lambda x, y: jnp.where(True, y[0, 0], lax.empty((2, 2), x.dtype)),
         lambda x, y: np.full((2, 2), y[0, 0]),
     ),
     "lax.full": (
