@@ -9,11 +9,12 @@ kind. What the sources leave open is poison: the other triangle of a Cholesky fa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from meshmark.interpreter import lapack
 from meshmark.interpreter.custom_calls import target
 from meshmark.interpreter.elementwise import rounded, wide
 from meshmark.interpreter.faults import Refused
@@ -38,18 +39,19 @@ def _matrices(instruction: Instruction, operand: AnyValue) -> tuple[np.ndarray, 
 
 @target("Cholesky")
 def _cholesky(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """The lower factor. A matrix that has none is refused (LinAlgError)."""
+    """The lower factor; NaN for a matrix that has none, which the text looks for on the diagonal."""
     data, kind = _matrices(instruction, operands[0])
-    factor = rounded(np.linalg.cholesky(data), kind)
+    factor, info = lapack.cholesky(data, lower=True)
+    factor = rounded(np.where(info[..., None, None] == 0, factor, np.nan), kind)
     return Value(factor, np.broadcast_to(~np.tri(data.shape[-1], dtype=bool), (1, *factor.shape[1:])))
 
 
 @target("QrDecompositionBlock")
 def _qr(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """R above Householder's vectors, and their factors, as LAPACK's geqrf packs them."""
+    """R above Householder's vectors, and their factors, as LAPACK packs them."""
     data, kind = _matrices(instruction, operands[0])
-    packed, factors = np.linalg.qr(data, mode="raw")
-    return (Value(rounded(packed.swapaxes(-1, -2), kind)), Value(rounded(factors, kind)))
+    packed, factors = lapack.householder(data)
+    return (Value(rounded(packed, kind)), Value(rounded(factors, kind)))
 
 
 @target("CompactWyHelper")
@@ -67,60 +69,21 @@ def _compact_wy(evaluator: Evaluator, instruction: Instruction, operands: Sequen
 def _lu(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     """L and U in one array, the rows that were swapped, and the permutation that these make."""
     data, kind = _matrices(instruction, operands[0])
-    packed, pivots, permutation = lu(data)
-    return (Value(rounded(packed, kind)), Value(pivots), Value(permutation))
+    packed, pivots, _ = lapack.lu(data)
+    rows = pivots - 1  # LAPACK counts from 1
+    return (Value(rounded(packed, kind)), Value(rows), Value(lapack.permutation(rows, data.shape[-2])))
 
 
-def lu(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """With partial pivoting: L and U packed [..., m, n], pivots int32 [..., min(m, n)], permutation int32 [..., m].
-
-    Row i of L U is row permutation[i] of the matrix."""
-    *batch, m, n = matrices.shape
-    a = np.array(matrices).reshape(-1, m, n)
-    at, k = np.arange(len(a)), min(m, n)
-    pivots = np.zeros((len(a), k), np.int32)
-    rows = np.tile(np.arange(m, dtype=np.int32), (len(a), 1))
-    for i in range(k):
-        best = i + np.argmax(np.abs(a[:, i:, i]), axis=1)
-        pivots[:, i] = best
-        for each in (a, rows):
-            each[at, i], each[at, best] = each[at, best].copy(), each[at, i].copy()
-        pivot = a[:, i, i]
-        a[:, i + 1 :, i] /= np.where(pivot == 0, 1.0, pivot)[:, None]  # a column of zeros stays one
-        a[:, i + 1 :, i + 1 :] -= a[:, i + 1 :, i, None] * a[:, i, None, i + 1 :]
-    return a.reshape(*batch, m, n), pivots.reshape(*batch, k), rows.reshape(*batch, m)
-
-
-@target("InvertDiagBlocksLowerTriangular")
-def _inverse_of_lower(
-    evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]
-) -> AnyValue:
-    return _inverse(instruction, operands[0], lambda a: a)
-
-
-@target("InvertDiagBlocksUpperTriangular")
-def _inverse_of_upper(
-    evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]
-) -> AnyValue:
-    return _inverse(
-        instruction, operands[0], lambda a: a[..., ::-1, ::-1]
-    )  # turned around, it is a lower one
-
-
-def _inverse(
-    instruction: Instruction, operand: AnyValue, turned: Callable[[np.ndarray], np.ndarray]
-) -> Value:
+@target("InvertDiagBlocksLowerTriangular", "InvertDiagBlocksUpperTriangular")
+def _inverse(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     """The inverse of each triangular block; what is in the other triangle does not count."""
-    data, kind = _matrices(instruction, operand)
+    data, kind = _matrices(instruction, operands[0])
     if data.shape[-1] != data.shape[-2]:
         raise Refused("the inverse of blocks that are not square")
-    a, unit = turned(data), np.eye(data.shape[-1])
-    result = np.zeros_like(a)
-    for i in range(a.shape[-1]):  # row by row; a zero on the diagonal gives infinities, as a division does
-        known = np.einsum("...j,...jk->...k", a[..., i, :i], result[..., :i, :])
-        result[..., i, :] = (unit[i] - known) / a[..., i, i, None]
-    result = np.where(np.tri(a.shape[-1], dtype=bool), result, 0.0)
-    return Value(rounded(turned(result), kind))
+    lower = "Lower" in instruction.attributes["custom_call_target"]
+    unit = np.broadcast_to(np.eye(data.shape[-1]), data.shape)
+    inverse = lapack.triangular_solution(data, unit, True, lower, False, "NO_TRANSPOSE")
+    return Value(rounded(inverse, kind))
 
 
 @target("EighTpu")
