@@ -290,12 +290,16 @@ records is the one in the table, that no escape sequence of a case reaches the t
 - **The controller counts.** At the end it compares the cases that pytest collected with those that have a verdict. A
   missing one is named, and the exit code is not 0, whatever else went wrong. An internal error is never exit code 0.
 - **The exit code follows the verdicts**, and not what pytest or its plugins count: a failure that a plugin calls a
-  pass, or that passes when it is run again, stays one. The worst of what a case got counts.
+  pass, or that passes when it is run again, stays one. The worst of what a case got counts. Another plugin that leaves
+  before the session's end was counted does not change that. One that calls os._exit in the controller does: only a run
+  without workers has a guard that answers for the exit code.
 - **Nothing goes away without a word.** What pytest collected, or the suite's directory holds, and what is neither run
   nor deselected by an option, has no verdict.
-- **The judge is judged first.** In each process it must tell planted wrong answers from right ones before its first
-  case.
-- **The records hold what the run wrote**: at its end the file is read again and compared by digest.
+- **The judge is judged first, and last.** In each process it must tell planted wrong answers from right ones before its
+  first case and after its last.
+- **What is written can be read**: a line that no reader would take is an error of its case.
+- **The records hold what the run wrote**: at its end the file is read again and compared by digest, with what it held
+  before.
 - **A known issue fits one failure**: check, verdict, mode and symptom. A symptom that fits anything is refused.
 - **Everything that a case raises is its own**: SystemExit, KeyboardInterrupt, pytest's own outcomes. Only a signal that
   came from outside ends the run.
