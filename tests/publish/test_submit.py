@@ -173,7 +173,7 @@ def test_paths_hosts_and_addresses_are_cleaned(tmp_path, lines):
         "read /home/bob/x.py at 10.1.2.3, fe80::1:2, 00:1a:2b:3c:4d:5e, bob@corp.example, n7.cluster.internal"
     )
     case = lines[2]["case"]
-    lines = [*lines[:2], lines[2] | {"reason": f"{dirty} in {case}, JAX 0.12.0.1"}, *lines[3:]]
+    lines = [*lines[:2], lines[2] | {"more": f"{dirty} in {case}, JAX 0.12.0.1"}, *lines[3:]]
     lines[0] = run_line(facts=facts(flags={"XLA_FLAGS": "--xla_dump_to=/home/bob/dump"}))
     made = make([write(tmp_path / "secret-host.jsonl", lines)], WANTED, tmp_path / "out")
     text = gzip.decompress((made.path / "conformance.jsonl.gz").read_bytes()).decode()
@@ -182,8 +182,8 @@ def test_paths_hosts_and_addresses_are_cleaned(tmp_path, lines):
     )
     for secret in ("bob", "10.1.2.3", "fe80", "00:1a", "internal", "secret-host"):
         assert secret not in published
-    reason = json.loads(text.splitlines()[2])["reason"]
-    assert reason == (f"read <path> at <ip>, <ip>, <address>, <email>, <host> in {case}, JAX 0.12.0.1")
+    more = json.loads(text.splitlines()[2])["more"]
+    assert more == (f"read <path> at <ip>, <ip>, <address>, <email>, <host> in {case}, JAX 0.12.0.1")
 
 
 @pytest.mark.parametrize(

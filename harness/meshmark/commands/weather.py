@@ -64,6 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
             files.append(compiling.write(lines, arguments.record or directory))
         read, code = read_all(files)
         releases = history.releases(read)
+    if not releases and code:
+        return code
     if not releases:
         raise WeatherError("the files hold no schedules: name what `meshmark weather --record DIR` wrote")
     if arguments.output:
