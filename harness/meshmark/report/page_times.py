@@ -144,7 +144,8 @@ def cost_of(record: Mapping[str, Any]) -> tuple[float, float]:
 
 def _claims(cells: timing_tables.Cells) -> dict[str, list[int]]:
     """By cadence: how many ratios its table has, and from how many processes on it can claim an order."""
-    found = {cadence: timing_tables.count_ratios(cells, cadence) for _, cadence in cells}
+    cadences = dict.fromkeys(cadence for _, cadence in cells)
+    found = {cadence: timing_tables.count_ratios(cells, cadence) for cadence in cadences}
     return {cadence: [number, figures.needed(number)] for cadence, number in found.items() if number}
 
 
