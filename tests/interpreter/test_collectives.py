@@ -442,3 +442,35 @@ def test_each_device_takes_its_own_branch(selector):
 def test_what_is_unknown_is_refused_by_its_name(line, name):
     with pytest.raises(Refused, match=name):
         run(P, f"%r = {line}", arguments=[GIVEN], others=[ADD])
+
+
+ON_ANOTHER_CORE = """%negated (q: f32[]) -> f32[] {
+  %q = f32[] parameter(0)
+  ROOT %n = f32[] negate(%q)
+}, execution_thread="sparsecore"
+"""
+CALL = (
+    P,
+    '%s = ((), (), (s32[1])) call-start(), async_execution_thread="sparsecore", to_apply=%negated',
+    "%u = ((f32[]), f32[]) call-update(%s, %p)",
+    "%d = f32[] call-done(%u)",
+)
+
+
+def test_a_call_that_gets_its_operands_from_an_update():
+    """Seen on tpu7x, where another core of the chip does the collectives."""
+    [result] = run(*CALL, arguments=[GIVEN], others=[ON_ANOTHER_CORE])
+    assert np.array_equal(result, -GIVEN)
+    with pytest.raises(Fault, match="a done without its start"):  # nothing was handed over
+        run(*CALL[:2], "%d = f32[] call-done(%s)", arguments=[GIVEN], others=[ON_ANOTHER_CORE])
+    with pytest.raises(Fault, match="before its done"):
+        run(
+            *CALL[:3],
+            "%e = f32[] get-tuple-element(%u), index=1",
+            "%f = f32[] negate(%e)",
+            arguments=[GIVEN],
+            others=[ON_ANOTHER_CORE],
+        )
+    whole = (P, "%s = ((f32[]), f32[], s32[]) call-start(%p), to_apply=%negated", "%d = f32[] call-done(%s)")
+    [result] = run(*whole, arguments=[GIVEN], others=[ON_ANOTHER_CORE])
+    assert np.array_equal(result, -GIVEN)

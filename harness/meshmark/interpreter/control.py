@@ -219,6 +219,34 @@ def starting(function: Function, opcode: str) -> Function:
     return start
 
 
+@means("call-start", attributes=("to_apply",))
+def _call_start(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    """A call on another core. On tpu7x it starts without its operands, which an update hands over."""
+    computation = evaluator.computation(called(instruction, "to_apply"))
+    if len(operands) < len(computation.parameters):
+        if operands:
+            raise Refused("a call-start with some of its operands")
+        return fresh(instruction.shape)
+    return starting(_call, "call")(evaluator, instruction, operands)
+
+
+@means("call-update", attributes=("to_apply",))
+def _call_update(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    first, *handed = operands
+    if not handed:
+        return first
+    start = evaluator.computation_now.by_name[instruction.operands[0]]
+    if start.opcode != "call-start" or start.operands:
+        raise Refused("a call-update that hands over operands to another than a bare call-start")
+    result = evaluator.run(called(start, "to_apply"), handed)
+    return contexts(instruction.shape, [tuple(handed), Pending(result)])
+
+
+@means("call-done", attributes=("to_apply",))
+def _call_done(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+    return done(operands[0], 1)
+
+
 def register_asynchronous() -> None:
     """Register a start, an update and a done for each instruction that has none of its own.
 
