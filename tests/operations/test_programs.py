@@ -93,6 +93,8 @@ def test_a_mode_without_a_spelling_says_why():
 LIBRARIES = {
     "optax": "optax_optimizer/rule=adam,rows=x,columns=y,made=explicit/host/2x4/float32/n8",
     "orbax": "checkpoint_between_meshes/saved=half,to=x.y/host/2x4/float32/4KiB",
+    "flax": "nnx_layers/made=in_program,axis=y/host/2x4/float32/64B",
+    "datarax": "datarax_sharder/rest=dropped/host/2x4/float32/64B",
 }
 
 
@@ -120,6 +122,33 @@ def test_a_whole_state_of_optax_is_noticed():
     assert verdict(LIBRARIES["optax"]) == "pass"
     with patch.object(optax, "adam", adam):
         assert verdict(LIBRARIES["optax"]) in ("fail", "error")
+
+
+def test_metadata_that_flax_ignores_is_noticed():
+    nnx = pytest.importorskip("flax.nnx")
+    case = "nnx_layers/made=by_state,axis=y/host/2x4/float32/64B"
+    assert verdict(case) == "pass"
+
+    def whole(state, mesh):
+        return jax.tree.map(lambda x: jax.NamedSharding(mesh, jax.P()), state)
+
+    with patch.object(nnx, "get_named_sharding", whole):
+        assert verdict(case) == "fail"
+
+
+@pytest.mark.parametrize("rest", ["dropped", "spread"])
+def test_a_row_that_datarax_gives_to_two_processes_is_noticed(rest):
+    sharder = pytest.importorskip("datarax.sharding.jax_process_sharder").JaxProcessSharderModule
+    case = f"datarax_sharder/rest={rest}/host/2x4/float32/64B"
+    assert verdict(case) == "pass"
+    real = sharder._shard_bounds
+
+    def overlapping(self, size):
+        first, end = real(self, size)
+        return max(first - 1, 0), max(end - 1, 0) if first else end
+
+    with patch.object(sharder, "_shard_bounds", overlapping):
+        assert verdict(case) in ("fail", "error")
 
 
 def test_a_restored_array_in_the_order_of_the_saved_mesh_is_noticed():

@@ -16,6 +16,7 @@ from meshmark.operations import (
     debugging,
     decoder,
     decoding,
+    derivatives,
     distributions,
     elementwise,
     exact_functions,
@@ -25,6 +26,7 @@ from meshmark.operations import (
     found,
     indexing,
     layers,
+    libraries,
     lifecycle,
     lookups,
     messages,
@@ -47,6 +49,7 @@ from meshmark.operations import (
     rounded_functions,
     scatter_add,
     shapes,
+    special_functions,
     training,
     transformed,
     transforms,
@@ -104,6 +107,9 @@ FAMILIES = (
     optimizers,
     restoring,
     found,
+    derivatives,
+    libraries,
+    special_functions,
 )
 
 

@@ -8,6 +8,7 @@ that neither mesh nor sharding may change a number (jax#40232, jax#21232).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -55,8 +56,15 @@ def made(function, shape, dtype, place=None):
         return jnp.linspace(0, rows * columns - 1, rows * columns).astype(dtype).reshape(shape, **where)
     if function == "iota":
         return lax.broadcasted_iota(dtype, shape, 1, **where)
+    if function == "linspace_open":
+        found = jnp.linspace(0, columns, columns, endpoint=False).astype(dtype)
+        return jnp.broadcast_to(found, shape, **where)
     if function == "eye":
         found = jnp.eye(rows, columns, k=1, dtype=dtype)
+    elif function == "eye_below":
+        found = jnp.eye(rows, columns, k=-2, dtype=dtype)
+    elif function == "arange_down":
+        found = jnp.arange(2 * columns, 0, -2, dtype=dtype) + jnp.zeros(shape, dtype)
     elif function == "tri":
         found = jnp.tri(rows, columns, -2, dtype=dtype)
     elif function == "full":
@@ -64,6 +72,10 @@ def made(function, shape, dtype, place=None):
     else:
         return getattr(jnp, function)(shape, dtype, **where)
     return found if place is None else reshard(found, place)
+
+
+MORE = ("linspace_open", "eye_below", "arange_down")
+"""Functions with an option that is not the ordinary one: without the end point, below the diagonal, downward."""
 
 
 class Creation(Made):
@@ -75,7 +87,7 @@ class Creation(Made):
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "int32", "bfloat16")
 
     def choices(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        for function in ("arange", "linspace", "iota", "eye", "tri", "full", "zeros", "ones"):
+        for function in ("arange", "linspace", "iota", "eye", "tri", "full", "zeros", "ones", *MORE):
             yield 0, {"function": function}
 
     def plan(self, request: Request) -> Plan:
@@ -116,6 +128,9 @@ class Creation(Made):
             "linspace": place,
             "iota": column,
             "eye": (column - row == 1) * 1,
+            "linspace_open": column,
+            "eye_below": (column - row == -2) * 1,
+            "arange_down": 2 * (columns - column),
             "tri": (column - row <= -2) * 1,
             "full": np.full(shape, 7),
             "zeros": np.zeros(shape),
@@ -161,10 +176,20 @@ def unit(bits: Array) -> Array:
     return ((bits >> np.uint32(9)) | np.uint32(0x3F800000)).view(np.float32) - np.float32(1)
 
 
+FAR = 0xDEADBEEF
+"""A number whose upper half a narrower integer would lose."""
+
+
 def drawn(key, function, shape):
     """What a function of `jax.random` draws."""
     if function == "bits":
         return lax.bitcast_convert_type(jax.random.bits(key, shape), jnp.int32)
+    if function in NARROW:
+        return jax.random.bits(key, shape, NARROW[function]).astype(jnp.int32)
+    if function == "folded":
+        return drawn(jax.random.fold_in(key, FAR), "bits", shape)
+    if function == "split":
+        return drawn(jax.random.split(key, (2, 3))[1, 2], "bits", shape)
     if function == "uniform":
         return jax.random.uniform(key, shape)
     if function == "bernoulli":
@@ -174,21 +199,22 @@ def drawn(key, function, shape):
 
 
 class RandomBits(Made):
-    """`jax.random.bits`, `uniform`, `bernoulli` and dropout with a key made from a seed: the numbers of an independent
-    Threefry, whatever the mesh and the sharding."""
+    """`jax.random.bits` of 8, 16 and 32 bits, `uniform`, `bernoulli` and dropout with a key made from a seed, folded
+    with a number, or one of six that a key was split into: the numbers of an independent Threefry, whatever the mesh
+    and the sharding."""
 
     name = "random_numbers"
     family = "creation"
     dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def choices(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        for function in ("bits", "uniform", "bernoulli", "dropout"):
+        for function in ("bits", "uniform", "bernoulli", "dropout", *NARROW, "folded", "split"):
             yield 0, {"function": function}
 
     def plan(self, request: Request) -> Plan:
         shape, spec = matrix(request), spec_of(request.variant["of"])
         function = request.variant["function"]
-        kind = {"bits": "int32", "bernoulli": "bool"}.get(function, "float32")
+        kind = {"bernoulli": "bool", "uniform": "float32", "dropout": "float32"}.get(function, "int32")
         entries = tuple(axes_of(e) for e in spec)
         options = {
             "function": function,
@@ -215,12 +241,23 @@ class RandomBits(Made):
 
     @staticmethod
     def reference(*, function, shape, seed):
-        return numbers(bits_of((0, seed), shape), function)
+        return numbers(bits_of(derived((0, seed), function), shape), function)
+
+
+NARROW = {"bits8": "uint8", "bits16": "uint16"}
+"""Draws of fewer bits, and their dtypes."""
+
+
+def derived(key: tuple[int, int], function: str) -> tuple[int, int]:
+    """The key that a function draws from: its own, one that was folded, or the last of six that it was split into."""
+    return {"folded": folded(key, FAR), "split": folded(key, 5)}.get(function, key)
 
 
 def numbers(bits: Array, function: str) -> Array:
-    """What the functions make of the bits."""
-    if function == "bits":
+    """What the functions make of the bits: the lowest of them where the dtype has fewer."""
+    if function in NARROW:
+        return bits.astype(NARROW[function]).astype(np.int32)
+    if function in ("bits", "folded", "split"):
         return bits.view(np.int32)
     if function == "uniform":
         return unit(bits)
@@ -260,7 +297,7 @@ class RandomBlocks(RandomBits):
                 if axes:
                     block = index[dim].stop - index[dim].start
                     key = folded(key, index[dim].start // block)
-            result[index] = numbers(bits_of(key, result[index].shape), function)
+            result[index] = numbers(bits_of(derived(key, function), result[index].shape), function)
         return result
 
 
@@ -318,9 +355,35 @@ class RandomAnywhere(Operation):
         with jax.default_device(mesh.devices.flat[0]):
             alone = np.asarray(jax.jit(draw)())
         sharded = np.asarray(jax.jit(draw, out_shardings=NamedSharding(mesh, P(*spec)))())
-        same = alone == sharded
+        same = (alone == sharded) & plausible(sharded, function)
         return jax.device_put(same, NamedSharding(mesh, P()))
 
     @staticmethod
     def reference(x, *, shape):
         return np.ones(shape, bool)
+
+
+SHARES = {"normal": (0.0, 0.5), "randint": (499, 0.5), "choice": (499, 0.5), "categorical": (1, 0.4)}
+SHARES |= {"gamma": (2.0, 1 - 3 * math.exp(-2))}
+"""A point for each draw, and the share of the numbers that do not exceed it."""
+
+RANGES = {"randint": 1000, "choice": 1000, "categorical": 5}
+"""The whole numbers from zero on that a draw takes, all of them equally often."""
+
+
+def plausible(found: Array, function: str) -> bool:
+    """Whether numbers have the properties of their draw, on whatever number of devices: a permutation has each row
+    once, whole numbers stay in their range and reach its ends, others never repeat, and as many lie below a point as
+    the distribution says, within six standard deviations."""
+    if function == "permutation":
+        rows = np.arange(found.size).reshape(found.shape)
+        return bool((np.sort(found, axis=0) == rows).all() and (np.diff(found, axis=1) == 1).all())
+    if function in RANGES:
+        size, gap = RANGES[function], 12 * RANGES[function] / found.size
+        if not (0 <= found.min() <= gap and size - 1 - gap <= found.max() < size):
+            return False
+    elif len(np.unique(found)) < 0.99 * found.size:
+        return False
+    point, share = SHARES.get(function, (2**31, 0.5))
+    spread = math.sqrt(share * (1 - share) / found.size)
+    return bool(abs(np.mean(found <= point) - share) < 6 * spread)

@@ -26,6 +26,8 @@ CAPABILITIES = {
     "ragged": "lax.ragged_all_to_all",
     "checkpoint": "orbax-checkpoint",
     "optax": "optax",
+    "flax": "Flax NNX",
+    "datarax": "Datarax",
 }
 """What hardware may lack; --with and --without take these names."""
 
@@ -39,6 +41,8 @@ OWN_WORDS = {
     "ragged": r"ragged",
     "checkpoint": r"checkpoint|orbax",
     "optax": r"optax",
+    "flax": r"flax",
+    "datarax": r"datarax",
 }
 """What a backend says of a capability that it has not: a pattern that its message must contain. `unsupported` comes
 from such a message, or from a stated precondition; anything else that is not implemented is an error."""

@@ -34,7 +34,7 @@ from meshmark.operations.permutations import RaggedAllToAll
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 2
+TABLE_VERSION = 3
 """The version of the table as the code has it. Run lines name it as `table`."""
 
 
@@ -146,7 +146,34 @@ def _first_plan(case: Case, plan: Plan) -> Plan:
     return replace(plan, cost=cost)
 
 
+_LATE_OPERATIONS = """
+    datarax_sharder far_functions integer_widths nnx_layers smooth_functions smooth_functions_gradient
+    special_functions
+"""
+
+LATE_OPERATIONS = frozenset(_LATE_OPERATIONS.split())
+"""The operations that version 3 added."""
+
+LATE_CHOICES = {
+    "creation": ("function", {"linspace_open", "eye_below", "arange_down"}),
+    "random_numbers": ("function", {"bits8", "bits16", "folded", "split"}),
+    "random_blocks": ("function", {"bits8", "bits16", "folded", "split"}),
+}
+"""The choices that version 3 added to older operations: an option, and its new values."""
+
+
+def _added_late(case: Case) -> bool:
+    """Whether version 3 added the case: its operation or its choice."""
+    option, late = LATE_CHOICES.get(case.operation.name, ("", set()))
+    return case.operation.name in LATE_OPERATIONS or case.cell.request.variant.get(option) in late
+
+
 CHANGES: dict[int, Change] = {
+    3: Change(
+        "gradients of what was judged by values alone; functions at the ends of their domains, and integers of every"
+        " width; Flax NNX and Datarax; more draws, keys and creation functions",
+        new=_added_late,
+    ),
     2: Change(
         "special values, every dtype, and pairs of classes; payloads that are timed are whole tiles; flops are those"
         " of the compiled contractions; the bytes of"
@@ -155,7 +182,7 @@ CHANGES: dict[int, Change] = {
         new=_added,
         covering=True,
         recompiled=_in_tiles,
-    )
+    ),
 }
 """Every version after the first, with what it changed."""
 
