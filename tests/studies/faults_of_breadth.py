@@ -3,12 +3,17 @@
 are the same everywhere and wrong, options that are not the ordinary ones."""
 
 from typing import Any
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.sharding import PartitionSpec as P
 
 from tests.studies.faults import fault, patched
+from tests.studies.faults_of_calls import seen_as
+from tests.studies.faults_of_values import Jitted
 
 SMOOTH = {"operations": ("smooth_functions_gradient",)}
 
@@ -301,3 +306,219 @@ def unsigned_integers_of_32_bits_are_ordered_as_signed():
         return largest
 
     return patched(jnp, "max", make)
+
+
+# Options of jit, loops, batches and callbacks.
+
+
+def form(name: str) -> dict[str, Any]:
+    """The cases of one option."""
+    return {
+        "operations": ("program_option",),
+        "only": lambda case: case.cell.request.variant.get("form") == name,
+    }
+
+
+def jitted(call: Any, when: Any = lambda options: True) -> Any:
+    """jax.jit whose calls go through `call(function, memory, arguments, keywords)`."""
+
+    def make(real):
+        def jit(function, **options):
+            found, memory = real(function, **options), {}
+            if not when(options):
+                return found
+            return Jitted(found, lambda f, arguments: call(f, memory, arguments))
+
+        return jit
+
+    return patched(jax, "jit", make)
+
+
+@fault(**form("static_arguments"))
+def a_static_argument_has_the_program_of_its_first_value():
+    return jitted(
+        lambda f, memory, given: f(given[0], memory.setdefault("k", given[1])),
+        lambda o: "static_argnums" in o,
+    )
+
+
+@fault(**form("dtypes_in_turn"))
+def jit_gives_every_call_the_dtype_of_the_first():
+    def call(f, memory, given):
+        found = f(*given)
+        return found.astype(memory.setdefault("dtype", found.dtype))
+
+    return jitted(call)
+
+
+@fault(**form("donated_pair"))
+def donated_arrays_of_one_shape_change_places():
+    def call(f, memory, given):
+        found = f(*given)
+        return found[::-1] if isinstance(found, tuple) else found
+
+    return jitted(call, lambda o: "donate_argnums" in o)
+
+
+@fault(**form("many_calls"))
+def the_fourth_call_is_doubled():
+    def call(f, memory, given):
+        memory["number"] = memory.get("number", 0) + 1
+        return f(*given) * (1 + (memory["number"] == 4))
+
+    return jitted(call)
+
+
+@fault(**form("attributes"))
+def every_array_says_that_it_is_replicated():
+    return seen_as("is_fully_replicated", True)
+
+
+@fault(**form("typed"))
+def types_forget_how_the_last_dimension_is_sharded():
+    real = jax.typeof
+
+    def typeof(x):
+        found = real(x)
+        place = found.sharding
+        return found.update(sharding=place.update(spec=P(*tuple(place.spec)[:-1], None)))
+
+    return patch.object(jax, "typeof", typeof)
+
+
+@fault(**form("pmap_axes"))
+def pmap_stacks_its_results_first():
+    return patched(jax, "pmap", lambda real: lambda f, *, out_axes=0, **o: real(f, **o))
+
+
+@fault(**form("scan_backward"))
+def a_loop_backward_runs_forward():
+    return patched(
+        lax, "scan", lambda real: lambda f, init, xs, *, reverse=False, **o: real(f, init, xs, **o)
+    )
+
+
+@fault(**form("switch_clamped"))
+def an_index_past_the_last_branch_takes_the_first():
+    def make(real):
+        return lambda index, branches, x: real(jnp.where(index >= len(branches), 0, index), branches, x)
+
+    return patched(lax, "switch", make)
+
+
+@fault(**form("lanes"))
+def lanes_that_have_ended_go_on():
+    """Every lane runs as long as the last of its batch."""
+
+    def make(real):
+        def while_loop(cond, body, init):
+            return real(lambda s: s[0] < 3, body, init)
+
+        return while_loop
+
+    return patched(lax, "while_loop", make)
+
+
+@fault(**form("mapped"))
+def the_rest_of_a_map_in_batches_is_zero():
+    def make(real):
+        def mapped(f, xs, *, batch_size):
+            whole = len(xs) // batch_size * batch_size
+            return real(f, xs, batch_size=batch_size).at[whole:].set(0)
+
+        return mapped
+
+    return patched(lax, "map", make)
+
+
+@fault(**form("linearized_twice"))
+def a_linear_function_gives_its_first_result_again():
+    def make(real):
+        def linearize(f, x):
+            value, push = real(f, x)
+            first = []
+
+            def pushed(t):
+                first.append(push(t))
+                return first[0]
+
+            return value, pushed
+
+        return linearize
+
+    return patched(jax, "linearize", make)
+
+
+@fault(**form("ties"))
+def the_gradient_of_a_maximum_goes_to_the_first_of_equal_elements():
+    def make(real):
+        def largest(x, axis):
+            own = jax.custom_vjp(lambda v: real(v, axis=axis))
+            own.defvjp(
+                lambda v: (real(v, axis=axis), v),
+                lambda v, g: (jax.nn.one_hot(jnp.argmax(v, axis=axis), len(v), axis=axis) * g,),
+            )
+            return own(x)
+
+        return largest
+
+    return patched(jnp, "max", make)
+
+
+@fault(**form("callback_of_a_batch"))
+def a_callback_of_a_batch_gives_its_rows_in_reverse():
+    def make(real):
+        def pure_callback(f, kind, *arguments, vmap_method):
+            back = lambda *a: np.ascontiguousarray(f(*a)[::-1]) if np.ndim(a[0]) else f(*a)  # noqa: E731
+            return real(back, kind, *arguments, vmap_method=vmap_method)
+
+        return pure_callback
+
+    return patched(jax, "pure_callback", make)
+
+
+@fault(**form("filled_with_nan"))
+def an_index_past_the_end_takes_the_last_row():
+    return patched(jnp, "take", lambda real: lambda x, at, axis: real(x, at, axis=axis, mode="clip"))
+
+
+@fault(**form("rolled_twice"))
+def the_second_of_two_shifts_is_forgotten():
+    def make(real):
+        def roll(x, shift, axis):
+            return real(x, shift[0], axis[0]) if isinstance(shift, tuple) else real(x, shift, axis)
+
+        return roll
+
+    return patched(jnp, "roll", make)
+
+
+@fault(**form("order_downward"))
+def an_order_downward_is_upward():
+    return patched(jnp, "argsort", lambda real: lambda x, *, descending=False, **o: real(x, **o))
+
+
+@fault(**form("repeated"))
+def every_row_is_repeated_as_often_as_the_first():
+    def make(real):
+        return lambda x, times, **o: real(x, np.full_like(times, times[0]), **o)
+
+    return patched(jnp, "repeat", make)
+
+
+@fault(**form("two_dimensions_reversed"))
+def only_the_first_of_two_dimensions_is_reversed():
+    return patched(lax, "rev", lambda real: lambda x, dims: real(x, dims[:1]))
+
+
+@fault(
+    operations=("refusal",), only=lambda case: case.cell.request.variant.get("kind") == "compiled_sharding"
+)
+def a_compiled_program_takes_arrays_of_another_sharding():
+    real = jax.stages.Compiled.__call__
+
+    def call(compiled, *arguments):
+        places = jax.tree.leaves(compiled.input_shardings[0])
+        return real(compiled, *(jax.device_put(x, p) for x, p in zip(arguments, places, strict=True)))
+
+    return patch.object(jax.stages.Compiled, "__call__", call)

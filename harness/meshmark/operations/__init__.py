@@ -42,6 +42,7 @@ from meshmark.operations import (
     placement,
     processes,
     program_forms,
+    program_options,
     rearranging,
     reductions,
     refusals,
@@ -110,6 +111,7 @@ FAMILIES = (
     derivatives,
     libraries,
     special_functions,
+    program_options,
 )
 
 

@@ -359,9 +359,10 @@ class ProgramForm(Operation):
     family = "transforms"
     level = "L3"
     modes: ClassVar[tuple[str, ...]] = ("host",)
+    forms: ClassVar[dict[str, Callable[..., Any]]] = FORMS
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        for form in FORMS:
+        for form in self.forms:
             if len(mesh.names) == 1 and form in ("nested", "vmap_spmd", "partial_sharded"):
                 continue  # these need a second axis
             ordinary = mesh == preferred(mesh.size) and form not in OPTIONAL

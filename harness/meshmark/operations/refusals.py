@@ -203,6 +203,28 @@ def _donated_twice(mesh, x, a):
     return jax.jit(lambda y, z: (y + z, y - z), donate_argnums=(0, 1))(given, given)
 
 
+def _constraint_axis(mesh, x, a):
+    return jax.jit(lambda y: lax.with_sharding_constraint(y, NamedSharding(mesh, P("nowhere"))))(x)
+
+
+def _manual_axis(mesh, x, a):
+    return mapped(lambda y: y, mesh, P(a), P(a), axis_names={"nowhere"})(x)
+
+
+def _compiled_sharding(mesh, x, a):
+    given = placed(mesh, x, a)
+    return jax.jit(lambda y: y + 1).lower(given).compile()(placed(mesh, x, None, a))
+
+
+def _compiled_shape(mesh, x, a):
+    given = placed(mesh, x, a)
+    return jax.jit(lambda y: y + 1).lower(given).compile()(placed(mesh, x[:, :1], a))
+
+
+def _uneven_batch(mesh, x, a):
+    return jax.jit(jax.vmap(jnp.add))(placed(mesh, x, a), placed(mesh, x[1:]))
+
+
 REFUSALS: dict[str, tuple[Callable[..., Any], str]] = {
     "longer_spec": (_longer_spec, "rank|dimension|length|ndim"),
     "unknown_axis": (_unknown_axis, "nowhere"),
@@ -238,6 +260,11 @@ REFUSALS: dict[str, tuple[Callable[..., Any], str]] = {
     "no_out_sharding": (_no_out_sharding, "out_sharding"),
     "too_many_devices": (_too_many_devices, "devices"),
     "wrong_shards": (_wrong_shards, "shape|shard"),
+    "constraint_axis": (_constraint_axis, "nowhere"),
+    "manual_axis": (_manual_axis, "nowhere"),
+    "compiled_sharding": (_compiled_sharding, "sharding"),
+    "compiled_shape": (_compiled_shape, "compiled with|types"),
+    "uneven_batch": (_uneven_batch, "vmap got inconsistent sizes|inconsistent"),
 }
 """Calls by name, and what the message must contain. Each takes a mesh, a host array and the last axis of the mesh."""
 

@@ -147,14 +147,18 @@ def _first_plan(case: Case, plan: Plan) -> Plan:
 
 
 _LATE_OPERATIONS = """
-    datarax_sharder far_functions integer_widths nnx_layers smooth_functions smooth_functions_gradient
-    special_functions
+    datarax_sharder far_functions integer_widths nnx_layers program_option smooth_functions
+    smooth_functions_gradient special_functions
 """
 
 LATE_OPERATIONS = frozenset(_LATE_OPERATIONS.split())
 """The operations that version 3 added."""
 
 LATE_CHOICES = {
+    "refusal": (
+        "kind",
+        {"constraint_axis", "manual_axis", "compiled_sharding", "compiled_shape", "uneven_batch"},
+    ),
     "creation": ("function", {"linspace_open", "eye_below", "arange_down"}),
     "random_numbers": ("function", {"bits8", "bits16", "folded", "split"}),
     "random_blocks": ("function", {"bits8", "bits16", "folded", "split"}),
