@@ -267,12 +267,12 @@ SPECIAL: dict[str, Member] = {
 }
 
 SECOND: dict[str, Member] = {
-    "sin": (tangent(jnp.sin), lambda x, y: np.cos(x) * y),
-    "tanh": (tangent(jnp.tanh), lambda x, y: (1 - np.tanh(x) ** 2) * y),
-    "log1p": (tangent(jnp.log1p), lambda x, y: y / (1 + x)),
-    "sqrt": (tangent(jnp.sqrt), lambda x, y: 0.5 * x**-0.5 * y),
-    "reciprocal": (tangent(jnp.reciprocal), lambda x, y: -(x**-2) * y),
-    "nn.sigmoid": (tangent(jax.nn.sigmoid), lambda x, y: sigmoid(x) * (1 - sigmoid(x)) * y),
+    "sin": (tangent(lambda x: jnp.sin(x)), lambda x, y: np.cos(x) * y),
+    "tanh": (tangent(lambda x: jnp.tanh(x)), lambda x, y: (1 - np.tanh(x) ** 2) * y),
+    "log1p": (tangent(lambda x: jnp.log1p(x)), lambda x, y: y / (1 + x)),
+    "sqrt": (tangent(lambda x: jnp.sqrt(x)), lambda x, y: 0.5 * x**-0.5 * y),
+    "reciprocal": (tangent(lambda x: jnp.reciprocal(x)), lambda x, y: -(x**-2) * y),
+    "nn.sigmoid": (tangent(lambda x: jax.nn.sigmoid(x)), lambda x, y: sigmoid(x) * (1 - sigmoid(x)) * y),
     "cumsum": (
         tangent(lambda x: jnp.cumsum(x * x, axis=0)),
         lambda x, y: np.cumsum(2 * x * y, axis=0),
