@@ -147,7 +147,7 @@ def _first_plan(case: Case, plan: Plan) -> Plan:
 
 
 _LATE_OPERATIONS = """
-    datarax_sharder far_functions integer_widths nnx_layers program_option smooth_functions
+    datarax_sharder far_functions integer_widths nnx_layers partly_manual program_option smooth_functions
     smooth_functions_gradient special_functions
 """
 
@@ -175,7 +175,8 @@ def _added_late(case: Case) -> bool:
 CHANGES: dict[int, Change] = {
     3: Change(
         "gradients of what was judged by values alone; functions at the ends of their domains, and integers of every"
-        " width; Flax NNX and Datarax; more draws, keys and creation functions",
+        " width; Flax NNX and Datarax; more draws, keys, creation functions, options and refusals; functions in a"
+        " shard_map over some axes",
         new=_added_late,
     ),
     2: Change(
