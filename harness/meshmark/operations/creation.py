@@ -189,7 +189,7 @@ def drawn(key, function, shape):
     if function == "folded":
         return drawn(jax.random.fold_in(key, FAR), "bits", shape)
     if function == "split":
-        return drawn(jax.random.split(key, (2, 3))[1, 2], "bits", shape)
+        return drawn(jax.random.split(key, (2, 3))[0, 2], "bits", shape)
     if function == "uniform":
         return jax.random.uniform(key, shape)
     if function == "bernoulli":
@@ -249,8 +249,8 @@ NARROW = {"bits8": "uint8", "bits16": "uint16"}
 
 
 def derived(key: tuple[int, int], function: str) -> tuple[int, int]:
-    """The key that a function draws from: its own, one that was folded, or the last of six that it was split into."""
-    return {"folded": folded(key, FAR), "split": folded(key, 5)}.get(function, key)
+    """The key that a function draws from: its own, one that was folded, or the third of six that it was split into."""
+    return {"folded": folded(key, FAR), "split": folded(key, 2)}.get(function, key)
 
 
 def numbers(bits: Array, function: str) -> Array:
