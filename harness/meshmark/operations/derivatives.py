@@ -365,8 +365,8 @@ PRODUCTS: dict[str, Member] = {
 
 SMOOTH: Groups = {
     "orders": ORDERS,
-    "zeros": ZEROS,
     "places": PLACES,
+    "zeros": ZEROS,
     "algebra": ALGEBRA,
     "fourier": FOURIER,
     "special": SPECIAL,
@@ -415,9 +415,6 @@ class SmoothFunctions(Catalogue):
             yield 0 if self.differentiated else 3, {"group": group}
             for function in members:
                 yield 3, {"group": group, "function": function}
-
-    def differentiable(self, options: Mapping[str, Any]) -> bool:
-        return True
 
     def rarely(self, options: Mapping[str, Any]) -> bool:
         return False

@@ -26,9 +26,14 @@ def wrong(truth, what):
         raise RuntimeError(what)
 
 
-def through(mesh, a, same, **options):
-    """f of what a function makes of x, which should be x."""
-    return jax.jit(lambda x: whole(mesh, a)(same(x)), out_shardings=at(mesh, a), **options)
+def through(mesh, a, same):
+    """f of what a function makes of x, which should be x; and the difference, since f of -x is f of x."""
+
+    def f(x):
+        y = same(x)
+        return whole(mesh, a)(y) + (y - x)
+
+    return jax.jit(f, out_shardings=at(mesh, a))
 
 
 # jit and its caches.
