@@ -366,11 +366,11 @@ PRODUCTS: dict[str, Member] = {
 SMOOTH: Groups = {
     "orders": ORDERS,
     "places": PLACES,
+    "second": SECOND,
     "zeros": ZEROS,
-    "algebra": ALGEBRA,
     "fourier": FOURIER,
     "special": SPECIAL,
-    "second": SECOND,
+    "algebra": ALGEBRA,
     "products": PRODUCTS,
 }
 FILLS: dict[str, tuple[Any, dict[str, Any]]] = {"zeros": (values.tokens, {"below": 3})}
