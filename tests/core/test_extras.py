@@ -65,7 +65,9 @@ def test_no_message_names_an_extra_by_hand():
     assert told == []
 
 
-@pytest.mark.parametrize("extra", ["page", "submit", "plot", "tpu", "gpu", "checkpoint", "optax", "flax", "datarax"])
+@pytest.mark.parametrize(
+    "extra", ["page", "submit", "plot", "tpu", "gpu", "checkpoint", "optax", "flax", "datarax"]
+)
 def test_every_extra_that_the_code_names_is_one_of_the_project(extra):
     sources = [path.read_text() for path in (ROOT / "harness").rglob("*.py")]
     used = any(re.search(rf"extras\.command\(['\"]{extra}['\"]\)", source) for source in sources)

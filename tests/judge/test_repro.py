@@ -125,7 +125,8 @@ def test_every_script_can_be_made_and_imports_jax_and_numpy_alone():
         if case.mode in repro.SPELLINGS:
             continue  # made of the spelling of another mode
         tops = {module.split(".")[0] for module in imported(script(case, 8))}
-        library = {"optax": "optax", "checkpoint": "orbax", "flax": "flax", "datarax": "datarax"}  # what the case itself is about
+        # What the case itself is about.
+        library = {"optax": "optax", "checkpoint": "orbax", "flax": "flax", "datarax": "datarax"}
         about = {library[c] for c in case.cell.capabilities if c in library}
         assert tops - set(sys.stdlib_module_names) <= {"jax", "numpy", "ml_dtypes", *about}, case.id
 
