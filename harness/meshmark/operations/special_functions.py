@@ -24,8 +24,10 @@ from meshmark.operations.catalogue import Catalogue, Groups, Member, in_jax, in_
 from meshmark.operations.elementwise import ROUNDED, digamma, each
 from meshmark.operations.wholes import Form
 
-ENDS = (np.nan, np.inf, -np.inf, 0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 7.0, -7.0)
-ENDS += (2.0**-100, -(2.0**-100), 2.0**100, -(2.0**100))
+ENDS: tuple[float, ...] = (
+    *(np.nan, np.inf, -np.inf, 0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 7.0, -7.0),
+    *(2.0**-100, -(2.0**-100), 2.0**100, -(2.0**100)),
+)
 """Numbers at which functions of each element branch. bfloat16 has them too."""
 
 WIDE = (1e-30, 1e-12, 3e-8, 2e-4, 0.03, 0.7, 0.99, 1.01, 2.3, 9.7, 31.0, 80.0, 1e3, 6e4)
