@@ -420,7 +420,7 @@ AROUND = (
     ),
     Fault(
         "a full disk under the records (tmpfs)",
-        *(small_disk("records", 4096), (2,), "pass", r"can't write records to .*: No space left on device"),
+        *(small_disk("records", 4096), (2,), "", r"can't write records to .*: No space left on device"),
         limit=WHOLE,
         missing=mounts,
     ),

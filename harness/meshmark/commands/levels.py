@@ -6,12 +6,13 @@ from __future__ import annotations
 import argparse
 
 from meshmark.commands.arguments import path, positive
-from meshmark.commands.reading import read_all
 from meshmark.core.errors import unknown
-from meshmark.core.terminal import show, show_json
+from meshmark.core.terminal import note, show, show_json
 from meshmark.levels import must_pass as levels
 from meshmark.levels import statements
 from meshmark.levels.must_pass import LevelError
+from meshmark.records import reading
+from meshmark.records.reading import TORN
 
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
@@ -41,8 +42,8 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print, check or write; 1 where table and list have parted, or the records meet no level; 2 where a file could not
-    be used wholly: what is lost may be a failure."""
+    """Print, check or write; 1 where table and list have parted, or the records meet no level; 2 where a line can't be
+    read: it may be that of a failure."""
     chosen = [bool(arguments.records), bool(arguments.cases), arguments.check, arguments.write]
     if sum(chosen) > 1:
         raise LevelError("choose one: RECORDS, --cases LEVEL, --check or --write")
@@ -71,9 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
             where = f"{level} on {levels.place(devices, processes)}"
             show([f"list {version}: {where}: {frozen.count} cases, {how}, {frozen.sha256[:16]}"])
         return 0
-    files, code = read_all(arguments.records)
-    if not files:
-        return 2
+    files = [reading.read(file) for file in arguments.records]
+    problems = [problem for file in files for problem in file.problems]
+    for problem in problems:
+        note(problem)
+    code = 2 if any(not problem.endswith(TORN) for problem in problems) else 0
     said = statements.statement(files, arguments.list_version)
     if arguments.json:
         show_json(said.to_json())
