@@ -246,7 +246,7 @@ def of_records(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
 
     def served() -> None:
         with contextlib.suppress(BadInput):
-            live.Live([path], 5).page()
+            live.Live([path], 5).pages()
 
     return (
         command("levels", path),

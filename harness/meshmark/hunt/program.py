@@ -214,7 +214,9 @@ def from_json(data: Any) -> Program:
             bool(data.get("x64", False)),
         )
         wrong = next(problems(made), "")
-    except (KeyError, TypeError, IndexError, AttributeError, ArithmeticError, RecursionError) as error:
+    except ProgramError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ProgramError(f"this is no program: {type(error).__name__}: {error}") from None
     if wrong:
         raise ProgramError(f"this is no program: {wrong}")
