@@ -224,6 +224,7 @@ def beside(directory):
     grown = {"schema": 1, "kind": "growth", "chip": f"v5p {HOSTILE}", "operation": "psum", "variant": HOSTILE}
     grown |= {
         "mesh": "2x2",
+        "dtype": "float32",
         "size": "1MiB",
         "case": "c",
         "topology": "v5p",

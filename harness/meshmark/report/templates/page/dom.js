@@ -27,7 +27,8 @@ function el(tag, attributes, ...children) {
 const symbol = (v) => el("span", { class: `sym v-${v}`, "aria-hidden": "true" }, SYMBOL[v]);
 const verdict = (v) => el("span", { class: "nowrap" }, symbol(v), " ", v);
 const link = (url) => /^https:\/\/[\w.-]+(\/|$)/.test(url) ? el("a", { href: url, rel: "noopener noreferrer", target: "_blank" }, url) : url;
-const count = (n) => n.toLocaleString("en-US");
+// Whole numbers in groups of three, without the tables of languages, which take a while to load.
+const count = (n) => Number.isInteger(n) ? String(n).replace(/\B(?=(\d{3})+$)/g, ",") : n.toLocaleString("en-US");
 const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 function digits(x, n = 3) { return x === null || x === undefined ? "" : Math.abs(x) >= 10 ** (n - 1) ? count(Math.round(x)) : String(Number(x.toPrecision(n))); }
 function seconds(s) {

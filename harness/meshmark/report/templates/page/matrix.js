@@ -150,7 +150,7 @@ function drawMatrix() {
   $("matrix-status").textContent = (hits === all ? `${plural(all, "case")} in ${plural(shown.length, "run")}.` : `${count(hits)} of ${plural(all, "case")} match, in ${plural(shown.length, "run")}.`) + (D.cut ? ` ${plural(D.cut, "reason")} cut short to keep the page small.` : "");
 }
 // Lines that are shown at once, more than the box is high; the others follow.
-const AT_ONCE = 40;
+const AT_ONCE = 24;
 let unfolding = 0;
 // Fill the cells of a line with what the filters leave; says whether one of them holds a failure.
 function fillLine(line, total) {
