@@ -187,6 +187,17 @@ def solved_below(a, y):
     return np.stack([first, y[:, 1] - a[:, 1, 0] * first], axis=1)[:, :, None]
 
 
+def precisely(function):
+    """The function with products inside of library functions, and of their derivatives, at the highest precision: these
+    take no argument for it, and a TPU rounds the factors of others to bfloat16."""
+
+    def called(x, y):
+        with jax.default_matmul_precision("highest"):
+            return function(x, y)
+
+    return called
+
+
 ALGEBRA: dict[str, Member] = {
     "cholesky": (lambda x, y: jnp.linalg.cholesky(symmetric(x)), lambda x, y: factor(symmetric(x))),
     "solve": (
@@ -216,6 +227,7 @@ ALGEBRA: dict[str, Member] = {
         lambda x, y: solved_below(squares(x), y),
     ),
 }
+ALGEBRA = {name: (precisely(function), own) for name, (function, own) in ALGEBRA.items()}
 
 # Fourier transforms: real and imaginary parts.
 
