@@ -25,7 +25,7 @@ from statistics import median
 from typing import Any
 
 LIMITS = {
-    "seconds": 20.0,
+    "seconds": 10.0,
     "resident GiB": 1.0,
     "page MB": 10.0,
     "first view s": 1.0,
