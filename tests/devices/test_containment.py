@@ -211,7 +211,7 @@ def test_a_full_disk_in_the_middle_of_a_case_cuts_that_case_off(tmp_path):
 
     writer._file = Full(writer._file)
     with pytest.raises(OSError, match="No space left"):
-        writer.write([{"kind": "conformance", "case": "x"}] * 3)
+        writer.write([{"kind": "growth", "case": "x"}] * 3)
     assert path.read_bytes() == before
     writer.close()
 

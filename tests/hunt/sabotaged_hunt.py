@@ -19,7 +19,7 @@ from meshmark.hunt.rank_hunt import Lockstep
 OWN = os.environ["MESHMARK_PROCESS_ID"]
 WRONG, DIES = os.environ.get("MESHMARK_WRONG"), os.environ.get("MESHMARK_DIES")
 
-drawing, comparing, executing = generator.draw, oracles.compare, Lockstep._executed
+drawing, judging = generator.draw_with_families, oracles.judge
 at = []
 
 
@@ -28,10 +28,10 @@ def draw(seed, number, *rest):
     return drawing(seed, number, *rest)
 
 
-def executed(self, function, given, mode):
+def judge(*arguments):
     if OWN == "1" and at == [DIES]:
         os.kill(os.getpid(), signal.SIGKILL)
-    return executing(self, function, given, mode)
+    return judging(*arguments)
 
 
 def changed(result):
@@ -50,7 +50,7 @@ def run(self, program, mode):
 
 
 running = Lockstep._run
-generator.draw, Lockstep._executed, Lockstep._run = draw, executed, run
+generator.draw_with_families, oracles.judge, Lockstep._run = draw, judge, run
 
 if __name__ == "__main__":
     sys.exit(main(["hunt", *sys.argv[1:]]))

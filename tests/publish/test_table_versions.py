@@ -18,19 +18,22 @@ from tests import submissions
 from tests.submissions import facts, judged, level, resealed, run_line, timed, timing, with_lines
 
 TIMING = "timing.jsonl.gz"
+NEXT = versions.TABLE_VERSION + 1
 
 
 @pytest.fixture
 def second(monkeypatch):
-    """A table of two versions: version 2 mended the factor of psum's bus bandwidth, which was three times as large."""
+    """A table with one more version and no other. It mended the factor of psum, which was three times as large."""
 
     def with_old_factor(case, entry):
         if case.operation.name != "psum":
             return entry
         return replace(entry, cost=replace(entry.cost, factor=3 * entry.cost.factor))
 
-    monkeypatch.setattr(versions, "TABLE_VERSION", 2)
-    monkeypatch.setitem(CHANGES, 2, Change("psum: the factor", entry=with_old_factor))
+    monkeypatch.setattr(versions, "TABLE_VERSION", NEXT)
+    for number in range(2, NEXT):
+        monkeypatch.setitem(CHANGES, number, Change("nothing"))
+    monkeypatch.setitem(CHANGES, NEXT, Change("psum: the factor", entry=with_old_factor))
 
 
 def product(tmp_path, version, factor=1.0):
@@ -48,7 +51,14 @@ def product(tmp_path, version, factor=1.0):
 
 @pytest.mark.parametrize(
     ("version", "factor", "good"),
-    [(None, 3.0, True), (1, 3.0, True), (2, 1.0, True), (None, 1.0, False), (1, 1.0, False), (2, 3.0, False)],
+    [
+        (None, 3.0, True),
+        (NEXT - 1, 3.0, True),
+        (NEXT, 1.0, True),
+        (None, 1.0, False),
+        (NEXT - 1, 1.0, False),
+        (NEXT, 3.0, False),
+    ],
 )
 def test_costs_are_those_of_the_version(tmp_path, second, version, factor, good):
     found = product(tmp_path, version, factor)

@@ -424,7 +424,7 @@ class SmoothFunctions(Catalogue):
     def choices(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """The standard profile takes the gradients alone."""
         for group, members in self.groups.items():
-            yield 0 if self.differentiated else 3, {"group": group}
+            yield 0 if self.differentiated else 2, {"group": group}
             for function in members:
                 yield 3, {"group": group, "function": function}
 
