@@ -14,6 +14,7 @@ import pytest
 from meshmark.levels import must_pass
 from tests.browser import records as made_up
 from tests.browser.records import HOSTILE
+from tests.browser.waiting import shows
 from tests.checkout import ROOT
 
 OPERATION_CELL = ".matrix tr:not(.group) .cell:visible"
@@ -51,7 +52,7 @@ def test_the_first_view_fits_one_screen(browser, tmp_path, width, height):
     tab.wait_for_selector("html[data-ready=yes]")
     assert tab.evaluate("document.querySelector('#answers-cards').getBoundingClientRect().bottom") < height
     assert tab.locator(".card details[open]").count() == (3 if width > 640 else 0)
-    assert "of its ceiling" in tab.inner_text("#answers-cards")
+    shows(tab, "#answers-cards", "of its ceiling")
     tab.close()
 
 
@@ -63,7 +64,7 @@ def test_search_and_filters_change_the_matrix_and_the_address(open_page):
     assert "q=shift" in tab.url
     tab.fill("#f-q", "elements differ")  # a reason
     assert visible_rows(tab) == ["shift_set"]
-    assert "2 of 45 cases match" in tab.inner_text("#matrix-status")
+    shows(tab, "#matrix-status", "2 of 45 cases match")
     tab.click("#filters button[type=reset]")
     tab.wait_for_function(
         "() => document.querySelectorAll('.matrix tbody tr:not(.group):not([hidden])').length === 2"
@@ -98,7 +99,7 @@ def test_the_detail_has_reason_command_and_program(open_page):
     assert "meshmark repro 'shift_set/of=x.y,dim=0/explicit/2x4/float32/4KiB'" in text
     assert "meshmark test 'conformance/test_arrays.py::" in text
     tab.click("#detail-body > details > summary")
-    assert "def explicit(" in tab.inner_text("#detail-body")
+    shows(tab, "#detail-body", "def explicit(")
 
 
 def test_the_commands_that_the_page_prints_choose_just_that_case(open_page):
@@ -241,7 +242,7 @@ def test_what_changed_between_two_releases(open_page):
     assert "0.667" in text and "too few processes" in text and "apart" not in text.replace("told apart", "")
     real = tab.locator("#c-new option", has_text="H200").first.get_attribute("value")
     tab.select_option("#c-new", real)
-    assert "not put beside" in tab.inner_text("#changes-out")
+    shows(tab, "#changes-out", "not put beside")
 
 
 def test_a_comparison_shows_its_own_verdicts(open_page):
@@ -317,9 +318,9 @@ def test_runs_over_processes_are_told_apart_and_repeated_over_processes(browser,
     answers = tab.inner_text("#answers")
     assert "JAX 0.12.0.1 · 2 processes × 4 cpu devices (virtual)" in answers
     assert re.search(r"L4 \d+/\d,\d{3}", answers)
-    assert "The first ran over 2 processes, the second over one process" in tab.inner_text("#changes-out")
+    shows(tab, "#changes-out", "The first ran over 2 processes, the second over one process")
     printed = []
-    assert "2 runs with the same verdicts" in tab.inner_text(".matrix thead")
+    shows(tab, ".matrix thead", "2 runs with the same verdicts")
     tab.click(OPERATION_CELL)
     for made in tab.locator("dialog details.case").all():
         made.locator("> summary").click()
@@ -382,8 +383,8 @@ def test_the_roofline_names_the_ceiling_that_binds(open_page):
     assert [row[0] for row in rows] == [f"matmul rows=x,check=exact 8 float32 n{n}" for n in (256, 512)]
     assert rows[1][3] == f"{2 * 512**3 / 8 / (5 * 512**2):.3g}" and rows[1][5] == "compute"
     assert rows[1][6].startswith("74.") and rows[1][7] == "largest float32 matmul measured here"
-    assert "Layers and contractions are held against largest float32 matmul" in tab.inner_text("#speed-note")
-    assert "matmul reaches" in tab.inner_text("#answers")
+    shows(tab, "#speed-note", "Layers and contractions are held against largest float32 matmul")
+    shows(tab, "#answers", "matmul reaches")
 
 
 def test_every_table_has_provenance_with_the_hash(open_page):
@@ -411,7 +412,7 @@ def test_strings_of_records_stay_text(open_page):
     tab.click(OPERATION_CELL)
     tab.click("dialog details.case > summary")
     tab.wait_for_selector("dialog details.case pre")
-    assert HOSTILE in tab.inner_text("#detail-body")  # shown as it is
+    shows(tab, "#detail-body", HOSTILE)  # shown as it is
     assert tab.evaluate("window.hacked") is None
     assert tab.evaluate("document.querySelectorAll('img, iframe, object, form:not(.filters)').length") == 0
     assert tab.evaluate("[...document.links].every(a => /^(https:|#|file:)/.test(a.getAttribute('href')))")
@@ -455,7 +456,7 @@ def test_a_print_is_a_summary_of_two_pages(open_page):
     tab.emulate_media(media="print")
     assert not tab.is_visible("#filters") and not tab.is_visible(".top") and not tab.is_visible(".matrix")
     assert tab.is_visible("#glance svg") and "SIGSEGV" in tab.inner_text("#wrong-out")
-    assert "Printed are the summary" in tab.inner_text("#wrong")
+    shows(tab, "#wrong", "Printed are the summary")
     assert len(re.findall(rb"/Type\s*/Page\b", tab.pdf(format="A4"))) <= 2
 
 

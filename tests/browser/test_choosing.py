@@ -6,6 +6,7 @@ import pytest
 
 from tests.browser import records as made_up
 from tests.browser.conftest import make
+from tests.browser.waiting import shows
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def test_six_processes_give_intervals_and_no_order(open_file, pages):
 
 def test_twelve_processes_decide_an_order(open_file, pages):
     tab = open_file(pages[12], "#view=modes")
-    assert "An order is claimed where the interval, corrected over all" in tab.inner_text("#heat-out")
+    shows(tab, "#heat-out", "An order is claimed where the interval, corrected over all")
     assert all("sure" in classes for classes in cells(tab).values())
     found = cells(tab, "explicit")
     assert "sure" not in found["1.00"] and "sure" in found["1.15"]
@@ -57,7 +58,7 @@ def test_twelve_processes_decide_an_order(open_file, pages):
     }
     assert rows and best["decoder"] == "manual", "parted from both other modes"
     assert best["matmul"] == "", "explicit and manual take the same time"
-    assert "slower in" in tab.inner_text("#answers-cards")
+    shows(tab, "#answers-cards", "slower in")
 
 
 def test_the_modes_of_a_step_stand_side_by_side(open_file, pages):
@@ -77,7 +78,7 @@ def test_the_modes_of_a_step_stand_side_by_side(open_file, pages):
     assert rows["decoder", "a device sends"] == ["8.19 kB in all-reduce"] * 3
     assert rows["decoder", "memory of a device"] == ["1.23 MB"] * 3
     assert all(share.endswith("%") for share in rows["decoder", "MFU"])
-    assert "largest float32 matmul measured here" in tab.inner_text("#steps-out")
+    shows(tab, "#steps-out", "largest float32 matmul measured here")
 
 
 @pytest.mark.parametrize("number", [6, 12])
@@ -97,7 +98,7 @@ def test_advice_follows_a_search_and_the_chosen_cadence(open_file, pages):
     tab.locator("#modes-out").scroll_into_view_if_needed()
     tab.wait_for_selector("#modes-out:not([aria-busy])")
     tab.wait_for_function("() => !document.querySelector('#modes-out').textContent.includes('matmul')")
-    assert "psum" in tab.inner_text("#modes-out tbody")
+    shows(tab, "#modes-out tbody", "psum")
 
 
 def test_axe_finds_nothing_where_orders_are_shown(open_file, pages):

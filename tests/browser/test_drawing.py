@@ -6,6 +6,7 @@ import pytest
 
 from tests.browser import records as made_up
 from tests.browser.conftest import make
+from tests.browser.waiting import shows
 
 
 @pytest.fixture
@@ -21,20 +22,20 @@ def busy(browser, page_file):
 
 def test_the_first_view_waits_for_nothing(busy):
     assert "JAX 0.12.0.1" in busy.inner_text("#headline") and busy.locator("#glance rect").count() > 0
-    assert "Which mode should I use?" in busy.inner_text("#answers-cards")
+    shows(busy, "#answers-cards", "Which mode should I use?")
     assert busy.get_attribute("html", "data-ready") is None
     assert busy.get_attribute("#growth-out", "aria-busy") == "true" and not busy.inner_text("#growth-out")
 
 
 def test_a_search_is_answered_at_once(busy):
     busy.fill("#f-q", "shift_set")
-    assert "cases match" in busy.inner_text("#matrix-status")
+    shows(busy, "#matrix-status", "cases match")
     assert busy.locator(".matrix tbody tr:not(.group):not([hidden])").count() == 1
 
 
 def test_a_link_draws_what_it_leads_to_and_what_is_above(busy):
     busy.click("nav a[href='#view=growth']")
-    assert "grow faster than theory" in busy.inner_text("#growth-out")
+    shows(busy, "#growth-out", "grow faster than theory")
     assert busy.locator("#wrong-out tbody tr").count() == 3 and busy.locator(".matrix").count() == 1
     assert not busy.inner_text("#runs-out"), "what is below waits"
     busy.wait_for_function(

@@ -5,6 +5,7 @@ import pytest
 
 from meshmark.report import page, page_data, report
 from tests.browser import records as made_up
+from tests.browser.waiting import shows
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +35,14 @@ def moved(tab):
 def test_the_first_page_has_the_numbers_of_every_run(open_file, site):
     tab = open_file(site)
     key, _ = moved(tab)
-    assert "One of " in tab.inner_text("#pages")
+    shows(tab, "#pages", "One of ")
     tab.evaluate(f"location.hash = '#runs={key}'")
     tab.wait_for_function(
         "() => document.querySelector('#matrix-status').textContent.startsWith('15 cases in 1 run')"
     )
-    assert "has its cases and times on" in tab.inner_text("#matrix-prov")
+    shows(tab, "#matrix-prov", "has its cases and times on")
     tab.fill("#f-q", "shift_set auto")
-    assert "1 of 15 cases match" in tab.inner_text("#matrix-status")
+    shows(tab, "#matrix-status", "1 of 15 cases match")
 
 
 def test_a_cell_of_such_a_run_leads_to_its_cases_and_back(open_file, site):
@@ -51,14 +52,16 @@ def test_a_cell_of_such_a_run_leads_to_its_cases_and_back(open_file, site):
     tab.reload()
     tab.wait_for_selector("dialog[open] .elsewhere a")
     tab.click("dialog[open] .elsewhere a")
+    tab.wait_for_url(f"**/{name}*")
     tab.wait_for_selector("html[data-ready=yes]")
-    assert name in tab.url and tab.inner_text("#detail-h") == "shift_set · explicit · L2"
+    assert tab.inner_text("#detail-h") == "shift_set · explicit · L2"
     tab.click("dialog details.case > summary")
-    assert "31 of 64 elements differ" in tab.inner_text("#detail-body")
+    shows(tab, "#detail-body", "31 of 64 elements differ")
     assert tab.input_value("#f-q") == "shift_set", "filters go along"
     tab.click("#detail-close")
     tab.click("#pages summary")
     tab.click("#pages a >> nth=0")
+    tab.wait_for_url(f"**/{site.name}*")
     tab.wait_for_selector("html[data-ready=yes]")
     assert tab.url.partition("#")[0] == site.as_uri()
 
