@@ -28,7 +28,7 @@ OWN = 0.01
 """Standard deviation of what each case and process has of its own (log time)."""
 
 Model = Callable[[np.random.Generator, int], np.ndarray]
-"""(generator, places) -> log times of the machine, [places]."""
+"""(generator, places) -> log times of the machine, [places], alike for all cases; or [cases, places]."""
 
 
 def heavy_tails(rng: np.random.Generator, places: int) -> np.ndarray:
@@ -65,12 +65,58 @@ def periodic(period: int) -> Model:
     return model
 
 
+def throttling(rng: np.random.Generator, places: int) -> np.ndarray:
+    """A chip that heats up, 30 percent longer in steps, and cools at once, after 5 to 15 processes."""
+    heat, times = 0.0, np.empty(places)
+    for i in range(places):
+        heat = 0.0 if rng.random() < 0.1 else min(heat + 0.03, 0.3)
+        times[i] = heat
+    return times
+
+
+def second_slower(rng: np.random.Generator, places: int) -> np.ndarray:
+    """The second process of each pair takes a tenth longer, whatever its side."""
+    return 0.1 * (np.arange(places) % 2) + rng.normal(0, 0.01, places)
+
+
+def burst(rng: np.random.Generator, places: int) -> np.ndarray:
+    """Other work during a third of the run: up to twice as long, another amount for each process."""
+    start = rng.integers(places)
+    busy = (np.arange(places) - start) % places < places // 3
+    return busy * rng.uniform(0, np.log(2), places)
+
+
+def repelled(rng: np.random.Generator, places: int) -> np.ndarray:
+    """A first-order autoregression with -0.9: a long process is followed by a short one."""
+    steps = rng.normal(0, 0.05, places)
+    for i in range(1, places):
+        steps[i] -= 0.9 * steps[i - 1]
+    return steps
+
+
+def opposite(rng: np.random.Generator, places: int) -> np.ndarray:
+    """What makes half of the cases longer makes the other half shorter. The cases depend on each other negatively,
+    and Benjamini and Hochberg's proof does not cover that."""
+    return np.where(np.arange(CASES) % 2, 1.0, -1.0)[:, None] * regimes(rng, places)
+
+
+def of_its_own(rng: np.random.Generator, places: int) -> np.ndarray:
+    """Student's t with 1.5 degrees of freedom for each case alone."""
+    return 0.03 * np.clip(rng.standard_t(1.5, (CASES, places)), -100, 100)
+
+
 MODELS: dict[str, Model] = {
     "heavy tails": heavy_tails,
     "autocorrelation": autocorrelation,
     "drift": drift,
     "regimes": regimes,
     **{f"period of {n}": periodic(n) for n in range(2, 11)},
+    "throttling": throttling,
+    "second of a pair slower": second_slower,
+    "burst": burst,
+    "long, then short": repelled,
+    "cases opposed": opposite,
+    "heavy tails of each case": of_its_own,
 }
 
 
@@ -101,8 +147,10 @@ def alarms(model: str, runs: int, seed: int, order: str = "random", cases: int =
     rng, rule = np.random.default_rng([seed, list(MODELS).index(model)]), Rule(cases=cases)
     pairs, found = rule.looks[-1], 0
     for _ in range(runs):
-        machine = MODELS[model](rng, 2 * pairs)[sides(rng, pairs, order)]
-        a, b = np.exp(machine[:, None, :] + rng.normal(0, OWN, (2, cases, pairs)))
+        machine = np.atleast_2d(MODELS[model](rng, 2 * pairs))[:cases, sides(rng, pairs, order)].swapaxes(
+            0, 1
+        )
+        a, b = np.exp(machine + rng.normal(0, OWN, (2, cases, pairs)))
         found += flags(a, b, rule)
     return found
 
