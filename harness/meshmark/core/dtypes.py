@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import ml_dtypes
 import numpy as np
@@ -105,11 +105,14 @@ def dtype(name: str) -> DType:
 
 def as_bits(array: np.ndarray) -> np.ndarray:
     """View an array as unsigned integers: then NaN payloads and the sign of zero are compared too."""
-    array = np.ascontiguousarray(array)
-    size = array.dtype.itemsize
-    if array.dtype.kind == "c":  # two words per element
-        return array.view(f"u{size // 2}")
-    bits: np.ndarray = array.view(f"u{size}")
-    if array.dtype.name in SUBBYTE:  # only the low bits of a byte count
-        return bits & np.uint8(2 ** SUBBYTE[array.dtype.name] - 1)
-    return bits
+    word, low = _word(array.dtype)
+    bits: np.ndarray = np.ascontiguousarray(array).view(word)
+    return bits if low is None else bits & low
+
+
+@lru_cache(maxsize=64)
+def _word(dtype: np.dtype) -> tuple[np.dtype, np.uint8 | None]:
+    """(the unsigned integers of which an element consists, the bits of it that count: None for all)."""
+    parts = 2 if dtype.kind == "c" else 1
+    low = np.uint8(2 ** SUBBYTE[dtype.name] - 1) if dtype.name in SUBBYTE else None
+    return np.dtype(f"u{dtype.itemsize // parts}"), low

@@ -62,7 +62,7 @@ def collectives(text: str, num_partitions: int | None = None) -> tuple[Collectiv
     """
     if not ("all-" in text or "reduce-scatter" in text or "collective-" in text):
         return ()
-    module = Module(text)
+    module = parse(text)
     found: list[Collective] = []
     chains: set[tuple[str, ...]] = set()
     for computation, instruction in module.collectives:
@@ -245,6 +245,12 @@ class Module:
                 if line.lstrip().startswith("ROOT "):
                     instructions["ROOT"] = match
         return instructions
+
+
+@functools.lru_cache(maxsize=1)
+def parse(text: str) -> Module:
+    """The module of a text. The last one is kept: the checks of a program all read the same text."""
+    return Module(text)
 
 
 def operands(instruction: Instruction) -> list[str]:

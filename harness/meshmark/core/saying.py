@@ -29,6 +29,8 @@ def text_of(value: object) -> str:
 
 def line_of(value: object, longest: int = LONGEST) -> str:
     """The value as one printable line of bounded length."""
+    if type(value) is str and len(value) <= longest and value.isprintable():
+        return value
     text = text_of(value)
     text = printable(text[: longest + 1])
     return text if len(text) <= longest else text[: longest - 4] + " ..."

@@ -35,7 +35,7 @@ def changed_argument(wanted: Sequence[np.ndarray], placed: Sequence[jax.Array]) 
         if array.is_deleted():
             return f"argument {number} was deleted by a call that does not donate it"
         for shard in array.addressable_shards:
-            if not np.array_equal(as_bits(_fetched(shard.data)), as_bits(want[shard.index])):
+            if not np.array_equal(as_bits(_fetched(shard)), as_bits(want[shard.index])):
                 return f"argument {number} was changed by the call: {shard.device} holds other values"
     return ""
 
@@ -48,7 +48,6 @@ def changed_host_array(before: Sequence[np.ndarray], after: Sequence[np.ndarray]
     return ""
 
 
-def _fetched(data: Any) -> np.ndarray:
+def _fetched(shard: Any) -> np.ndarray:
     """The data of a shard as they are now: JAX keeps what it has fetched once, except on CPU, where it is a view."""
-    on_cpu = all(device.platform == "cpu" for device in data.devices())
-    return np.asarray(data if on_cpu else data.copy())
+    return np.asarray(shard.data if shard.device.platform == "cpu" else shard.data.copy())

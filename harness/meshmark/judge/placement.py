@@ -35,10 +35,10 @@ def placement(case: Case, places: Sequence[Any], result: Argument | Result, outp
 def replica_ids(places: Sequence[Any], want: dict[Any, tuple[slice, ...]], output: jax.Array) -> str:
     """The first shard whose replica id is not its number among the devices that hold the same part, in the order of
     the mesh; "" if there is none."""
-    seen: Counter[str] = Counter()
+    seen: Counter[tuple[tuple[int, int], ...]] = Counter()
     number = {}
     for device in places:
-        part = show(want[device])
+        part = tuple((i.start, i.stop) for i in want[device])
         number[device] = seen[part]
         seen[part] += 1
     for shard in output.addressable_shards:

@@ -9,9 +9,10 @@ told by name.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -45,7 +46,8 @@ NARROW = 4
 """Bytes of an element from which a backend does not widen it."""
 
 
-def axes_between(positions: Iterable[int], mesh: MeshShape) -> frozenset[str]:
+@functools.lru_cache(maxsize=1024)
+def axes_between(positions: tuple[int, ...], mesh: MeshShape) -> frozenset[str]:
     """The mesh axes along which these flat positions differ."""
     places = np.array(np.unravel_index(sorted(set(positions)), mesh.shape))
     return frozenset(

@@ -143,7 +143,7 @@ class Case:
     cell: Cell
     mode: str
 
-    @property
+    @cached_property
     def id(self) -> str:
         """all_gather/axes=y+x,dim=1,tiled/manual/2x4/float32/4KiB."""
         return self.cell._id(self.mode)

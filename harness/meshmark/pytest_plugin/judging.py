@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,16 @@ from meshmark.devices import containment, environment, offspring, topologies
 from meshmark.levels import known_issues
 from meshmark.pytest_plugin.controller import message, record_lines
 from meshmark.pytest_plugin.options import names_of
-from meshmark.pytest_plugin.stashed import CASE_RECORDS, EXPECTED, FACTS, PLACES, RANK, WATCHDOG, WORKERS
+from meshmark.pytest_plugin.stashed import (
+    CASE_RECORDS,
+    EXPECTED,
+    FACTS,
+    ITEM,
+    PLACES,
+    RANK,
+    WATCHDOG,
+    WORKERS,
+)
 from meshmark.pytest_plugin.trials import Trial
 from meshmark.ranks import group as ranks
 
@@ -37,6 +47,7 @@ def judge_case(pytestconfig: pytest.Config) -> Iterator[Callable[[Trial], list[L
     from meshmark.judge.proof import prove
 
     facts, watchdog = pytestconfig.stash[FACTS], pytestconfig.stash[WATCHDOG]
+    settle()
     rank = pytestconfig.stash.get(RANK, None)
     if not rank and WORKERS not in pytestconfig.stash:  # -n 0
         environment.configure_jax()
@@ -70,6 +81,17 @@ def judge_case(pytestconfig: pytest.Config) -> Iterator[Callable[[Trial], list[L
     prove()  # a case may have changed what the judge goes by
 
 
+def settle() -> None:
+    """Spare the cases what only a long-lived process needs: without a directory for compiled programs, JAX would still
+    hash each program to look for it; and what was made up to now, such as the tests of every case, stays to the end, so
+    the garbage collector need not look at it again and again."""
+    import jax
+
+    if not getattr(jax.config, "jax_compilation_cache_dir", None):
+        jax.config.update("jax_enable_compilation_cache", False)
+    gc.freeze()
+
+
 def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:
     """The same for topologies: compiles one case, and runs nothing."""
     from meshmark.judge.compile_only import CompileOnly  # with the interpreter, which no other run needs
@@ -77,6 +99,7 @@ def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:
     places, watchdog = config.stash[PLACES], config.stash[WATCHDOG]
     topologies.prepare_environment(*(facts.topology for facts in places))
     environment.configure_jax()
+    settle()
     judges, issues = {}, {}
     for facts in places:
         topology = topologies.parse(facts.topology)
@@ -104,20 +127,21 @@ def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def verdict(
-    request: pytest.FixtureRequest, judge_case: Callable[[Trial], list[Line]]
+    pytestconfig: pytest.Config, judge_case: Callable[[Trial], list[Line]]
 ) -> Callable[[Trial], None]:
-    """Judges a case and ends the test with its verdict."""
+    """Judges a case and ends the test with its verdict. One for the session: pytest takes as long to make a fixture for
+    each case as the judge takes to compare its numbers."""
+    seed = pytestconfig.getoption("seed")
 
     def assert_verdict(trial: Trial) -> None:
         start = time.perf_counter()
-        rank = request.config.stash.get(RANK, None)
+        rank = pytestconfig.stash.get(RANK, None)
         own, lines = rank.judge(trial, judge_case) if rank else (None, judge_case(trial))
         seconds = time.perf_counter() - start
-        seed = request.config.getoption("seed")
         records = [record_lines(trial, found, seed, seconds) for found in (own, lines) if found is not None]
-        request.node.stash[CASE_RECORDS] = json.dumps(records)
+        pytestconfig.stash[ITEM].stash[CASE_RECORDS] = json.dumps(records)
         found = worst(line.verdict for line in lines)
         if found == "pass":
             return

@@ -43,6 +43,7 @@ from meshmark.pytest_plugin.stashed import (
     FACTS,
     FINISHED,
     GUARD,
+    ITEM,
     OUTPUT,
     PLACES,
     RANK,
@@ -247,6 +248,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
     worker.silent(containment.START + containment.BETWEEN)
     if watching := item.config.stash.get(GUARD, None):
         watching.at(case_of(item.nodeid), containment.START + containment.BETWEEN)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note the test that runs now, for the fixture that judges its case."""
+    item.config.stash[ITEM] = item
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -36,6 +36,8 @@ WRITER = pytest.StashKey[Writer]()
 """Of the record file; absent where none is written."""
 CASE_RECORDS = pytest.StashKey[str]()
 """Of a test item: the record lines of its case, as JSON."""
+ITEM = pytest.StashKey[pytest.Item]()
+"""The test that runs now."""
 WORKERS = pytest.StashKey[Path]()
 """The directory of the workers: their process ids and standard errors."""
 WATCHDOG = pytest.StashKey[containment.Watchdog | None]()
