@@ -43,6 +43,7 @@ class Planted(NamedTuple):
 
 Y = "mesh['x'=2,'y'=4] {'y'}"
 BLOCK = "f32[1,1,8,128]{3,2,1,0:T(8,128)}"
+SQUARE = "f32[32,32]{1,0:T(8,128)}"
 SUM = f"%all-reduce = {BLOCK} all-reduce(%param)"
 ONCE = (
     f"%once = {BLOCK} all-reduce(%param), channel_id=9, replica_groups={Y}, use_global_device_ids=true,"
@@ -263,6 +264,98 @@ FAULTS = [
         "%reduce_or.17 = pred[]{:T(512)S(6)} or",
         "%reduce_or.17 = pred[]{:T(512)S(6)} and",
     ),
+    Planted("psum", "the ids are those of replicas", "use_global_device_ids=true, ", ""),
+    Planted("ppermute", "a permute between replicas", "channel_id=1, source", "source"),
+    Planted("reduce_scatter", "the kernel transposed", "dim_labels=bf_io->bf", "dim_labels=bf_oi->bf"),
+    Planted("reduce_scatter", "the result transposed", "dim_labels=bf_io->bf", "dim_labels=bf_io->fb"),
+    Planted("reduce_scatter", "the factors are rounded", ", operand_precision={highest,highest}", ""),
+    Planted(
+        "reduce_scatter",
+        "one factor is rounded",
+        f"ROOT %bitcast = {SQUARE} bitcast(%bitcast_input)",
+        f"%half = {SQUARE.replace('f32', 'bf16')} convert(%bitcast_input)\n"
+        f"  ROOT %bitcast = {SQUARE} convert(%half)",
+    ),
+    Planted(
+        "reduce_scatter",
+        "another buffer is read",
+        "fusion(%copy-done, %param.3)",
+        "fusion(%param.3, %param.3)",
+    ),
+    Planted(
+        "reduce_scatter",
+        "an operand is read in another order",
+        f"%param_0 = {SQUARE.replace(')}', ')S(1)}')} parameter",
+        "%param_0 = f32[32,32]{0,1:T(8,128)S(1)} parameter",
+    ),
+    Planted(
+        "reduce_scatter",
+        "an operand is read in other tiles",
+        f"%param_0 = {SQUARE.replace(')}', ')S(1)}')} parameter",
+        "%param_0 = f32[32,32]{1,0:T(4,128)S(1)} parameter",
+    ),
+    Planted("cumsum", "the window is dilated", "size=16x1 pad=15", "size=8x1 rhs_dilate=2x1 pad=14"),
+    Planted("shift_set_manual", "what pads is no identity", "constant(-inf)", "constant(0)"),
+    Planted(
+        "strided_set",
+        "two updates of one place, which are promised apart",
+        "%constant.0.clone.1 = s32[]{:T(128)} constant(2)",
+        "%constant.0.clone.1 = s32[]{:T(128)} constant(0)",
+    ),
+    Planted(
+        "data_parallel",
+        "one step more",
+        "%constant.34.clone.1), direction=LT",
+        "%constant.34.clone.1), direction=LE",
+    ),
+    Planted(
+        "data_parallel", "the other copy is awaited", "copy-done(%copy-start.2)", "copy-done(%copy-start.3)"
+    ),
+    Planted(
+        "data_parallel",
+        "the loop hands on its state in another order",
+        "%multiply_subtract_fusion.2, %get-tuple-element.102, %get-tuple-element.103,",
+        "%get-tuple-element.103, %get-tuple-element.102, %multiply_subtract_fusion.2,",
+    ),
+    Planted(
+        "data_parallel",
+        "the loop is said to have one step less",
+        "body=%wide.region_0.4_spmd.sunk",
+        'body=%wide.region_0.4_spmd.sunk, backend_config={"known_trip_count":{"n":"99"}}',
+    ),
+    Planted(
+        "data_parallel",
+        "the computation of another fusion",
+        "%subtract_multiply_fusion.2), kind=kLoop, calls=%fused_computation.clone.1",
+        "%subtract_multiply_fusion.2), kind=kLoop, calls=%fused_computation.1.clone.1",
+    ),
+    Planted(
+        "data_parallel",
+        "a sum that starts at one",
+        "%constant.31.clone.6 = f32[]{:T(128)} constant(0)",
+        "%constant.31.clone.6 = f32[]{:T(128)} constant(1)",
+    ),
+    Planted(
+        "data_parallel",
+        "another dimension is summed",
+        "%constant.31.clone.5), dimensions={1}",
+        "%constant.31.clone.5), dimensions={0}",
+    ),
+    Planted(
+        "embedding",
+        "the coordinate along the other axis",
+        "u32[]{:T(128)} constant(3)",
+        "u32[]{:T(128)} constant(1)",
+    ),
+    Planted("embedding", "indices are padded in front", "padding=0_992", "padding=992_0"),
+    Planted("attention", "the scale is lost", "constant(0.25)", "constant(1)"),
+    Planted(
+        "attention",
+        "the window backwards",
+        "window={size=2 lhs_dilate=2}, dim_labels=0bf_0io",
+        "window={size=2 lhs_dilate=2 rhs_reversal=1}, dim_labels=0bf_0io",
+    ),
+    Planted("any", "the padding is not written", '"ZeroCrop"', '"CreateBuffer"'),
 ]
 """The catalogue."""
 

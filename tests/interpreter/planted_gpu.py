@@ -32,6 +32,10 @@ KERNEL = (
     '"cudnn_conv_backend_config":{"activation_mode":"kNone","conv_result_scale":1'
 )
 
+GRADIENT = "HloModule jit_gradient, is_scheduled=true"
+EXCHANGED = "input_output_alias={ {0}: (1, {}, may-alias), {1}: (0, {}, may-alias) }"
+SHARED = "input_output_alias={ {0}: (0, {}, may-alias), {1}: (0, {}, may-alias) }"
+
 FAULTS = [
     Planted("h100_triangular_solve", "the upper triangle", '"lower":true', '"lower":false'),
     Planted("h100_triangular_solve", "the transposed matrix", "NO_TRANSPOSE", "TRANSPOSE"),
@@ -137,5 +141,81 @@ FAULTS = [
     ),
     Planted("h100_shift_set", "the rows are not shifted", "slice={[1:64]", "slice={[0:63]"),
     Planted("h100_shift_set", "another row is set", "constant(63)", "constant(62)"),
+    Planted(
+        "h100_cholesky",
+        "transposed no more",
+        "%select.1.3), dimensions={0,2,1}",
+        "%select.1.3), dimensions={0,1,2}",
+    ),
+    Planted(
+        "h100_cholesky",
+        "the mask compares the same dimension",
+        "%iota.16.3 = s32[8,8]{1,0} iota(), iota_dimension=1",
+        "%iota.16.3 = s32[8,8]{1,0} iota(), iota_dimension=0",
+    ),
+    Planted(
+        "h100_cholesky",
+        "what the factor has overwritten is read",
+        "fusion(%get-tuple-element.5.0, %get-tuple-element.4.0)",
+        "fusion(%bitcast.24.0, %get-tuple-element.4.0)",
+    ),
+    Planted(
+        "h100_kernel_gradient",
+        "what the sum has overwritten is read",
+        "fusion(%all-reduce-done.1)",
+        "fusion(%get-tuple-element.16)",
+    ),
+    Planted(
+        "h100_kernel_gradient",
+        "one gathered array for the other",
+        "get-tuple-element(%all-gather-done), index=0",
+        "get-tuple-element(%all-gather-done), index=1",
+    ),
+    Planted(
+        "h100_kernel_gradient",
+        "the done of another kind",
+        "all-reduce-done(%all-reduce-start.1)",
+        "all-gather-done(%all-reduce-start.1)",
+    ),
+    Planted("h100_kernel_gradient", "forward for back", "__cudnn$convBackwardInput", "__cudnn$convForward"),
+    Planted("h100_kernel_gradient", "results take each other's memory", GRADIENT, f"{GRADIENT}, {EXCHANGED}"),
+    Planted("h100_kernel_gradient", "results share one memory", GRADIENT, f"{GRADIENT}, {SHARED}"),
+    Planted(
+        "h100_sort_several",
+        "the order of equal rows is lost",
+        "ROOT %select.1 = pred[] select(%compare.2, %compare.1.0, %or.2.0)",
+        "ROOT %select.1 = pred[] or(%or.2.0, %or.2.0)",
+    ),
+    Planted(
+        "h100_sort_several",
+        "another dimension is sorted",
+        "%iota.2), dimensions={1}",
+        "%iota.2), dimensions={0}",
+    ),
+    Planted(
+        "h100_sort_several",
+        "parts of another dimension",
+        "channel_id=5, replica_groups=mesh['x'=2,'y'=4] {'y'}, dimensions={1}",
+        "channel_id=5, replica_groups=mesh['x'=2,'y'=4] {'y'}, dimensions={0}",
+    ),
+    Planted(
+        "h100_psum_scatter",
+        "the caller's result lies otherwise",
+        "->f32[1,4,128]{2,1,0}}",
+        "->f32[1,4,128]{1,2,0}}",
+    ),
+    Planted(
+        "h100_psum_scatter",
+        "the caller's argument lies otherwise",
+        "(f32[1,2,4,128]{3,2,1,0})->",
+        "(f32[1,2,4,128]{2,3,1,0})->",
+    ),
+    Planted("h100_psum_scatter", "half of the devices", "num_partitions=8", "num_partitions=4"),
+    Planted(
+        "h100_shift_set",
+        "the places of an update in another order",
+        "%constant_69_clone_2, %constant_67_clone_3)",
+        "%constant_67_clone_3, %constant_69_clone_2)",
+    ),
 ]
 """The catalogue."""

@@ -53,6 +53,20 @@ def groups(rest: str, devices: int) -> Groups:
     return expand(match[1], devices)
 
 
+def spelled(text: str, devices: int) -> Groups:
+    """The replica groups of a spelling, with nothing around it; ValueError for an unknown form."""
+    if not any(form.fullmatch(text) for form in (_LIST, _IOTA, _MESH)):
+        raise ValueError(f"unknown form of replica groups: {text[:200]!r}")
+    return expand(text, devices)
+
+
+def spelled_pairs(text: str) -> tuple[tuple[int, int], ...]:
+    """Source and target of each pair of a spelling, with nothing around it; ValueError for an unknown form."""
+    if not _PAIRS.fullmatch(f"source_target_pairs={text}"):
+        raise ValueError(f"unknown form of pairs: {text[:200]!r}")
+    return pairs(f"source_target_pairs={text}")
+
+
 @functools.lru_cache(maxsize=1024)
 def expand(spelling: str, devices: int) -> Groups:
     """Replica groups as explicit lists: {{0,1},{2,3}}, [2,2]<=[4] or mesh['x'=2,'y'=2] {'y'}."""

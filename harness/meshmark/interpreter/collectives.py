@@ -18,7 +18,7 @@ from meshmark.core.groups import Groups
 from meshmark.interpreter.control import contexts, done, fresh
 from meshmark.interpreter.elementwise import narrowed
 from meshmark.interpreter.faults import Fault, Hang, Refused
-from meshmark.interpreter.meanings import Function, called, dimensions, means
+from meshmark.interpreter.meanings import Function, called, dimension, flag, means
 from meshmark.interpreter.module import Computation, Instruction
 from meshmark.interpreter.reductions import fold, reduced
 from meshmark.interpreter.shapes import TupleShape, flat
@@ -48,7 +48,7 @@ def groups_of(evaluator: Evaluator, instruction: Instruction) -> Groups:
     replicas, partitions = evaluator.module.replicas, evaluator.module.partitions
     text = instruction.attributes.get("replica_groups", "{}")
     everywhere = "channel_id" in instruction.attributes
-    flattened = instruction.attributes.get("use_global_device_ids") == "true"
+    flattened = flag(instruction, "use_global_device_ids")
     if flattened and not everywhere:
         raise Refused("use_global_device_ids without channel_id")
     if flattened:
@@ -79,7 +79,7 @@ def groups_of(evaluator: Evaluator, instruction: Instruction) -> Groups:
 
 def _expanded(text: str, devices: int) -> Groups:
     try:
-        return spellings.groups(f"replica_groups={text}", devices)
+        return spellings.spelled(text, devices)
     except ValueError:
         raise Refused(f"replica_groups {text[:80]}") from None
 
@@ -196,7 +196,7 @@ def _joint_all_reduce(
 def _reduce_scatter(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     values = [array(operand, instruction.name) for operand in operands]
     found, reduce = members(evaluator, instruction), _summed(evaluator, instruction)
-    d = dimensions(instruction)[0]
+    d = dimension(instruction)
 
     def scattered(data: np.ndarray, size: int) -> np.ndarray:
         """[groups, *dims] cut along a dimension: [groups, members, *part]."""
@@ -220,7 +220,7 @@ def _reduce_scatter(evaluator: Evaluator, instruction: Instruction, operands: Se
 
 def _all_gather(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     values = [array(operand, instruction.name) for operand in operands]
-    found, d = members(evaluator, instruction), dimensions(instruction)[0]
+    found, d = members(evaluator, instruction), dimension(instruction)
 
     def exchange(data: np.ndarray) -> np.ndarray:
         groups, size, *dims = data.shape
@@ -237,7 +237,7 @@ def _all_to_all(evaluator: Evaluator, instruction: Instruction, operands: Sequen
     found = members(evaluator, instruction)
     if isinstance(instruction.shape, TupleShape):
         return _tuple_all_to_all(evaluator, instruction, values, found)
-    d = dimensions(instruction)[0]
+    d = dimension(instruction)
 
     def exchange(data: np.ndarray) -> np.ndarray:
         size = data.shape[1]
@@ -271,8 +271,8 @@ def _tuple_all_to_all(
 def pairs_of(evaluator: Evaluator, instruction: Instruction) -> tuple[tuple[int, int], ...]:
     """Source and target of each pair of a permute, as ids of devices."""
     try:
-        pairs = spellings.pairs(f"source_target_pairs={instruction.attributes['source_target_pairs']}")
-    except ValueError:
+        pairs = spellings.spelled_pairs(instruction.attributes["source_target_pairs"])
+    except (KeyError, ValueError):
         raise Refused("source_target_pairs of another form") from None
     replicas, partitions = evaluator.module.replicas, evaluator.module.partitions
     if "channel_id" in instruction.attributes:

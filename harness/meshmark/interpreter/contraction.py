@@ -122,6 +122,10 @@ def labels(instruction: Instruction) -> tuple[str, str, str]:
     match = _LABELS.fullmatch(instruction.attributes["dim_labels"])
     if not match:
         raise Refused(f"dim_labels {instruction.attributes['dim_labels'][:60]}")
+    spatial = "".join(map(str, range(len(match[1]) - 2)))
+    for text, others in zip(match.groups(), ("bf", "io", "bf"), strict=True):
+        if sorted(text) != sorted(spatial + others):
+            raise Refused(f"dim_labels {match[0][:60]}")
     return match[1], match[2], match[3]
 
 
@@ -139,6 +143,8 @@ def _convolution(evaluator: Evaluator, instruction: Instruction, operands: Seque
     b = factors(right.data, bits).transpose(0, *(rhs.index(c) + 1 for c in (*spatial, "i", "o")))
     groups = int(instruction.attributes.get("feature_group_count", "1"))
     batches = int(instruction.attributes.get("batch_group_count", "1"))
+    if groups > 1 and batches > 1:
+        raise Refused("a convolution with groups of features and of the batch")
     total = convolution(a, b, window, groups, batches)
     order = (*spatial, "b", "f")
     result = total.transpose(0, *(order.index(c) + 1 for c in out))

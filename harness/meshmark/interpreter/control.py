@@ -7,6 +7,7 @@ collective in it, which some members of a group never reach, hangs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ from meshmark.interpreter.values import AnyValue, Pending, Value, array, full, m
 
 if TYPE_CHECKING:
     from meshmark.interpreter.evaluator import Evaluator
+
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+"""In the configuration of a loop. A compiler may count to it, without a look at the condition."""
 
 MOST_TRIPS = 1_000_000
 """The most trips of a loop; one that goes on is called endless."""
@@ -136,11 +140,14 @@ def _while(evaluator: Evaluator, instruction: Instruction, operands: Sequence[An
     devices = evaluator.devices
     rows = np.arange(devices)
     finished: list[tuple[np.ndarray, AnyValue]] = []
-    for _ in range(MOST_TRIPS):
+    promised = _TRIPS.search(instruction.backend_config)
+    for trips in range(MOST_TRIPS):
         with evaluator.among(rows):
             test = array(evaluator.run(condition, [state]), instruction.name).known(instruction.name)
             goes_on = np.broadcast_to(test.reshape(-1), (len(rows),))
         if not goes_on.all():
+            if promised and int(promised[1]) != trips:
+                raise Fault(f"{instruction.name} ends after {trips} trips, and its text says {promised[1]}")
             ended = np.flatnonzero(~goes_on)
             finished.append((rows[ended], chosen(state, ended, len(rows))))
             kept = np.flatnonzero(goes_on)

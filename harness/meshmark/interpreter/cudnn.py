@@ -71,8 +71,11 @@ def _register(name: str, operands_of: str, compute: Callable[..., np.ndarray], m
         )
         if batches > 1:
             raise Refused(f"custom call {name} with groups of the batch")
+        sides = dict(zip(operands_of[:2], given, strict=True))
         to = orders[operands_of[2]]
         sizes = [shape.parts[0].dims[d] for d in to]
+        spatial = {what: side.shape[1:] for what, side in sides.items()} | {operands_of[2]: tuple(sizes)}
+        _fit(window, *(spatial[what] for what in "iko"))
         total = compute(*given, window, groups, sizes) * float(config.get("conv_result_scale", 1))
         whole = total.transpose(0, *(to.index(d) + 1 for d in range(len(to))))
         if more:
@@ -89,6 +92,15 @@ def _order(what: str, text: str) -> list[int]:
     """The dimensions of an array in the order spatial, batch, features (a kernel's: window, input, output)."""
     spatial = sorted(set(text) - set("bfio"))
     return [text.index(c) for c in (*spatial, *("io" if what == "k" else "bf"))]
+
+
+def _fit(
+    window: Sequence[Window], inputs: Sequence[int], kernel: Sequence[int], outputs: Sequence[int]
+) -> None:
+    """Refused where the window does not lead from the input over this kernel to this output."""
+    for w, i, k, o in zip(window, inputs, kernel, outputs, strict=False):
+        if w.size != k or w.output(i) != o:
+            raise Refused(f"a convolution of cuDNN of {i} by {k} to {o} places with the window {w}")
 
 
 def _config(instruction: Instruction) -> dict[str, Any]:

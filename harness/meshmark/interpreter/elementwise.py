@@ -238,6 +238,16 @@ _COMPARISONS = {
 }
 
 
+_KINDS = ("FLOAT", "SIGNED", "UNSIGNED")
+
+
+def _kind_of(kind: np.dtype) -> str:
+    """How numbers of a dtype are compared."""
+    if is_float(kind) or kind.kind == "c":
+        return "FLOAT"
+    return "UNSIGNED" if kind.kind in "ub" or kind.name.startswith("uint") else "SIGNED"
+
+
 def total_order(data: np.ndarray) -> np.ndarray:
     """Integers in the total order of floating-point numbers: -NaN < -inf < ... < -0 < 0 < ... < inf < NaN."""
     size = data.dtype.itemsize
@@ -254,8 +264,8 @@ def _compare(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
         raise Refused(f"compare with order {order}")
     if "TOTALORDER" in (kind, f"{order}ORDER") and is_float(a.dtype):
         a, b = total_order(a), total_order(b)
-    elif kind not in ("", "FLOAT", "SIGNED", "UNSIGNED", "TOTALORDER"):
-        raise Refused(f"compare of type {kind}")
+    elif kind and (kind not in _KINDS or _kind_of(a.dtype) != kind):
+        raise Refused(f"compare of type {kind} of {a.dtype}")
     direction = instruction.attributes["direction"]
     if direction not in _COMPARISONS:
         raise Refused(f"compare with direction {direction}")

@@ -11,6 +11,7 @@ import numpy as np
 
 # These register the meanings of their instructions.
 from meshmark.interpreter import (  # noqa: F401
+    agreement,
     collectives,
     contraction,
     control,
@@ -27,7 +28,7 @@ from meshmark.interpreter import (  # noqa: F401
     shardings,
 )
 from meshmark.interpreter.faults import Fault, Refused
-from meshmark.interpreter.meanings import meaning
+from meshmark.interpreter.meanings import MEANINGS
 from meshmark.interpreter.module import Computation, Instruction, Module
 from meshmark.interpreter.reductions import BINARY, plain_reducer
 from meshmark.interpreter.shapes import AnyShape, Shape, TupleShape
@@ -126,13 +127,23 @@ class Evaluator:
             given = [values[operand] for operand in instruction.operands]
             result = self._compute(instruction, given)
             values[instruction.name] = result
+            if "output_to_operand_aliasing" in instruction.attributes:
+                self._overwrite(instruction)
             for finished in computation.last_uses.get(instruction.name, ()):
                 values.pop(finished, None)
         self._frames.pop()
         return values[computation.root.name]
 
+    def _overwrite(self, instruction: Instruction) -> None:
+        """A result that shares the memory of an operand has overwritten it: nothing may read it any more."""
+        values = self._frames[-1].values
+        for _, number, path in agreement.aliases(instruction.attributes["output_to_operand_aliasing"]):
+            name = instruction.operands[number]
+            if not path and name in values:
+                values[name] = control.fresh(self.shape_of(name))
+
     def _compute(self, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-        function = meaning(instruction)
+        function = MEANINGS[instruction.opcode].function
         try:
             result = function(self, instruction, operands)
         except (Fault, Refused, MemoryError):
@@ -186,6 +197,7 @@ def interpret(
     arguments: one array [devices, *local shape] per parameter of the entry. Gives one such array per result. Fault
     for a program that does what no program may, Refused for what the interpreter does not know.
     """
+    agreement.check(module)
     parameters = module.entry.parameters
     if len(arguments) != len(parameters):
         raise Refused(f"a program of {len(parameters)} parameters for {len(arguments)} arguments")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -20,25 +20,55 @@ if TYPE_CHECKING:
 
 Function = Callable[["Evaluator", Instruction, Sequence[AnyValue]], AnyValue]
 
-HARMLESS = frozenset(
+_FLAG, _NUMBER, _NAMES, _BRACES = (
+    re.compile(form) for form in ("true|false", r"\d+", r"\{(%?[\w.-]+(, ?%?[\w.-]+)*)?\}", r"\{.*\}")
+)
+WITHOUT_MEANING: dict[str, re.Pattern[str]] = {
+    "sharding": _BRACES,
+    "control-predecessors": _NAMES,
+    "origin": _BRACES,
+    "original_value": _BRACES,
+    "cross_program_prefetch_index": _NUMBER,
+    "result_accuracy": _BRACES,
+    "schedule": re.compile("SCHEDULE_(NONE|LATEST|EARLIEST)"),
+    "execution_thread": re.compile(r'"\w+"'),
+    "async_execution_thread": re.compile(r'"\w+"'),
+    "async_group_id": _NUMBER,
+    "kind": re.compile("k(Loop|Input|Output|Custom)"),
+    "constrain_layout": _FLAG,
+    "is_composite": _FLAG,
+    "parameter_replication": _BRACES,
+    "api_version": re.compile("API_VERSION_(ORIGINAL|STATUS_RETURNING|STATUS_RETURNING_UNIFIED|TYPED_FFI)"),
+    "custom_call_has_side_effect": _FLAG,
+    "called_computations": _NAMES,
+}
+"""Attributes that change no number, with the form of their values: notes for placement, scheduling and the choice of
+code."""
+
+_FORMS: dict[str, re.Pattern[str]] = {
+    **WITHOUT_MEANING,
+    "channel_id": _NUMBER,
+    "use_global_device_ids": _FLAG,
+    "is_stable": _FLAG,
+    "indices_are_sorted": _FLAG,
+    "unique_indices": _FLAG,
+    "is_host_transfer": _FLAG,
+    "index": _NUMBER,
+    "iota_dimension": _NUMBER,
+    "index_vector_dim": _NUMBER,
+    "slice": re.compile(r"\{(\[\d+:\d+(:\d+)?\](, )?)*\}"),
+    "output_to_operand_aliasing": re.compile(r"\{(\{[\d, ]*\}: \(\d+, \{[\d, ]*\}\)(, )?)*\}"),
+}
+"""The form of the values of attributes that no function takes apart whole."""
+
+COMMON = frozenset(
     (
-        "sharding",
-        "control-predecessors",
-        "origin",
-        "original_value",
-        "cross_program_prefetch_index",
-        "output_to_operand_aliasing",
-        "channel_id",
-        "indices_are_sorted",
-        "unique_indices",
-        "result_accuracy",
-        "schedule",
-        "execution_thread",
-        "async_execution_thread",
+        *("sharding", "control-predecessors", "origin", "original_value", "cross_program_prefetch_index"),
+        *("result_accuracy", "schedule", "execution_thread", "async_execution_thread"),
+        *("output_to_operand_aliasing", "channel_id", "indices_are_sorted", "unique_indices"),
     )
 )
-"""Attributes that change no value: notes for placement, scheduling and aliasing, and promises. `channel_id` alone has a
-meaning, for collectives, which read it."""
+"""The attributes that any instruction may have."""
 
 
 @dataclass(frozen=True)
@@ -58,21 +88,28 @@ def means(*opcodes: str, attributes: Iterable[str] = ()) -> Callable[[Function],
 
     def register(function: Function) -> Function:
         for opcode in opcodes:
-            MEANINGS[opcode] = Meaning(function, frozenset(attributes) | HARMLESS)
+            MEANINGS[opcode] = Meaning(function, frozenset(attributes) | COMMON)
         return function
 
     return register
 
 
 def meaning(instruction: Instruction) -> Function:
-    """The function that computes an instruction; Refused for an unknown opcode or attribute."""
+    """The function that computes an instruction; Refused for an unknown opcode, attribute or form of a value."""
     found = MEANINGS.get(instruction.opcode)
     if found is None:
         raise Refused(f"instruction {instruction.opcode}")
-    for name in instruction.attributes:
-        if name not in found.attributes:
-            raise Refused(f"attribute {name} of {instruction.opcode}")
+    check_attributes(instruction, found.attributes)
     return found.function
+
+
+def check_attributes(instruction: Instruction, known: Container[str]) -> None:
+    """Refused for an attribute that is not one of these, or whose value has an unknown form."""
+    for name, value in instruction.attributes.items():
+        if name not in known:
+            raise Refused(f"attribute {name} of {instruction.opcode}")
+        if name in _FORMS and not _FORMS[name].fullmatch(value):
+            raise Refused(f"attribute {name}={value[:60]} of {instruction.opcode}")
 
 
 def array_shape(instruction: Instruction) -> Shape:
@@ -85,15 +122,39 @@ def array_shape(instruction: Instruction) -> Shape:
 @lru_cache(maxsize=4096)
 def numbers(text: str) -> tuple[int, ...]:
     """The numbers of an attribute such as {0,2} or 3; Refused for another form."""
-    inner = text[1:-1] if text.startswith("{") and text.endswith("}") else text
-    if not re.fullmatch(r"[\d, ]*", inner):
+    if not re.fullmatch(r"\{(\d+(, ?\d+)*)?\}|\d+", text):
         raise Refused(f"the attribute value {text[:60]}")
-    return integers(inner)
+    return integers(text.strip("{}"))
+
+
+_MAY_LACK = re.compile("[lr]hs_batch_dims|.*_batching_dims")
 
 
 def dimensions(instruction: Instruction, name: str = "dimensions") -> tuple[int, ...]:
-    """The numbers of an attribute; () where the instruction does not have it."""
-    return numbers(instruction.attributes.get(name, "{}"))
+    """The numbers of an attribute; () for dimensions of a batch that the instruction does not have.
+
+    Refused where another attribute is missing, and where a dimension is named twice."""
+    if name not in instruction.attributes:
+        if not _MAY_LACK.fullmatch(name):
+            raise Refused(f"{instruction.opcode} without {name}")
+        return ()
+    found = numbers(instruction.attributes[name])
+    if not name.endswith(("_sizes", "_length")) and len(set(found)) < len(found):
+        raise Refused(f"{instruction.opcode} with {name}={instruction.attributes[name][:60]}")
+    return found
+
+
+def dimension(instruction: Instruction) -> int:
+    """The one dimension of an instruction; Refused where it has none or several."""
+    found = dimensions(instruction)
+    if len(found) != 1:
+        raise Refused(f"{instruction.opcode} with {len(found)} dimensions")
+    return found[0]
+
+
+def flag(instruction: Instruction, name: str) -> bool:
+    """Whether an instruction has a flag that is true."""
+    return instruction.attributes.get(name) == "true"
 
 
 def called(instruction: Instruction, name: str) -> str:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from meshmark.interpreter.faults import Refused
+from meshmark.interpreter.faults import Fault, Refused
 from meshmark.interpreter.literals import literal
-from meshmark.interpreter.meanings import array_shape, called, dimensions, means
+from meshmark.interpreter.meanings import array_shape, called, dimension, dimensions, flag, means
 from meshmark.interpreter.module import Instruction
 from meshmark.interpreter.reductions import BINARY, plain_reducer
 from meshmark.interpreter.shapes import Shape, reinterpretation
@@ -72,7 +72,7 @@ def _reverse(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
 @means("concatenate", attributes=("dimensions",))
 def _concatenate(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     values = [array(operand, instruction.name) for operand in operands]
-    axis, devices = dimensions(instruction)[0] + 1, lead(*values)
+    axis, devices = dimension(instruction) + 1, lead(*values)
     return moved(lambda *parts: np.concatenate([full(p, devices) for p in parts], axis), *values)
 
 
@@ -81,9 +81,13 @@ _SLICE = re.compile(r"\[(\d+):(\d+)(?::(\d+))?\]")
 
 @means("slice", attributes=("slice",))
 def _slice(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    found = _SLICE.findall(instruction.attributes["slice"])
-    index = (slice(None), *(slice(int(a), int(b), int(s or 1)) for a, b, s in found))
-    return moved(lambda data: data[index], array(operands[0], instruction.name))
+    value = array(operands[0], instruction.name)
+    found = [(int(a), int(b), int(s or 1)) for a, b, s in _SLICE.findall(instruction.attributes["slice"])]
+    for (start, limit, _), n in zip(found, value.data.shape[1:], strict=True):
+        if not start <= limit <= n:
+            raise Refused(f"a slice from {start} to {limit} of {n}")
+    index = (slice(None), *(slice(*bounds) for bounds in found))
+    return moved(lambda data: data[index], value)
 
 
 _PAD = re.compile(r"(-?\d+)_(-?\d+)(?:_(\d+))?")
@@ -168,8 +172,15 @@ def _starts(instruction: Instruction, operands: Sequence[AnyValue]) -> list[np.n
     return [array(o, instruction.name).known(instruction.name).astype(np.int64).reshape(-1) for o in operands]
 
 
+def _within(sizes: Sequence[int], dims: Sequence[int]) -> None:
+    """Refused where a window is larger than the array."""
+    if any(size > n for size, n in zip(sizes, dims, strict=True)):
+        raise Refused(f"a window {list(sizes)} of an array {list(dims)}")
+
+
 def _clamped(starts: Sequence[np.ndarray], dims: Sequence[int], sizes: Sequence[int]) -> np.ndarray:
     """Starts at which a window of `sizes` lies inside of `dims`, int64 [devices, dimensions]."""
+    _within(sizes, dims)
     devices = max((s.shape[0] for s in starts), default=1)
     clipped = [np.clip(full(s, devices), 0, n - size) for s, n, size in zip(starts, dims, sizes, strict=True)]
     return np.stack(clipped, axis=1) if clipped else np.zeros((1, 0), np.int64)
@@ -243,6 +254,9 @@ def _gather(evaluator: Evaluator, instruction: Instruction, operands: Sequence[A
     vectors = _index_vectors(places.known(instruction.name), vector_dim)
     sizes, dims = named["slice_sizes"], value.data.shape[1:]
     batch = vectors.shape[1:-1]
+    _within(sizes, dims)
+    every = np.ones((len(vectors), math.prod(batch)), bool)
+    _keep_promises(instruction, vectors, named["start_index_map"], every)
     # One index array per dimension of the operand, each [devices, *batch, *window].
     ndim = 1 + len(batch) + len(dims)
     at = _start_arrays(vectors, named["start_index_map"], dims, sizes, ndim)
@@ -284,6 +298,8 @@ def _start_arrays(
     clamp: bool = True,
 ) -> list[np.ndarray]:
     """The start of each window along each dimension of the operand, [devices, *batch, 1...]."""
+    if len(index_map) != vectors.shape[-1]:
+        raise Refused(f"index vectors of {vectors.shape[-1]} components for {len(index_map)} dimensions")
     at: list[np.ndarray] = [np.zeros((1,) * ndim, np.int64) for _ in dims]
     for component, d in enumerate(index_map):
         start = vectors[..., component]
@@ -291,6 +307,24 @@ def _start_arrays(
             start = np.clip(start, 0, dims[d] - sizes[d])
         at[d] = start.reshape(*start.shape, *(1,) * (ndim - start.ndim))
     return at
+
+
+def _keep_promises(
+    instruction: Instruction, vectors: np.ndarray, index_map: Sequence[int], inside: np.ndarray
+) -> None:
+    """Fault where indices are promised to be sorted, by the dimensions of the operand, and are not.
+
+    A device may then do anything. The indices of windows that are left out do not count.
+
+    vectors: [devices, *batch, components]; inside: bool [devices, windows]."""
+    if not flag(instruction, "indices_are_sorted"):
+        return
+    order = sorted(range(len(index_map)), key=lambda component: index_map[component])
+    lines = full(vectors.reshape(len(vectors), -1, vectors.shape[-1])[..., order], len(inside))
+    for line, counts in zip(lines, inside, strict=True):
+        seen = [tuple(index) for index in line[counts].tolist()]
+        if seen != sorted(seen):
+            raise Fault(f"{instruction.name} promises sorted indices, and they are not")
 
 
 def _add_batching(
@@ -329,6 +363,7 @@ def _scatter(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
     window = [1] * len(dims)
     for d, u in zip(kept, named["update_window_dims"], strict=True):
         window[d] = update.data.shape[u + 1]
+    _within(window, dims)
     ndim = 1 + len(batch) + len(dims)
     at = _start_arrays(vectors, named["scatter_dims_to_operand_dims"], dims, window, ndim, clamp=False)
     _add_batching(
@@ -350,6 +385,7 @@ def _scatter(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
     count = math.prod(batch)
     flat = np.broadcast_to(flat, shape).reshape(devices, count, -1)
     inside = np.broadcast_to(inside, shape).reshape(devices, count, -1)
+    _keep_promises(instruction, vectors, named["scatter_dims_to_operand_dims"], np.any(inside, axis=-1))
     scattered = [d for d in range(len(update.data.shape) - 1) if d not in named["update_window_dims"]]
     order = [0, *(d + 1 for d in scattered), *(d + 1 for d in named["update_window_dims"])]
 
@@ -362,6 +398,8 @@ def _scatter(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
     target = np.broadcast_to(flat + lines, flat.shape)[inside]
     result = np.array(full(value.data, devices)).reshape(-1)
     new = rows(update.data)[inside]
+    if flag(instruction, "unique_indices") and len(np.unique(target)) < len(target):
+        raise Fault(f"{instruction.name} promises unique indices, and two are equal")
     opcode = plain_reducer(combine)
     if combine.root.opcode == "parameter" and combine.root.literal == "1":
         result[target] = new

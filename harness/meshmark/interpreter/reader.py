@@ -18,6 +18,7 @@ from meshmark.interpreter.module import Computation, Instruction, Module
 # Within a type, ")" is never followed by a space, a word and "(".
 _INSTRUCTION = re.compile(r"\s*(ROOT )?%?(\S+) = (\(.*?\)|\S+) ([\w-]+)\((.*)")
 _COMPUTATION = re.compile(r"(ENTRY )?%?([^\s(]+) .*\{$")
+_END = re.compile(r'\}(, execution_thread="\w+")?')
 _BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}\[\]]')
 _SEPARATOR = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}\[\],]')
 _COMMENT = re.compile(r"/\*.*?\*/")
@@ -43,13 +44,19 @@ def read(text: str) -> Module:
             table = None
         elif name:
             if line[0] == "}":
+                if not _END.fullmatch(line):
+                    raise Refused(f"the line {line[:80]!r}")
                 if not instructions:
                     raise NotHlo(f"the computation {name} is empty")
+                if name in computations:
+                    raise Refused(f"two computations {name}")
                 computations[name] = Computation(name, tuple(instructions), root or instructions[-1])
                 instructions, root, name = [], None, ""
             else:
                 is_root, instruction = _instruction(line)
                 instructions.append(instruction)
+                if is_root and root:
+                    raise Refused(f"two roots in {name}")
                 root = instruction if is_root else root
         elif line.startswith("HloModule"):
             header = line
@@ -85,7 +92,10 @@ def _instruction(line: str) -> tuple[bool, Instruction]:
     inside, attributes = rest[:end], _attributes(rest[end + 1 :].removeprefix(", "))
     names: tuple[str, ...] = ()
     if opcode not in ("constant", "parameter", "iota"):
-        names = tuple(_OPERAND.match(part)[1] for part in split(inside))  # type: ignore[index]
+        found = [_OPERAND.match(part) for part in split(inside)]
+        if not all(found):
+            raise Refused(f"the operands {inside[:80]!r} of {opcode}")
+        names = tuple(match[1] for match in found if match)
     return bool(root), Instruction(
         name,
         shapes.parse(shape),
@@ -146,7 +156,7 @@ def _attributes(text: str) -> dict[str, str]:
         name, equals, value = part.partition("=")
         if last == "replica_groups" and name == "device_ids":
             found[last] += f", {part}"
-        elif equals and re.fullmatch(r"[a-zA-Z_-]+", name):
+        elif equals and name not in found and re.fullmatch(r"[a-zA-Z_-]+", name):
             found[name], last = value, name
         elif name in ("is_host_transfer",):
             found[name] = "true"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meshmark.interpreter.elementwise import is_float, narrowed, rounded, total_order, wide
-from meshmark.interpreter.meanings import called, dimensions, means
+from meshmark.interpreter.meanings import called, dimension, dimensions, flag, means
 from meshmark.interpreter.module import Computation, Instruction
 from meshmark.interpreter.shapes import flat
 from meshmark.interpreter.values import AnyValue, Value, array, full, lead, mask, moved, spread_poison
@@ -221,19 +221,24 @@ def _select_and_scatter(
 @means("sort", attributes=("dimensions", "is_stable", "to_apply"))
 def _sort(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     values = [array(operand, instruction.name) for operand in operands]
-    axis, devices = dimensions(instruction)[0] + 1, lead(*values)
+    axis, devices = dimension(instruction) + 1, lead(*values)
     keys = [np.moveaxis(full(value.known(instruction.name), devices), axis, -1) for value in values]
-    order = ordered(evaluator, called(instruction, "to_apply"), keys)
+    stable = flag(instruction, "is_stable")
+    order = ordered(evaluator, called(instruction, "to_apply"), keys, stable)
     found = tuple(Value(np.moveaxis(np.take_along_axis(k, order, -1), -1, axis)) for k in keys)
     return found if len(found) > 1 else found[0]
 
 
-def ordered(evaluator: Evaluator, name: str, keys: Sequence[np.ndarray]) -> np.ndarray:
-    """The stable order of the last axis by the comparing computation `name`, int64 of the keys' shape.
+def ordered(evaluator: Evaluator, name: str, keys: Sequence[np.ndarray], stable: bool = True) -> np.ndarray:
+    """The order of the last axis by the comparing computation `name`, int64 of the keys' shape.
 
-    Batcher's odd-even merge sort, so that each step compares whole arrays."""
+    Equal ones keep their order where it is stable. Otherwise any order is right: they come in the reverse one, so that
+    a program that relies on their order has other numbers. It is Batcher's odd-even merge sort, of which each step
+    compares whole arrays."""
     shape = keys[0].shape
     n = shape[-1]
+    if not stable:
+        return n - 1 - ordered(evaluator, name, [k[..., ::-1] for k in keys])
     order = np.broadcast_to(np.arange(n), shape).copy()
     rows = [np.array(k) for k in keys]
     p = 1
