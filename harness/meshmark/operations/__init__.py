@@ -41,6 +41,7 @@ from meshmark.operations import (
     pipelines,
     placement,
     processes,
+    program_features,
     program_forms,
     program_options,
     rearranging,
@@ -112,6 +113,7 @@ FAMILIES = (
     libraries,
     special_functions,
     program_options,
+    program_features,
 )
 
 

@@ -360,11 +360,13 @@ class ProgramForm(Operation):
     level = "L3"
     modes: ClassVar[tuple[str, ...]] = ("host",)
     forms: ClassVar[dict[str, Callable[..., Any]]] = FORMS
+    two_axes: ClassVar[tuple[str, ...]] = ("nested", "vmap_spmd", "partial_sharded")
+    """The forms that need a second axis."""
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         for form in self.forms:
-            if len(mesh.names) == 1 and form in ("nested", "vmap_spmd", "partial_sharded"):
-                continue  # these need a second axis
+            if len(mesh.names) == 1 and form in self.two_axes:
+                continue
             ordinary = mesh == preferred(mesh.size) and form not in OPTIONAL
             yield Variant.of(2 if ordinary else 3, form=form)
 

@@ -147,8 +147,8 @@ def _first_plan(case: Case, plan: Plan) -> Plan:
 
 
 _LATE_OPERATIONS = """
-    datarax_sharder far_functions integer_widths nnx_layers partly_manual program_option smooth_functions
-    smooth_functions_gradient special_functions
+    datarax_sharder far_functions integer_widths nnx_layers partly_manual program_feature program_option
+    smooth_functions smooth_functions_gradient special_functions
 """
 
 LATE_OPERATIONS = frozenset(_LATE_OPERATIONS.split())
@@ -176,7 +176,7 @@ CHANGES: dict[int, Change] = {
     3: Change(
         "gradients of what was judged by values alone; functions at the ends of their domains, and integers of every"
         " width; Flax NNX and Datarax; more draws, keys, creation functions, options and refusals; functions in a"
-        " shard_map over some axes",
+        " shard_map over some axes; unreduced types, mutable arrays, layouts",
         new=_added_late,
     ),
     2: Change(
