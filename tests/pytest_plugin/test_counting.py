@@ -11,7 +11,7 @@ from meshmark.operations.record_lines import case_lines
 from meshmark.pytest_plugin import counting
 from meshmark.pytest_plugin.controller import Controller
 from meshmark.pytest_plugin.counting import FEW, Count
-from meshmark.pytest_plugin.stashed import COLLECTED, CONTROLLER, TRIALS
+from meshmark.pytest_plugin.stashed import COLLECTED, CONTROLLER, JUDGED, TRIALS
 from meshmark.pytest_plugin.trials import case_of
 from meshmark.records import reading
 from meshmark.records.writing import Writer
@@ -139,6 +139,36 @@ def test_what_was_taken_away_has_no_verdict():
     counted_again = counting.Count(config, CASES[1:])
     counted_again.pytest_testnodedown(SimpleNamespace(workeroutput={"taken": CASES[:1]}))
     assert list(counted_again.taken) == CASES[:1]
+
+
+def test_what_was_deselected_is_told_and_not_missed():
+    config, items = collected()
+    config.option.numprocesses = 0
+    counting.note_deselected(items[:2])
+    count = counting.Count(config, CASES[2:])
+    count.pytest_collection_finish(SimpleNamespace(items=items[2:]))
+    session = SimpleNamespace(exitstatus=OK, shouldstop=False, shouldfail=False)
+    count.settle(session)
+    assert session.exitstatus == OK
+    told = [f"2 cases were deselected, by an option or a plugin, such as {CASES[0]}"]
+    assert count.lines() == told
+    of_a_worker = counting.Count(config, CASES[2:])
+    of_a_worker.pytest_testnodedown(SimpleNamespace(workeroutput={"deselected": CASES[:2]}))
+    assert of_a_worker.lines() == told
+    assert counting.Count(config, CASES).lines() == [], "a resumed run has judged them before"
+
+
+def test_records_that_were_changed_on_their_way_are_told():
+    config = SimpleNamespace(stash=pytest.Stash())
+    for case in CASES[:3]:
+        counting.note_judged(config, case, '"fail"')
+    count = counting.Count(config, CASES)
+    count.came[CASES[0]].append(counting.digest('"fail"'))
+    count.came[CASES[1]].append(counting.digest('"pass"'))
+    count.pytest_testnodedown(SimpleNamespace(workeroutput={"judged": config.stash[JUDGED]}))
+    assert list(count.problems) == [
+        f"{CASES[1]}: its records are not those that were judged: a plugin has changed them"
+    ]
 
 
 # What is judged again, and how the session ends ------------------------------------------------------------

@@ -70,6 +70,14 @@ def struck_wrong(how: str, verdict: str = "fail", **more) -> Way:
     return Way(how, "hides_its_shards", verdict, saboteur=how, **more)
 
 
+def set_around(name: str, verdict: str = "fail", **environment: str) -> Way:
+    """The case itself is wrong, and a variable of the environment would hide that."""
+    return Way(name, "hides_its_shards", verdict, environment=environment)
+
+
+EARLY = "the run ended before its session did"
+UNBEGUN = "pytest ended before its session began"
+
 WAYS = (
     told("surrogate", "an exception with a lone surrogate"),
     told("nul", "an exception with a NUL and with escapes for the terminal"),
@@ -146,6 +154,26 @@ WAYS = (
     struck_wrong("the records are removed", "none"),
     struck_wrong("the records are replaced by others", "none"),
     sabotaged("a report is written over the records", says="does not hold what this run wrote"),
+    struck_wrong("the controller leaves with code 0", "none", says=EARLY, ci=True),
+    struck_wrong("the controller leaves with code 0 at its end"),
+    struck_wrong("a handler at the exit of Python leaves with code 0"),
+    struck_wrong("pytest.exit with code 0 as pytest is configured", "none", says=UNBEGUN),
+    struck_wrong("pytest.exit with code 0 as the session starts", "none", says=UNBEGUN, ci=True),
+    struck_wrong("pytest.exit with code 0 behind the collection"),
+    struck_wrong("pytest.exit with code 0 at a report", "none"),
+    struck_wrong("a plugin expects the failure"),
+    struck_wrong("a plugin expects the failure, and does not run the case", "none"),
+    struck_wrong("a plugin forgets what was chosen", "none", code=3),
+    struck_wrong("a plugin calls no test", "none"),
+    struck_wrong("a plugin runs no test", "none"),
+    struck_wrong("a worker writes passes over failures", "pass", ci=True),
+    struck_wrong("the controller takes passes for failures", "pass"),
+    struck_wrong("the list of bad verdicts is emptied", "none", code=3, says="unknown verdict"),
+    struck_wrong("the checks of a case find nothing", "error"),
+    struck_wrong("digests are all the same"),
+    set_around("JAX_DISABLE_JIT is set", "error", JAX_DISABLE_JIT="1"),
+    set_around("PYTEST_XDIST_WORKER is set", PYTEST_XDIST_WORKER="gw0"),
+    set_around("another language, place and time", LC_ALL="tr_TR.UTF-8", TZ="Pacific/Kiritimati"),
     Way("--setup-only", "slow0", "none", (*WORKER, "--setup-only"), environment={"MESHMARK_SLOW": "0"}),
     Way(
         "a full disk under the records",
@@ -187,7 +215,7 @@ def observed(way: Way, directory: Path) -> Seen:
     if "MESHMARK_SLOW" in environment:
         options += ["--operations", way.trouble]
     if way.saboteur:
-        options += ["-p", "tests.trouble.saboteur"]
+        options += ["-p", "tests.trouble.saboteur", "-p", "tests.trouble.forger"]
         environment["MESHMARK_SABOTEUR"] = way.saboteur
     with Run(*options, file_limit=way.file_limit, **environment) as run:
         run.finish()
@@ -291,10 +319,13 @@ records is the one in the table, that no escape sequence of a case reaches the t
   missing one is named, and the exit code is not 0, whatever else went wrong. An internal error is never exit code 0.
 - **The exit code follows the verdicts**, and not what pytest or its plugins count: a failure that a plugin calls a
   pass, or that passes when it is run again, stays one. The worst of what a case got counts. Another plugin that leaves
-  before the session's end was counted does not change that. One that calls os._exit in the controller does: only a run
-  without workers has a guard that answers for the exit code.
+  before the session's end was counted does not change that. One that calls os._exit doesn't either: the run is a forked
+  child of a guard, which answers for the exit code (on Linux, where pytest was started as a program).
+- **What was judged is what counts.** Each process keeps a digest of what it judged. What comes to the controller is
+  held against it: a plugin on the way that changes a verdict is told.
 - **Nothing goes away without a word.** What pytest collected, or the suite's directory holds, and what is neither run
-  nor deselected by an option, has no verdict.
+  nor deselected by an option, has no verdict. The end of a run says how many were deselected, by an option or a plugin,
+  and its head names the options of `PYTEST_ADDOPTS`.
 - **The judge is judged first, and last.** In each process it must tell planted wrong answers from right ones before its
   first case and after its last.
 - **What is written can be read**: a line that no reader would take is an error of its case.
@@ -304,8 +335,8 @@ records is the one in the table, that no escape sequence of a case reaches the t
 - **Everything that a case raises is its own**: SystemExit, KeyboardInterrupt, pytest's own outcomes. Only a signal that
   came from outside ends the run.
 - **Three watchdogs.** A timer in the worker keeps the stacks. The controller reads from a file until when each worker
-  may be silent, and ends one that is late. Without workers, and on each rank, the run is a forked child of a guard,
-  which ends it when it is late, writes its verdict, and answers for the exit code.
+  may be silent, and ends one that is late. Without workers, and on each rank, the guard ends the run when it is late,
+  and writes its verdict.
 - **What a case starts ends with its verdict**, children of children too. What a dead worker has left is ended by the
   controller.
 - **Shards are counted**: one on each device of the mesh that the process owns. A device that is missing is an error.

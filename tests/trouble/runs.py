@@ -91,12 +91,21 @@ class Run:
         return found
 
     def workers(self):
-        """The processes of this run without the controller."""
-        return [pid for pid in self.alive() if pid != self.process.pid]
+        """The processes of this run without the controller, and without the guard that waits for it and that it is
+        forked from."""
+        own = _command_of(self.process.pid)
+        return [pid for pid in self.alive() if pid != self.process.pid and _command_of(pid) != own]
 
     def gone(self, seconds=60):
         """Whether no process is left, now or within some seconds."""
         return until(lambda: not self.alive(), seconds)
+
+
+def _command_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def lines(path):

@@ -64,6 +64,11 @@ def expect_doubles() -> None:
     _came = {}
 
 
+def _started_as() -> int:
+    """The process that a person has started: this one, or the parent that passes signals on."""
+    return os.getpid() if _came is None else os.getppid()
+
+
 def _doubled(number: int) -> bool:
     if _came is None:
         return False
@@ -96,7 +101,7 @@ def ignored() -> str:
         return ""
     return (
         "Ctrl-C (SIGINT) is ignored here, as under nohup or in the background of a script:"
-        f" end this run with `kill {os.getpid()}` (SIGTERM), which keeps what is finished"
+        f" end this run with `kill {_started_as()}` (SIGTERM), which keeps what is finished"
     )
 
 

@@ -24,13 +24,15 @@ from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
 from meshmark.pytest_plugin import expecting, guard
-from meshmark.pytest_plugin.counting import WELL, Count
+from meshmark.pytest_plugin.counting import WELL, Count, digest
 from meshmark.pytest_plugin.stashed import (
     CONTROLLER,
     EXPECTED,
     FACTS,
     FINISHED,
+    GIVEN,
     GUARD,
+    JUDGED,
     LEFT_OUT,
     OUTPUT,
     PLACES,
@@ -66,7 +68,7 @@ class Controller:
         self.exitstatus: int = pytest.ExitCode.OK
         """How the session ended, as this side counts."""
         self.resident = 0
-        self._settled = False
+        self.settled = False
         """Whether the session's end was counted: another plugin's end may come before, and leave."""
         self._told = False
         """Whether the closing table was printed: after an internal error pytest asks for none."""
@@ -103,6 +105,7 @@ class Controller:
             self.count.problem(f"an error behind {case_of(report.nodeid) or report.nodeid}: {told}")
         lines = vars(report).pop("meshmark", None)
         if lines is not None:
+            self.count.came[case_of(report.nodeid)].append(digest(lines))
             self.take(*json.loads(lines))
             if node := getattr(report, "node", None):
                 self._last[node.gateway.id] = case_of(report.nodeid)
@@ -192,7 +195,9 @@ class Controller:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """The exit code follows the verdicts, whatever pytest and its plugins counted: a resumed run ends with that
         of an uninterrupted one, and one that lost a verdict does not end well."""
-        self._settled = True
+        self.settled = True
+        if JUDGED in self.config.stash:
+            self.count.compare(self.config.stash[JUDGED])
         if session.exitstatus in WELL and self.config.stash[FINISHED]:
             session.exitstatus = pytest.ExitCode.OK
         bad = [case for case, judged in self.cases.items() if judged.verdict in BAD]
@@ -218,7 +223,7 @@ class Controller:
     def settle(self) -> None:
         """Count the session's end, where another plugin has left before it came to that."""
         session = getattr(self, "session", None)
-        if session is None or self._settled:
+        if session is None or self.settled:
             return
         bad = [case for case, judged in self.cases.items() if judged.verdict in BAD]
         named = f": {len(bad)} cases have a bad verdict, such as {bad[0]}" if bad else ""
@@ -396,6 +401,8 @@ def under_test(config: pytest.Config) -> list[str]:
     if facts.topology:
         lines += [f"{where}: {number} cases {why}" for where, why, number in config.stash[LEFT_OUT]]
         return lines
+    if given := config.stash.get(GIVEN, ""):
+        lines.append(f"options of the environment (PYTEST_ADDOPTS): {text.printable(given)[:300]}")
     missing = [n for n in (3, 6) if n >= facts.num_devices]
     if missing:
         lines.append(

@@ -7,6 +7,8 @@ counts for itself, whatever else went wrong.
 
 from __future__ import annotations
 
+import hashlib
+from collections import defaultdict
 from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 
 from meshmark.core import saying
 from meshmark.core.installation import CHECKOUT, SOURCE
-from meshmark.pytest_plugin.stashed import COLLECTED, TRIALS
+from meshmark.pytest_plugin.stashed import COLLECTED, JUDGED, TRIALS
 from meshmark.pytest_plugin.trials import case_of
 
 SUITES = (SOURCE / "meshmark" / "conformance", *([CHECKOUT / "conformance"] if CHECKOUT else []))
@@ -40,6 +42,10 @@ class Count:
         self.early = False
         self.taken: dict[str, None] = {}
         """Cases that were collected and then taken away."""
+        self.deselected: dict[str, None] = {}
+        """Cases that an option or a plugin has deselected: they are told, and not missed."""
+        self.came: dict[str, list[str]] = defaultdict(list)
+        """The digests of what came of each case."""
 
     def add(self, nodeids: Iterable[str]) -> None:
         """Take in what pytest has collected, here or in a worker."""
@@ -52,11 +58,22 @@ class Count:
         if session.items or not getattr(self.config.option, "numprocesses", 0):
             self.add(item.nodeid for item in session.items)
             self.taken |= dict.fromkeys(taken_away(self.config, session.items))
+            self.deselected |= dict.fromkeys(deselected(self.config))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """pytest-xdist: what was taken away in a worker."""
-        self.taken |= dict.fromkeys(getattr(node, "workeroutput", {}).get("taken", ()))
+        """pytest-xdist: what was taken away in a worker, and what was deselected."""
+        output = getattr(node, "workeroutput", {})
+        self.taken |= dict.fromkeys(output.get("taken", ()))
+        self.deselected |= dict.fromkeys(output.get("deselected", ()))
+        self.compare(output.get("judged", {}))
+
+    def compare(self, judged: dict[str, list[str]]) -> None:
+        """Hold what came here against what was judged: on its way another plugin may have changed it. A worker that
+        died has told nothing of what it judged."""
+        for case, digests in judged.items():
+            if any(digest not in digests for digest in self.came.get(case, ())):
+                self.problem(f"{case}: its records are not those that were judged: a plugin has changed them")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Iterable[str]) -> None:
@@ -102,7 +119,19 @@ class Count:
             found += [f"  no verdict: {case}" for case in named]
             if len(named) < len(self.missing):
                 found.append(f"  and {len(self.missing) - len(named)} more")
+        if gone := [case for case in self.deselected if case not in self.judged]:
+            found.append(f"{len(gone)} cases were deselected, by an option or a plugin, such as {gone[0]}")
         return found
+
+
+def note_judged(config: pytest.Config, case: str, text: str) -> None:
+    """These are the records of a case, as they were judged here."""
+    config.stash.setdefault(JUDGED, {}).setdefault(case, []).append(digest(text))
+
+
+def digest(text: str) -> str:
+    """A short digest of a text."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def note_collected(item: pytest.Item) -> None:
@@ -127,6 +156,16 @@ def taken_away(config: pytest.Config, left: Iterable[pytest.Item]) -> list[str]:
     deselected = {case_of(nodeid) for nodeid, kept in noted.items() if not kept}
     found = expected - deselected - {case_of(item.nodeid) for item in left}
     return [trial.id for family in config.stash[TRIALS].values() for trial in family if trial.id in found]
+
+
+def deselected(config: pytest.Config) -> list[str]:
+    """The cases that were deselected here."""
+    trials = {trial.id for family in config.stash[TRIALS].values() for trial in family}
+    return [
+        case
+        for n, kept in config.stash.get(COLLECTED, {}).items()
+        if not kept and (case := case_of(n)) in trials
+    ]
 
 
 def names_the_suite(config: pytest.Config) -> bool:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process outside of a run that has no workers (`-n 0`, and each rank of several): it watches, and answers for the
-exit code.
+"""A process outside of a run: it watches, and answers for the exit code.
 
-The run goes on in a forked child; the process that was started waits for it. The child says what it is at. The guard
-ends it when it is past its deadline, also where it can't end itself, writes down the verdict of the case that it died
-in, and passes on its exit code. A child that ends without having said how its session ended did not end well, even
-where its exit code is 0: a case may call os._exit(0), or become another program. Linux only; elsewhere there is no
-guard.
+The run goes on in a forked child; the process that was started waits for it. A child that ends without having said how
+its session ended did not end well, even where its exit code is 0: a case, a plugin or a thread may call os._exit(0), or
+become another program. Without workers (`-n 0`, and each rank of several) the child also says what it is at. The guard
+then ends it when it is past its deadline, also where it can't end itself, and writes down the verdict of the case that
+it died in. Linux only; elsewhere there is no guard.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any, NoReturn
 
 import pytest
@@ -67,7 +67,8 @@ def begin(config: pytest.Config, blame: Blame | None = None) -> Guard | None:
     """Fork. In the child: its Guard, and the run goes on there. The process that was started does not return. None
     where there can be no guard, or where a person is to stop in a debugger.
 
-    blame: as above; without it, as on a rank, the guard tells how the process ended and the others judge.
+    blame: as above; without it, as on a rank, the guard tells how the process ended and the others judge. With workers
+    there is no case to blame, and their controller judges.
     """
     if sys.platform != "linux" or config.option.usepdb or config.option.collectonly:
         return None
@@ -97,6 +98,15 @@ def begin(config: pytest.Config, blame: Blame | None = None) -> Guard | None:
     return Guard(writing, stream)
 
 
+def is_program() -> bool:
+    """Whether pytest is what was started in this process: what else calls `pytest.main` goes on behind it, and the
+    process that a guard waits in does not."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    name = spec.name.split(".")[0] if spec else Path(sys.argv[0]).stem
+    return name in ("pytest", "py", "meshmark", "harness")
+
+
 def _watch(child: int, reading: int, stream: IO[str], before: set[int], blame: Blame | None) -> NoReturn:
     """The guard: wait for the child, end it when it is late, and end as it did."""
     for number in _PASSED_ON:
@@ -124,7 +134,7 @@ def _watch(child: int, reading: int, stream: IO[str], before: set[int], blame: B
             os._exit(int(pytest.ExitCode.TESTS_FAILED))
         tell(f"{case}: this process ended in it: {line.verdict}: {line.reason}")
     elif announced is None and not code:
-        tell("the run ended before its session did, with exit code 0")
+        tell("the run ended before its session did, with exit code 0: cases have no verdict")
     if code < 0:
         _end_by(-code)
     os._exit(code or announced or (announced is None))

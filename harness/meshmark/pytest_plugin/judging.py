@@ -15,6 +15,7 @@ from meshmark.core import saying
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import containment, environment, offspring, topologies
 from meshmark.levels import known_issues
+from meshmark.pytest_plugin import counting
 from meshmark.pytest_plugin.controller import message, record_lines
 from meshmark.pytest_plugin.options import names_of
 from meshmark.pytest_plugin.stashed import (
@@ -141,7 +142,9 @@ def verdict(
         own, lines = rank.judge(trial, judge_case) if rank else (None, judge_case(trial))
         seconds = time.perf_counter() - start
         records = [record_lines(trial, found, seed, seconds) for found in (own, lines) if found is not None]
-        pytestconfig.stash[ITEM].stash[CASE_RECORDS] = json.dumps(records)
+        text = json.dumps(records)
+        pytestconfig.stash[ITEM].stash[CASE_RECORDS] = text
+        counting.note_judged(pytestconfig, trial.id, text)
         found = worst(line.verdict for line in lines)
         if found == "pass":
             return
@@ -164,4 +167,6 @@ def unjudged(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
         "execute", "error", f"it could not be judged: {type(error).__name__}: {saying.first_line(error)}"
     )
     lines = record_lines(trial, [line], item.config.getoption("seed"), call.duration)
-    item.stash[CASE_RECORDS] = json.dumps([lines])
+    text = json.dumps([lines])
+    item.stash[CASE_RECORDS] = text
+    counting.note_judged(item.config, trial.id, text)

@@ -26,7 +26,13 @@ from meshmark.devices.facts import Facts
 from meshmark.pytest_plugin import expecting, expressions, guard, worker
 from meshmark.pytest_plugin.choosing import choose, find_places
 from meshmark.pytest_plugin.controller import Controller, blame, matches_nothing, under_test
-from meshmark.pytest_plugin.counting import WELL, note_collected, note_deselected, taken_away
+from meshmark.pytest_plugin.counting import (
+    WELL,
+    deselected,
+    note_collected,
+    note_deselected,
+    taken_away,
+)
 from meshmark.pytest_plugin.judging import judge_case, unjudged, verdict
 from meshmark.pytest_plugin.options import (
     add_options,
@@ -42,6 +48,7 @@ from meshmark.pytest_plugin.stashed import (
     EXPECTED,
     FACTS,
     FINISHED,
+    GIVEN,
     GUARD,
     ITEM,
     OUTPUT,
@@ -55,6 +62,9 @@ from meshmark.pytest_plugin.trials import case_of
 
 __all__ = ["judge_case", "verdict"]
 """The fixtures, which pytest finds in this module."""
+
+ASKING = ("help", "version", "showfixtures", "show_fixtures_per_test", "markers", "cacheshow")
+"""Options of pytest that ask something and run nothing."""
 
 GENERATED = "meshmark.pytest_plugin.generated"
 """The plugin of generated programs. It brings the whole hunt, so only a run with `--generated` has it."""
@@ -77,18 +87,25 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
         if leaving.code:
             raise
         code = 0
-    if controller := config.stash.get(CONTROLLER, None):
+    if config.stash.get(FACTS, None) is None or config.option.collectonly or hasattr(config, "workerinput"):
+        return code
+    controller = config.stash.get(CONTROLLER, None)
+    if controller:
         controller.settle()
+    if code in WELL and not (controller and controller.settled):
+        guard.tell("pytest ended before its session began: no case was run (see conftest.py and plugins)")
+        return pytest.ExitCode.TESTS_FAILED
     return controller.exitstatus if controller and not code and controller.exitstatus not in WELL else code
 
 
 def _begin(config: pytest.Config) -> None:
-    asks = config.option.help or config.option.version or config.option.showfixtures or config.option.markers
+    asks = any(getattr(config.option, name, None) for name in ASKING)
     if asks or hasattr(config, "workerinput"):
         return
     check_numbers(config)
     expressions.check(config)
     config.stash[OUTPUT] = steady.standard_output()
+    config.stash[GIVEN] = os.environ.get("PYTEST_ADDOPTS", "").strip()
     try:
         expecting.check(config)
         config.stash[EXPECTED] = expectations_of(config)
@@ -102,14 +119,20 @@ def _begin(config: pytest.Config) -> None:
     except BadInput as error:
         raise pytest.UsageError(str(error)) from None
     _prepare_workers(config)
-    if not getattr(config.option, "numprocesses", 0):
+    if not _has_workers(config):
         config.stash[GUARD] = guard.begin(config, partial(blame, config))
+    elif guard.is_program():
+        config.stash[GUARD] = guard.begin(config)
 
 
 def _prepare_environment(config: pytest.Config, ranks: bool) -> None:
     """Set what JAX reads when it starts, here and in the workers."""
     default = environment.CPU_DEVICES_A_PROCESS if ranks else environment.DEFAULT_CPU_DEVICES
     environment.set_here(environment.cpu_devices(config.getoption("num_devices"), default))
+
+
+def _has_workers(config: pytest.Config) -> bool:
+    return bool(getattr(config.option, "numprocesses", 0))
 
 
 def _prepare_workers(config: pytest.Config) -> None:
@@ -136,7 +159,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.import_plugin(GENERATED)
     handed = getattr(config, "workerinput", {}).get("meshmark")
     config.stash[WATCHDOG] = None
-    if (watching := config.stash.get(GUARD, None)) and RANK not in config.stash:
+    alone = RANK not in config.stash and not _has_workers(config)
+    if alone and (watching := config.stash.get(GUARD, None)):
         config.stash[WATCHDOG] = containment.Watchdog(config.getoption("deadline"), watching.stream, watching)
     if handed is not None:
         data = json.loads(handed)
@@ -212,8 +236,9 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """In a worker: tell the controller what was taken away without a word."""
+    """In a worker: tell the controller what was taken away, without a word and with one."""
     if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["deselected"] = deselected(session.config)
         session.config.workeroutput["taken"] = taken_away(session.config, session.items)
 
 

@@ -46,8 +46,14 @@ CONTROLLER = pytest.StashKey[Any]()
 """The meshmark.pytest_plugin.controller.Controller of this session."""
 RANK = pytest.StashKey[Any]()
 """The meshmark.pytest_plugin.rank.RankPlugin of a rank; only where there are several."""
+JUDGED = pytest.StashKey[dict[str, list[str]]]()
+"""The digests of what was judged in this process, by case."""
+
+GIVEN = pytest.StashKey[str]()
+"""The options that the environment gave (PYTEST_ADDOPTS)."""
+
 GUARD = pytest.StashKey[guard.Guard | None]()
-"""Without workers: this process's way to the guard that watches it; None or absent where there is none."""
+"""This process's way to the guard that waits for it; None or absent where there is none."""
 COLLECTED = pytest.StashKey[dict[str, bool]]()
 """By node id: what pytest has collected; False where it was then deselected."""
 OUTPUT = pytest.StashKey[Steady]()

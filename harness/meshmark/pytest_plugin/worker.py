@@ -10,7 +10,7 @@ import pytest
 from meshmark.core import saying
 from meshmark.devices import containment, offspring
 from meshmark.devices.starvation import Starvation
-from meshmark.pytest_plugin.stashed import WATCHDOG, WORKERS
+from meshmark.pytest_plugin.stashed import JUDGED, WATCHDOG, WORKERS
 
 _clock: containment.Clock | None = None
 """Of this process, where it is a worker."""
@@ -38,6 +38,7 @@ def silent(seconds: float) -> None:
 
 def end(config: pytest.Config) -> None:
     """Tell the controller how large this process has grown, and that it ends now."""
+    config.workeroutput["judged"] = config.stash.get(JUDGED, {})  # type: ignore[attr-defined]
     config.workeroutput["resident"] = containment.largest_resident_bytes()  # type: ignore[attr-defined]
     silent(containment.BETWEEN)
 
