@@ -40,6 +40,7 @@ def whole() -> tuple[Records, Records]:
     modes = ("manual", "auto", "explicit")
     names = [f"psum/axes=x+y/{mode}/2x2/float32/64KiB" for mode in modes]
     timed = submissions.timed()[:3]
+    timed[0]["selection"] = {"profile": "quick", "timed": True}
     timed += [timing(name, cadence) for cadence in ("isolated", "stream") for name in names]
     return conformance, timed
 
@@ -333,6 +334,104 @@ def excused(conformance: Records, timed: Records) -> None:
     line.update(failed)
 
 
+def failing(conformance: Records, timed: Records) -> None:
+    """The timed case, judged too, and wrong."""
+    case = cases.find("psum/axes=x+y/manual/2x2/float32/64KiB", DEVICES)
+    lines = judged(case)
+    lines[2].update(verdict="fail", reason="4 of 16384 elements differ")
+    conformance += lines
+
+
+def without_a_mode(conformance: Records, timed: Records) -> None:
+    """The slower mode left out."""
+    timed[:] = [line for line in timed if line.get("mode") != "auto"]
+
+
+def in_samples(change: Callable[[list[float]], list[float]]) -> Callable[[Records, Records], None]:
+    """Other samples in every timing."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        for line in of_kind(timed, "timing"):
+            line["samples_s"] = change(line["samples_s"])
+
+    return lie
+
+
+def clipped(samples: list[float]) -> list[float]:
+    """The slower half as slow as the median."""
+    middle = sorted(samples)[len(samples) // 2]
+    return [min(s, middle) for s in samples]
+
+
+def without_tail(samples: list[float]) -> list[float]:
+    """Samples around a mean, made up."""
+    draw = random.Random(samples[0])
+    return [draw.gauss(0.0011, 0.00001) for _ in samples]
+
+
+def a_tenth_more(conformance: Records, timed: Records) -> None:
+    """One mode's samples times 1.1 for another, in another order."""
+    manual, auto = (of_kind(timed, "timing", mode=mode, cadence="isolated")[0] for mode in ("manual", "auto"))
+    auto["samples_s"] = [float(f"{s * 1.1:.7g}") for s in manual["samples_s"]]
+    random.Random(1).shuffle(auto["samples_s"])
+
+
+def swapped(conformance: Records, timed: Records) -> None:
+    """The samples of two modes, swapped."""
+    manual, auto = (of_kind(timed, "timing", mode=mode, cadence="isolated")[0] for mode in ("manual", "auto"))
+    manual["samples_s"], auto["samples_s"] = auto["samples_s"], manual["samples_s"]
+
+
+def twice(conformance: Records, timed: Records) -> None:
+    """A faster timing beside the first of its kind."""
+    (first, *_) = of_kind(timed, "timing")
+    timed.append(first | {"samples_s": [float(f"{s * 0.9:.7g}") for s in reversed(first["samples_s"])]})
+
+
+def two_run_lines(conformance: Records, timed: Records) -> None:
+    """Two run lines of one run."""
+    conformance.insert(1, run_line(started="2026-11-20T11:00:00Z"))
+
+
+def for_days(conformance: Records, timed: Records) -> None:
+    """Cases that took longer than their run."""
+    for line in of_kind(conformance, "conformance"):
+        if "seconds" in line:
+            line["seconds"] *= 1e8
+
+
+def half_elsewhere(conformance: Records, timed: Records) -> None:
+    """Half of the cases from a run of another release."""
+    versions = facts()["versions"] | {"jax": "0.11.2", "jaxlib": "0.11.2"}
+    conformance.insert(1, run_line("c" * 12, facts=facts(versions=versions)))
+    names = [line["case"] for line in of_kind(conformance, "conformance")]
+    for line in of_kind(conformance, "conformance"):
+        if line["case"] in names[: len(names) // 2]:
+            line["run"] = "c" * 12
+
+
+def without_check(conformance: Records, timed: Records) -> None:
+    """No replicas were compared."""
+    conformance[:] = [line for line in conformance if line.get("check") != "replicas"]
+
+
+def more_than_all(factor: int, **fields: object) -> Callable[[Records, Records], None]:
+    """So many times the collectives in a global program."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        line = of_kind(conformance, "conformance", case=GLOBAL, check="communication")[0]
+        line["collectives"] = [one | {"bytes": one["bytes"] * factor} for one in line["collectives"]]
+        line["wire_bytes"] *= factor
+        line.update(fields)
+
+    return lie
+
+
+def on_host(conformance: Records, timed: Records) -> None:
+    """More cores than there were."""
+    change_runs([*conformance, *timed], lambda facts: {"host": facts["host"] | {"cores": 96}})
+
+
 OF_A_COMMIT = "d" * 40
 """A commit whose package has a version, and a version of the case table."""
 
@@ -478,7 +577,46 @@ LIES: dict[str, Lie] = {
     "a published run, its samples in another order": Lie(
         in_another_order, "have the samples of the published 0.12.0.1/cpu-4, in another order", name="mine"
     ),
+    # What other lines, or the case table, show to be untrue.
+    "a timing of a case that fails": Lie(failing, "timed with values that are right, and judged fail"),
+    "the slower mode left out": Lie(without_a_mode, "/auto/.* is not timed in cadence isolated"),
+    "the slower half of the samples cut": Lie(in_samples(clipped), "12 of 24 samples are the slowest"),
+    "the fastest sample so far": Lie(
+        in_samples(lambda samples: [min(samples[: i + 1]) for i in range(len(samples))]),
+        "samples are the slowest|different values",
+    ),
+    "samples of three digits": Lie(
+        in_samples(lambda samples: [float(f"{s:.2e}") for s in samples]), "more than 3 digits"
+    ),
+    "a tenth more than another mode, shuffled": Lie(a_tenth_more, "those of line .* times 1.1"),
+    "a faster timing of the same": Lie(twice, "is timed in line .* too"),
+    "two run lines of one run": Lie(two_run_lines, "has two run lines"),
+    "cases of days": Lie(for_days, "and its run began"),
+    "half of the cases from another release": Lie(half_elsewhere, "the runs differ in jax"),
+    "no replicas compared": Lie(without_check, "without its check replicas"),
+    "programs compiled in no time": Lie(in_every_timing(compile_s=0.0), "no compiler is as fast"),
+    "a line shorter than its samples": Lie(in_every_timing(seconds=1e-3), "the line took 0.001 s"),
+    "16 calls in a sample": Lie(in_every_timing(calls=16), "16 calls per sample of isolated calls"),
+    "64 times the bytes, and no excess": Lie(
+        more_than_all(64, excess_bytes=0.0), "excess_bytes .* are not those"
+    ),
+    "more bytes than all arguments have": Lie(more_than_all(64), "over the ceiling of"),
+    "cases of another selection": Lie(
+        on_runs(selection={"profile": "smoke", "levels": ["L0"]}), "the run chose levels L0"
+    ),
+    "virtual devices that no flag makes": Lie(on_facts(flags={}), "no flag that makes them"),
+    "virtual devices called real": Lie(on_facts(virtual=False), "`virtual` is not what the backend says"),
+    "a backend's name on CPU devices": Lie(on_facts(backend="tpu"), "`virtual` is not what the backend says"),
+    "a compile-only run as one of devices": Lie(on_facts(topology="v5e:2x4"), "compile-only"),
+    "one process called two": Lie(on_facts(num_processes=2), "2 processes"),
     # What is taken on trust.
+    "the samples of two modes swapped": Lie(swapped, None),
+    "samples drawn around a mean": Lie(in_samples(without_tail), None),
+    "a host of more cores": Lie(on_host, None),
+    "another NumPy": Lie(on_facts(versions=facts()["versions"] | {"numpy": "99.0"}), None),
+    "each program repeated 100 times": Lie(
+        lambda conformance, timed: on_runs(repeat=100)(conformance, []), None
+    ),
     "the two slowest samples dropped": Lie(fewest_dropped, None),
     "the answers of the reference instead of a device's": Lie(lambda conformance, timed: None, None),
     "times a little faster": Lie(scaled(0.95), None),

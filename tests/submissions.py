@@ -203,7 +203,7 @@ def timed():
     copied, product = [0.002, 0.001], [0.01, 0.004]
     ceiling = {"schema": 1, "kind": "ceiling", "dtype": "float32", "devices": DEVICES, "run": TIMED}
     return [
-        run_line(TIMED, selection={"profile": "quick", "timed": True},
+        run_line(TIMED, selection={"profile": "quick", "timed": True, "modes": ["manual", "auto"]},
                  timing={"cadences": ["isolated", "stream"], "seconds": 0.025, "least": 10, "most": 1000}),
         ceiling | {"name": "copy bandwidth", "unit": "B/s", "nbytes": 1 << 20, "copies": 16, "samples_s": copied,
                    "value": 2 * 16 * DEVICES * (1 << 20) / 0.001},

@@ -76,7 +76,7 @@ def test_a_lie_is_refused_by_the_check_that_is_meant_for_it(name, start, honest,
 
 def test_few_lies_pass():
     passing = [name for name, lie in lies.LIES.items() if lie.answer is None]
-    assert len(passing) <= 5 and len(lies.LIES) >= 55
+    assert len(passing) <= 10 and len(lies.LIES) >= 85
 
 
 def test_lines_of_the_lies_are_of_their_runs(start):

@@ -68,7 +68,7 @@ def communication(
         "bytes_accessed": cost.get("bytes accessed"),
         "temp_bytes": getattr(memory, "temp_size_in_bytes", None),
     }
-    spelled = _spelled_bytes(case)
+    spelled = spelled_bytes(case)
     if spelled is not None:
         data["excess_bytes"] = sent - spelled
     owed = theory.by_axes(case)
@@ -199,7 +199,8 @@ def ceiling(case: Case) -> float:
     return ((n - 1) / n * arguments + 2 * (n - 1) / n * results) * case.plan.repeats
 
 
-def _spelled_bytes(case: Case) -> float | None:
+def spelled_bytes(case: Case) -> float | None:
+    """The bytes on the wire of what manual mode spells; None where that is not stated."""
     if case.plan.traffic is None:
         return None
     total = 0.0

@@ -49,9 +49,15 @@ def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) ->
         wire, record["wire_bytes"], rel_tol=1e-9, abs_tol=0.5
     ):
         yield f"wire_bytes {record['wire_bytes']} are not those of its collectives, {wire:g}"
+    excess, own = record.get("excess_bytes"), communication.spelled_bytes(case)
+    beyond = wire - (own or 0.0)
+    if own is not None and excess is not None and not math.isclose(excess, beyond, rel_tol=1e-9, abs_tol=0.5):
+        yield f"excess_bytes {excess} are not those of its collectives, {beyond:g}"
     if case.mode in communication.SPELLED:
         if case.plan.traffic is not None:
             yield from _spelled(case, known, str(facts.get("backend")))
+    elif wire > (limit := communication.ceiling(case)):
+        yield f"sends {wire:g} B, over the ceiling of {limit:g} B"
     elif not any(_size(one) > 1 for one in known) and any(
         len(set(group)) > 1 for group in case.plan.connected
     ):

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from meshmark import __version__
+from meshmark.core import meshes
 from meshmark.levels import must_pass as levels
 from meshmark.operations import OPERATIONS, cases, versions
+from meshmark.operations.base import MODES
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from meshmark.operations.versions import Table, TableError
@@ -112,6 +114,37 @@ def wrong_costs(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -
             yield f"cost {what} is {value} in the table, not {record['cost'][what]}: {AS_WRITTEN}"
     if record["devices"] != case.mesh.size:
         yield f"{record['devices']} devices on a mesh of {case.mesh.size}: {AS_WRITTEN}"
+
+
+def untimed_modes(
+    lines: Sequence[tuple[int, Mapping[str, Any]]], runs: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[int, str]]:
+    """(line, what is missing) of cells of which a run timed some modes: a mode that could not be timed has a line that
+    says so."""
+    cells: dict[tuple[str, ...], dict[str, int]] = {}
+    for number, record in lines:
+        selection, parts = runs[record["run"]].get("selection") or {}, record["case"].split("/")
+        if selection.get("modes") or "environment" in runs[record["run"]] or record["mode"] not in MODES[:3]:
+            continue
+        key = record["run"], record["cadence"], *parts[:2], *parts[3:]
+        cells.setdefault(key, {})[record["mode"]] = number
+    for (_, cadence, operation, variant, mesh, *rest), seen in cells.items():
+        for mode in (mode for mode in MODES[:3] if mode not in seen):
+            own = "/".join((operation, variant, mode, mesh, *rest))
+            if _is_spelled(operation, variant, mode, mesh):
+                first = min(seen.values())
+                yield first, f"{own} is not timed in cadence {cadence}, and other modes are: {AS_WRITTEN}"
+
+
+@lru_cache(maxsize=4096)
+def _is_spelled(operation: str, variant: str, mode: str, mesh: str) -> bool:
+    """Whether the operation has the mode there, so that a run times it with the others."""
+    found = OPERATIONS.get(operation)
+    if found is None or not found.timed:
+        return False
+    shape = meshes.parse(mesh)
+    own = [one for one in found.timed_variants(shape) if one.label == variant]
+    return bool(own) and found.absent(mode, own[0], shape) is None
 
 
 def compiles_as_today(case: Case | None, run: Mapping[str, Any]) -> bool:

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the lines of a run fit together: what one line says of a case, another line of the run may show to be untrue.
+"""Whether the lines of a product fit together: what one line says of a case, another line may show to be untrue.
 
 Each rule holds in every published run.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from meshmark.publish.review import AS_WRITTEN
+from meshmark.core.verdicts import BAD, worst
+from meshmark.publish import origin
+from meshmark.publish.review import AS_WRITTEN, Entry
 from meshmark.records import run_line
 
 Line = tuple[int, Mapping[str, Any]]
@@ -20,6 +24,16 @@ LEAST_PROGRAM = 5e-4
 
 FEW_SAMPLES = 12
 """With so many samples, equal ones are not chance."""
+
+AT_THE_TOP = 1 / 8
+"""The share of the samples that may be as slow as the slowest; 0.05 is the most of the published runs."""
+
+SPREAD = 1e-5
+"""The least by which two lines of samples differ in their shape."""
+
+DIGITS = 3
+"""Digits of a sample with which no clock counts, where calls take a tenth of a millisecond or more; 6 is the least of
+the published runs."""
 
 
 def of_cases(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
@@ -53,8 +67,16 @@ def of_cases(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
 def of_timings(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
     """(line, what can't be) of the timing lines of one file."""
     seen: dict[frozenset[float], int] = {}
+    taken_once: dict[tuple[Any, ...], int] = {}
     for number, record in lines:
         run = runs[record["run"]]
+        of = record["run"], record["case"], record["cadence"], record["process"]
+        if of in taken_once:
+            text = f"is timed in line {taken_once[of]} too, in the same run, cadence and process"
+            yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
+        taken_once.setdefault(of, number)
+        if why := _untaken(record):
+            yield number, f"{record['case']}: {why}: {AS_WRITTEN}"
         taken = (run.get("timing") or {}).get("cadences")
         if taken and record["cadence"] not in taken:
             yield (
@@ -74,6 +96,89 @@ def of_timings(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> 
             text = f"its samples are those of line {seen[values]} in another order"
             yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
         seen.setdefault(values, number)
+    yield from _scaled(lines)
+
+
+def _untaken(record: Mapping[str, Any]) -> str:
+    """Why a clock does not give these samples, or a run not this line; ""."""
+    samples, took = record["samples_s"], record.get("seconds")
+    compiled = record.get("compile_s")
+    if record["mode"] != "host" and compiled is not None and compiled < LEAST_PROGRAM:
+        return f"it was compiled in {compiled:.3g} s, and no compiler is as fast"
+    if not samples:
+        return ""
+    if took is not None and took < 0.99 * sum(samples) * record.get("calls", 1):
+        return f"the line took {took:.4g} s, and its samples {sum(samples) * record.get('calls', 1):.4g} s"
+    if len(samples) < FEW_SAMPLES:
+        return ""
+    slowest = samples.count(max(samples))
+    if slowest > max(2, AT_THE_TOP * len(samples)) and len(set(samples)) > 1:
+        return f"{slowest} of {len(samples)} samples are the slowest, as if slower ones were cut"
+    if min(samples) >= 1e-4 and all(float(f"{s:.{DIGITS - 1}e}") == s for s in samples):
+        return f"no sample has more than {DIGITS} digits"
+    return ""
+
+
+def _scaled(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
+    """Samples that are those of another line times a factor, in whatever order."""
+    seen: dict[tuple[int, int], list[tuple[int, list[float]]]] = {}
+    for number, record in lines:
+        samples = sorted(record["samples_s"])
+        if len(samples) < FEW_SAMPLES or samples[0] <= 0 or len(set(samples)) < FEW_SAMPLES:
+            continue
+        shape = [math.log(s / samples[0]) for s in samples]
+        place = round(shape[-1] / SPREAD)
+        near = [one for at in (place - 1, place, place + 1) for one in seen.get((len(samples), at), ())]
+        for before, other in near:
+            factor = samples[0] / other[0]
+            if factor != 1 and all(
+                math.isclose(s, o * factor, rel_tol=SPREAD) for s, o in zip(samples, other, strict=True)
+            ):
+                text = f"its samples are those of line {before} times {factor:.4g}"
+                yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
+                break
+        seen.setdefault((len(samples), place), []).append((number, samples))
+
+
+def of_files(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, str]]:
+    """(file, line, what can't be) of lines that another file of the product contradicts."""
+    verdicts: dict[str, list[str]] = {}
+    for lines in files.values():
+        for _, record in lines:
+            if record["kind"] == "conformance":
+                verdicts.setdefault(record["case"], []).append(record["verdict"])
+    bad = {case: found for case, each in verdicts.items() if (found := worst(each)) in BAD}
+    for name, lines in files.items():
+        for number, record in lines:
+            if record["kind"] == "timing" and record["verdict"] == "pass" and record["case"] in bad:
+                text = f"{record['case']}: timed with values that are right, and judged {bad[record['case']]}"
+                yield name, number, f"{text}: find out which holds, and run both again"
+
+
+CHOSEN = {"levels": "level", "operations": "operation", "modes": "mode"}
+"""The choices of a run that each of its records shows: the name in the selection, and in the record."""
+
+
+def of_selection(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+    """(line, what can't be) of cases that their run did not choose."""
+    for number, record in lines:
+        selection = runs[record["run"]].get("selection") or {}
+        for choice, name in CHOSEN.items():
+            if (chosen := selection.get(choice)) and record[name] not in chosen:
+                yield (
+                    number,
+                    f"{record['case']}: the run chose {choice} {', '.join(chosen)[:80]}: {AS_WRITTEN}",
+                )
+
+
+def of_time(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+    """(line, what can't be) of a case that took longer than there was since its run began."""
+    now = time.time() + origin.SLACK
+    for number, record in lines:
+        began = origin.begin(runs[record["run"]].get("started"))
+        if began is not None and began <= now and record.get("seconds", 0.0) > now - began:
+            text = f"took {record['seconds']:.4g} s, and its run began {now - began:.4g} s ago at most"
+            yield number, f"{record['case']} {text}: {AS_WRITTEN}"
 
 
 def of_comparison(record: Mapping[str, Any]) -> Iterator[str]:

@@ -15,6 +15,11 @@ OLDEST_PYTHON = {"0.10": Version("3.11"), "0.11": Version("3.12")}
 """The oldest Python on which JAX runs, from these releases on."""
 
 
+def _makes_devices(flag: tuple[str, Any]) -> bool:
+    """Whether a flag can have made virtual devices."""
+    return flag[0] == "JAX_NUM_CPU_DEVICES" or "xla_force_host_platform_device_count" in str(flag[1])
+
+
 def problems(facts: Mapping[str, Any]) -> Iterator[str]:
     """What facts say that can't be, each one line with the mend."""
     devices, kind, backend = facts["devices"], facts["device_kind"], facts["backend"]
@@ -22,6 +27,9 @@ def problems(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"two devices have one id: {AS_WRITTEN}"
     if (kind == "cpu") is not (backend == "cpu"):
         yield f"devices of kind {kind[:40]!a} on backend {backend[:20]!a}: {AS_WRITTEN}"
+    each = facts["num_devices"] // max(1, facts["num_processes"])
+    if facts.get("virtual") and each > 1 and not any(map(_makes_devices, facts["flags"].items())):
+        yield f"{each} CPU devices of one process, and no flag that makes them: {AS_WRITTEN}"
     chip = chips.chip_of(kind)
     if chip is not None and chip.network == "torus":
         coordinates = [tuple(device.get("coords") or ()) for device in devices]

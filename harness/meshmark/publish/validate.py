@@ -100,6 +100,8 @@ def check(
             MANIFEST,
             f"totals differ from the records in {', '.join(differing)[:80] or 'their names'}: submit again",
         )
+    for name, number, text in consistent.of_files(files):
+        review.complain(name, text, number, "consistent")
     _statement(files, manifest, product, review)
     for text in challenge.problems(asked, files) if asked else ():
         review.complain("", text)
@@ -181,6 +183,8 @@ def _runs(
         for number, run in lines:
             if run["kind"] != "run":
                 continue
+            if run["run"] in runs:
+                review.complain(name, f"run {run['run']} has two run lines: {AS_WRITTEN}", number)
             runs[run["run"]] = run
             facts, suite = run["facts"], run["facts"]["suite"]
             if facts["versions"]["jax"] != bundle.release:
@@ -365,7 +369,8 @@ def _judged(
                 )
         if any(r["verdict"] == "unsupported" for _, r in found) and not case.cell.capabilities:
             review.notes.append(f"unsupported where nothing is optional: {own} ({name}:{first})")
-    for number, text in consistent.of_cases(conformance):
+    own_runs = (consistent.of_time(conformance, runs), consistent.of_selection(conformance, runs))
+    for number, text in itertools.chain(consistent.of_cases(conformance), *own_runs):
         review.complain(name, text, number, "consistent")
     took = [found[-1][1]["seconds"] for found in by_case.values() if "seconds" in found[-1][1]]
     if len(took) >= plausible.ALIKE and len(set(took)) < len(took) // 4:
@@ -461,7 +466,10 @@ def _timed(
     """The timing, ceiling and comparison lines: plausible, and their cost the table's."""
     explained = any(note["about"] == "peak" for note in product["notes"])
     of_timings = [(n, r) for n, r in lines if r["kind"] == "timing"]
-    found_in_all = (sampling.of_file(of_timings, runs), consistent.of_timings(of_timings, runs))
+    found_in_all = (
+        *(sampling.of_file(of_timings, runs), consistent.of_timings(of_timings, runs)),
+        against_table.untimed_modes(of_timings, runs),
+    )
     for number, text in itertools.chain.from_iterable(found_in_all):
         review.complain(name, text, number, "sampling")
     ceilings: dict[str, list[dict[str, Any]]] = {}
