@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a finding flips is found between releases, whatever the number of flips; outcomes are told apart."""
 
+import json
 import sys
 
 import pytest
 
-from meshmark.hunt import bisect
+from meshmark.commands.main import main
+from meshmark.hunt import bisect, findings
 from meshmark.hunt.bisect import Release
+from tests.checkout import ROOT
 
 EVERY = [
     Release(v, "2026-01-01")
@@ -73,3 +76,30 @@ def test_the_day_of_a_release_bounds_its_dependencies(monkeypatch, tmp_path):
     monkeypatch.setenv("UV", "uv")
     *_, install = bisect.commands(tmp_path, EVERY[0])
     assert "numpy=2026-01-01T23:59:59Z" in install and "jax==0.4.30" in install
+
+
+def test_releases_that_are_not_there_are_one_line(tmp_path):
+    index = tmp_path / "index.json"
+    upload = {"upload_time_iso_8601": "2026-01-01T00:00:00Z", "yanked": False}
+    index.write_text(json.dumps({"releases": {"0.6.0": [upload], "not a version": [upload]}}))
+    assert [r.version for r in bisect.releases("0.5", index.as_uri())] == ["0.6.0"]
+    with pytest.raises(bisect.BisectError, match="no release from 99 on"):
+        bisect.releases("99", index.as_uri())
+
+
+def test_nothing_that_can_be_installed_is_no_outcome(monkeypatch, capsys):
+    monkeypatch.setattr(bisect, "releases", lambda oldest: EVERY[:1])
+    monkeypatch.setattr(bisect.Environments, "python", lambda self, release: None)
+    place = str(ROOT / "results" / "findings" / "pad-into-a-sharded-result")
+    assert main(["bisect", place]) == 2
+    assert "none of the releases from 0.4.30 on can be installed here" in capsys.readouterr().err
+
+
+def test_the_script_beside_a_finding_is_taken(tmp_path):
+    (tmp_path / "finding.json").write_text("{}")
+    (tmp_path / "repro.py").write_text("1\n")
+    for name in (tmp_path, tmp_path / "finding.json"):
+        assert findings.script_of(str(name), tmp_path / "store") == "1\n"
+    (tmp_path / "repro.py").write_bytes(b"\xff")
+    with pytest.raises(findings.FindingError, match="is no script"):
+        findings.script_of(str(tmp_path), tmp_path / "store")

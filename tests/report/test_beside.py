@@ -154,3 +154,25 @@ def test_a_file_is_known_by_its_first_lines(tmp_path):
             file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in (first, second))
         assert beside.kind_of(tmp_path / name) == kind
     assert reading.KINDS[-1] == "schedule"
+
+
+def test_a_line_that_is_left_out_is_told_with_its_place(tmp_path):
+    line = {"kind": "growth", "chip": "v5p", "operation": "psum", "variant": "axes=x", "mode": "manual"}
+    line |= {"scaling": "strong", "verdict": "pass", "devices": 4, "mesh": "4", "size": "1MiB", "case": "c"}
+    line |= {"topology": "v5p", "dtype": "float32", "wire_bytes": 10.0}
+    lacking = {k: v for k, v in line.items() if k != "devices"}
+    path = tmp_path / "growth.jsonl"
+    lines = [{"kind": "run"}, line, lacking, line | {"operation": "no_such_operation"}]
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines) + "{\n[]\n")
+    found = Beside()
+    told = found.add("growth", path, path.name, "0" * 64)
+    assert found.growth == [line]
+    assert [one.partition(": ")[0] for one in told] == [f"{path}:{n}" for n in (5, 6, 3, 4)]
+    assert "must have 'devices'" in told[2] and "unknown operation" in told[3]
+
+
+def test_others_that_can_t_be_shown_are_told(tmp_path):
+    path = tmp_path / "others.jsonl"
+    path.write_text('{"schema": "meshmark-others-1"}\n')
+    (told,) = Beside().add("others", path, path.name, "0" * 64)
+    assert told.startswith(f"{path}: no times of others")

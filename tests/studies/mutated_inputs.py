@@ -14,27 +14,36 @@ import gzip
 import io
 import json
 import random
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
+from xml.etree import ElementTree
 
 from meshmark.commands import hunt as hunt_command
 from meshmark.commands import main as cli
 from meshmark.core.errors import BadInput
-from meshmark.hunt import generator, logs
+from meshmark.devices import environment
+from meshmark.devices.compat import whole_text
+from meshmark.hunt import bisect, generator, logs
 from meshmark.hunt.hunting import Hunt
 from meshmark.hunt.program import to_json
 from meshmark.hunt.workers import Settings
 from meshmark.interpreter import reader
 from meshmark.interpreter.faults import Refused
-from meshmark.publish import challenge
+from meshmark.judge import explaining
+from meshmark.judge.programs import Program
+from meshmark.operations import cases
+from meshmark.publish import badges, challenge
+from meshmark.publish.review import Review
 from meshmark.records.reading import RecordError
 from meshmark.records.writing import Writer, dumps
 from meshmark.report import live
@@ -100,6 +109,7 @@ def command(*words: object) -> Callable[[], object]:
                 code = error.code
         assert code in (0, 1, 2), f"exit code {code}"
         assert "Traceback" not in said.getvalue()
+        assert code != 2 or "meshmark: " in said.getvalue(), "refused without a word"
 
     return run
 
@@ -276,6 +286,184 @@ def reviewed(option: str) -> Callable[[Path, Path], Sequence[Callable[[], object
     return steps
 
 
+@contextlib.contextmanager
+def replaced(*others: tuple[object, str, object]) -> Iterator[None]:
+    """Other attributes for a while: what would start processes, or ask the network."""
+    with contextlib.ExitStack() as stack:
+        for where, name, value in others:
+            stack.enter_context(mock.patch.object(where, name, value))
+        yield
+
+
+def within(run: Callable[[], object], *others: tuple[object, str, object]) -> Callable[[], object]:
+    """One step with other attributes."""
+
+    def step() -> None:
+        with replaced(*others):
+            run()
+
+    return step
+
+
+PRODUCT = ("--product", "cpu-4", "--by", "Somebody", "--level", "none", "--mark")
+
+
+def submitted(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
+    """The mutated file as records that are submitted."""
+    return (command("submit", path, *PRODUCT, "--output", directory / "out"),)
+
+
+def logged(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
+    """The mutated file as a log that is attached to good records."""
+    good = directory / "good.jsonl"
+    good.write_bytes(as_lines(base()))
+    return (command("submit", good, *PRODUCT, "--output", directory / "out", "--log", path),)
+
+
+LOG = """$ meshmark test --record run.jsonl
+meshmark: 4 virtual cpu devices, JAX 0.12.0.1
+\x1b[32mpsum        pass\x1b[0m
+L0: 2 of 2 pass
+2 cases: 2 pass
+records: run.jsonl
+"""
+
+
+def badge_of(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
+    """The mutated words of a statement on a badge, which must stay an SVG below its directory."""
+
+    def draw() -> None:
+        try:
+            words = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            return
+        given = {k: v for k, v in words.items() if isinstance(v, str)} if isinstance(words, dict) else {}
+        found = SimpleNamespace(
+            **{"met": "L1", "jax": "0.12.0.1", "device_kind": "cpu", "topology": ""} | given,
+            **{"virtual": False, "devices": 4, "processes": 1},
+        )
+        review = Review(given.get("place", "x"), measured=given.get("measured", ""))
+        review.statement = found
+        for file in badges.write([review], directory / "badges"):
+            assert file.resolve().parent == (directory / "badges").resolve()
+            ElementTree.parse(file)
+
+    return (draw,)
+
+
+def badges_written(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
+    """The mutated product.yaml in a product whose badge is asked for."""
+    product = directory / "0.12.0.1" / "cpu-4"
+    product.mkdir(parents=True, exist_ok=True)
+    (product / "a.jsonl").write_bytes(as_lines(base()))
+    (product / "product.yaml").write_bytes(path.read_bytes())
+    return (command("validate", "--badges", directory / "badges", product),)
+
+
+CASE = "psum/axes=x+y/manual/2x4/float32/4KiB"
+IDS = (
+    *(
+        CASE,
+        "all_gather/axes=x,dim=0,tiled/auto/2x4/bfloat16/4KiB",
+        "device_put/from=-.-,to=-.-/host/2x2/float32/4KiB",
+    ),
+    "matmul/rows=x,inner=y,check=rounded,precision=highest/manual/2x4/float32/n64",
+)
+OPTIONS = "--num-devices 8 --seed 0"
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a mutated text, as a command line has them: without a NUL."""
+    return [word for word in text.split() if "\0" not in word] or [""]
+
+
+def named(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
+    """The mutated words of each line as arguments of the commands that take a case."""
+    child = SimpleNamespace(stdout="", stderr="", returncode=0)
+    steps: list[Callable[[], object]] = []
+    for line in path.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        words = words_of(line)
+        steps.append(command("repro", "--no-run", *words))
+        explaining_it = command("explain", *(word.replace("num-devices", "devices") for word in words))
+        steps.append(within(explaining_it, (subprocess, "run", lambda *arguments, **options: child)))
+    return steps
+
+
+def found_again(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
+    """The mutated finding, which is replayed and bisected."""
+    place = directory / "a-finding"
+    place.mkdir(exist_ok=True)
+    (place / "finding.json").write_bytes(path.read_bytes())
+    (place / "repro.py").write_text("raise SystemExit(1)\n", encoding="utf-8")
+
+    class Judging:
+        """A worker that judges nothing: the studies of the hunt judge mutated programs."""
+
+        def __init__(self, settings: object) -> None:
+            self.settings = settings
+
+        def __enter__(self) -> Judging:
+            return self
+
+        def __exit__(self, *exception: object) -> None:
+            return None
+
+        def judge(self, program: object, modes: Sequence[str]) -> SimpleNamespace:
+            to_json(program)  # type: ignore[arg-type]
+            return SimpleNamespace(invalid="", not_run=[], differences=[])
+
+    return (
+        within(command("hunt", "--replay", path), (hunt_command, "Slot", Judging)),
+        within(command("hunt", "--replay", place), (hunt_command, "Slot", Judging)),
+        bisected(place),
+    )
+
+
+def bisected(*words: object) -> Callable[[], object]:
+    """`meshmark bisect` over two releases, of which nothing is installed."""
+    every = [bisect.Release("0.11.2", "2026-01-01"), bisect.Release("0.12.0", "2026-06-01")]
+    return within(
+        command("bisect", *words),
+        (bisect, "releases", lambda oldest: every),
+        (bisect.Environments, "python", lambda self, release: sys.executable),
+        (bisect, "outcome", lambda python, script: f"exit code {len(script)}"),
+    )
+
+
+def scripted(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
+    """The mutated script of a finding, and its words as options."""
+    place = directory / "a-finding"
+    place.mkdir(exist_ok=True)
+    (place / "finding.json").write_bytes((ROOT / FINDING).read_bytes())
+    (place / "repro.py").write_bytes(path.read_bytes())
+    return (
+        bisected(place),
+        bisected(place, "--oldest", words_of(path.read_text(errors="surrogateescape"))[0]),
+    )
+
+
+def compiled() -> bytes:
+    """The compiled text of the case."""
+    import jax
+
+    program = Program(cases.find(CASE, 8), tuple(jax.devices()))
+    lowered = program.lower()
+    with program.context():
+        return whole_text(lowered.compile()).encode()
+
+
+def explained(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
+    """The mutated text as that of a case, in the process that explains."""
+
+    def run() -> None:
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            code = explaining.main([CASE, "--text", str(path)])
+        assert code == 0 or (code == 2 and said.getvalue().startswith(f"meshmark: {path} can't be explained"))
+
+    return (*interpreted(path, directory), run)
+
+
 def interpreted(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
     """What `meshmark explain --text` reads."""
 
@@ -330,9 +518,46 @@ READERS = (
     ),
     Reader(
         "a compiled text",
-        lambda: next((ROOT / "tests" / "interpreter" / "texts").glob("*.hlo")).read_bytes(),
-        interpreted,
+        compiled,
+        explained,
         "text.txt",
+        spoilt_text,
+    ),
+    Reader("records that are submitted", lambda: as_lines(base()), submitted),
+    Reader("a log that is attached", LOG.encode, logged, "run.txt", spoilt_text),
+    Reader(
+        "allowed signers", lambda: b"a@b ssh-ed25519 AAAA\n" * 3, reviewed("--allowed-signers"), "signers", spoilt_text
+    ),
+    Reader(
+        "the words of a badge",
+        lambda: text_of(
+            {"place": "0.12.0.1/cpu-4", "met": "L1", "jax": "0.12.0.1", "device_kind": "TPU v5 lite",
+             "topology": "", "measured": "2026-11-20"}
+        ).encode(),
+        badge_of,
+        "words.json",
+        spoilt_object,
+    ),
+    Reader(
+        "product.yaml of a badge",
+        lambda: b"name: cpu-4\nby: Somebody\ncommand: meshmark test\nlevel: L0\nnotes: []\n",
+        badges_written,
+        "product.yaml",
+        spoilt_text,
+    ),
+    Reader("a case id", lambda: "".join(f"{i} {OPTIONS}\n" for i in IDS).encode(), named, "case.txt", spoilt_text),
+    Reader(
+        "a finding that is replayed and bisected",
+        lambda: (ROOT / FINDING).read_bytes(),
+        found_again,
+        "finding.json",
+        spoilt_object,
+    ),
+    Reader(
+        "a script that is bisected",
+        lambda: b"0.4.30 = 1\nraise SystemExit(0)\n",
+        scripted,
+        "repro.py",
         spoilt_text,
     ),
     Reader(
@@ -377,6 +602,7 @@ def main() -> int:
     add.add_argument("--only", default="", help="kinds whose names hold this")
     arguments = add.parse_args()
     start = time.perf_counter()
+    environment.set_here(environment.cpu_devices(8))
     faults = run(arguments.number, arguments.seed, arguments.only)
     for text, times in Counter(fault.split(" (number")[0] for fault in faults).most_common(40):
         print(f"{times:5} {text}")

@@ -6,6 +6,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from packaging.version import InvalidVersion, Version
+
+MOST_DEVICES = 1 << 14
+"""The most devices that an option takes; the largest topology of this suite has 8,192."""
+
 
 def path(text: str) -> Path:
     """A file or directory."""
@@ -24,9 +29,23 @@ def positive(text: str) -> int:
     return _number(text, 1)
 
 
-def _number(text: str, least: int) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is no such number: use one from {least} on")
+def devices(text: str) -> int:
+    """A number of devices, up to MOST_DEVICES: meshes of more would take for ever to list."""
+    return _number(text, 1, MOST_DEVICES)
+
+
+def release(text: str) -> str:
+    """A release of JAX, such as 0.4.30."""
+    try:
+        return str(Version(text))
+    except InvalidVersion:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no release: write one such as 0.4.30") from None
+
+
+def _number(text: str, least: int, most: int = 10**9 - 1) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not least <= int(text) <= most:
+        rest = "on" if most >= 10**9 - 1 else f"to {most}"
+        raise argparse.ArgumentTypeError(f"{text!r} is no such number: use one from {least} {rest}")
     return int(text)
 
 

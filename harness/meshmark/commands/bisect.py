@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from meshmark.commands.arguments import path
+from meshmark.commands.arguments import path, release
 from meshmark.core.terminal import note
 from meshmark.core.text import text_table
 from meshmark.hunt import bisect, findings, reports
@@ -25,7 +25,11 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         help=f"the store (default {findings.STORE})",
     )
     add.add_argument(
-        "--oldest", default=bisect.OLDEST, metavar="RELEASE", help=f"from here on (default {bisect.OLDEST})"
+        "--oldest",
+        type=release,
+        default=bisect.OLDEST,
+        metavar="RELEASE",
+        help=f"from here on (default {bisect.OLDEST})",
     )
     add.add_argument("--minors", action="store_true", help="only the last release of every minor version")
     add.add_argument(
@@ -40,13 +44,18 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print a row for each release; 0 where that came about."""
     chosen = [findings.find(name, arguments.known) for name in arguments.findings]
-    scripts = {f.name: findings.script_of(f.name, arguments.known) for f in chosen}
+    named = zip(chosen, arguments.findings, strict=True)
+    scripts = {f.name: findings.script_of(name, arguments.known) for f, name in named}
     every = bisect.releases(arguments.oldest)
     environments = bisect.Environments(note, arguments.environments)
     try:
         found = bisect.bisect(scripts, every, environments, not arguments.minors)
     finally:
         environments.close()
+    if all(outcome == bisect.MISSING for outcomes in found.values() for outcome in outcomes.values()):
+        raise bisect.BisectError(
+            f"none of the releases from {arguments.oldest} on can be installed here: see the lines above"
+        )
     tried = [r.version for r in every if any(r.version in outcomes for outcomes in found.values())]
     names = list(scripts)
     for line in text_table(["JAX", *names], [[v, *(found[n].get(v, "") for n in names)] for v in tried]):

@@ -7,7 +7,7 @@ import argparse
 import os
 import shlex
 
-from meshmark.commands.arguments import path, positive
+from meshmark.commands.arguments import devices, path, positive
 from meshmark.core.errors import BadInput
 from meshmark.publish import challenge
 
@@ -19,7 +19,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     )
     add.add_argument("--cases", type=positive, default=20, metavar="N", help="number of cases (default 20)")
     add.add_argument(
-        "--num-devices", type=positive, default=8, metavar="N", help="number of devices (default 8)"
+        "--num-devices", type=devices, default=8, metavar="N", help="number of devices (default 8)"
     )
     add.add_argument(
         "--processes", type=positive, default=1, metavar="P", help="number of processes (default 1)"

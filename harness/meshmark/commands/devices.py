@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from meshmark.commands.arguments import positive
+from meshmark.commands.arguments import devices
 from meshmark.core import meshes, terminal
 from meshmark.core.terminal import note, show, show_json
 from meshmark.core.text import text_table, wrap
@@ -18,7 +18,7 @@ from meshmark.operations.weights import PROFILES
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    add.add_argument("--num-devices", type=positive, metavar="N", help="virtual CPU devices (default 8)")
+    add.add_argument("--num-devices", type=devices, metavar="N", help="virtual CPU devices (default 8)")
     add.add_argument("--json", action="store_true", help="the same as JSON")
 
 

@@ -45,7 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
         topologies.compiler(topology)
         words += ["--topology", topology.name]
         number, variables = topology.num_devices, topologies.ENVIRONMENT
-    cases.find(arguments.case, number)
+    case = cases.find(arguments.case, number)
+    if beyond := [n for n in arguments.devices.split(",") if len(n) > 9 or int(n) >= case.mesh.size]:
+        size = case.mesh.size
+        raise BadInput(f"--devices {beyond[0][:20]}: mesh {case.mesh.label} has positions 0 to {size - 1}")
     if arguments.text:
         words += ["--text", str(arguments.text)]
     try:
@@ -63,5 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
         ) from None
     print(child.stdout, end="")
     if child.returncode:
-        note((child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1])
+        last = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+        note(last.removeprefix("meshmark: "))
     return child.returncode

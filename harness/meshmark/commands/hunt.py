@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from meshmark.commands.arguments import natural, path, positive, seconds
+from meshmark.commands.arguments import devices, natural, path, positive, seconds
 from meshmark.commands.options import add_ranks, of_ranks
 from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note
@@ -69,7 +69,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"seconds to make one finding smaller (default {SHRINK_S:.0f})",
     )
-    add.add_argument("--num-devices", type=positive, metavar="N", help="virtual CPU devices (default 8)")
+    add.add_argument("--num-devices", type=devices, metavar="N", help="virtual CPU devices (default 8)")
     add.add_argument(
         "--topology",
         metavar="NAME",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 
-from meshmark.commands.arguments import path, positive
+from meshmark.commands.arguments import devices, path, positive
 from meshmark.core.errors import unknown
 from meshmark.core.terminal import note, show, show_json
 from meshmark.levels import must_pass as levels
@@ -23,7 +23,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--cases", metavar="LEVEL", help="print the must-pass list of this level, one case id per line"
     )
-    add.add_argument("--num-devices", type=positive, default=8, metavar="N", help="for --cases (default 8)")
+    add.add_argument("--num-devices", type=devices, default=8, metavar="N", help="for --cases (default 8)")
     add.add_argument(
         "--processes",
         type=positive,

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from meshmark.commands.arguments import positive
+from meshmark.commands.arguments import devices, positive
 from meshmark.core import meshes, terminal
 from meshmark.core.terminal import show, show_json
 from meshmark.core.text import text_table
@@ -25,7 +25,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add_options(add.add_argument)
     add.add_argument(
         "--num-devices",
-        type=positive,
+        type=devices,
         metavar="N",
         default=DEFAULT_CPU_DEVICES,
         help=f"devices to list the table for (default {DEFAULT_CPU_DEVICES}; none is asked)",

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from meshmark import __version__
-from meshmark.core import interrupts
+from meshmark.core import interrupts, saying
 from meshmark.core.errors import BadInput, not_installed, unknown
 from meshmark.core.terminal import note
 
@@ -76,7 +76,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         note(mend)
         return 2
     except OSError as error:
-        note(f"can't write the output: {error.strerror}")
+        what = f"can't use {error.filename}" if error.filename else "can't write the output"
+        note(f"{what}: {error.strerror}")
+        return 2
+    except MemoryError as error:
+        note(
+            f"there is not enough memory: {saying.first_line(error)[:200] or 'no more'}: take something smaller"
+        )
         return 2
     except KeyboardInterrupt as error:
         return interrupts.code(error)

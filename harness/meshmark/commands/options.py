@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from meshmark.commands.arguments import natural, path, positive, seconds
+from meshmark.commands.arguments import devices, natural, path, positive, seconds
 from meshmark.core.errors import unknown
 from meshmark.core.text import names
 from meshmark.levels.expectations import Expectations
@@ -30,7 +30,7 @@ def add_timing(add: argparse.ArgumentParser, cadences: tuple[str, ...]) -> None:
     add.add_argument(
         "--seed", type=natural, default=0, metavar="N", help="seed of inputs and order (default 0)"
     )
-    add.add_argument("--num-devices", type=positive, metavar="N", help="virtual CPU devices (default 8)")
+    add.add_argument("--num-devices", type=devices, metavar="N", help="virtual CPU devices (default 8)")
     add.add_argument(
         "--deadline",
         type=seconds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 
-from meshmark.commands.arguments import natural, positive, seconds
+from meshmark.commands.arguments import devices, natural, seconds
 from meshmark.core import meshes
 from meshmark.core.terminal import note
 from meshmark.devices.environment import DEFAULT_CPU_DEVICES
@@ -25,7 +25,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the inputs (default 0)")
     add.add_argument(
         "--num-devices",
-        type=positive,
+        type=devices,
         metavar="N",
         help="devices of the run (default 8, or what the mesh needs)",
     )

@@ -27,6 +27,8 @@ from meshmark.core.errors import BadInput
 
 INDEX = "https://pypi.org/pypi/jax/json"
 OLDEST = "0.4.30"
+MISSING = "not installed"
+"""The outcome on a release that can't be installed here."""
 DEADLINE = 120.0
 """Seconds that a script may take."""
 
@@ -74,6 +76,8 @@ def releases(oldest: str = OLDEST, url: str = INDEX) -> list[Release]:
             and not uploads[0].get("yanked")
         ):
             found.append(Release(text, uploads[0]["upload_time_iso_8601"][:10]))
+    if not found:
+        raise BisectError(f"JAX has no release from {oldest} on: name an older one (--oldest)")
     return sorted(found, key=lambda r: Version(r.version))
 
 
@@ -207,7 +211,7 @@ def bisect(
     def run(release: Release, names: Sequence[str]) -> None:
         python = environments.python(release)
         for name in names:
-            found[name][release.version] = outcome(python, scripts[name]) if python else "not installed"
+            found[name][release.version] = outcome(python, scripts[name]) if python else MISSING
             environments.say(f"JAX {release.version}: {name}: {found[name][release.version]}")
 
     for release in lasts(every):

@@ -112,10 +112,14 @@ def every(store: Path = STORE) -> list[Finding]:
 
 
 def script_of(name: str, store: Path = STORE) -> str:
-    """The script of a finding; FindingError where it is missing."""
-    for path in (store / name / "repro.py", Path(name) / "repro.py"):
+    """The script of a finding, named as for `find`; FindingError where it is missing."""
+    beside = Path(name) if Path(name).is_dir() else Path(name).parent
+    for path in (store / name / "repro.py", beside / "repro.py"):
         if path.exists():
-            return path.read_text(encoding="utf-8")
+            try:
+                return path.read_text(encoding="utf-8")
+            except (OSError, ValueError) as error:
+                raise FindingError(f"{path} is no script: {str(error)[:200]}") from None
     raise FindingError(f"the finding {name[:80]!a} has no repro.py")
 
 

@@ -20,8 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from meshmark.core import layout
+from meshmark.core import layout, saying
+from meshmark.core.errors import BadInput
 from meshmark.core.meshes import MeshShape
+from meshmark.core.terminal import note
 from meshmark.interpreter import reader, schedule
 from meshmark.interpreter.collectives import COLLECTIVES, groups_of, pairs_of
 from meshmark.interpreter.evaluator import Evaluator, interpret
@@ -52,6 +54,18 @@ MOVES = frozenset(("copy", "copy-start", "copy-done", "bitcast", "get-tuple-elem
 
 TRIPS = 2
 """How often a collective in a loop is shown."""
+
+OF_A_TEXT = (
+    Fault,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+)
+"""What a text raises that is of another program, or of none."""
 
 ELEMENTS = 4
 """How many elements of a device's block are shown."""
@@ -321,7 +335,7 @@ def _meanwhile(pair: schedule.Pair) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Explain one case and print the lines."""
+    """Explain one case and print the lines; 2 for a text that can't be explained, with a line that says why."""
     parser = argparse.ArgumentParser(prog="meshmark explain")
     parser.add_argument("case")
     parser.add_argument("--topology", default="")
@@ -329,7 +343,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--text", type=Path)
     options = parser.parse_args(argv)
-    print("\n".join(lines_of(options)))
+    try:
+        lines = lines_of(options)
+    except BadInput as error:
+        note(str(error))
+        return 2
+    except Refused as error:
+        note(f"{options.text or options.case} can't be explained: {error}")
+        return 2
+    except OF_A_TEXT as error:
+        if not options.text:
+            raise
+        note(
+            f"{options.text} can't be explained as {options.case}: {saying.first_line(error)[:300]}: name the text of"
+            " this case's compiled program, as compiled.as_text() gives it"
+        )
+        return 2
+    print("\n".join(lines))
     return 0
 
 

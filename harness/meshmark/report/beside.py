@@ -72,15 +72,22 @@ class Beside:
         if kind == "schedule":
             self.weather.append(reading.read(path))
             return self.weather[-1].problems
+        problems: list[str] = []
+        lines = list(_lines(path, problems))
         if kind == "growth":
-            self.growth += [
-                line
-                for line in _lines(path)
-                if line.get("kind") == "growth" and not growth_lines.problem(line)
-            ]
+            for place, line in lines:
+                why = growth_lines.problem(line) if line.get("kind") == "growth" else ""
+                if why:
+                    problems.append(f"{place}: a growth line {why}: it is left out, make the file again")
+                elif line.get("kind") == "growth":
+                    self.growth.append(line)
         else:
-            self.others.append(list(_lines(path)))
-        return []
+            self.others.append([line for _, line in lines])
+            if _of_others(self.others[-1]) is None:
+                problems.append(
+                    f"{path}: no times of others that can be shown: make it again (docs/others.md)"
+                )
+        return problems
 
 
 def kind_of(path: Path) -> str:
@@ -96,17 +103,20 @@ def kind_of(path: Path) -> str:
     return found[1] if found else ""
 
 
-def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The JSON objects of a file, one a line; other lines are left out."""
+def _lines(path: Path, problems: list[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(FILE:LINE, the JSON object) of the lines of a file; other lines are left out, and told in `problems`."""
     try:
         with reading.opened(path) as file:
-            for text in file:
+            for number, text in enumerate(file, 1):
                 try:
                     line = json.loads(text)
-                except (ValueError, RecursionError):
+                except (ValueError, RecursionError) as error:
+                    problems.append(f"{path}:{number}: not JSON ({str(error)[:80]}); it is left out")
                     continue
                 if isinstance(line, dict):
-                    yield line
+                    yield f"{path}:{number}", line
+                else:
+                    problems.append(f"{path}:{number}: no object of JSON; it is left out")
     except (OSError, EOFError) as error:
         raise reading.RecordError(f"can't read {path}: {error}") from None
 
