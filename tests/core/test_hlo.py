@@ -490,7 +490,8 @@ COUNTED = """\
   %v = f32[4,8]{{1,0:T(8,128)}} get-tuple-element(%s), index=1
   %c = f32[4,8]{{1,0:T(8,128)}} collective-permute(%v), source_target_pairs={{{{0,1}},{{1,0}}}}
   %next = s32[]{{:T(128)}} {add}(%i.copy, %step), metadata={{op_name="while/body/add"}}
-  ROOT %t = (s32[]{{:T(128)}}, f32[4,8]{{1,0:T(8,128)}}) tuple(%next, %c)
+  %next.copy = s32[]{{:T(128)}} copy(%next)
+  ROOT %t = (s32[]{{:T(128)}}, f32[4,8]{{1,0:T(8,128)}}) tuple({handed}, %c)
 }}
 
 %condition (s: (s32[], f32[4,8])) -> pred[] {{
@@ -524,16 +525,20 @@ ENTRY %main (p: f32[4,8]) -> f32[4,8] {{
         ({"direction": "GT"}, None),
         ({"add": "multiply"}, None),
         ({"first": "%p"}, None),  # the start is no constant
+        ({"handed": "%next.copy"}, 5),
+        ({"handed": "%next.copy", "add": "multiply"}, None),
     ],
 )
 def test_counted_loops_without_a_noted_count(change: dict[str, Any], trips: int | None) -> None:
     """libtpu prints no known_trip_count."""
-    parts = {"start": 0, "stop": 5, "step": 1, "direction": "LT", "add": "add", "first": "%start"} | change
+    parts = {"start": 0, "stop": 5, "step": 1, "direction": "LT", "add": "add", "first": "%start"}
+    parts |= {"handed": "%next"} | change
     assert only(COUNTED.format(**parts)).trips == trips
 
 
 def test_a_counter_that_is_another_tuples_element_is_not_counted() -> None:
     parts = {"start": 0, "stop": 5, "step": 1, "direction": "LT", "add": "add", "first": "%start"}
+    parts["handed"] = "%next"
     text = COUNTED.format(**parts).replace("copy(%i)", "copy(%j)")
     text = text.replace("  %i.copy", "  %j = s32[] get-tuple-element(%inner), index=0\n  %i.copy", 1)
     text = text.replace("  %j =", "  %inner = (s32[], f32[4,8]) custom-call(%s)\n  %j =", 1)

@@ -227,9 +227,8 @@ class Module:
             i, stop = operands(test)
             index = _tuple_index(condition, i)
             start = operands(before[operands(loop)[0]])[index]
-            following = body[operands(body["ROOT"])[index]]
-            i, step = operands(following)
-            if following[3] != "add" or _tuple_index(body, i) != index:
+            i, step = operands(_source(body, operands(body["ROOT"])[index], "add"))
+            if _tuple_index(body, i) != index:
                 return None
             distance, stride = _constant(condition, stop) - _constant(before, start), _constant(body, step)
             return max(0, math.ceil(distance / stride)) if stride > 0 else None

@@ -19,7 +19,7 @@ from meshmark.core.text import number
 from meshmark.records import run_line
 from meshmark.records.reading import Judged, Records
 from meshmark.records.run_definition import RunLine
-from meshmark.report import sent, summary, topology_tables
+from meshmark.report import interpretation_tables, sent, summary, topology_tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,6 +153,7 @@ def as_markdown(table: pd.DataFrame, files: Sequence[Records], most: int | None 
     """The Markdown text, one chapter per record file; tables of at most `most` rows (None: all)."""
     lines = ["# Conformance of distributed JAX", ""]
     lines += topology_tables.chapter(topology_tables.compiled(files))
+    lines += interpretation_tables.chapter(interpretation_tables.coverage(files))
     start = 0
     for records in files:
         part = table.iloc[start : start + len(records.cases)]

@@ -101,13 +101,13 @@ def chapter(found: Sequence[Compiled]) -> Iterator[str]:
         " number where the three agree, - where a mode has no case. Compiled only."
     )
     yield ""
-    yield from _table(["operation", *places], overview(found, places))
+    yield from markdown_table(["operation", *places], overview(found, places))
     yield ""
     rows = differing(found)
     yield "### Where a mode sends more or gets other collectives than manual mode spells"
     yield ""
     if rows:
-        yield from _table(
+        yield from markdown_table(
             ["operation", "variant", "modes", "compiled to", "times spelled", "topologies"], rows
         )
     else:
@@ -157,7 +157,8 @@ def factor(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= value < math.inf else f"{value:.3g}"
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table in Markdown; cells are escaped."""
     yield "| " + " | ".join(map(markdown, header)) + " |"
     yield "|" + "---|" * len(header)
     for row in rows:
