@@ -8,6 +8,7 @@ from meshmark.operations import (
     arrays,
     calls,
     collective_gradients,
+    collective_options,
     collective_reductions,
     collectives,
     contraction,
@@ -24,6 +25,8 @@ from meshmark.operations import (
     extents,
     forms,
     found,
+    function_forms,
+    function_options,
     indexing,
     layers,
     libraries,
@@ -114,6 +117,9 @@ FAMILIES = (
     special_functions,
     program_options,
     program_features,
+    function_options,
+    collective_options,
+    function_forms,
 )
 
 

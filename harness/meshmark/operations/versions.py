@@ -34,7 +34,7 @@ from meshmark.operations.permutations import RaggedAllToAll
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 3
+TABLE_VERSION = 4
 """The version of the table as the code has it. Run lines name it as `table`."""
 
 
@@ -147,8 +147,8 @@ def _first_plan(case: Case, plan: Plan) -> Plan:
 
 
 _LATE_OPERATIONS = """
-    datarax_sharder far_functions integer_widths nnx_layers partly_manual program_feature program_option
-    smooth_functions smooth_functions_gradient special_functions
+    datarax_sharder far_functions integer_widths nnx_layers partly_manual program_option smooth_functions
+    smooth_functions_gradient special_functions
 """
 
 LATE_OPERATIONS = frozenset(_LATE_OPERATIONS.split())
@@ -172,11 +172,26 @@ def _added_late(case: Case) -> bool:
     return case.operation.name in LATE_OPERATIONS or case.cell.request.variant.get(option) in late
 
 
+NEWEST_OPERATIONS = frozenset({"collective_option", "function_form", "function_options", "program_feature"})
+"""The operations that version 4 added."""
+
+
+def _added_last(case: Case) -> bool:
+    """Whether version 4 added the case."""
+    return case.operation.name in NEWEST_OPERATIONS
+
+
 CHANGES: dict[int, Change] = {
+    4: Change(
+        "options and edges of functions and collectives: narrow integers, indices outside of an array, masks, row"
+        " exchanges, overflow, axes of one device; ways to call derivatives, loops and batches;"
+        " unreduced types, mutable arrays, layouts",
+        new=_added_last,
+    ),
     3: Change(
         "gradients of what was judged by values alone; functions at the ends of their domains, and integers of every"
         " width; Flax NNX and Datarax; more draws, keys, creation functions, options and refusals; functions in a"
-        " shard_map over some axes; unreduced types, mutable arrays, layouts",
+        " shard_map over some axes",
         new=_added_late,
     ),
     2: Change(
