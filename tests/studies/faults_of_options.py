@@ -371,3 +371,184 @@ def an_array_made_like_another_is_on_one_device():
         return jnp.zeros(x.shape, dtype or x.dtype)
 
     return changed(jnp, "zeros_like", zeros_like)
+
+
+# Derivatives, loops, batches and calls.
+
+
+def way(name: str) -> dict[str, Any]:
+    """The cases of one way of calling functions."""
+    return {
+        "operations": ("function_form",),
+        "only": lambda case: case.cell.request.variant.get("form") == name,
+    }
+
+
+@fault(**way("several_arguments"))
+def gradients_of_several_arguments_are_in_the_order_of_the_function():
+    def grad(real, f, argnums=0, **k):
+        order = sorted(argnums) if isinstance(argnums, tuple) else argnums
+        return real(f, argnums=tuple(order) if isinstance(order, list) else order, **k)
+
+    return changed(jax, "grad", grad)
+
+
+@fault(**way("pulled_twice"))
+def a_pullback_gives_its_first_result_again():
+    def vjp(real, f, *primals):
+        value, pull = real(f, *primals)
+        first: list[Any] = []
+
+        def pulled(cotangent):
+            first.append(pull(cotangent))
+            return first[0]
+
+        return value, pulled
+
+    return changed(jax, "vjp", vjp)
+
+
+@fault(**way("matrices_of_derivatives"))
+def second_derivatives_are_those_of_each_variable_alone():
+    def hessian(real, f):
+        return lambda v: jnp.diag(jnp.diag(real(f)(v)))
+
+    return changed(jax, "hessian", hessian)
+
+
+@fault(**way("through_branches"))
+def operands_of_a_branch_change_places():
+    return changed(lax, "cond", lambda real, p, t, f, *operands: real(p, t, f, *operands[::-1]))
+
+
+@fault(**way("ends_of_loops"))
+def a_loop_of_no_step_runs_once():
+    def fori_loop(real, low, high, body, init):
+        return body(low, init) if high <= low else real(low, high, body, init)
+
+    return changed(lax, "fori_loop", fori_loop)
+
+
+@fault(**way("scans_from_the_right"))
+def a_running_combination_from_the_right_runs_from_the_left():
+    return changed(lax, "associative_scan", lambda real, f, x, reverse=False, axis=0: real(f, x, axis=axis))
+
+
+@fault(**way("sizes_of_batches"))
+def an_argument_without_a_batch_takes_the_batch_of_a_tree():
+    def vmap(real, f, in_axes=0, **k):
+        if isinstance(in_axes, tuple) and isinstance(in_axes[0], dict):
+            return lambda tree, number: 2 * real(f, in_axes=in_axes, **k)(tree, number)
+        return real(f, in_axes=in_axes, **k)
+
+    return changed(jax, "vmap", vmap)
+
+
+@fault(**way("numbers_in_turn"))
+def a_named_argument_is_that_of_the_first_call():
+    def jit(real, function, **options):
+        found, first = real(function, **options), {}
+        return lambda *a, **k: found(*a, **{name: first.setdefault(name, v) for name, v in k.items()})
+
+    return changed(jax, "jit", jit)
+
+
+@fault(**way("one_device"))
+def an_array_for_one_device_goes_to_the_first():
+    def device_put(real, x, place=None, **k):
+        alone = isinstance(place, (jax.Device, jax.sharding.SingleDeviceSharding))
+        return real(x, jax.devices()[0] if alone else place, **k)
+
+    return changed(jax, "device_put", device_put)
+
+
+@fault(**way("told_before"))
+def the_shape_of_a_result_is_told_in_reverse():
+    def eval_shape(real, f, *a):
+        return jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[::-1], s.dtype), real(f, *a))
+
+    return changed(jax, "eval_shape", eval_shape)
+
+
+@fault(**way("types_of_results"))
+def the_place_of_a_maximum_has_no_sign():
+    return changed(jnp, "argmax", lambda real, *a, **k: real(*a, **k).astype(jnp.uint32))
+
+
+@fault(**way("specs_of_trees"))
+def the_second_argument_under_one_spec_is_reversed():
+    def shard_map(real, f, *, in_specs, **k):
+        mapped = real(f, in_specs=in_specs, **k)
+        if isinstance(in_specs, tuple) and not isinstance(in_specs, jax.P):
+            return mapped
+        return lambda first, *rest: mapped(first, *(r[::-1] for r in rest))
+
+    return changed(jax, "shard_map", shard_map)
+
+
+@fault(**way("axes_in_turn"))
+def blocks_over_axes_in_turn_are_in_the_order_of_the_mesh():
+    return changed(lax, "axis_index", lambda real, a: real(tuple(sorted(a)) if isinstance(a, tuple) else a))
+
+
+@fault(only=group("ordered"), **OPTIONS)
+def windows_of_rows_that_are_apart_are_of_neighbours():
+    def reduce_window(real, x, *a, window_dilation=None, **k):
+        return jnp.roll(real(x, *a, window_dilation=window_dilation, **k), 1, 0)
+
+    return changed(lax, "reduce_window", reduce_window)
+
+
+@fault(only=group("linear"), **OPTIONS)
+def eigenvalues_are_in_falling_order():
+    return changed(jnp.linalg, "eigh", lambda real, a: tuple(y[..., ::-1] for y in real(a)))
+
+
+def kind(name: str) -> dict[str, Any]:
+    """The cases of one refusal."""
+    return {"operations": ("refusal",), "only": lambda case: case.cell.request.variant.get("kind") == name}
+
+
+@fault(**kind("exchange_size"))
+def an_exchange_of_parts_that_are_too_many_does_nothing():
+    def all_to_all(real, x, a, split, concat, **k):
+        right = k.get("tiled") or x.shape[split] == lax.axis_size(a)
+        return real(x, a, split, concat, **k) if right else x
+
+    return changed(lax, "all_to_all", all_to_all)
+
+
+@fault(**kind("permutation_range"))
+def places_outside_of_an_axis_are_left_out_of_a_permutation():
+    def ppermute(real, x, a, perm):
+        return real(x, a, [(i, j) for i, j in perm if max(i, j) < lax.axis_size(a)])
+
+    return changed(lax, "ppermute", ppermute)
+
+
+@fault(**kind("mesh_names"))
+def dimensions_of_a_mesh_without_a_name_are_left_out():
+    return changed(jax, "make_mesh", lambda real, shape, names, **k: real(shape[-len(names) :], names, **k))
+
+
+@fault(**kind("larger_update"))
+def an_update_that_is_too_large_is_cut():
+    def update(real, x, y, start):
+        return real(x, y[tuple(slice(n) for n in x.shape)], start)
+
+    return changed(lax, "dynamic_update_slice", update)
+
+
+@fault(**kind("mixed_dtypes"))
+def arrays_of_several_dtypes_are_joined():
+    return changed(lax, "concatenate", lambda real, xs, d: real([x.astype(xs[0].dtype) for x in xs], d))
+
+
+@fault(**kind("unhashable_static"))
+def a_list_is_taken_for_a_static_argument():
+    def jit(real, function, static_argnums=None, **options):
+        if static_argnums is None:
+            return real(function, **options)
+        return lambda *a: real(lambda y: function(y, *a[1:]))(a[0])
+
+    return changed(jax, "jit", jit)

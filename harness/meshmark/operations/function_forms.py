@@ -65,9 +65,16 @@ def _pulled_twice(mesh, a, x):
         rule = jax.custom_jvp(lambda k, p: k * p, nondiff_argnums=(0,))
         rule.defjvp(lambda k, primals, tangents: (k * primals[0], k * tangents[0]))
         pushed = jax.jvp(lambda p: rule(7, p), (y,), (ones,))[1]
+        kept = jax.checkpoint(lambda k, p: k * p * p if k > 1 else p, static_argnums=(0,))
+        again = jax.grad(lambda p: kept(3, p).sum())(y)
         closed = jax.grad(lambda k: (k * y * y).sum())(2.0)
         lost = off(
-            (first, 2 * y), (second, 6 * y), (turned, 3 * y), (pushed, 7 * ones), (closed, (y * y).sum())
+            (first, 2 * y),
+            (second, 6 * y),
+            (turned, 3 * y),
+            (pushed, 7 * ones),
+            (closed, (y * y).sum()),
+            (again, 6 * y),
         )
         return y + lost
 
@@ -220,24 +227,74 @@ def _told_before(mesh, a, x):
     return jax.device_put(found["f"], at(mesh, a))
 
 
+def _types_of_results(mesh, a, x):
+    """The dtype of a result is that of the rules, whatever holds the values: of sharded arrays, compiled."""
+    half, small, byte = x.astype(jnp.bfloat16), x.astype(jnp.int8), x.astype(jnp.uint8)
+    told = {
+        "bfloat16": lambda: (
+            half.sum(),
+            half * 2.0,
+            half + small,
+            jnp.where(half > 1, half, 0),
+            jnp.mean(half),
+        ),
+        "float16": lambda: (half.astype(jnp.float16) + 1.5, jnp.sqrt(half.astype(jnp.float16)).max(0)),
+        "float32": lambda: (
+            half + jnp.float16(1),
+            jnp.mean(small),
+            x / 2,
+            small / byte,
+            half @ x.T,
+            x + byte,
+        ),
+        "int32": lambda: (
+            jnp.argmax(x, 0),
+            x.argsort(0),
+            jnp.sum(small, 0),
+            (x > 1).cumsum(0),
+            lax.top_k(x, 2)[1],
+        ),
+        "int16": lambda: (small + byte, jnp.maximum(small, byte)),
+        "int8": lambda: (
+            small + 1,
+            small.max(0),
+            -small,
+            small // 3,
+            jnp.sort(small),
+            jnp.where(x > 1, small, 2),
+        ),
+        "uint8": lambda: (byte + 1, byte.min(1), byte >> 1, jnp.clip(byte, 1, 3), jnp.flip(byte, 0)),
+        "uint32": lambda: (byte.sum(0), lax.population_count(byte.astype(jnp.uint32))),
+        "bool": lambda: (x > 1, small == byte, jnp.isnan(half), (x > 1).any(0), (byte > 1) & (x > 2)),
+    }
+    for dtype, results in told.items():
+        for number, y in enumerate(jax.jit(results)()):
+            wrong(y.dtype != dtype, f"result {number} of those of {dtype} is {y.dtype}")
+    weak, strong = jax.jit(lambda: (jnp.asarray(2) * 3, x[0, 0] * 3))()
+    wrong(not weak.weak_type or strong.weak_type, "a number of no dtype has one, or an array has none")
+    return jax.jit(over(mesh, a))(x)
+
+
 # Specs of shard_map.
 
 
 def _specs_of_trees(mesh, a, x):
-    """Specs for trees, prefixes for several arguments, outputs that differ, and a number beside an array."""
+    """Specs for trees, one for all arguments, outputs that differ, and a number beside an array."""
 
     def f(tree, rest, k):
         total = lax.psum(tree["y"] * k, a)
-        return {"y": tree["y"] * total}, (rest[0] - rest[1], lax.psum(rest[1].sum(), a))
+        return {"f": tree["y"] * total, "rest": (rest[0] - rest[1], lax.psum(rest[1].sum(), a))}
 
-    mapped = jax.jit(
-        jax.shard_map(f, mesh=mesh, in_specs=({"y": P(a)}, P(a), P()), out_specs=({"y": P(a)}, (P(a), P())))
-    )
+    outputs = {"f": P(a), "rest": (P(a), P())}
+    mapped = jax.shard_map(f, mesh=mesh, in_specs=({"y": P(a)}, P(a), P()), out_specs=outputs)
     given = np.asarray(x)
-    found, (difference, total) = mapped({"y": x}, (3 * given, given), np.float32(1))
+    found = jax.jit(mapped)({"y": x}, (3 * given, given), np.float32(1))
+    difference, total = found["rest"]
     wrong(not np.array_equal(difference, 2 * given), "arguments under one spec changed places")
     wrong(total.shape != () or float(total) != given.sum(), f"the sum of all blocks is {total}")
-    return found["y"]
+    both = jax.jit(jax.shard_map(lambda p, q: p - q, mesh=mesh, in_specs=P(a), out_specs=P(a)))
+    wrong(not np.array_equal(both(3 * given, given), 2 * given), "arguments under one spec changed places")
+    return found["f"]
 
 
 def _axes_in_turn(mesh, a, x):

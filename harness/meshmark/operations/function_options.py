@@ -146,7 +146,7 @@ TAKEN: dict[str, Member] = {
         lambda x, y: (x[0][:, None] - 2 == np.arange(5)).astype(float),
     ),
     "dynamic_slice": (
-        lambda x, y: lax.dynamic_slice(x, (jnp.int32(FAR), jnp.int32(-2)), (2, 2)),
+        lambda x, y: lax.dynamic_slice(x, (np.int32(FAR), np.int32(-2)), (2, 2)),
         lambda x, y: x[-2:, -2:],
     ),
     "segment_sum": (
@@ -342,6 +342,10 @@ MASKED: dict[str, Member] = {
         lambda x, y: jax.nn.softmax(0 * x, axis=1, where=first(jnp, x, 4)),
         lambda x, y: first(np, x, 4) / 4,
     ),
+    "log_softmax": (
+        lambda x, y: jax.nn.log_softmax(only(jnp, x, 1), axis=1),
+        lambda x, y: np.where(np.arange(x.shape[1]) == 1, 0 * x, -np.inf),
+    ),
     "max_of_nothing": both(lambda m, x, y: m.max(only(m, x, -1), axis=0)),
     "min_of_nothing": both(lambda m, x, y: m.min(-only(m, x, -1), axis=1)),
     "argmax_of_nothing": both(lambda m, x, y: m.argmax(only(m, x, -1), axis=1)),
@@ -383,6 +387,24 @@ def factors(x: Any, y: Any) -> Any:
     """The permutations of the factorizations, and the product of all three factors."""
     orders, lower, upper = jax.vmap(jax.scipy.linalg.lu)(exchanged(jnp, x))
     return orders, jnp.rint(orders @ lower @ upper)
+
+
+def symmetric(m: Any, x: Any) -> Any:
+    """Symmetric matrices whose eigenvalues are 4, 8, 12 and 16: a diagonal one between two reflections."""
+    reflection = m.eye(4) - m.ones((4, 4)) / 2
+    return reflection @ m.diag(m.array([8.0, 16, 4, 12])) @ reflection + 0 * x[:, :1, None]
+
+
+def of_eigenvectors(x: Any, y: Any) -> Any:
+    """The eigenvalues, the least first, and the matrix that the eigenvectors give."""
+    values, vectors = jnp.linalg.eigh(symmetric(jnp, x))
+    return jnp.rint(values), jnp.rint((vectors * values[:, None, :]) @ turned(vectors))
+
+
+def of_singular_vectors(x: Any, y: Any) -> Any:
+    """The singular values, the largest first, and the matrix that both sides give."""
+    left, values, right = jnp.linalg.svd(symmetric(jnp, x)[:, ORDER, :], full_matrices=False)
+    return jnp.rint(values), jnp.rint((left * values[:, None, :]) @ right)
 
 
 LINEAR: dict[str, Member] = {
@@ -443,6 +465,8 @@ LINEAR: dict[str, Member] = {
         lambda x, y: jnp.rint(jnp.linalg.eigvalsh(jnp.eye(4) * (x[:, None, :1] + jnp.array([5.0, 1, 3, 2])))),
         lambda x, y: x[:, :1] + np.array([1.0, 2, 3, 5]),
     ),
+    "eigh": (of_eigenvectors, lambda x, y: (0 * x[:, :4] + [4, 8, 12, 16], symmetric(np, x))),
+    "svd": (of_singular_vectors, lambda x, y: (0 * x[:, :4] + [16, 12, 8, 4], symmetric(np, x)[:, ORDER, :])),
 }
 
 # Transforms of odd lengths, back, and of two dimensions.

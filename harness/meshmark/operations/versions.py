@@ -176,16 +176,26 @@ NEWEST_OPERATIONS = frozenset({"collective_option", "function_form", "function_o
 """The operations that version 4 added."""
 
 
+NEWEST_REFUSALS = frozenset(
+    (
+        *("exchange_size", "permutation_range", "repeated_reduction", "mesh_names", "larger_update"),
+        *("mixed_dtypes", "unhashable_static"),
+    )
+)
+"""The refusals that version 4 added."""
+
+
 def _added_last(case: Case) -> bool:
-    """Whether version 4 added the case."""
-    return case.operation.name in NEWEST_OPERATIONS
+    """Whether version 4 added the case: its operation or its refusal."""
+    operation, kind = case.operation.name, case.cell.request.variant.get("kind")
+    return operation in NEWEST_OPERATIONS or (operation == "refusal" and kind in NEWEST_REFUSALS)
 
 
 CHANGES: dict[int, Change] = {
     4: Change(
         "options and edges of functions and collectives: narrow integers, indices outside of an array, masks, row"
         " exchanges, overflow, axes of one device; ways to call derivatives, loops and batches;"
-        " unreduced types, mutable arrays, layouts",
+        " unreduced types, mutable arrays, layouts; more refusals",
         new=_added_last,
     ),
     3: Change(
