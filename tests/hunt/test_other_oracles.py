@@ -3,6 +3,7 @@
 
 import ast
 import json
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -80,6 +81,13 @@ def test_what_has_no_definition_is_left(monkeypatch):
     other = program(Node("lax.conv_general_dilated_patches", ({"v": 0},)))
     with pytest.raises(definitions.Undefined):
         definitions.results(other, [None])
+
+
+def test_a_dtype_that_numpy_lacks_is_left():
+    rows = replace(ROWS, dtype="bfloat16")
+    made = program(Node("jnp.einsum", ("ab,ab->a", V, V)), inputs=(rows,))
+    with pytest.raises(definitions.Undefined, match="bfloat16"):
+        definitions.results(made, types(made))
 
 
 @pytest.mark.parametrize("mode", ["permuted", "turned", "donated"])

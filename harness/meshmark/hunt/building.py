@@ -161,7 +161,9 @@ def _constrain(builder: Builder, node: Node, value: Callable[..., Any], values: 
     spec = partition(node.args[1])
     if builder.style == "explicit":
         return jax.sharding.reshard(x, spec)
-    return lax.with_sharding_constraint(x, NamedSharding(builder.mesh, spec))
+    # inside shard_map the mesh of the context says which axes are manual
+    place = spec if node.kwargs.get("inside") else NamedSharding(builder.mesh, spec)
+    return lax.with_sharding_constraint(x, place)
 
 
 def _item(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:

@@ -151,6 +151,8 @@ def results(program: Program, types: Sequence[Any]) -> list[np.ndarray]:
     types: what JAX says of each value, as ShapeDtypeStructs or tuples of them."""
     if program.transform.kind:
         raise Undefined(f"a {program.transform.kind}")
+    if other := {i.dtype for i in program.inputs} - KINDS:
+        raise Undefined(f"inputs of {', '.join(sorted(other))}")
     values: list[Any] = list(inputs(program))
     for node in program.nodes:
         if node.op not in DEFINITIONS or node.bodies:

@@ -172,7 +172,12 @@ ROUNDING = frozenset(
             "nn.log_softmax",
             "nn.standardize",
         ),
-        *("jnp.fft.fft", "jnp.fft.ifft", "jnp.fft.rfft"),
+        *(f"jnp.fft.{name}" for name in ("fft", "ifft", "rfft", "fftn", "ifftn", "rfftn")),
+        *(
+            f"jnp.linalg.{name}"
+            for name in ("inv", "det", "slogdet", "solve", "svdvals", "cholesky", "eigvalsh")
+        ),
+        "nn.dot_product_attention",
     )
 )
 """The operations whose results are no integers, or not the same in every order of computing."""

@@ -258,3 +258,23 @@ def bits(d: Draw) -> Node:
     a = d.value(lambda v: v.dtype in INTS)
     name = d.choice(["bitwise_and", "bitwise_xor", "bitwise_or"])
     return Node(f"jnp.{name}", (ref(a), _broadcastable(d, a)))
+
+
+@kind("sort", continuous=False, weight=0.8)
+def sort_with_places(d: Draw) -> Node:
+    """Several operands of different dtypes sorted by the first."""
+    a = d.number(1)
+    axis = d.axis(a)
+    count = Node("lax.broadcasted_iota", ("int32", list(a.shape), axis))
+    others = [v for v in d.values if v.shape == a.shape and v is not a and v.dtype != "tuple"]
+    operands = [ref(a), *([ref(d.choice(others))] if others else []), count]
+    return Node("lax.sort", (operands,), {"dimension": axis, "num_keys": 1, "is_stable": True})
+
+
+@kind("sort", continuous=False, weight=0.5)
+def ranked(d: Draw) -> Node:
+    """Medians, and places in bins."""
+    a = d.value(lambda v: v.dtype in ("float32", "int32"), 1)
+    if d.chance(0.5):
+        return Node("jnp.digitize", (ref(a), Node("jnp.arange", (-3, 4, d.integer(1, 3)))))
+    return Node("jnp.median", (ref(a),), {"axis": d.axis(a)})

@@ -12,7 +12,14 @@ from typing import Any
 import jax
 
 from meshmark.core.meshes import shapes
-from meshmark.hunt import collectives, elementwise, structural  # noqa: F401 - they fill the vocabulary
+from meshmark.hunt import (  # noqa: F401 - they fill the vocabulary
+    collectives,
+    elementwise,
+    indexing,
+    layers,
+    structural,
+    windows,
+)
 from meshmark.hunt.building import Builder
 from meshmark.hunt.drawing import INTS, KINDS, Draw, Miss, Value
 from meshmark.hunt.program import Body, Input, Node, Program, Spec, Transform, needed, references, renumbered
@@ -34,6 +41,12 @@ FORMS = {
     "shard_map": 0.07,
 }
 """How often an operation is a form with a body."""
+
+BODY_CONSTRAINTS = 0.12
+"""How often a value inside a body is constrained."""
+
+UNCHECKED = 0.25
+"""How many shard_maps have check_vma=False."""
 
 X64, SPECIAL = 0.06, 0.06
 """How many programs have 64-bit types, and how many have special values."""
@@ -139,8 +152,7 @@ class Drawing:
 
     def add(self, level: Level, node: Node) -> Value:
         """Append an operation, and those inside its arguments before it; Miss where JAX refuses its types."""
-        args = tuple(self.add(level, a).expression if isinstance(a, Node) else a for a in node.args)
-        node = replace(node, args=args)
+        node = replace(node, args=self.added(level, node.args))
         shapes = level.infer(self, node)
         level.nodes.append(node)
         at = {"v": ("node", len(level.nodes) - 1)}
@@ -158,6 +170,15 @@ class Drawing:
         value = Value(at, shapes.shape, shapes.dtype.name, below)
         level.values.append(value)
         return value
+
+    def added(self, level: Level, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Arguments without operations inside them: these are added before."""
+        found: list[Any] = []
+        for a in arguments:
+            if isinstance(a, list) and any(isinstance(item, Node) for item in a):
+                a = [*self.added(level, a)]
+            found.append(self.add(level, a).expression if isinstance(a, Node) else a)
+        return tuple(found)
 
     def step(self, level: Level) -> None:
         """Add one operation, or a form with a body."""
@@ -217,7 +238,19 @@ class Drawing:
         level = Level(1, list(params), [], tuple(manual))
         for _ in range(length):
             self.step(level)
+            if self.random.random() < BODY_CONSTRAINTS:
+                self.constrain(level)
         return level
+
+    def constrain(self, level: Level) -> None:
+        """Constrain the last value over those axes that are not manual."""
+        last = level.values[-1]
+        manual = {name for name, _ in level.manual}
+        if len(manual) == len(self.axes) or last.dtype == "tuple" or not last.ndim:
+            return
+        spec = [[a for a in e if a not in manual] for e in self.spec(last.shape)]
+        if any(spec):
+            self.add(level, Node("constrain", (last.expression, spec), {"inside": True} if manual else {}))
 
     def close(self, level: Level, parameters: int, outputs: Sequence[Value]) -> Body:
         """A body as data."""
@@ -359,6 +392,8 @@ class Drawing:
         kwargs: dict[str, Any] = {"in_specs": ins, "out_specs": [entries]}
         if len(manual) < len(self.axes):
             kwargs["axes"] = [name for name, _ in manual]
+        if d.chance(UNCHECKED):
+            kwargs["check_vma"] = False
         self.add(level, Node("shard_map", tuple(v.expression for v in given), kwargs, (body,)))
 
     # The whole ------------------------------------------------------------------------------------------------
@@ -412,6 +447,8 @@ class Drawing:
         kind = self.random.choices(list(TRANSFORMS), list(TRANSFORMS.values()))[0]
         if self.special or (self.rounded and any(map(cornered, level.nodes))):
             kind = ""  # a rounding may decide which branch of a derivative is taken
+        if any(n.kwargs.get("check_vma") is False for n in level.nodes):
+            kind = ""  # without the check a cotangent means something else
         nodes, outs = _numbered(level.nodes, [v.expression for v in outputs], len(self.inputs))
         specs = tuple(self.spec(v.shape) if self.random.random() < 0.5 else None for v in outputs)
         made = Program(self.axes, tuple(self.inputs), tuple(nodes), tuple(outs), specs, x64=self.x64)
@@ -486,6 +523,7 @@ class Level:
         program = Program(drawing.axes, (), (), (0,), (None,))
         builder = Builder(program, "plain", None)
 
+        # every value is mapped over the manual axes: vmap's all_to_all of one that is not gives another shape
         def function(*given: Any) -> Any:
             values: list[Any] = [None] * len(self.values)
             for k, x in zip(reads, given, strict=True):
@@ -493,11 +531,14 @@ class Level:
             return builder.node(local, values, [])
 
         for name, size in reversed(self.manual):
-            function = jax.vmap(function, in_axes=None, out_axes=0, axis_name=name, axis_size=size)
+            mapped = 0 if reads else None
+            function = jax.vmap(function, in_axes=mapped, out_axes=0, axis_name=name, axis_size=size)
         structs = [
             tuples.get(k) or jax.ShapeDtypeStruct(self.values[k].shape, dtype_of(self.values[k].dtype))
             for k in reads
         ]
+        sizes = tuple(size for _, size in self.manual)
+        structs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((*sizes, *s.shape), s.dtype), structs)
         try:
             found = jax.eval_shape(function, *structs)
         except Exception as error:
@@ -541,9 +582,9 @@ def accepted(nodes: Sequence[Node], varies: Sequence[set[str]]) -> bool:
 def cornered(node: Node) -> bool:
     """Whether the derivative of an operation, or of one in its bodies, jumps."""
     said = f"{node.op} {node.args}"
-    return any(w in said for w in ("max", "min", "abs", "sign", "clip", "sort", "top_k")) or any(
-        cornered(n) for b in node.bodies for n in b.nodes
-    )
+    return any(
+        w in said for w in ("max", "min", "abs", "sign", "clip", "sort", "top_k", "relu", "median", "linalg")
+    ) or any(cornered(n) for b in node.bodies for n in b.nodes)
 
 
 def _numbered(nodes: Sequence[Node], outputs: Sequence[Any], inputs: int) -> tuple[list[Node], list[int]]:

@@ -351,24 +351,26 @@ def _without_axis(program: Program, k: int, name: str) -> Program:
     def rid(spec: Any) -> Any:
         return tuple(tuple(a for a in e if a != name) for e in spec)
 
-    nodes = []
-    for node in program.nodes:
+    def without(node: Node) -> Node:
+        bodies = tuple(replace(b, nodes=tuple(map(without, b.nodes))) for b in node.bodies)
+        node = replace(node, bodies=bodies)
         if node.op == "constrain":
-            node = replace(node, args=(node.args[0], [list(e) for e in rid(node.args[1])]))
-        elif node.op == "shard_map":
+            return replace(node, args=(node.args[0], [list(e) for e in rid(node.args[1])]))
+        if node.op == "shard_map":
             kwargs = dict(node.kwargs)
             for which in ("in_specs", "out_specs"):
                 kwargs[which] = [[list(e) for e in rid(s)] for s in kwargs[which]]
             if "axes" in kwargs:
                 kwargs["axes"] = [a for a in kwargs["axes"] if a != name]
-            node = replace(node, kwargs=kwargs)
-        nodes.append(node)
+            return replace(node, kwargs=kwargs)
+        return node
+
     return replace(
         program,
         axes=program.axes[:k] + program.axes[k + 1 :],
         inputs=tuple(replace(i, spec=rid(i.spec)) for i in program.inputs),
         out_specs=tuple(None if s is None else rid(s) for s in program.out_specs),
-        nodes=tuple(nodes),
+        nodes=tuple(map(without, program.nodes)),
     )
 
 

@@ -186,7 +186,8 @@ def _call(node: Node, names: list[str], outer: list[str], functions: list[str]) 
         return f"{args[0]}[{node.args[1]}]"
     if op == "constrain":
         spec = spelled(_entries(node.args[1]))
-        return f"jax.lax.with_sharding_constraint({args[0]}, NamedSharding(mesh, {spec}))"
+        place = spec if node.kwargs.get("inside") else f"NamedSharding(mesh, {spec})"
+        return f"jax.lax.with_sharding_constraint({args[0]}, {place})"
     if op == "getitem":
         return f"{args[0]}[{_index(node.args[1], said)}]"
     if op.startswith("at."):

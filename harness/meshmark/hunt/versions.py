@@ -4,10 +4,13 @@
 import hashlib
 from pathlib import Path
 
-GENERATOR = 2
+GENERATOR = 4
 """The version of the generator: raised whenever the same seed and number give another program."""
 
-SOURCES = ("generator", "drawing", "collectives", "elementwise", "structural", "values")
+SOURCES = (
+    *("generator", "drawing", "collectives", "elementwise", "indexing", "layers", "structural", "windows"),
+    "values",
+)
 """The modules that draw."""
 
 

@@ -262,3 +262,31 @@ class GroupedConvolution(Found):
             for a, b in zip(np.split(x, groups, 1), np.split(kernel, groups, 0), strict=True)
         ]
         return np.concatenate(parts, axis=1)
+
+
+class SeveralContractions(Found):
+    """A product over three dimensions at once. Both operands have the first one over an axis of the mesh. Another axis
+    shards the last dimension of both, or the last of one and the middle one of the other."""
+
+    name = "several_contractions"
+    kinds = ("crossed", "alike")
+    axes = 2
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def plan(self, request: Request) -> Plan:
+        mesh = request.mesh
+        first, second = mesh.names[:2]
+        n, m = mesh.sizes[first], mesh.sizes[second]
+        ends: Spec = (second, None, first)
+        other: Spec = (second, first, None) if request.variant["kind"] == "crossed" else ends
+        shape = (m, n, n)
+        x, y = small(request, shape, ends), small(request, shape, other)
+        return Plan((x, y), (Result((), request.dtype, ()),), {}, judge="exact")
+
+    @staticmethod
+    def auto(x, y):
+        return jnp.einsum("abc,abc->", x, y, precision="highest")
+
+    @staticmethod
+    def reference(x, y):
+        return np.sum(x * y)
