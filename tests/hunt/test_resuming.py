@@ -21,7 +21,7 @@ from meshmark.hunt.program import to_json
 from meshmark.hunt.workers import Answer
 from tests.hunt.stubs import StubSlot
 
-SEED = 15
+SEED = 4
 """Two of its programs crash, and so share a group without being made smaller twice."""
 NUMBER = 12
 FAULTS = {"lax.pad": "values", "jnp.reshape": "values", "jnp.roll": "crash"}
@@ -159,7 +159,7 @@ def test_two_groups_of_one_name_are_two_findings(tmp_path):
 
 
 OTHERS = {
-    "seed": ({"seed": 3}, "is of seed 3 and not 15: go on with --seed 3"),
+    "seed": ({"seed": 3}, f"is of seed 3 and not {SEED}: go on with --seed 3"),
     "release": ({"jax": "0.1.2"}, "is of jax 0.1.2 and not .*: go on with JAX 0.1.2, or hunt anew"),
     "table": ({"vocabulary": "0123"}, "is of vocabulary 0123 and not .*: go on with the generator"),
     "generator": ({"generator": 99}, "is of generator 99"),
