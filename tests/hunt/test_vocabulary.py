@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every kind of operation is drawn, has types that JAX accepts, and rounds only where it says so."""
 
 import random

@@ -19,6 +19,7 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from meshmark.hunt.meanings import MEANINGS
 from meshmark.hunt.program import Body, Node, Program, ProgramError, Spec
 
 ROOTS = {"jax": jax, "jnp": jnp, "lax": lax, "nn": jax.nn}
@@ -107,7 +108,8 @@ class Builder:
         if node.op in FORMS:
             return FORMS[node.op](self, node, value, values)
         kwargs = {k: value(v) for k, v in node.kwargs.items()}
-        return named(node.op)(*map(value, node.args), **kwargs)
+        function = MEANINGS.get(node.op) if self.style == "plain" else None
+        return (function or named(node.op))(*map(value, node.args), **kwargs)
 
     def value(self, expression: Any, values: list[Any], outer: list[Any]) -> Any:
         """The value of an expression."""

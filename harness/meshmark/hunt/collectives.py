@@ -11,7 +11,7 @@ from meshmark.hunt.program import Node
 
 
 def _axes(d: Draw) -> tuple[Any, int]:
-    """(one manual axis or several in mesh order, their size)."""
+    """(one manual axis or several in any order, their size)."""
     if not d.manual:
         raise Miss
     chosen = [a for a in d.manual if d.chance(0.6)] or [d.choice(d.manual)]
@@ -19,6 +19,8 @@ def _axes(d: Draw) -> tuple[Any, int]:
     for _, n in chosen:
         size *= n
     names = [name for name, _ in chosen]
+    if d.chance(0.3):
+        d.random.shuffle(names)
     return (names[0] if len(names) == 1 else names), size
 
 
@@ -63,13 +65,13 @@ def all_to_all(d: Draw) -> Node:
 
 @kind("collective", weight=1.5)
 def ppermute(d: Draw) -> Node:
-    """A permutation of the devices along one axis: a whole one, since vmap has no others."""
-    if not d.manual:
-        raise Miss
-    name, size = d.choice(d.manual)
+    """A permutation of the devices along one axis or several, a whole one or of some of them."""
+    axes, size = _axes(d)
+    a = d.value(size=3000 // size)
     to = d.permutation(size)
-    pairs = [[i, to[i]] for i in range(size)]
-    return Node("lax.ppermute", (ref(d.value()), name, pairs))
+    left = size if d.chance(0.6) else d.integer(1, size)
+    pairs = [[i, to[i]] for i in d.permutation(size)[:left]]
+    return Node("lax.ppermute", (ref(a), axes, pairs))
 
 
 @kind("collective", weight=0.7, continuous=False)

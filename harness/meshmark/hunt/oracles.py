@@ -310,6 +310,11 @@ def wrongness(want: np.ndarray, seen: np.ndarray, wrong: np.ndarray, replicas: b
     return "values"
 
 
+BY_RULE = ("Make sure that the axis_name passed to jax.lax",)
+"""What JAX says where it refuses by a rule that it names: from 0.11 on `ppermute` over axes in another order than the
+mesh's. Such a refusal is no finding."""
+
+
 INTERNAL = re.compile(
     r"INTERNAL|Internal|RET_CHECK|Check failed|verifier|Verif|Assertion|UNIMPLEMENTED", re.I
 )
@@ -365,6 +370,8 @@ def judge(
             continue
         except Exception as error:
             raised = refused(mode, error)
+            if raised.text.partition(": ")[2].startswith(BY_RULE):
+                continue
             if mode != "explicit" or raised.kind != "refused":
                 found.append(raised)
             continue

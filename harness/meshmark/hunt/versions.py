@@ -4,7 +4,7 @@
 import hashlib
 from pathlib import Path
 
-GENERATOR = 4
+GENERATOR = 5
 """The version of the generator: raised whenever the same seed and number give another program."""
 
 SOURCES = (

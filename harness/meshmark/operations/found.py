@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -20,6 +21,7 @@ from meshmark.core import values
 from meshmark.core.layout import Spec
 from meshmark.core.meshes import MeshShape, preferred
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
+from meshmark.operations.creation import bits_of
 from meshmark.operations.programs import constrained
 
 
@@ -290,3 +292,83 @@ class SeveralContractions(Found):
     @staticmethod
     def reference(x, y):
         return np.sum(x * y)
+
+
+class IndexVectors(Found):
+    """`lax.gather` and `lax.scatter_add` of single elements, whose indices have two coordinates each: the dimension of
+    the coordinates is sharded over an axis of two devices, and the rows of the operand over another axis."""
+
+    name = "index_vectors"
+    kinds = ("gather", "scatter", "gather_whole")
+    axes = 2
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        if 2 in mesh.shape:
+            yield from super().variants(mesh)
+
+    def plan(self, request: Request) -> Plan:
+        kind, mesh = request.variant["kind"], request.mesh
+        pair = next(name for name in mesh.names if mesh.sizes[name] == 2)
+        other = next(name for name in mesh.names if name != pair)
+        rows = 2 * mesh.sizes[other]
+        table = small(request, (rows, 4), (other,))
+        over: Spec = () if kind == "gather_whole" else (None, pair)
+        places = Argument((6, 2), "int32", over, values.tokens, {"below": 4})
+        if kind == "scatter":
+            given: tuple[Argument, ...] = (table, places, small(request, (6, 1, 1), ()))
+            result = Result((rows, 4), request.dtype, (None, None))
+        else:
+            given, result = (table, places), Result((6, 1, 1), request.dtype, (None, None, None))
+        return Plan(given, (result,), {}, judge="exact")
+
+    @staticmethod
+    def auto(table, places, *updates):
+        if updates:
+            numbers = lax.ScatterDimensionNumbers((1, 2), (), (0, 1))
+            return lax.scatter_add(table, places, updates[0], numbers)
+        offsets = lax.GatherDimensionNumbers(
+            offset_dims=(1, 2), collapsed_slice_dims=(), start_index_map=(0, 1)
+        )
+        return lax.gather(table, places, offsets, (1, 1))
+
+    @staticmethod
+    def reference(table, places, *updates):
+        rows, columns = places.astype(int).T
+        if not updates:
+            return table[rows, columns].reshape(-1, 1, 1)
+        found = table.copy()
+        np.add.at(found, (rows, columns), updates[0].ravel())
+        return found
+
+
+class ShardedKey(Found):
+    """`jax.random.bits` of a raw key whose two words are sharded over an axis of two devices, or are whole on each."""
+
+    name = "sharded_key"
+    modes: ClassVar[tuple[str, ...]] = ("auto", "explicit")
+    kinds = ("words", "whole")
+    dtypes: ClassVar[tuple[str, ...]] = ("int32",)
+
+    def variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        if 2 in mesh.shape:
+            yield from super().variants(mesh)
+
+    def plan(self, request: Request) -> Plan:
+        mesh = request.mesh
+        pair = next(name for name in mesh.names if mesh.sizes[name] == 2)
+        over: Spec = (pair,) if request.variant["kind"] == "words" else ()
+        key = Argument((2,), "uint32", over, values.tokens, {"below": 2**31})
+        return Plan(
+            (key,), (Result((4 * mesh.size,), "int32", (None,)),), {"count": 4 * mesh.size}, judge="bits"
+        )
+
+    @staticmethod
+    def auto(key, *, count):
+        return lax.bitcast_convert_type(jax.random.bits(key, (count,)), jnp.int32)
+
+    explicit = auto
+
+    @staticmethod
+    def reference(key, *, count):
+        return bits_of((int(key[0]), int(key[1])), (count,)).view(np.int32)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What collectives mean over several mapped axes: gathered along one axis after the other, and chosen from.
+
+`vmap` has axes with names too, and is how the hunt knows the truth of a `shard_map`. But it permutes along one axis
+alone, leaves out no device, and gathers and scatters along one axis alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+Axes = str | Sequence[str]
+
+
+def names_of(axes: Axes) -> tuple[str, ...]:
+    """One axis or several as a tuple."""
+    return (axes,) if isinstance(axes, str) else tuple(axes)
+
+
+def gathered(x: Any, axes: Axes) -> Any:
+    """The values of all places along a new first dimension; the first axis is the slowest."""
+    names = names_of(axes)
+    for name in reversed(names):
+        x = lax.all_gather(x, name)
+    return x.reshape((-1, *x.shape[len(names) :]))
+
+
+def place(axes: Axes) -> Any:
+    """The place along all of these axes; the first is the slowest."""
+    at = 0
+    for name in names_of(axes):
+        at = at * lax.axis_size(name) + lax.axis_index(name)
+    return at
+
+
+def ppermute(x: Any, axis_name: Axes, perm: Sequence[Sequence[int]]) -> Any:
+    """lax.ppermute: who receives nothing has zeros."""
+    every = gathered(x, axis_name)
+    source = [-1] * every.shape[0]
+    for start, end in perm:
+        source[end] = start
+    start = jnp.array(source)[place(axis_name)]
+    return jnp.where(start >= 0, every[jnp.maximum(start, 0)], jnp.zeros_like(x))
+
+
+def all_gather(x: Any, axis_name: Axes, *, axis: int = 0, tiled: bool = False) -> Any:
+    """lax.all_gather."""
+    every = jnp.moveaxis(gathered(x, axis_name), 0, axis)
+    if not tiled:
+        return every
+    shape = every.shape
+    return every.reshape((*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
+
+
+def psum_scatter(x: Any, axis_name: Axes, *, scatter_dimension: int = 0, tiled: bool = False) -> Any:
+    """lax.psum_scatter."""
+    names = names_of(axis_name)
+    total = lax.psum(x, names)
+    count = math.prod(lax.axis_size(name) for name in names)
+    size = total.shape[scatter_dimension] // count
+    part = lax.dynamic_slice_in_dim(total, place(names) * size, size, scatter_dimension)
+    return part if tiled else jnp.squeeze(part, scatter_dimension)
+
+
+MEANINGS: dict[str, Callable[..., Any]] = {
+    "lax.ppermute": ppermute,
+    "lax.all_gather": all_gather,
+    "lax.psum_scatter": psum_scatter,
+}
+"""By the name of the operation in a program."""
