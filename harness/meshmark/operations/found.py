@@ -372,3 +372,45 @@ class ShardedKey(Found):
     @staticmethod
     def reference(key, *, count):
         return bits_of((int(key[0]), int(key[1])), (count,)).view(np.int32)
+
+
+class FeatureGroups(Found):
+    """`lax.conv_general_dilated` of features over all axes of the mesh, with windows of one element: groups of two
+    features, or each feature a group whose result has its dimensions in the same order or in another one."""
+
+    name = "feature_groups"
+    kinds = ("pairs", "relaid", "in_place")
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def plan(self, request: Request) -> Plan:
+        kind, every = request.variant["kind"], request.mesh.names
+        groups = request.mesh.size
+        if kind == "pairs":
+            shapes, over = ((1, 1, 2 * groups), (1, 2, groups**2)), (None, None, every)
+            layout, result = ("NHC", "HIO", "NHC"), (1, 1, groups**2)
+        else:
+            shapes, over = ((groups, 1, 1), (1, groups, 1)), (every, None, None)
+            layout = ("CHN", "IOH", "HNC" if kind == "relaid" else "CHN")
+            result = (1, 1, groups) if kind == "relaid" else (groups, 1, 1)
+        x, kernel = small(request, shapes[0], over), small(request, shapes[1], ())
+        options = {"layout": layout, "groups": groups}
+        return Plan((x, kernel), (Result(result, request.dtype, (None,) * 3),), options, judge="exact")
+
+    @staticmethod
+    def auto(x, kernel, *, layout, groups):
+        return lax.conv_general_dilated(
+            x,
+            kernel,
+            (1,),
+            "VALID",
+            dimension_numbers=layout,
+            feature_group_count=groups,
+            precision="highest",
+        )
+
+    @staticmethod
+    def reference(x, kernel, *, layout, groups):
+        features = np.split(x.ravel(), groups)
+        taps = np.split(kernel.reshape(len(features[0]), -1), groups, axis=1)
+        parts = [a @ b for a, b in zip(features, taps, strict=True)]
+        return np.concatenate(parts).reshape([-1 if c == "C" else 1 for c in layout[2]])

@@ -1,4 +1,4 @@
-"""A scatter whose index vectors are sharded along their own dimension fails in the compiler
+"""A scatter or gather whose index vectors are sharded along their own dimension fails in the compiler
 """
 
 import sys
