@@ -78,3 +78,26 @@ def test_candidates_are_smaller_programs_that_jax_accepts():
                 seen += 1
                 assert from_json(json.loads(json.dumps(to_json(candidate)))).name == candidate.name
     assert seen > 300
+
+
+def test_convolutions_into_another_layout_and_of_several_features_are_groups_of_their_own():
+    def key(numbers, inside=1):
+        node = Node(
+            "lax.conv_general_dilated",
+            ({"v": 0}, {"v": 1}),
+            {
+                "window_strides": [1],
+                "padding": "VALID",
+                "dimension_numbers": numbers,
+                "feature_group_count": 2,
+            },
+        )
+        inputs = (
+            Input((2 * inside, 1, 1), "float32", (("x",), (), ())),
+            Input((inside, 2, 1), "float32", ((), (), ())),
+        )
+        return grouping.key(Program((("x", 2),), inputs, (node,), (2,), (None,)), {"kind": "numbers"})
+
+    assert key(["CHN", "IOH", "CHN"]) == "numbers: lax.conv_general_dilated[groups]"
+    assert key(["CHN", "IOH", "HNC"]) == "numbers: lax.conv_general_dilated[groups, relaid]"
+    assert key(["CHN", "IOH", "CHN"], 2) == "numbers: lax.conv_general_dilated[groups of several]"

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from meshmark.hunt.program import Program
+from meshmark.hunt.program import Node, Program
+from meshmark.hunt.rules import types
 
 NUMBERS = ("numbers", "oracles")
 """The kinds of difference whose message names no place: wrong numbers, beside the unsharded program or beside NumPy."""
@@ -37,12 +38,31 @@ def key(program: Program, difference: Mapping[str, Any]) -> str:
     for node in program.nodes:
         if node.op in ("item", "constrain"):
             continue
-        traits = sorted({TRAITS[k] for k, v in node.kwargs.items() if k in TRAITS and _moves(v)})
-        name = node.op + (f"[{', '.join(traits)}]" if traits else "")
+        traits = {TRAITS[k] for k, v in node.kwargs.items() if k in TRAITS and _moves(v)}
+        if _relaid(node.kwargs.get("dimension_numbers")):
+            traits.add("relaid")
+        if "groups" in traits and _several(program, node):
+            traits = traits - {"groups"} | {"groups of several"}
+        name = node.op + (f"[{', '.join(sorted(traits))}]" if traits else "")
         inner = "+".join(n.op for b in node.bodies for n in b.nodes)
         parts.append(f"{name}({inner})" if inner else name)
     transform = f" {program.transform.kind}" if program.transform.kind else ""
     return f"{difference['kind']}: {' '.join(sorted(set(parts))) or 'reshard'}{transform}"
+
+
+def _relaid(numbers: Any) -> bool:
+    """Whether the result of a convolution has its dimensions in another order than the input."""
+    return isinstance(numbers, (list, tuple)) and len(numbers) == 3 and numbers[0] != numbers[2]
+
+
+def _several(program: Program, node: Node) -> bool:
+    """Whether the groups of a convolution have several input features each: the kernel's dimension of these."""
+    kernel = node.args[1]
+    if not isinstance(kernel, dict) or "v" not in kernel:
+        return False
+    numbers = node.kwargs.get("dimension_numbers")
+    at = numbers[1].index("I") if numbers else 1
+    return bool(types(program)[kernel["v"]].shape[at] > 1)
 
 
 def _moves(value: Any) -> bool:
