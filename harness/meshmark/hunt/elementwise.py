@@ -217,6 +217,8 @@ def matmul(d: Draw) -> Node:
 def einsum(d: Draw) -> Node:
     """A contraction over some dimensions of two values."""
     a = d.floating(1)
+    if a.ndim > 4:
+        raise Miss
     letters = "abcd"[: a.ndim]
     summed = [c for c in letters if d.chance(0.4)]
     kept = [c for c in letters if c not in summed and d.chance(0.5)]

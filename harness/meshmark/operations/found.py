@@ -376,24 +376,34 @@ class ShardedKey(Found):
 
 class FeatureGroups(Found):
     """`lax.conv_general_dilated` of features over all axes of the mesh, with windows of one element: groups of two
-    features, or each feature a group whose result has its dimensions in the same order or in another one."""
+    features, or each feature a group whose result has its dimensions in the same order or in another one; or two groups
+    of the batch."""
 
     name = "feature_groups"
-    kinds = ("pairs", "relaid", "in_place")
+    kinds = ("pairs", "relaid", "in_place", "batch")
     dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        for variant in super().variants(mesh):
+            if variant["kind"] != "batch" or (mesh.size > 2 and mesh.size % 2 == 0):
+                yield variant
 
     def plan(self, request: Request) -> Plan:
         kind, every = request.variant["kind"], request.mesh.names
-        groups = request.mesh.size
-        if kind == "pairs":
+        groups = size = request.mesh.size
+        place: Spec = ()
+        if kind == "batch":
+            shapes, over, place = ((2, size, 1), (size, size, 1)), (None, every, None), (every,)
+            layout, groups, result = ("NCH", "OIH", "NCH"), -2, (1, size, 1)
+        elif kind == "pairs":
             shapes, over = ((1, 1, 2 * groups), (1, 2, groups**2)), (None, None, every)
             layout, result = ("NHC", "HIO", "NHC"), (1, 1, groups**2)
         else:
             shapes, over = ((groups, 1, 1), (1, groups, 1)), (every, None, None)
             layout = ("CHN", "IOH", "HNC" if kind == "relaid" else "CHN")
             result = (1, 1, groups) if kind == "relaid" else (groups, 1, 1)
-        x, kernel = small(request, shapes[0], over), small(request, shapes[1], ())
-        options = {"layout": layout, "groups": groups}
+        x, kernel = small(request, shapes[0], over), small(request, shapes[1], place)
+        options = {"layout": layout, "groups": groups}  # groups of the batch are below zero
         return Plan((x, kernel), (Result(result, request.dtype, (None,) * 3),), options, judge="exact")
 
     @staticmethod
@@ -404,12 +414,16 @@ class FeatureGroups(Found):
             (1,),
             "VALID",
             dimension_numbers=layout,
-            feature_group_count=groups,
+            feature_group_count=max(groups, 1),
+            batch_group_count=max(-groups, 1),
             precision="highest",
         )
 
     @staticmethod
     def reference(x, kernel, *, layout, groups):
+        if groups < 0:
+            halves = zip(x[:, :, 0], np.split(kernel[:, :, 0], -groups), strict=True)
+            return np.concatenate([k @ row for row, k in halves]).reshape(1, -1, 1)
         features = np.split(x.ravel(), groups)
         taps = np.split(kernel.reshape(len(features[0]), -1), groups, axis=1)
         parts = [a @ b for a, b in zip(features, taps, strict=True)]
