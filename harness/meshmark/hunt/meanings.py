@@ -32,7 +32,7 @@ def gathered(x: Any, axes: Axes) -> Any:
 
 def place(axes: Axes) -> Any:
     """The place along all of these axes; the first is the slowest."""
-    at = 0
+    at: Any = 0
     for name in names_of(axes):
         at = at * lax.axis_size(name) + lax.axis_index(name)
     return at
@@ -41,11 +41,11 @@ def place(axes: Axes) -> Any:
 def ppermute(x: Any, axis_name: Axes, perm: Sequence[Sequence[int]]) -> Any:
     """lax.ppermute: who receives nothing has zeros."""
     every = gathered(x, axis_name)
-    source = [-1] * every.shape[0]
+    sources = [-1] * every.shape[0]
     for start, end in perm:
-        source[end] = start
-    start = jnp.array(source)[place(axis_name)]
-    return jnp.where(start >= 0, every[jnp.maximum(start, 0)], jnp.zeros_like(x))
+        sources[end] = start
+    source = jnp.array(sources)[place(axis_name)]
+    return jnp.where(source >= 0, every[jnp.maximum(source, 0)], jnp.zeros_like(x))
 
 
 def all_gather(x: Any, axis_name: Axes, *, axis: int = 0, tiled: bool = False) -> Any:

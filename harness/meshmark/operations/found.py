@@ -391,6 +391,7 @@ class FeatureGroups(Found):
     def plan(self, request: Request) -> Plan:
         kind, every = request.variant["kind"], request.mesh.names
         groups = size = request.mesh.size
+        over: Spec
         place: Spec = ()
         if kind == "batch":
             shapes, over, place = ((2, size, 1), (size, size, 1)), (None, every, None), (every,)
