@@ -217,3 +217,28 @@ def test_equal_elements_keep_their_order_in_a_stable_sort_alone(stable):
     keys, order = interpret(reader.read(module), [np.array([[1, 0, 1, 0]], np.int32)])
     assert keys.tolist() == [[0, 0, 1, 1]]
     assert order.tolist() == [[1, 3, 0, 2] if stable else [3, 1, 2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("program", "old", "new"),
+    [
+        ("h100_triangular_solve", '"lower":true', '"lower":true,"upside_down":true'),
+        ("h100_kernel_gradient", '"side_input_scale":0', '"side_input_scale":0,"tilted":1'),
+        ("h100_cholesky", "{lower = true}", "{lower = true, upper = true}"),
+    ],
+)
+def test_an_unknown_entry_in_the_configuration_of_a_library_call_is_refused(program, old, new):
+    assert old in stored(program)
+    assert judged(program, stored(program).replace(old, new))[0] == "not_run"
+
+
+def test_indices_that_are_promised_to_be_sorted_and_are_not_are_refused():
+    up = "%iota.5 = s32[32,1]{0,1:T(1,128)} iota(), iota_dimension=0"
+    down = (
+        up.replace("%iota.5", "%up")
+        + "\n  %top = s32[]{:T(128)} constant(31)"
+        + "\n  %tops = s32[32,1]{0,1:T(1,128)} broadcast(%top), dimensions={}"
+        + "\n  %iota.5 = s32[32,1]{0,1:T(1,128)} subtract(%tops, %up)"
+    )
+    verdict, reason = judged("strided_set", stored("strided_set").replace(up, down))
+    assert verdict == "not_run" and "promised to be sorted" in reason

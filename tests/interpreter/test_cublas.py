@@ -114,3 +114,12 @@ def test_the_largest_elements_in_the_total_order():
     assert places('{is_stable = true, order = "TOTAL"}') == [2, 3, 1, 0]
     with pytest.raises(Refused, match="TopK with"):
         places('{is_stable = false, order = "TOTAL"}')
+
+
+@pytest.mark.parametrize("changes", [{"scale_mode": "2"}, {"tilted": True}])
+def test_a_product_that_says_what_nobody_knows_is_refused(changes):
+    with pytest.raises(Refused, match=f"a product of cuBLAS with {min(changes)}"):
+        product(A, B, **changes)
+    dims = PRODUCT["dot_dimension_numbers"] | {"lhs_ragged_dimensions": ["0"]}
+    with pytest.raises(Refused, match="with lhs_ragged_dimensions"):
+        product(A, B, dot_dimension_numbers=dims)

@@ -18,7 +18,7 @@ import numpy as np
 
 from meshmark.interpreter.contraction import dot, factor_bits, factors
 from meshmark.interpreter.control import fresh
-from meshmark.interpreter.custom_calls import target
+from meshmark.interpreter.custom_calls import check_names, target
 from meshmark.interpreter.elementwise import rounded, wide
 from meshmark.interpreter.faults import Refused
 from meshmark.interpreter.module import Instruction
@@ -34,12 +34,25 @@ _EPILOGUES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 """What follows the product."""
 
+_NAMES = (
+    *("alpha_real", "alpha_imag", "beta", "epilogue", "dot_dimension_numbers", "precision_config"),
+    *("lhs_stride", "rhs_stride", "damax_output"),
+    *("grad_x", "grad_y", "selected_algorithm", "autotune_workspace_size"),
+)
+"""What a product may say of itself; the last four change no number."""
+
 _DIMENSIONS = ("lhs_batch", "lhs_contracting", "rhs_batch", "rhs_contracting")
 
 
 @target("__cublas$gemm", "__cublas$lt$matmul")
 def _matmul(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     config = json.loads(instruction.backend_config)["gemm_backend_config"]
+    check_names("a product of cuBLAS", config, _NAMES)
+    check_names(
+        "a product of cuBLAS",
+        config["dot_dimension_numbers"],
+        [f"{name}_dimensions" for name in _DIMENSIONS],
+    )
     alpha = complex(config["alpha_real"], config.get("alpha_imag", 0))
     beta = float(config.get("beta", 0))
     if config.get("epilogue", "DEFAULT") not in _EPILOGUES or config.get("damax_output"):

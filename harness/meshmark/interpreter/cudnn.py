@@ -22,7 +22,7 @@ import numpy as np
 
 from meshmark.interpreter.contraction import convolution, factor_bits, factors, labels
 from meshmark.interpreter.control import fresh
-from meshmark.interpreter.custom_calls import target
+from meshmark.interpreter.custom_calls import check_names, target
 from meshmark.interpreter.elementwise import rounded, wide
 from meshmark.interpreter.faults import Refused
 from meshmark.interpreter.module import Instruction
@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 
 _ATTRIBUTES = ("window", "dim_labels", "feature_group_count", "batch_group_count", "operand_precision")
 
+
+_NAMES = (
+    *("activation_mode", "conv_result_scale", "side_input_scale", "leakyrelu_alpha"),
+    *("algorithm", "reordered_int8_nchw_vect"),
+)
+"""What a convolution may say of itself; the algorithm changes no number."""
 
 _ACTIVATIONS: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "kNone": lambda a, alpha: a,
@@ -110,6 +116,7 @@ def _config(instruction: Instruction) -> dict[str, Any]:
     )
     if "serialized_graph" in found or found.get("reordered_int8_nchw_vect"):
         raise Refused("a convolution of cuDNN with a graph or another order of int8")
+    check_names("a convolution of cuDNN", found, _NAMES)
     return found
 
 

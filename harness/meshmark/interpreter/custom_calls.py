@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,6 +41,12 @@ def target(*names: str, attributes: Iterable[str] = ()) -> Callable[[Function], 
         return function
 
     return register
+
+
+def check_names(what: str, config: Mapping[str, object], known: Iterable[str]) -> None:
+    """Refused where the configuration of a call has an entry of another name than these."""
+    if unknown := set(config) - set(known):
+        raise Refused(f"{what} with {min(unknown)}")
 
 
 Attribute = bool | int | str

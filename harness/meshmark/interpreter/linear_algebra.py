@@ -17,7 +17,7 @@ import numpy as np
 
 from meshmark.interpreter import lapack
 from meshmark.interpreter.control import fresh
-from meshmark.interpreter.custom_calls import Attribute, target, typed_attributes
+from meshmark.interpreter.custom_calls import Attribute, check_names, target, typed_attributes
 from meshmark.interpreter.elementwise import rounded, wide
 from meshmark.interpreter.faults import Refused
 from meshmark.interpreter.module import Instruction
@@ -161,6 +161,7 @@ def _permutation(evaluator: Evaluator, instruction: Instruction, operands: Seque
 @target("__cublas$triangularSolve")
 def _cublas(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     options = json.loads(instruction.backend_config)
+    check_names("a triangular solution", options, ("transpose_a", "left_side", "lower", "unit_diagonal"))
     kind = options.get("transpose_a", "NO_TRANSPOSE")
     if kind not in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"):
         raise Refused(f"a triangular solution with transpose_a {kind}")

@@ -312,9 +312,9 @@ def _start_arrays(
 def _keep_promises(
     instruction: Instruction, vectors: np.ndarray, index_map: Sequence[int], inside: np.ndarray
 ) -> None:
-    """Fault where indices are promised to be sorted, by the dimensions of the operand, and are not.
+    """Refused where indices are promised to be sorted, by the dimensions of the operand, and are not.
 
-    A device may then do anything. The indices of windows that are left out do not count.
+    What a device then does is its own affair. The indices of windows that are left out do not count.
 
     vectors: [devices, *batch, components]; inside: bool [devices, windows]."""
     if not flag(instruction, "indices_are_sorted"):
@@ -324,7 +324,7 @@ def _keep_promises(
     for line, counts in zip(lines, inside, strict=True):
         seen = [tuple(index) for index in line[counts].tolist()]
         if seen != sorted(seen):
-            raise Fault(f"{instruction.name} promises sorted indices, and they are not")
+            raise Refused(f"{instruction.opcode} of indices that are promised to be sorted, and are not")
 
 
 def _add_batching(
