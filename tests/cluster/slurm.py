@@ -13,7 +13,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from meshmark.core.ports import free_ports
 from tests.cluster import packages
 
 PROGRAMS = dict.fromkeys(("srun", "sbatch", "sinfo", "slurmctld", "slurmd"), "slurm-wlm") | {
@@ -124,7 +124,7 @@ def marked(directory: Path) -> list[int]:
 def _configure(directory: Path) -> None:
     for name in ("state", "spool"):
         (directory / name).mkdir()
-    ports = _free_ports(2)
+    ports = free_ports(2)
     text = CONFIGURATION.format(
         directory=directory, node=NODE, cpus=CPUS, controller_port=ports[0], daemon_port=ports[1]
     )
@@ -132,17 +132,6 @@ def _configure(directory: Path) -> None:
     key = directory / "munge.key"
     key.touch(mode=0o400)
     key.write_bytes(secrets.token_bytes(128))  # root may write what others may not
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
 
 
 def _munged(directory: Path, environment: dict[str, str]) -> subprocess.Popen:

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from typing import ClassVar
 
@@ -20,6 +19,7 @@ from meshmark.hunt.generator import draw
 from meshmark.hunt.program import to_json
 from meshmark.hunt.workers import Answer
 from tests.hunt.stubs import StubSlot
+from tests.waiting import PATIENCE, until
 
 SEED = 5
 """Two of its programs crash, and so share a group without being made smaller twice."""
@@ -202,11 +202,9 @@ def test_a_hunt_that_is_interrupted_for_real_goes_on(tmp_path):
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as child:
-        end = time.monotonic() + 120
-        while time.monotonic() < end and (not file.exists() or len(file.read_bytes().splitlines()) < 2):
-            time.sleep(0.05)
+        until(lambda: file.exists() and len(file.read_bytes().splitlines()) >= 2)
         child.send_signal(signal.SIGINT)
-        said, _ = child.communicate(timeout=60)
+        said, _ = child.communicate(timeout=PATIENCE)
     assert child.returncode == 130 and b"could not be judged" in said, said
     before = list(outcome(file))
     ended = subprocess.run([*words, "--resume", str(file)], env=environment, capture_output=True, text=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import pytest
 
 from meshmark.core import layout, meshes
 from meshmark.core.meshes import MeshShape
+from meshmark.core.ports import free_ports
 from meshmark.operations import OPERATIONS, cases, lifecycle, messages, processes
 from meshmark.operations.base import Variant, owners_of
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
@@ -80,9 +80,7 @@ def judged(rank: int, port: int, path: str) -> None:
 def told(tmp_path_factory):
     """The verdicts of each of two processes, by case and by fault; both are ended whatever happens."""
     directory = tmp_path_factory.mktemp("group")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    [port] = free_ports(1)
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": str(EACH), "JAX_PLATFORMS": "cpu"}
     group, logs = [], []
     try:

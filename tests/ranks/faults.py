@@ -31,8 +31,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from meshmark.core.ports import free_ports
 from meshmark.core.verdicts import BAD, worst
-from meshmark.ranks.launch import free_ports
 from meshmark.records import reading
 from meshmark.records.reading import RecordError
 from tests.checkout import ROOT, SOURCE

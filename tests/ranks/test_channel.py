@@ -11,10 +11,10 @@ from functools import partial
 
 import pytest
 
+from meshmark.core.ports import free_ports
 from meshmark.ranks import channel, hub, wire
 from meshmark.ranks.channel import Channel, Ended, spans
 from meshmark.ranks.hub import Hub
-from meshmark.ranks.launch import free_ports
 from meshmark.ranks.messages import (
     KINDS,
     PROTOCOL,

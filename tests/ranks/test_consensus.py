@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from meshmark.core.ports import free_ports
 from meshmark.core.verdicts import Line
 from meshmark.ranks import consensus as module
 from meshmark.ranks.channel import Channel, Ending
 from meshmark.ranks.consensus import Consensus, Settled
-from meshmark.ranks.launch import free_ports
 from meshmark.ranks.wire import ChannelError
 
 SOON = 60.0

@@ -15,7 +15,7 @@ import pytest
 from meshmark.commands.main import main
 from meshmark.ranks import launch
 from meshmark.ranks.group import ENVIRONMENT, coordinates
-from meshmark.ranks.launch import Launcher, Shown, free_ports
+from meshmark.ranks.launch import Launcher, Shown
 from tests.checkout import ROOT
 from tests.interrupts import deaf, interruptible
 from tests.waiting import PATIENCE, gone, until
@@ -130,15 +130,6 @@ def test_ranks_get_coordinates_and_devices_of_their_own():
     assert found[0].coordinator == found[1].coordinator != found[0].control == found[1].control
     assert [environment["JAX_NUM_CPU_DEVICES"] for environment in environments] == ["1", "1"]
     assert set(ENVIRONMENT.values()) <= environments[0].keys()
-
-
-def test_free_ports_are_different_and_free():
-    import socket
-
-    ports = free_ports(5)
-    assert len(set(ports)) == 5
-    for port in ports:
-        socket.create_server(("127.0.0.1", port)).close()
 
 
 # Ends -------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from jax.sharding import PartitionSpec as P
 from meshmark.core import extras
 from meshmark.core.dtypes import as_bits
 from meshmark.core.meshes import MeshShape
+from meshmark.core.ports import free_ports
 from meshmark.operations.base import Argument, Missing, Plan, Request, Result, Variant
 from meshmark.operations.placement import fill_of, from_host, home, matrix, spec_labels, spec_of
 from meshmark.operations.processes import OverProcesses, ordinary, own, owners, raises, telling, told
@@ -52,13 +53,6 @@ threading.Thread(target=lambda: (os.read(0, 1), os._exit(9)), daemon=True).start
 
 SHARED = "MESHMARK_SHARED_DIR"
 """The variable that names a directory shared by all processes, if the one for temporary files is not shared."""
-
-
-def free_port():
-    """A port on loopback that was free just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def children(programs, seconds=PATIENCE):
@@ -297,7 +291,7 @@ class DistributedInitialize(OverProcesses):
             works = multihost_utils.process_allgather(np.int32(process)).tolist() == list(range(count))
             row = [refused, jax.distributed.is_initialized(), works, jax.process_count(), 0, 0]
         elif process == 0 and again:
-            ports, computes = (free_port(), free_port()), again == "after_computing"
+            ports, computes = (free_ports(1)[0], free_ports(1)[0]), again == "after_computing"
             programs = [RESTART.format(ports=ports, process=i, computes=computes) for i in range(2)]
             ended = children(programs)
             for code, _, errors in ended:
@@ -313,7 +307,7 @@ class DistributedInitialize(OverProcesses):
             with socket.socket() as taken:
                 taken.bind(("127.0.0.1", 0))
                 taken.listen()
-                ports = {"port": free_port(), "taken": taken.getsockname()[1]}
+                ports = {"port": free_ports(1)[0], "taken": taken.getsockname()[1]}
                 program = START.format(arguments=arguments.format(**ports), before=before)
                 ended = children([program] * TRIED.get(wrong, 1))
             outcomes = [outcome(code, output) for code, output, _ in ended]

@@ -14,7 +14,6 @@ import re
 import secrets
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +25,7 @@ from typing import IO
 
 from meshmark.core import scratch
 from meshmark.core.errors import BadInput
+from meshmark.core.ports import free_ports
 from meshmark.core.steady import Steady
 from meshmark.devices.environment import cpu_devices
 from meshmark.ranks import handover, undertaker
@@ -227,18 +227,6 @@ class Launcher:
                     os.killpg(child.pid, number)
                 except (ProcessLookupError, PermissionError):
                     continue
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports of the loopback address that nobody listens on at this moment."""
-    sockets = [socket.socket() for _ in range(number)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def _how(status: int) -> str:
