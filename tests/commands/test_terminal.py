@@ -16,7 +16,6 @@ from meshmark.core.text import text_table, wrap
 from tests.checkout import ROOT
 
 NEW = "results/0.12.0.1/cpu-8-virtual"
-SMALL = "results/0.12.0.1/cpu-2x4-virtual"
 OLD = "results/0.11.2/cpu-8-virtual"
 QUICK = ("--seconds", "0.01", "--no-ceilings")
 COMPILED = "results/compile-only/{}/v5e.2x4.jsonl"
@@ -44,7 +43,6 @@ def too_wide(text, width=80):
         ["diff", "--compiled", COMPILED.format("0.11.2"), COMPILED.format("0.12.0.1")],
         ["levels"],
         ["levels", f"{NEW}/conformance.jsonl.gz"],
-        ["validate", SMALL],
         ["compare", f"{NEW}/timing.jsonl.gz", f"{NEW}/timing.jsonl.gz"],
         *([name, "--help"] for name in COMMANDS if name != "test"),
     ],

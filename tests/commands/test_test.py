@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`meshmark test` hands everything to pytest, and finds the suite in the package."""
 
+import json
 import subprocess
 import sys
 
@@ -37,18 +38,26 @@ def test_every_option_is_pytest_s(monkeypatch, tmp_path, options):
     assert (PACKAGE / "conformance" / "pytest.ini").samefile(own[own.index("-c") + 1])
 
 
+END = "---- collected ----"
+COLLECTS = f"""
+import json, sys
+from meshmark.commands.main import main
+for named in json.loads(sys.argv[1]):
+    assert main(["test", "--profile", "smoke", "--collect-only", "-q", *named]) == 0, named
+    print({END!r}, flush=True)
+"""
+"""Collects in each of several ways, in one process, which imports JAX once."""
+
+
 def test_tests_have_their_names_from_any_directory(tmp_path):
     """And the conftest.py of that directory is not of the suite."""
     (tmp_path / "conftest.py").write_text("raise RuntimeError('read')")
-    for named in ([], ["conformance"], ["conformance/test_collectives.py"], [NODE]):
-        done = subprocess.run(
-            [sys.executable, "-m", "meshmark", "test", "--profile", "smoke", "--collect-only", "-q", *named],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        nodes = [line for line in done.stdout.splitlines() if "::" in line]
+    ways = ([], ["conformance"], ["conformance/test_collectives.py"], [NODE])
+    command = [sys.executable, "-c", COLLECTS, json.dumps(ways)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for named, said in zip(ways, done.stdout.split(END)[:-1], strict=True):
+        nodes = [line for line in said.splitlines() if "::" in line]
         assert NODE in nodes and (nodes == [NODE]) is (named == [NODE])
         assert all(node.startswith("conformance/test_") for node in nodes)
     assert not (PACKAGE / ".pytest_cache").exists()

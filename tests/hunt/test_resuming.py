@@ -19,6 +19,7 @@ from meshmark.hunt.generator import draw
 from meshmark.hunt.program import to_json
 from meshmark.hunt.workers import Answer
 from tests.hunt.stubs import StubSlot
+from tests.interrupts import interruptible
 from tests.waiting import PATIENCE, until
 
 SEED = 5
@@ -194,11 +195,11 @@ def test_what_is_no_record_is_one_line(text, tmp_path, capsys):
 
 
 def test_a_hunt_that_is_interrupted_for_real_goes_on(tmp_path):
-    """Processes as a user has them: SIGINT, then --resume."""
+    """Processes as a user has them: SIGINT in a hunt that has long to go, then --resume for two programs more."""
     file = tmp_path / "hunt.jsonl"
-    words = [sys.executable, "-m", "meshmark", "hunt", "--seed", "3", "--workers", "1", "--programs", "3"]
+    words = [sys.executable, "-m", "meshmark", "hunt", "--seed", "3", "--workers", "1", "--programs"]
     environment = os.environ | {"PYTHONPATH": str(SOURCE), "JAX_PLATFORMS": "cpu"}
-    command = [*words, "--record", str(file)]
+    command = interruptible([*words, "100000", "--record", str(file)])
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as child:
@@ -207,6 +208,8 @@ def test_a_hunt_that_is_interrupted_for_real_goes_on(tmp_path):
         said, _ = child.communicate(timeout=PATIENCE)
     assert child.returncode == 130 and b"could not be judged" in said, said
     before = list(outcome(file))
-    ended = subprocess.run([*words, "--resume", str(file)], env=environment, capture_output=True, text=True)
+    more = len(before) + 2
+    again = [*words, str(more), "--resume", str(file)]
+    ended = subprocess.run(again, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0 and f"({len(before)} of them before)" in ended.stdout, ended
-    assert sorted(outcome(file)) == list(range(3)) and len(file.read_text().splitlines()) == 4
+    assert sorted(outcome(file)) == list(range(more)) and len(file.read_text().splitlines()) == more + 1

@@ -862,6 +862,15 @@ def test_a_flood_of_complaints_is_bounded(honest):
     assert len(found) < 100 and any("4980 more like these" in text for text in found)
 
 
+def test_what_is_said_fits_eighty_columns(tmp_path, honest, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    refused = resealed(of_case("numbers", bits=None)(honest))
+    for made, code in ((honest, 0), (refused, 1)):
+        assert cli.main(["validate", str(unpacked(made, tmp_path / str(code)))]) == code
+        lines = capsys.readouterr().out.splitlines()
+        assert lines and not [line for line in lines if len(line) > 80 and len(line.split()) > 1]
+
+
 def test_directories_with_links_devices_and_odd_names(tmp_path, honest, capsys):
     path = unpacked(honest, tmp_path)
     assert cli.main(["validate", str(path)]) == 0

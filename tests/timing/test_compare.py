@@ -9,7 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -659,7 +662,10 @@ def test_real_processes_interrupted_and_judged(tmp_path):
         out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert not any(os.path.exists(f"/proc/{pid}") for pid in timers)
-    assert "interrupted after 1 pair" in err and f"--resume {path}" in err
+    sides = Counter(x["environment"] for x in reading.read(path).comparisons if x["what"] == "process")
+    pairs = min(sides["A"], sides["B"])
+    # One, unless the machine was so busy that another one ended before the signal came.
+    assert f"interrupted after {pairs} pair" in err and pairs and f"--resume {path}" in err
     assert "compiled counters: the same in all 2" in err and out.startswith("A: ")
 
     done = subprocess.run(
@@ -671,18 +677,18 @@ def test_real_processes_interrupted_and_judged(tmp_path):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["counters"] == [] and found["counters_compared"] == 2 and not found["left_out"]
-    assert {(o["pairs"], o["verdict"]) for o in found["outcomes"].values()} == {(1, "inconclusive")}
+    assert {(o["pairs"], o["verdict"]) for o in found["outcomes"].values()} == {(pairs, "inconclusive")}
     kept = reading.read(path)
-    assert sorted(x["environment"] for x in kept.comparisons if x["what"] == "process") == ["A", "B"]
-    assert all(x["verdict"] == "pass" and x["samples_s"] for x in kept.timings) and len(kept.timings) == 4
+    assert Counter(x["environment"] for x in kept.comparisons if x["what"] == "process") == sides
+    assert all(x["verdict"] == "pass" and x["samples_s"] for x in kept.timings)
+    assert len(kept.timings) == 2 * sides.total()
     assert "/" not in kept.runs[0]["named"].replace("<path>", "")
 
 
 def _timers(parent):
     """Process ids of the timing children of a process."""
     for task in os.listdir(f"/proc/{parent}/task"):
-        with open(f"/proc/{parent}/task/{task}/children") as file:
-            for pid in file.read().split():
-                with open(f"/proc/{pid}/cmdline") as line:
-                    if "meshmark.timing.timer" in line.read():
-                        yield int(pid)
+        with suppress(OSError):  # it has just ended
+            for pid in Path(f"/proc/{parent}/task/{task}/children").read_text().split():
+                if "meshmark.timing.timer" in Path(f"/proc/{pid}/cmdline").read_text():
+                    yield int(pid)
