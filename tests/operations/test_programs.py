@@ -2,6 +2,7 @@
 """Whole programs: what their references and cases promise. tests/studies/faults_of_programs.py holds planted faults."""
 
 import importlib.util
+import re
 from unittest.mock import patch
 
 import jax
@@ -10,12 +11,35 @@ import pytest
 
 from meshmark.core.verdicts import worst
 from meshmark.judge.checks import Judge
-from meshmark.operations import OPERATIONS, cases
+from meshmark.operations import (
+    OPERATIONS,
+    cases,
+    collective_options,
+    function_forms,
+    program_features,
+    program_forms,
+    program_options,
+)
 from meshmark.operations.decoder_reference import Model, decoded
 from meshmark.operations.experts import places_taken
 from meshmark.operations.selection import Selection
 
 PROGRAMS = tuple(name for name, o in OPERATIONS.items() if o.family == "programs")
+
+
+@pytest.mark.parametrize(
+    ("module", "chosen"),
+    [
+        (program_forms, program_forms.FORMS),
+        (program_options, program_options.OPTIONS),
+        (program_features, program_features.FEATURES),
+        (function_forms, function_forms.FUNCTION_FORMS),
+        (collective_options, collective_options.COLLECTIVE_OPTIONS),
+    ],
+)
+def test_every_form_that_a_module_defines_is_a_case(module, chosen):
+    defined = {n: f for n, f in vars(module).items() if re.match("_[a-z]", n) and callable(f)}
+    assert chosen == {name.removeprefix("_"): function for name, function in defined.items()}
 
 
 def verdict(case_id):

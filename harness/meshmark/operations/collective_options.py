@@ -259,9 +259,17 @@ def _made_alike(mesh, a, x):
 
 
 COLLECTIVE_OPTIONS: dict[str, Callable[..., Any]] = {
-    name.removeprefix("_"): function
-    for name, function in list(globals().items())
-    if name.startswith("_") and not name.startswith("__") and callable(function)
+    "half_overflow": _half_overflow,
+    "nothing_but_infinity": _nothing_but_infinity,
+    "signs": _signs,
+    "constants": _constants,
+    "third_dimension": _third_dimension,
+    "scattered_third": _scattered_third,
+    "batch_and_devices": _batch_and_devices,
+    "batched": _batched,
+    "axis_of_one": _axis_of_one,
+    "cycle": _cycle,
+    "made_alike": _made_alike,
 }
 """Each takes the mesh, its last axis and the input, placed over that axis."""
 

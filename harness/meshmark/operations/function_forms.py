@@ -315,9 +315,19 @@ def _axes_in_turn(mesh, a, x):
 
 
 FUNCTION_FORMS: dict[str, Callable[..., Any]] = {
-    name.removeprefix("_"): function
-    for name, function in list(globals().items())
-    if name.startswith("_") and not name.startswith("__") and callable(function)
+    "several_arguments": _several_arguments,
+    "pulled_twice": _pulled_twice,
+    "matrices_of_derivatives": _matrices_of_derivatives,
+    "through_branches": _through_branches,
+    "ends_of_loops": _ends_of_loops,
+    "scans_from_the_right": _scans_from_the_right,
+    "sizes_of_batches": _sizes_of_batches,
+    "numbers_in_turn": _numbers_in_turn,
+    "one_device": _one_device,
+    "told_before": _told_before,
+    "types_of_results": _types_of_results,
+    "specs_of_trees": _specs_of_trees,
+    "axes_in_turn": _axes_in_turn,
 }
 """Each takes the mesh, its last axis and the input, placed over that axis."""
 

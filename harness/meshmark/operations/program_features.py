@@ -294,9 +294,25 @@ def _scanned_auto_axes(mesh, a, x):
 
 
 FEATURES: dict[str, Callable[..., Any]] = {
-    name.removeprefix("_"): function
-    for name, function in list(globals().items())
-    if name.startswith("_") and not name.startswith("__") and callable(function)
+    "unreduced": _unreduced,
+    "unreduced_scattered": _unreduced_scattered,
+    "unreduced_mixed": _unreduced_mixed,
+    "unreduced_added": _unreduced_added,
+    "reduced": _reduced,
+    "mutable": _mutable,
+    "mutable_argument": _mutable_argument,
+    "mutable_block": _mutable_block,
+    "layout": _layout,
+    "layout_chosen": _layout_chosen,
+    "checked": _checked,
+    "check_fails": _check_fails,
+    "without_jit": _without_jit,
+    "debug_nans": _debug_nans,
+    "abstract_mesh": _abstract_mesh,
+    "kernel": _kernel,
+    "vmap_closed": _vmap_closed,
+    "vmap_spmd_closed": _vmap_spmd_closed,
+    "scanned_auto_axes": _scanned_auto_axes,
 }
 """Each takes the mesh, its last axis and the input, placed over that axis."""
 

@@ -341,9 +341,37 @@ def _smap(mesh, a, x):
 
 
 FORMS: dict[str, Callable[..., Any]] = {
-    name.removeprefix("_"): function
-    for name, function in list(globals().items())
-    if name.startswith("_") and not name.startswith("__") and callable(function)
+    "eager": _eager,
+    "jitted": _jitted,
+    "unchecked_eager": _unchecked_eager,
+    "host_input": _host_input,
+    "partial": _partial,
+    "partial_sharded": _partial_sharded,
+    "nested": _nested,
+    "closed_over": _closed_over,
+    "inferred": _inferred,
+    "vmap_outside": _vmap_outside,
+    "vmap_spmd": _vmap_spmd,
+    "mixed_axes": _mixed_axes,
+    "explicit_axes": _explicit_axes,
+    "donated": _donated,
+    "donated_constraint": _donated_constraint,
+    "constraints": _constraints,
+    "single_device": _single_device,
+    "host_memory": _host_memory,
+    "aliased": _aliased,
+    "io_callback": _io_callback,
+    "printed": _printed,
+    "serialized": _serialized,
+    "exported": _exported,
+    "shard_alike": _shard_alike,
+    "custom_partitioning": _custom_partitioning,
+    "cast_constraint": _cast_constraint,
+    "made_mesh": _made_mesh,
+    "device_mesh": _device_mesh,
+    "hybrid_mesh": _hybrid_mesh,
+    "switching": _switching,
+    "smap": _smap,
 }
 """Each takes the mesh, its last axis and the input, placed over that axis."""
 

@@ -365,9 +365,32 @@ def _two_dimensions_reversed(mesh, a, x):
 
 
 OPTIONS: dict[str, Callable[..., Any]] = {
-    name.removeprefix("_"): function
-    for name, function in list(globals().items())
-    if name.startswith("_") and not name.startswith("__") and callable(function)
+    "static_arguments": _static_arguments,
+    "static_names": _static_names,
+    "dtypes_in_turn": _dtypes_in_turn,
+    "shapes_in_turn": _shapes_in_turn,
+    "many_calls": _many_calls,
+    "donated_pair": _donated_pair,
+    "donated_name": _donated_name,
+    "unused": _unused,
+    "attributes": _attributes,
+    "typed": _typed,
+    "pmap_axes": _pmap_axes,
+    "pmap_second": _pmap_second,
+    "scan_backward": _scan_backward,
+    "switch_clamped": _switch_clamped,
+    "lanes": _lanes,
+    "mapped": _mapped,
+    "vmap_of_some": _vmap_of_some,
+    "linearized_twice": _linearized_twice,
+    "ties": _ties,
+    "policy": _policy,
+    "callback_of_a_batch": _callback_of_a_batch,
+    "filled_with_nan": _filled_with_nan,
+    "rolled_twice": _rolled_twice,
+    "order_downward": _order_downward,
+    "repeated": _repeated,
+    "two_dimensions_reversed": _two_dimensions_reversed,
 }
 """Each takes the mesh, its last axis and the input, placed over that axis."""
 
