@@ -44,6 +44,12 @@ def test_a_root_cause_counts_once_for_the_kinds_that_its_shrunk_program_takes():
     assert yields.measure([HUNT])[0].kind == "edge"
 
 
+def test_a_busy_machine_does_not_lower_the_yield():
+    """The seconds of a processor count where the record has them: others may hold it meanwhile."""
+    busy = [line(0, 3600.0, {"lax.pad": "edge"}, "numbers: lax.pad") | {"cpu": 360.0}]
+    assert yields.measure([busy])[0].hours == 0.1
+
+
 def test_the_interval_is_that_of_a_count():
     low, high = yields.Yield("edge", 1, 2.0, 0).interval
     assert low == 0 and math.isclose(high, -math.log(0.025) / 2.0)  # nothing in two hours

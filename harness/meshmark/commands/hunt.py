@@ -156,7 +156,7 @@ def show_yields(files: Sequence[Path]) -> int:
     for line in text_table(YIELDS, [*yields.table(found)]):
         print(line)
     print(
-        "\none program has several kinds, so the rows overlap; per hour of a worker, with the 95 % interval"
+        "\none program has several kinds, so the rows overlap; per hour of a processor, with the 95 % interval"
     )
     return 0
 

@@ -146,6 +146,8 @@ class Hunt:
             self.judging_s += answer.seconds
             self.waiting_s += answer.restart_s
         line: dict[str, Any] = {"n": number, "s": round(answer.seconds, 3)}
+        if answer.cpu:
+            line["cpu"] = round(answer.cpu, 3)
         if answer.restart_s:
             line["restart_s"] = round(answer.restart_s, 3)
         if answer.invalid:

@@ -50,7 +50,7 @@ def main() -> None:
         say({"ready": containment.first_compile()})
     for line in sys.stdin:
         job = json.loads(line)
-        start = time.perf_counter()
+        start, processor = time.perf_counter(), time.process_time()
         answer: dict[str, Any] = {}
         with watchdog.over():
             try:
@@ -72,6 +72,7 @@ def main() -> None:
             except oracles.Invalid as error:
                 answer["invalid"] = str(error)
         answer["seconds"] = time.perf_counter() - start
+        answer["cpu"] = time.process_time() - processor
         say(answer)
 
 

@@ -48,6 +48,8 @@ class Answer:
     seconds: float = 0.0
     restart_s: float = 0.0
     """Of these the seconds that the slot waited for another worker."""
+    cpu: float = 0.0
+    """Seconds of a processor that the worker took; 0 where it died of the program."""
 
 
 class Worker:
@@ -187,6 +189,7 @@ class Slot:
                 answer.get("truth", []),
                 seconds,
                 waited,
+                answer.get("cpu", 0.0),
             )
         line, raw = containment.post_mortem(self.directory, self.worker.name)
         self.restarts += 1

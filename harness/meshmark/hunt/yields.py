@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hunts found per hour of judging, by kind of program; and weights for the next hunt that follow it.
+"""What hunts found per hour of a processor, by kind of program; and weights for the next hunt that follow it.
 
 A kind is a family of operations (shape, edge, index ...), a form with a body (scan, vmap ...), or a transform of the
 whole (vjp, jvp). The record of a hunt names the family of each operation. A program counts with all of its time for
@@ -30,7 +30,7 @@ class Yield:
     kind: str
     programs: int
     hours: float
-    """Hours of a worker's judging."""
+    """Hours of a processor; of a worker's judging where the record has no others (older hunts, a worker that died)."""
     groups: int
     """The number of different root causes, known ones too."""
 
@@ -71,7 +71,7 @@ def measure(records: Iterable[Iterable[Mapping[str, Any]]]) -> list[Yield]:
             transform = {line["transform"]} if "transform" in line else set()
             for kind in {*families.values(), *transform}:
                 programs[kind] = programs.get(kind, 0) + 1
-                seconds[kind] = seconds.get(kind, 0.0) + line["s"]
+                seconds[kind] = seconds.get(kind, 0.0) + line.get("cpu", line["s"])
             if "shrunk" in line:
                 shrunk = from_json(line["shrunk"])
                 left = {families[op] for op in shrunk.operations if op in families}

@@ -1,4 +1,4 @@
-"""A convolution with fewer batch groups than shards of its kernel gives other devices the first device's part
+"""A convolution with fewer batch groups than shards of its kernel is wrong on all devices but the first
 """
 
 import sys
