@@ -88,7 +88,7 @@ def differing(program: Program, ours: Sequence[np.ndarray], theirs: Sequence[jax
             at = place[shard.device]
             # Both may be off by the bound, each to its own side.
             twice = None if limit is None else 2 * limit[parts[at]]
-            seen, want = np.ascontiguousarray(own[at]), np.asarray(shard.data)
+            seen, want = np.asarray(own[at], order="C"), np.asarray(shard.data)
             found = difference(case.plan.judge, seen, want, twice, case.plan.judge != "bits")
             if found and found[0] > 1:
                 return f"result {number} on {shard.device}: {found[4]} elements, error {found[1]:.3g}"
