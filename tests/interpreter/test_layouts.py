@@ -84,11 +84,27 @@ def test_reading_the_padding_of_a_tile_is_a_fault():
     assert np.array_equal(seen[0], given[0, 1])
 
 
-def test_a_bitcast_of_an_array_without_its_tiles_is_refused():
-    """Seen on v5e: the text gives the result of a fusion an order without tiles, and reads it with tiles."""
+def test_tiles_that_the_text_leaves_out_are_those_on_which_all_agree():
+    """Seen on v5e: the text gives the result of a fusion an order without tiles, and reads it with tiles. Eight rows
+    lie alike in one tile of eight rows and in two of four."""
     lines = ["%p = f32[8,8]{0,1:S(1)} parameter(0)", "%b = f32[8,2,4]{0,2,1:T(4,128)S(1)} bitcast(%p)"]
+    given = np.arange(64, dtype=np.float32).reshape(1, 8, 8)
+    [seen] = run(*lines, arguments=[given], header=ONE)
+    assert np.array_equal(seen[0], given[0].reshape(8, 2, 4))
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("f32[16,200]{1,0}", "f32[2,8,200]{2,1,0:T(8,128)}"),  # columns beyond a tile: its rows matter
+        ("bf16[8,8]{0,1}", "bf16[8,2,4]{0,2,1:T(4,128)(2,1)}"),  # packed
+    ],
+)
+def test_tiles_that_the_text_leaves_out_and_that_could_be_others_are_refused(source, target):
+    lines = [f"%p = {source} parameter(0)", f"%b = {target} bitcast(%p)"]
+    shape = shapes.parse(source)
     with pytest.raises(Refused, match="whose tiles the text leaves out"):
-        run(*lines, arguments=[np.zeros((1, 8, 8), np.float32)], header=ONE)
+        run(*lines, arguments=[np.zeros((1, *shape.dims), shape.numpy)], header=ONE)
 
 
 def test_padding_within_a_word_shows_in_the_numbers():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import ml_dtypes
@@ -211,10 +211,35 @@ def reinterpretation(source: Shape, target: Shape) -> Reinterpretation:
     if missing.any():
         if target.layout.tiles and not source.layout.tiles and len(source.dims) > 1:
             # Without tiles it would be smaller than what it is read as, which no bitcast is.
-            raise Refused(f"a bitcast of {source} whose tiles the text leaves out")
+            return _with_any_tiles(source, target)
         return Reinterpretation(unit, np.where(missing, 0, index), missing)
     same = len(here) == len(there) and np.array_equal(index, np.arange(len(there)))
     return Reinterpretation(unit, None if same else index, None)
+
+
+def _with_any_tiles(source: Shape, target: Shape) -> Reinterpretation:
+    """What a bitcast does whose source has tiles that the text leaves out: that on which all tiles agree that make the
+    source as large as the target. Refused where they differ, or where there are none."""
+    found: list[Reinterpretation] = []
+    for rows in _ROWS if source.numpy.itemsize == target.numpy.itemsize == 4 else ():
+        tiled = replace(source, layout=replace(source.layout, tiles=((rows, 128),)))
+        if offsets(tiled)[1] == offsets(target)[1]:
+            found.append(reinterpretation(tiled, target))
+    first = found[0] if found else None
+    if first is None or any(r.missing is not None or not _alike(r, first) for r in found):
+        raise Refused(f"a bitcast of {source} whose tiles the text leaves out")
+    return first
+
+
+_ROWS = (1, 2, 4, 8)
+"""The rows of a tile of 32-bit elements, as openxla/xla, docs/tiled_layout.md, has them for TPUs."""
+
+
+def _alike(a: Reinterpretation, b: Reinterpretation) -> bool:
+    """Whether two bitcasts do the same."""
+    if a.index is None or b.index is None:
+        return a.index is b.index
+    return np.array_equal(a.index, b.index)
 
 
 _PACKED = ("s2", "u2", "s4", "u4")
