@@ -6,7 +6,6 @@ This module does not use JAX on purpose: the suite judges JAX's placement by it.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -44,15 +43,6 @@ def local_shape(shape: Sequence[int], spec: Sequence[Entry], sizes: Mapping[str,
 
 def indices(shape: Sequence[int], spec: Sequence[Entry], sizes: Mapping[str, int]) -> list[tuple[slice, ...]]:
     """The slice of the global array that each mesh position holds, by flat position (row-major)."""
-    return list(_indices(tuple(shape), tuple(map(axes_of, spec)), tuple(sizes.items())))
-
-
-@functools.lru_cache(maxsize=256)
-def _indices(
-    shape: tuple[int, ...], spec: tuple[tuple[str, ...], ...], named_sizes: tuple[tuple[str, int], ...]
-) -> tuple[tuple[slice, ...], ...]:
-    """The same, kept: a case asks for those of each result several times, and its modes ask for the same."""
-    sizes = dict(named_sizes)
     block = local_shape(shape, spec, sizes)
     names = list(sizes)
     result = []
@@ -60,11 +50,11 @@ def _indices(
         index = []
         for d, size in enumerate(block):
             number = 0
-            for axis in spec[d] if d < len(spec) else ():
+            for axis in axes_of(spec[d]) if d < len(spec) else ():
                 number = number * sizes[axis] + coords[names.index(axis)]
             index.append(slice(number * size, (number + 1) * size))
         result.append(tuple(index))
-    return tuple(result)
+    return result
 
 
 def split(array: np.ndarray, spec: Sequence[Entry], sizes: Mapping[str, int]) -> list[np.ndarray]:
