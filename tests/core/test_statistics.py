@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from meshmark.core import statistics
-from meshmark.core.statistics import Estimate, LineFit, fit_line, hodges_lehmann, median, ratio, tail
+from meshmark.core.statistics import Estimate, LineFit, fit_line, hodges_lehmann, median, ratio, tail, tails
 
 seeded = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 FLOATS = st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -77,6 +77,19 @@ def test_scipy_is_imported_by_who_needs_it():
     code = "import sys, meshmark.timing.timer, meshmark.commands.main; print('scipy.stats' in sys.modules)"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert child.stdout.strip() == "False"
+
+
+def test_tails_are_those_of_numpy_to_the_bit():
+    draw = np.random.default_rng(3)
+    for n in (2, 3, 10, 40, 99, 100, 1000):
+        x = (draw.gamma(2.0, size=n) * 1e-3).tolist()
+        for q, found in zip((0.01, 0.1, 0.5, 0.9, 0.99), tails(x, (0.01, 0.1, 0.5, 0.9, 0.99)), strict=True):
+            enough = n * min(q, 1 - q) >= 1 - 1e-9
+            assert found == (float(np.quantile(x, q)) if enough else None)
+    with pytest.raises(ValueError, match="finite"):
+        tails([1.0, float("nan")], (0.5,))
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        tails([1.0], (0.5, 1.0))
 
 
 def test_tail():

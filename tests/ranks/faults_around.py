@@ -138,7 +138,7 @@ def in_shell(text: str, launch: int = 0, plan: dict[str, Any] | None = None) -> 
     return put
 
 
-def small_disk(inside: str, free: int) -> Callable[[Stage], object]:
+def small_disk(inside: str, free: int, *options: str) -> Callable[[Stage], object]:
     """The records (or, by TMPDIR, what is temporary) lie on a real file system with so many bytes left."""
 
     def put(stage: Stage) -> object:
@@ -149,7 +149,7 @@ def small_disk(inside: str, free: int) -> Callable[[Stage], object]:
         )
         keep = stage.directory.with_name(f"{stage.directory.name}-kept")
         keep.mkdir()
-        command = ["unshare", "--mount", *shell(text, *stage.suite("-n", "1"))]
+        command = ["unshare", "--mount", *shell(text, *stage.suite("-n", "1", *options))]
         child = stage.start(command, None, TWO | {"KEEP": str(keep)})
         child.wait()
         for path in keep.glob("records*"):
@@ -421,6 +421,13 @@ AROUND = (
     Fault(
         "a full disk under the records (tmpfs)",
         *(small_disk("records", 4096), (2,), "", r"can't write records to .*: No space left on device"),
+        limit=WHOLE,
+        missing=mounts,
+    ),
+    Fault(
+        "a full disk under the records of six cases (tmpfs): what is missing is named",
+        small_disk("records", 8192, "--operations", "psum,pmax"),
+        *((2,), "pass", r"no verdict: (psum|pmax)/\S+/manual/", "pass"),
         limit=WHOLE,
         missing=mounts,
     ),

@@ -78,7 +78,7 @@ class Judged:
     @property
     def finished(self) -> bool:
         """Whether its last line is there: it holds the seconds that the case took."""
-        return any("seconds" in line for line in self.lines)
+        return any("seconds" in line for line in reversed(self.lines))
 
     @property
     def reason(self) -> str:

@@ -76,10 +76,14 @@ def pooled(records: Sequence[Mapping[str, Any]]) -> Estimate | None:
     return statistics.median(list(found.values())) if found else None
 
 
-def extremes(records: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Medians of the fastest and of the slowest process, in seconds; (0, 0) if there are no samples."""
-    medians = by_process(records).values()
+def extremes(each: Mapping[int, float]) -> tuple[float, float]:
+    """Medians of the fastest and of the slowest process, in seconds, of those of `by_process`; (0, 0) of none."""
+    medians = each.values()
     return (min(medians), max(medians)) if medians else (0.0, 0.0)
+
+
+TAILS = (0.1, 0.5, 0.9, 0.99)
+"""The quantiles that are told of each timing."""
 
 
 def tails(records: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
@@ -88,9 +92,9 @@ def tails(records: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     A process whose samples are too few for a quantile gives none (p99 needs 100); None where no process gives it.
     """
     found: dict[str, float | None] = {}
-    for q in (0.1, 0.5, 0.9, 0.99):
-        each = [statistics.tail(r["samples_s"], q) for r in records if r["samples_s"]]
-        known = [value for value in each if value is not None]
+    each = [statistics.tails(r["samples_s"], TAILS) for r in records if r["samples_s"]]
+    for number, q in enumerate(TAILS):
+        known = [value for one in each if (value := one[number]) is not None]
         found[f"p{round(100 * q)}_s"] = statistics.median(known).value if known else None
     return found
 

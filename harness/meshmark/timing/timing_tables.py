@@ -85,7 +85,8 @@ def rows(records: Records) -> list[dict[str, Any]]:
 
 def _row(own: Sequence[Mapping[str, Any]], cadence: str, of: Yardsticks) -> dict[str, Any]:
     first = own[0]
-    time = figures.pooled(own)
+    each = figures.by_process(own)
+    time = statistics.median(list(each.values())) if each else None
     row = {
         name: first.get(name)
         for name in ("case", "operation", "variant", "mode", "mesh", "dtype", "size_bytes", "level")
@@ -97,14 +98,14 @@ def _row(own: Sequence[Mapping[str, Any]], cadence: str, of: Yardsticks) -> dict
         "verdict": first["verdict"],
         "reason": first["reason"],
         "verified": all(r.get("verified") is True for r in own),
-        "processes": len(figures.by_process(own)) or len(own),
+        "processes": len(each) or len(own),
         "samples": sum(len(r["samples_s"]) for r in own),
         "devices": first.get("devices"),
     }
     row |= {name: None for name in ("median_s", "low_s", "high_s", "interval")}
     if time:
         row |= times(time) | figures.rates(first, time.value, of) | figures.tails(own)
-        row |= dict(zip(("fastest_process_s", "slowest_process_s"), figures.extremes(own), strict=True))
+        row |= dict(zip(("fastest_process_s", "slowest_process_s"), figures.extremes(each), strict=True))
         if skew := _skew(own):
             row |= {"ranks": len(skew[1]), "skew_s": skew[0], "slowest_rank": _slowest(skew[1])}
         for name in ("launch_skew_s", "wire_s"):
@@ -378,7 +379,7 @@ def _remarks(records: Records, cells: Cells) -> Iterator[str]:
         for modes in cells.values()
         for own in modes.values()
         if len(own) > 1
-        for fastest, slowest in [figures.extremes(own)]
+        for fastest, slowest in [figures.extremes(figures.by_process(own))]
         if fastest
     ]
     if apart:
