@@ -172,7 +172,12 @@ def _added_late(case: Case) -> bool:
     return case.operation.name in LATE_OPERATIONS or case.cell.request.variant.get(option) in late
 
 
-NEWEST_OPERATIONS = frozenset({"collective_option", "function_form", "function_options", "program_feature"})
+_NEWEST_OPERATIONS = """
+    collective_option feature_groups function_form function_options index_vectors program_feature
+    several_contractions sharded_key
+"""
+
+NEWEST_OPERATIONS = frozenset(_NEWEST_OPERATIONS.split())
 """The operations that version 4 added."""
 
 
@@ -195,7 +200,7 @@ CHANGES: dict[int, Change] = {
     4: Change(
         "options and edges of functions and collectives: narrow integers, indices outside of an array, masks, row"
         " exchanges, overflow, axes of one device; ways to call derivatives, loops and batches;"
-        " unreduced types, mutable arrays, layouts; more refusals",
+        " unreduced types, mutable arrays, layouts; more refusals; what the hunt found last",
         new=_added_last,
     ),
     3: Change(
