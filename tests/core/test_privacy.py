@@ -18,6 +18,7 @@ from meshmark.core.privacy import redact
         ("jax/_src/core.py", "jax/_src/core.py"),
         ("https://github.com/jax-ml/jax/issues/1", "https://github.com/jax-ml/jax/issues/1"),
         ("4/8 of 1/2", "4/8 of 1/2"),
+        ("(external/xla+/xla/service/a.cc:3)", "(external/xla+/xla/service/a.cc:3)"),
     ],
 )
 def test_paths_are_redacted(text, want):

@@ -194,3 +194,10 @@ def test_a_long_reason_stays_one_that_a_record_holds():
     line = Line("numbers", "fail", "elements differ " * 1000)
     known_issues.apply([issue(why="w" * 500)], "psum/x/auto/8/float32/4KiB", [line])
     assert line.verdict == "known" and len(line.reason) == 10_000 and line.reason.startswith("www")
+
+
+def test_a_symptom_is_sought_in_what_the_record_says():
+    """A pattern that needs a path of this machine would match the run, and not its record."""
+    reason = "RET_CHECK failure (/home/ann/xla/a.cc:3) wrong"
+    assert not issue(verdicts=["fail"], symptom="ann").explains("numbers", "fail", reason)
+    assert issue(verdicts=["fail"], symptom=r"failure \(.*\) wrong").explains("numbers", "fail", reason)

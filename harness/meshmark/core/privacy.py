@@ -8,8 +8,10 @@ import re
 import socket
 from functools import cache
 
+# XLA names its sources "external/xla+/xla/service/...": no path of this machine.
 _PATH = re.compile(
-    r"(?<![\w./<])(?<!https:/)(?<!http:/)(?<!https:)(?<!http:)(?:[A-Za-z]:\\|/)(?:[^\s:'\"<>|,;=()\[\]{}]+[/\\])+[^\s:'\"<>|,;=()\[\]{}]*"
+    r"(?<![\w./<])(?<!external/xla\+)(?<!https:/)(?<!http:/)(?<!https:)(?<!http:)"
+    r"(?:[A-Za-z]:\\|/)(?:[^\s:'\"<>|,;=()\[\]{}]+[/\\])+[^\s:'\"<>|,;=()\[\]{}]*"
 )
 
 

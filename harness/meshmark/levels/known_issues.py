@@ -33,6 +33,7 @@ from packaging.version import InvalidVersion, Version
 
 from meshmark.core import saying
 from meshmark.core.errors import BadInput
+from meshmark.core.privacy import redact
 from meshmark.core.verdicts import BAD, CHECKS, Line
 from meshmark.operations.base import MODES
 
@@ -92,8 +93,10 @@ class Issue:
         ]
 
     def explains(self, check: object, verdict: object, reason: object) -> bool:
-        """Whether a failure of a covered case is the listed one. Any other failure stays a failure."""
-        return check in self.checks and verdict in self.verdicts and bool(self._symptom.search(str(reason)))
+        """Whether a failure of a covered case is the listed one. Any other failure stays a failure. The symptom is
+        sought in the text as records have it, without paths, so that a reader of a record finds what the run found."""
+        told = redact(str(reason))
+        return check in self.checks and verdict in self.verdicts and bool(self._symptom.search(told))
 
 
 def read(path: Path = FILE) -> list[Issue]:
