@@ -41,7 +41,7 @@ def test_a_bundle_stands_in_the_layout_of_results(tmp_path, files):
     assert (product.release, product.name, product.product["level"]) == ("0.12.0.1", "cpu-4", "L0")
     assert product.product["command"] == (
         "meshmark test --profile standard --num-devices 4 --record records.jsonl;"
-        " meshmark bench --profile quick --cadence isolated,stream --seconds 0.025 --num-devices 4"
+        " meshmark bench --profile quick --modes manual,auto --cadence isolated,stream --seconds 0.025 --num-devices 4"
         " --record records.jsonl"
     )
     conformance, timings = product.read()
@@ -174,7 +174,9 @@ def test_paths_hosts_and_addresses_are_cleaned(tmp_path, lines):
     )
     case = lines[2]["case"]
     lines = [*lines[:2], lines[2] | {"more": f"{dirty} in {case}, JAX 0.12.0.1"}, *lines[3:]]
-    lines[0] = run_line(facts=facts(flags={"XLA_FLAGS": "--xla_dump_to=/home/bob/dump"}))
+    lines[0] = run_line(
+        facts=facts(flags={"XLA_FLAGS": "--xla_dump_to=/home/bob/dump", "JAX_NUM_CPU_DEVICES": "4"})
+    )
     made = make([write(tmp_path / "secret-host.jsonl", lines)], WANTED, tmp_path / "out")
     text = gzip.decompress((made.path / "conformance.jsonl.gz").read_bytes()).decode()
     published = (

@@ -314,7 +314,7 @@ class IndexVectors(Found):
         rows = 2 * mesh.sizes[other]
         table = small(request, (rows, 4), (other,))
         over: Spec = () if kind == "gather_whole" else (None, pair)
-        places = Argument((6, 2), "int32", over, values.tokens, {"below": 4})
+        places = Argument((6, 2), "int32", over, values.tokens, {"below": min(4, rows)})
         if kind == "scatter":
             given: tuple[Argument, ...] = (table, places, small(request, (6, 1, 1), ()))
             result = Result((rows, 4), request.dtype, (None, None))
