@@ -290,9 +290,9 @@ def test_records_of_other_programs_stand_beside_the_runs(tmp_path):
     with gzip.open(tmp_path / "others.jsonl.gz", "wt") as file:
         file.write(json.dumps(line, separators=(",", ":")) + "\n")
     found = report.find([tmp_path])
-    assert [s.name for s in found.sources] == ["one.jsonl"] and not found.problems
-    [note] = found.notes
-    assert "no times of others that can be shown" in note
+    assert [s.name for s in found.sources] == ["one.jsonl"] and not found.notes
+    [problem] = found.problems
+    assert "no times of others that can be shown" in problem
     assert set(found.beside.files) == {"others.jsonl.gz"}
     texts = report.make_report(found.sources, found.beside)
     assert set(json.loads(texts["report.json"])["sources"]) == {"one.jsonl", "others.jsonl.gz"}
