@@ -9,6 +9,7 @@ small integers, and results exact. A way that a release or backend lacks is unsu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import jax
@@ -237,6 +238,8 @@ def _exported(mesh, a, x):
     """A program that was exported and called again."""
     from jax import export
 
+    if find_spec("flatbuffers") is None:
+        raise Missing("jax.export needs flatbuffers: pip install flatbuffers")
     x = jax.device_put(x, at(mesh, a))
     exported = export.deserialize(export.export(jax.jit(over(mesh, a)))(x).serialize())
     return jax.jit(exported.call, out_shardings=at(mesh, a))(x)
