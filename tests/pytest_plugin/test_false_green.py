@@ -46,6 +46,7 @@ def test_whatever_a_case_says_or_raises_is_its_verdict(said, trouble):
 def test_every_case_beside_them_has_its_verdict_once(said):
     run, records = said
     assert run.code == 1 and not records.problems
+    assert records.state == "" and records.ends[0]["exit_code"] == 1, "the file is closed, whatever cases did"
     assert Counter(one.verdict for one in records.cases.values()) == {
         "error": len(SAYING),
         "pass": 2 * len(SAYING) + 6,

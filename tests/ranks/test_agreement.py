@@ -9,7 +9,7 @@ import pytest
 from meshmark.commands.main import main
 from meshmark.ranks import merge
 from meshmark.ranks.agreement import merge_findings
-from meshmark.records import reading
+from meshmark.records import closing, reading
 from meshmark.records.reading import RecordError
 
 
@@ -141,6 +141,24 @@ def verdicts(path):
 def merged(path, size=2):
     merge.write(path, merge.merged(path, size))
     return verdicts(path)
+
+
+@pytest.mark.parametrize(
+    ("ended", "state"), [((0, 1), ""), ((0,), "the run did not end: 1 of 1 chosen cases are there")]
+)
+def test_a_merged_file_closes_where_all_ranks_have_closed(path, ended, state):
+    for rank in range(2):
+        account = closing.Account()
+        lines = [run_line(rank) | closing.CLOSES, case_line("a")]
+        lines.insert(1, closing.chosen([lines[1]["case"]]) | {"run": lines[0]["run"]})
+        for line in lines:
+            account.add(line)
+        end = [account.end(rank) | {"run": lines[0]["run"]}] if rank in ended else []
+        write(rank_file(path, rank), *lines, *end)
+    assert merged(path) == {"a": "pass"}
+    read = reading.read(path)
+    assert read.state == state and [line["exit_code"] for line in read.ends] == [1] * (len(ended) == 2)
+    assert not read.problems
 
 
 def test_files_of_two_ranks_become_one_that_the_suite_reads(path):

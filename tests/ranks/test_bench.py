@@ -134,6 +134,7 @@ def test_the_records_are_by_the_schema(timed):
     from meshmark.publish.lines import schema_problem
 
     for file in (timed[2], *merge.rank_files(timed[2], 2)):
+        assert reading.read(file).closed, "with a case that fails, and ends nothing"
         for line in file.read_text().splitlines():
             assert schema_problem(json.loads(line)) == ""
     line = next(r for r in reading.read(timed[2]).timings if r["samples_s"])
@@ -151,6 +152,7 @@ def test_a_lost_rank_ends_all_and_the_rest_is_timed_later(tmp_path):
     case = PSUM.format("*", "64KiB")
     assert f"meshmark: rank 0: {case}: crash: rank 1 ended" in output and "--resume" in output
     assert not path.exists() and main(["merge", str(path)]) == 0
+    assert reading.read(path).cut.startswith("the run did not end: ")
     before = by_case(reading.read(path))
     lost = before[PSUM.format("manual", "64KiB"), "isolated"]
     assert lost["verdict"] == "crash" and not lost["samples_s"]
@@ -158,6 +160,7 @@ def test_a_lost_rank_ends_all_and_the_rest_is_timed_later(tmp_path):
     assert 1 <= len(kept) < 3
     code, output = launched(*options, "--resume", path)
     assert code == 1, output  # the crash is still told of
+    assert reading.read(path).state == ""
     after = by_case(reading.read(path))
     assert len(after) == 3 and [r["verdict"] for r in after.values()].count("pass") == 2
     assert all(after[key]["samples_s"] == samples for key, samples in kept.items())

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from meshmark.devices.facts import Facts
 from meshmark.operations import base
-from meshmark.records import definition, reading, schema
+from meshmark.records import closing, definition, reading, schema
 from meshmark.records.definition import KINDS, LINES
 from meshmark.records.fields import entries
 from meshmark.records.reading import RecordError, parsed
@@ -101,7 +101,12 @@ def lines():
         if k not in ("check", "kind", "error", "bound", "bits", "seconds")
     }
     schedule = head | {"kind": "schedule", "place": "cpu", "pairs": [], "loops": [3, None], "exposed_s": None}
-    found = [run, conformance, timing, ceiling, comparison, schedule]
+    of_run = {"run": run["run"]}
+    chosen = closing.chosen([CASE]) | of_run
+    account = closing.Account()
+    account.add(run | closing.CLOSES)
+    end = account.end(0) | of_run
+    found = [run | closing.CLOSES, conformance, timing, ceiling, comparison, schedule, chosen, end]
     assert [line["kind"] for line in found] == list(KINDS)
     return {line["kind"]: line for line in found}
 
@@ -176,6 +181,11 @@ LIMITS = {
     ("schedule", "pairs"): ([{"kind": "send", "trips": None, "synchronous": True}], [{"kind": "send"}]),
     ("schedule", "loops"): ([7, None], ["7"]),
     ("schedule", "place"): ("v5e:2x4", 8),
+    ("run", "closes"): (True, False),
+    ("chosen", "digest"): ("0" * 16, "0" * 15),
+    ("end", "exit_code"): (255, 256),
+    ("end", "verdicts.pass"): (1, 0),
+    ("end", "ended"): ("2026-11-20T10:00:00Z", "now"),
 }  # fmt: skip
 
 

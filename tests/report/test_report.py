@@ -290,7 +290,8 @@ def test_records_of_other_programs_stand_beside_the_runs(tmp_path):
     with gzip.open(tmp_path / "others.jsonl.gz", "wt") as file:
         file.write(json.dumps(line, separators=(",", ":")) + "\n")
     found = report.find([tmp_path])
-    assert [s.name for s in found.sources] == ["one.jsonl"] and not found.notes
+    assert [s.name for s in found.sources] == ["one.jsonl"]
+    assert [note for note in found.notes if "no closing line" not in note] == []
     [problem] = found.problems
     assert "no times of others that can be shown" in problem
     assert set(found.beside.files) == {"others.jsonl.gz"}
@@ -327,3 +328,4 @@ def test_the_same_file_twice_is_taken_once(source, tmp_path):
     shutil.copy(source / "new.jsonl", tmp_path / "b.jsonl")
     found = report.find([tmp_path])
     assert len(found.sources) == 1 and "the same file as a.jsonl" in found.notes[0]
+    assert found.notes[1].startswith("1 of 1 record files, such as a.jsonl: no closing line")

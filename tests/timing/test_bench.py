@@ -156,6 +156,7 @@ def recorded(tmp_path_factory):
 def test_a_run_is_told_in_tables(recorded, capsys):
     file = reading.read(recorded)
     assert not file.problems and len(file.timings) == 3 * 3 * 3 * 2 and len(file.ceilings) == 3
+    assert file.state == "" and file.ends[0]["timings"] == 54 and file.chosen[0]["cases"] == 9
     text = "\n".join(timing_tables.lines(file))
     assert "auto/manual" in text and "GB/s bus" in text and "largest matmul float32" in text
     assert "t = alpha + S / beta" in text and "of 2 processes: a single run" in text and "dispatch" in text
@@ -185,6 +186,7 @@ def test_an_interrupted_run_is_resumed(recorded, tmp_path, capsys):
     assert main([*QUICK, "--processes", "2", "--resume", str(cut)]) == 0
     file = reading.read(cut)
     assert not file.problems and len(file.timings) == 54 and len(file.ceilings) == 3 and len(file.runs) == 2
+    assert file.state == "" and len(file.ends) == 1
     assert main([*QUICK, "--processes", "3", "--resume", str(cut)]) == 2
     assert "differs from this run in repeat" in capsys.readouterr().err
 

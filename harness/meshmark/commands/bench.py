@@ -29,6 +29,7 @@ from meshmark.operations.versions import TABLE_VERSION
 from meshmark.ranks import group as ranks
 from meshmark.ranks import rank_bench
 from meshmark.records import reading
+from meshmark.records.closing import CLOSES
 from meshmark.records.reading import Records
 from meshmark.records.writing import Writer
 from meshmark.timing import bench, timing_tables
@@ -115,6 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         "table": TABLE_VERSION,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "least", "most")},
+        **CLOSES,
     }
     before = Records()
     before.add({"kind": "run", **described})
@@ -124,6 +126,8 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.resume:
         writer, before = Writer.going_on(arguments.resume, described)
         job = replace(job, ceilings=job.ceilings and not before.ceilings)
+    if writer:
+        writer.choose(cell.case(mode).id for cell, modes in todo for mode in modes)
     kept = before
 
     def write(lines: list[dict[str, Any]]) -> None:
@@ -156,7 +160,13 @@ def run(arguments: argparse.Namespace) -> int:
         except OSError as error:
             interrupted, code = f"can't go on: {error.strerror or error}", 2
             progress = Progress(0)
+    code = code or int(any(r["verdict"] in BAD for r in kept.timings))
     if writer:
+        try:
+            writer.end(code)
+        except OSError as error:
+            note(f"can't close {writer.path}: {error.strerror or error}")
+            code = code or 2
         writer.close()
     show(timing_tables.lines(kept, terminal.width()))
     for line in bench.noise(progress):
@@ -170,5 +180,4 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted:
         how = f": go on with --resume {file}" if file else ""
         note(f"{interrupted}, and what was timed is {'kept' if file else 'above'}{how}")
-        return code
-    return int(any(r["verdict"] in BAD for r in kept.timings))
+    return code

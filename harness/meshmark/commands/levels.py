@@ -42,7 +42,8 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print, check or write; 1 where table and list have parted, or the records meet no level; 2 where a line can't be
+    """Print, check or write; 1 where table and list have parted, the records meet no level or their run did
+    not come to its end; 2 where a line can't be
     read: it may be that of a failure."""
     chosen = [bool(arguments.records), bool(arguments.cases), arguments.check, arguments.write]
     if sum(chosen) > 1:
@@ -78,6 +79,11 @@ def run(arguments: argparse.Namespace) -> int:
         note(problem)
     code = 2 if any(not problem.endswith(TORN) for problem in problems) else 0
     said = statements.statement(files, arguments.list_version)
+    for name, file in zip(arguments.records, files, strict=True):
+        if file.state:
+            note(f"{name}: {file.state}")
+        if file.cut:
+            code = code or 1
     if arguments.json:
         show_json(said.to_json())
     else:

@@ -28,6 +28,8 @@ def read_all(paths: Iterable[Path]) -> tuple[list[Records], int]:
             note(f"{file}: {len(cut)} cases without their last line are left out, such as {cut[0]}")
         for problem in found.problems:
             note(problem)
+        if found.cut:
+            note(f"{file}: {found.cut}")
         if cut or found.problems:
             code = 2
         files.append(found)

@@ -28,7 +28,8 @@ PACKAGE = "harness/meshmark"
 
 VERSION = ("__init__.py", r'^__version__ = "([^"]+)"')
 TABLE = ("operations/versions.py", r"^TABLE_VERSION = (\d+)")
-"""The files of the package that name its version and that of its case table, and how."""
+CLOSES = ("records/closing.py", r"^CLOSES = (.+)")
+"""The files of the package that name its version and that of its case table, and that runs close records, and how."""
 
 FIRST = 1793491200
 """The first day on which a run can have begun, as seconds: 2026-11-01, before the suite's first commit."""
@@ -49,6 +50,8 @@ class Commit:
     """The version of its package; "" where it names none."""
     table: int = 0
     """The version of its case table; 0 where it names none."""
+    closes: bool = False
+    """Whether its runs close their records with a line (meshmark.records.closing)."""
 
 
 def problems(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
@@ -73,6 +76,8 @@ def problems(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
             f"`table` is {run_line.table_version(run)}, and its commit has version {found.table} of the case table:"
             f" {AS_WRITTEN}"
         )
+    if found.closes and not run.get("closes"):
+        yield f"`closes` is missing, and the commit closes its records: {AS_WRITTEN}"
     if found.digest and suite.get("digest") != found.digest and not marked:
         yield (
             f"the package that ran ({suite.get('digest', 'no digest')}) is not that of its commit ({found.digest}): run"
@@ -114,7 +119,8 @@ def _ask(commit: str) -> Commit | str | None:
             return cut if shallow else None
         made = _git("show", "--no-patch", "--format=%ct", commit)
         version, table = (_said(commit, *place) for place in (VERSION, TABLE))
-        return Commit(int(made or b"0"), _digest(commit), version, int(table or 0))
+        closes = bool(_said(commit, *CLOSES))
+        return Commit(int(made or b"0"), _digest(commit), version, int(table or 0), closes)
     except (OSError, subprocess.TimeoutExpired):
         return f"suite commit {commit} could not be looked up: git is not at hand"
 

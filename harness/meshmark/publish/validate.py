@@ -30,6 +30,7 @@ from meshmark.publish import (
     challenge,
     consistent,
     duplicates,
+    ended,
     environments,
     logs,
     origin,
@@ -90,6 +91,10 @@ def check(
         _heads(name, lines, review)
         _judged(name, lines, facts, expected, review)
         _timed(name, lines, runs, product, review)
+        for number, text in ended.problems(lines):
+            review.complain(name, text, number, "end")
+        if told := ended.note(lines):
+            review.notes.append(f"{name}: {told}")
     review.totals = totals(files)
     said = manifest.get("totals")
     if said is not None and said != review.totals:

@@ -194,7 +194,9 @@ class Controller:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """The exit code follows the verdicts, whatever pytest and its plugins counted: a resumed run ends with that
-        of an uninterrupted one, and one that lost a verdict does not end well."""
+        of an uninterrupted one, and one that lost a verdict does not end well. The records are closed."""
+        if self.settled:  # on a rank, which closes its file before it merges
+            return
         self.settled = True
         if JUDGED in self.config.stash:
             self.count.compare(self.config.stash[JUDGED])
@@ -219,6 +221,19 @@ class Controller:
                 self.count.problem(problem)
         self.count.settle(session)
         self.exitstatus = session.exitstatus
+        self._close_records()
+
+    def _close_records(self) -> None:
+        """Write the closing line, with what is known now of what was chosen."""
+        if self.writer is None:
+            return
+        self.count.write_chosen()
+        try:
+            self.writer.end(int(self.exitstatus))
+        except OSError as error:
+            self.count.problem(f"can't close {self.writer.path}: {os.strerror(error.errno or 0)}")
+            if self.exitstatus in WELL:
+                self.session.exitstatus = self.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def settle(self) -> None:
         """Count the session's end, where another plugin has left before it came to that."""

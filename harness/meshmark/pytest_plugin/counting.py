@@ -8,6 +8,7 @@ counts for itself, whatever else went wrong.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Container, Iterable
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 
 from meshmark.core import saying
 from meshmark.core.installation import CHECKOUT, SOURCE
-from meshmark.pytest_plugin.stashed import COLLECTED, JUDGED, TRIALS
+from meshmark.pytest_plugin.stashed import COLLECTED, FINISHED, JUDGED, TRIALS, WRITER
 from meshmark.pytest_plugin.trials import case_of
 
 SUITES = (SOURCE / "meshmark" / "conformance", *([CHECKOUT / "conformance"] if CHECKOUT else []))
@@ -59,6 +60,22 @@ class Count:
             self.add(item.nodeid for item in session.items)
             self.taken |= dict.fromkeys(taken_away(self.config, session.items))
             self.deselected |= dict.fromkeys(deselected(self.config))
+            self.write_chosen()
+
+    @property
+    def whole(self) -> dict[str, None]:
+        """What the records are to hold: what was collected, taken away without a word, or finished before."""
+        finished = self.config.stash.get(FINISHED, None) or {}
+        return (self.chosen or {}) | self.taken | dict.fromkeys(finished)
+
+    def write_chosen(self) -> None:
+        """Write down what the records are to hold, so that a reader can tell whether the run came to its end."""
+        writer = self.config.stash.get(WRITER, None)
+        if writer and not writer.ended:
+            try:
+                writer.choose(self.whole, len([case for case in self.deselected if case not in self.whole]))
+            except OSError as error:
+                self.problem(f"can't write records to {writer.path}: {os.strerror(error.errno or 0)}")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -79,6 +96,7 @@ class Count:
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Iterable[str]) -> None:
         """pytest-xdist: what a worker has collected."""
         self.add(ids)
+        self.write_chosen()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_internalerror(self, excrepr: object) -> None:

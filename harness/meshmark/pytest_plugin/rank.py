@@ -258,6 +258,8 @@ class RankPlugin:
                 assert self.consensus
                 with self.consensus.end(getattr(error, "ending", Ending("", str(error)))):
                     pass
+        if self.ending is None:  # of a group that lost a rank nobody can say how it ended
+            self.config.stash[CONTROLLER].pytest_sessionfinish(session)
         if writer := self.config.stash.get(WRITER, None):
             if changed := writer.changed():
                 self.config.stash[CONTROLLER].count.problem(changed)

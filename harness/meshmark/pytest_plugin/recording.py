@@ -11,6 +11,7 @@ from meshmark.operations.versions import TABLE_VERSION
 from meshmark.pytest_plugin.options import names_of
 from meshmark.pytest_plugin.stashed import EXPECTED, FACTS, FINISHED, PLACES, RANK, SELECTION, WRITER
 from meshmark.ranks import handover
+from meshmark.records.closing import CLOSES
 from meshmark.records.reading import RecordError
 from meshmark.records.writing import Writer
 
@@ -42,6 +43,7 @@ def open_records(config: pytest.Config) -> None:
         "repeat": config.getoption("repeat"),
         "table": TABLE_VERSION,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **CLOSES,
     }
     if rank:
         rank.open_records(record or resume, bool(resume) or handover.goes_on(), run)

@@ -7,6 +7,7 @@ of each rank, and `skew` how much they differ (meshmark.core.skew).
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from meshmark.core.skew import measure_skew, slowest
 from meshmark.core.verdicts import BAD, VERDICTS
 from meshmark.ranks.agreement import merge_findings
 from meshmark.records import run_line
+from meshmark.records.closing import Account
 from meshmark.records.definition import TimingLine
 from meshmark.records.reading import TORN, RecordError, Records, read
 from meshmark.records.writing import dumps
@@ -77,7 +79,21 @@ def merged(path: Path, size: int) -> list[dict[str, Any]]:
     for name in order:
         lines += _case({rank: file for rank, file in enumerate(files)}, name)
     lines += _timings(files)
-    return [line | {"run": first["run"]} for line in lines]
+    return _closed([line | {"run": first["run"]} for line in lines], files)
+
+
+def _closed(lines: list[dict[str, Any]], files: Sequence[Records]) -> list[dict[str, Any]]:
+    """With the line of what all ranks chose, and closed with the largest of their exit codes. Where a rank's file does
+    not end, the merged one does not either."""
+    of_run = {"run": lines[0]["run"]}
+    if every := [file.chosen[-1] for file in files if file.chosen]:
+        lines.insert(1, dict(every[0]) | of_run)
+    if all(file.closed for file in files):
+        account = Account()
+        for line in lines:
+            account.add(json.loads(dumps(line)))
+        lines.append(account.end(max(file.ends[-1]["exit_code"] for file in files)) | of_run)
+    return lines
 
 
 def _case(files: Mapping[int, Records], name: str) -> list[dict[str, Any]]:

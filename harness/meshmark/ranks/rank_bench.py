@@ -41,6 +41,7 @@ from meshmark.ranks.group import Coordinates, Group
 from meshmark.ranks.rank_timing import RankTimer
 from meshmark.ranks.wire import ChannelError
 from meshmark.records import reading
+from meshmark.records.closing import CLOSES
 from meshmark.records.reading import RecordError, Records
 from meshmark.records.writing import Writer
 from meshmark.timing import bench, timing_tables
@@ -142,6 +143,7 @@ class Rank:
             "timing": {k: getattr(job, k) for k in ("cadences", "seconds", "least", "most")},
             "rank": self.group.rank,
             "group": self._all("group", token)[0],
+            **CLOSES,
         }
         self.kept = Records()
         self.kept.add({"kind": "run", **self.described})
@@ -156,6 +158,7 @@ class Rank:
             self.writer, before = Writer.going_on(own, self.described)
         else:
             self.writer = Writer.create(own, self.described)
+        self.writer.choose(cell.case(mode).id for cell, modes in self.todo for mode in modes)
         every = self._all("finished", [done(before, p) for p in range(arguments.processes)])
         by_launch = [finished(list(by_rank)) for by_rank in zip(*every, strict=True)]
         cells = {cell.id for cell, _ in self.todo}
@@ -228,6 +231,7 @@ class Rank:
     def _close(self) -> bool:
         """Close the file; on rank 0, merge all where they can be seen: whether that was done."""
         if self.writer:
+            self.writer.end(int(any(r["verdict"] in BAD for r in self.kept.timings)))
             self.writer.close()
         self._all("written", None)
         return self._merged() if self.group.rank == 0 else False

@@ -14,6 +14,7 @@ Readers leave such fields alone.
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
+from meshmark.core.verdicts import VERDICTS
 from meshmark.records.fields import Field
 from meshmark.records.run_definition import RunLine
 from meshmark.records.shared import (
@@ -408,6 +409,48 @@ class ScheduleLine(CaseLine, Counters):
     ]
 
 
+Verdicts = Annotated[
+    dict[str, Annotated[int, Field(least=1)]], Field(keys="^[a-z_]{4,11}$", most=len(VERDICTS))
+]
+
+
+class ChosenLine(EveryLine):
+    """What a run is to judge, written once it is known: what a resumed run had finished is part of it."""
+
+    kind: Literal["chosen"]
+    cases: Annotated[int, Field("Number of cases.", least=0)]
+    digest: Annotated[
+        str,
+        Field("The start of the SHA-256 of their ids, sorted, one per line.", pattern="^[0-9a-f]{16}$"),
+    ]
+    deselected: Annotated[int, Field("Cases that options or plugins of pytest took away.", least=0)]
+
+
+class EndLine(EveryLine):
+    """The last line of a run that ended: what the lines before it amount to (meshmark.records.closing). It shows a
+    cut and a slip. It is no proof against a person who makes it anew."""
+
+    kind: Literal["end"]
+    ended: Annotated[
+        str,
+        Field(
+            "When the run ended, in UTC.",
+            pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$",
+        ),
+    ]
+    exit_code: Annotated[int, Field("The exit code; over several processes the largest.", least=0, most=255)]
+    cases: Annotated[int, Field("Number of judged cases in the file.", least=0)]
+    verdicts: Annotated[Verdicts, Field("How many of them have each verdict.")]
+    timings: Annotated[int, Field("Number of timing lines in the file.", least=0)]
+    lines: Annotated[int, Field("Number of lines before this one.", least=1)]
+    digest: Annotated[
+        str,
+        Field(
+            "The start of a SHA-256 of what these lines say, without their texts.", pattern="^[0-9a-f]{16}$"
+        ),
+    ]
+
+
 LINES: dict[str, type] = {
     "run": RunLine,
     "conformance": ConformanceLine,
@@ -415,6 +458,8 @@ LINES: dict[str, type] = {
     "ceiling": CeilingLine,
     "comparison": ComparisonLine,
     "schedule": ScheduleLine,
+    "chosen": ChosenLine,
+    "end": EndLine,
 }
 """Every kind of line."""
 
@@ -432,6 +477,8 @@ RELIED_ON: dict[str, tuple[str, ...]] = {
     "ceiling": ("name", "unit", "value", "run"),
     "comparison": ("what", "case", "verdict", "reason", "run"),
     "schedule": (*CASE_FIELDS, "place", "run"),
+    "chosen": ("cases", "digest", "run"),
+    "end": ("exit_code", "cases", "lines", "digest", "run"),
     "comparison process": ("environment", "process", "seconds", "run"),
 }
 """The fields without which the reader refuses a line, by kind (comparisons of `what` process apart). A hand-made file,

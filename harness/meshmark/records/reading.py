@@ -22,13 +22,16 @@ from typing import IO, Any
 from meshmark.core.errors import BadInput
 from meshmark.core.verdicts import VERDICTS, worst
 from meshmark.records import checking
+from meshmark.records.closing import Account
 from meshmark.records.definition import (
     KINDS,
     LINES,
     RELIED_ON,
     CeilingLine,
+    ChosenLine,
     ComparisonLine,
     ConformanceLine,
+    EndLine,
     ScheduleLine,
     TimingLine,
 )
@@ -92,8 +95,8 @@ class Judged:
 
 @dataclass
 class Records:
-    """The contents of a record file: the run lines, the judged cases by id, timings, ceilings, comparisons and
-    schedules in their order, and what could not be read."""
+    """The contents of a record file: the run lines, the judged cases by id, timings, ceilings, comparisons, schedules,
+    and what runs chose and closed with in their order, and what could not be read."""
 
     runs: list[RunLine] = field(default_factory=list)
     cases: dict[str, Judged] = field(default_factory=dict)
@@ -101,7 +104,20 @@ class Records:
     ceilings: list[CeilingLine] = field(default_factory=list)
     comparisons: list[ComparisonLine] = field(default_factory=list)
     schedules: list[ScheduleLine] = field(default_factory=list)
+    chosen: list[ChosenLine] = field(default_factory=list)
+    ends: list[EndLine] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    state: str = ""
+    """What is to be said of the end of the file: the run did not end, or nobody can see whether it did; else ""."""
+    closed: bool = False
+    """Whether a closing line is the last one of the file."""
+    closes: bool = False
+    """Whether the last run line promises one."""
+
+    @property
+    def cut(self) -> str:
+        """Why not all that the run chose is there; "" where it is, and of a file in which nobody can see it."""
+        return self.state if self.closes else ""
 
     def add(self, record: Any) -> None:
         """Add one checked line of any kind."""
@@ -120,6 +136,10 @@ class Records:
             self.ceilings.append(record)
         elif kind == "schedule":
             self.schedules.append(record)
+        elif kind == "chosen":
+            self.chosen.append(record)
+        elif kind == "end":
+            self.ends.append(record)
         else:
             self.comparisons.append(record)
 
@@ -127,12 +147,16 @@ class Records:
 def read(path: Path) -> Records:
     """Read a file, plain or packed (.gz). Lines that can't be used become `problems` and the rest is kept;
     RecordError where the file as a whole can't be read, is larger than the limits, or holds no run."""
-    records = Records()
+    records, account = Records(), Account()
     for place, record in each(path):
         if isinstance(record, RecordError):
             records.problems.append(f"{place}: {record}")
-        else:
-            records.add(record)
+            account.add(None)
+            continue
+        if problem := account.add(record):
+            records.problems.append(f"{place}: {problem}")
+        records.add(record)
+    records.state, records.closed, records.closes = account.state(), account.closed, account.closes
     if not records.runs:
         first = f" ({records.problems[0]})" if records.problems else ""
         raise RecordError(f"{path} holds no run: name a file that `meshmark test --record` wrote{first}")

@@ -209,6 +209,14 @@ class RunLine(EveryLine):
             ),
         ]
     ]
+    closes: NotRequired[
+        Annotated[
+            Literal[True],
+            Field(
+                "The run writes a `chosen` line and closes with an `end` line. Earlier versions wrote none."
+            ),
+        ]
+    ]
     selection: NotRequired[Annotated[Selected, Field("The options that chose the cases.")]]
     rank: NotRequired[
         Annotated[Rank, Field("In FILE.rankK: the rank that wrote it. A merged file has none.")]

@@ -13,13 +13,14 @@ import json
 import math
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from meshmark.records import run_line
+from meshmark.records import closing, run_line
+from meshmark.records.closing import Account
 from meshmark.records.definition import KINDS
-from meshmark.records.reading import TORN, Judged, RecordError, Records, parsed, read
+from meshmark.records.reading import TORN, Judged, RecordError, Records, each, parsed, read
 from meshmark.records.shared import SCHEMA
 
 
@@ -44,7 +45,13 @@ class Writer:
     def __init__(self, path: Path, file: BinaryIO, run: Mapping[str, Any]) -> None:
         """Write the run line at the end of the file; use `create` or `resume`."""
         self.path, self.run, self._file = path, uuid.uuid4().hex[:12], file
+        self.ended = False
+        """Whether the closing line is written."""
+        self._chosen: dict[str, Any] = {}
         self._written = hashlib.sha256(path.read_bytes())
+        self._account = Account()
+        for _, record in each(path):
+            self._account.add(None if isinstance(record, RecordError) else record)
         self.write([{"schema": SCHEMA, "kind": "run", **run}])
 
     @classmethod
@@ -102,10 +109,11 @@ class Writer:
         """Append these records in one piece. OSError when the disk is full, the file then being as before. RecordError
         for a record that no reader would take: it would be lost, and nobody would miss it."""
         lines = [dumps({**r, "run": self.run}) + "\n" for r in records]
-        for record, line in zip(records, lines, strict=True):
+        as_read: list[dict[str, Any] | None] = [None] * len(lines)
+        for number, (record, line) in enumerate(zip(records, lines, strict=True)):
             if record.get("kind") in KINDS:  # others, such as those of growth, have readers of their own
                 try:
-                    parsed(line)
+                    as_read[number] = parsed(line)
                 except RecordError as error:
                     raise RecordError(f"what is to be written to {self.path} is {error}") from None
         data = "".join(lines).encode()
@@ -117,6 +125,21 @@ class Writer:
             self._file.truncate(start)
             raise
         self._written.update(whole)
+        for read_back in as_read:
+            self._account.add(read_back)
+
+    def choose(self, names: Iterable[str], deselected: int = 0) -> None:
+        """Write down what this run is to judge; a worker that collects it again changes nothing. OSError as `write`."""
+        said = closing.chosen(names, deselected)
+        if said != self._chosen and not self._file.closed:
+            self.write([said])
+            self._chosen = said
+
+    def end(self, exit_code: int) -> None:
+        """Write the closing line, once; nothing is written behind it. OSError as `write`."""
+        if not self.ended and not self._file.closed:
+            self.write([self._account.end(exit_code)])
+            self.ended = True
 
     def changed(self) -> str:
         """What somebody else did to the file since this writer began, or "": it must hold what was there and what was

@@ -27,7 +27,7 @@ from meshmark.core.escaping import cell as csv_cell
 from meshmark.core.escaping import plain
 from meshmark.core.statistics import Estimate
 from meshmark.operations.base import MODES
-from meshmark.records import reading, results, run_line
+from meshmark.records import closing, reading, results, run_line
 from meshmark.records.reading import RecordError
 from meshmark.report import beside, latex, page, page_data, page_site, page_times, tables
 from meshmark.report.beside import Beside
@@ -92,7 +92,13 @@ def find(paths: Sequence[Path]) -> Inputs:
                 f"{file.name}: {len(cut)} cases without their last line are left out, such as {cut[0]}"
             )
         found.problems += read.problems
+        if read.cut:
+            found.notes.append(f"{file.name}: {read.cut}")
         found.sources.append(Source(file.name, sha256, size, read, file.release, file.product, file.about))
+    if old := [source for source in found.sources if not source.records.closes]:
+        found.notes.append(
+            f"{len(old)} of {len(found.sources)} record files, such as {old[0].name}: {closing.OLD}"
+        )
     if not found.sources:
         named = ", ".join(str(p) for p in paths[:3])
         raise ReportError(

@@ -188,6 +188,9 @@ def chapter(table: pd.DataFrame, records: Records, most: int | None = ONE_PAGE) 
     if records.problems:
         yield f"{len(records.problems)} lines of the records could not be read and are left out."
         yield ""
+    if records.cut:
+        yield f"{records.cut[0].upper()}{records.cut[1:]}."
+        yield ""
 
 
 def _no_excess(cases: Mapping[str, Judged]) -> str:

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a submitted file is whole: its run came to an end, all that it chose is there, and its times go forwards.
+
+Files of earlier versions have no closing line. They are taken as they are, and a note says what nobody can see in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from meshmark.core.verdicts import BAD
+from meshmark.publish import origin
+from meshmark.publish.review import AS_WRITTEN, Entry
+from meshmark.records.closing import Account
+
+CLOCK = 120.0
+"""Seconds by which the clock of one machine may be set back or forth during a run."""
+
+
+def problems(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
+    """(line, what is wrong) with the end of one file, and with the times of its runs."""
+    account, last = Account(), 0
+    for number, record in lines:
+        if wrong := account.add(record):
+            yield number, wrong
+        if record["kind"] == "end":
+            yield from ((number, text) for text in _contradicted(record))
+        last = number
+    if account.closes and (state := account.state()):
+        yield last, f"{state}: go on with it (--resume), or submit the whole file"
+    yield from _backwards(lines)
+
+
+def note(lines: Sequence[Entry]) -> str:
+    """What a reviewer should know of the end of one file, or ""."""
+    account = Account()
+    for _, record in lines:
+        account.add(record)
+    if not account.closes:
+        return account.state()
+    end = next((record for _, record in reversed(lines) if record["kind"] == "end"), {})
+    if end.get("exit_code") == 1 and not set(end["verdicts"]) & set(BAD) and end["cases"]:
+        return "its run ended with exit code 1, and no case has a bad verdict: ask for what the run printed"
+    return ""
+
+
+def _contradicted(end: Mapping[str, Any]) -> Iterator[str]:
+    if end["exit_code"] == 0 and (bad := [v for v in BAD if v in end["verdicts"]]):
+        yield f"the run ended with exit code 0, and has cases with verdict {bad[0]}: {AS_WRITTEN}"
+
+
+def _backwards(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
+    """Times that go backwards from line to line, and cases that took longer than their run."""
+    before: float | None = None
+    began: dict[str, float] = {}
+    took: dict[str, tuple[int, float]] = {}
+    for number, record in lines:
+        if record["kind"] in ("run", "end"):
+            at = origin.begin(record.get("started" if record["kind"] == "run" else "ended"))
+            if at is None:
+                continue
+            if before is not None and at < before - CLOCK:
+                yield number, f"its time is {before - at:.0f} s before that of a line above it: {AS_WRITTEN}"
+            before = at
+            if record["kind"] == "run":
+                began[record["run"]] = at
+            elif (longest := took.get(record["run"])) and record["run"] in began:
+                there = at - began[record["run"]] + CLOCK
+                if longest[1] > there:
+                    yield (
+                        longest[0],
+                        f"took {longest[1]:.4g} s, and its run {there:.4g} s at most: {AS_WRITTEN}",
+                    )
+        elif "seconds" in record:
+            took[record["run"]] = max(
+                took.get(record["run"], (0, 0.0)), (number, record["seconds"]), key=lambda one: one[1]
+            )
