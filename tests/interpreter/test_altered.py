@@ -177,13 +177,26 @@ def test_a_computation_that_is_called_with_too_many_operands_is_refused():
         )
 
 
+IN_PLACE = """%inner (q: f32[2,2]) -> f32[2,2] {
+  %q = f32[2,2]{1,0} parameter(0)
+  ROOT %minus = f32[2,2]{1,0} negate(%q)
+}
+"""
+SHARED = "output_to_operand_aliasing={{}: (0, {})}"
+
+
 def test_an_operand_that_is_overwritten_may_not_be_read_again():
-    shared = "output_to_operand_aliasing={{}: (0, {})}"
-    call = f'%c = f32[2,2]{{1,0}} custom-call(%p), custom_call_target="Sharding", {shared}'
-    [found] = run(P, call, arguments=[GIVEN], header=ONE)
-    assert np.array_equal(found, GIVEN)
+    call = f"%c = f32[2,2]{{1,0}} fusion(%p), kind=kLoop, {SHARED}, calls=%inner"
+    [found] = run(P, call, arguments=[GIVEN], others=[IN_PLACE], header=ONE)
+    assert np.array_equal(found, -GIVEN)
     with pytest.raises(Fault, match="nothing wrote"):
-        run(P, call, "%s = f32[2,2]{1,0} add(%c, %p)", arguments=[GIVEN], header=ONE)
+        run(P, call, "%s = f32[2,2]{1,0} add(%c, %p)", arguments=[GIVEN], others=[IN_PLACE], header=ONE)
+
+
+def test_an_operand_that_is_handed_on_as_it_is_may_be_read_again():
+    call = f'%c = f32[2,2]{{1,0}} custom-call(%p), custom_call_target="Sharding", {SHARED}'
+    [found] = run(P, call, "%s = f32[2,2]{1,0} add(%c, %p)", arguments=[GIVEN], header=ONE)
+    assert np.array_equal(found, 2 * GIVEN)
 
 
 def test_two_roots_and_two_computations_of_a_name_are_refused():

@@ -128,18 +128,24 @@ class Evaluator:
             result = self._compute(instruction, given)
             values[instruction.name] = result
             if "output_to_operand_aliasing" in instruction.attributes:
-                self._overwrite(instruction)
+                self._overwrite(instruction, result)
             for finished in computation.last_uses.get(instruction.name, ()):
                 values.pop(finished, None)
         self._frames.pop()
         return values[computation.root.name]
 
-    def _overwrite(self, instruction: Instruction) -> None:
-        """A result that shares the memory of an operand has overwritten it: nothing may read it any more."""
+    def _overwrite(self, instruction: Instruction, result: AnyValue) -> None:
+        """A result that shares the memory of an operand has overwritten it: nothing may read it any more, unless this
+        part of the result is the operand itself, as in the start of a chain, which hands on what it sends."""
         values = self._frames[-1].values
-        for _, number, path in agreement.aliases(instruction.attributes["output_to_operand_aliasing"]):
+        for to, number, path in agreement.aliases(instruction.attributes["output_to_operand_aliasing"]):
             name = instruction.operands[number]
-            if not path and name in values:
+            if path or name not in values:
+                continue
+            part = result
+            for index in to:
+                part = part[index] if isinstance(part, tuple) else ()
+            if part is not values[name]:
                 values[name] = control.fresh(self.shape_of(name))
 
     def _compute(self, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:

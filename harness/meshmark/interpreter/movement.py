@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING
 
+import ml_dtypes
 import numpy as np
 
+from meshmark.interpreter.elementwise import narrowed
 from meshmark.interpreter.faults import Fault, Refused
 from meshmark.interpreter.literals import literal
-from meshmark.interpreter.meanings import array_shape, called, dimension, dimensions, flag, means
+from meshmark.interpreter.meanings import Function, array_shape, called, dimension, dimensions, flag, means
 from meshmark.interpreter.module import Instruction
 from meshmark.interpreter.reductions import BINARY, plain_reducer
 from meshmark.interpreter.shapes import Shape, reinterpretation
@@ -20,6 +23,31 @@ from meshmark.interpreter.values import AnyValue, Value, array, full, lead, mask
 
 if TYPE_CHECKING:
     from meshmark.interpreter.evaluator import Evaluator
+
+
+def moves(opcode: str, attributes: Iterable[str] = ()) -> Callable[[Function], Function]:
+    """Register the meaning of an instruction that places elements of its first operand.
+
+    Its elements become bfloat16 where the instruction has that type and its operand is float32. XLA gives such a type
+    to an instruction whose users round to bfloat16 anyway (xla/hlo/transforms/bfloat16_propagation.h)."""
+
+    def register(function: Function) -> Function:
+        @wraps(function)
+        def placed(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
+            value = array(function(evaluator, instruction, operands), instruction.name)
+            return Value(narrowed(value.data, array_shape(instruction).numpy), value.poison)
+
+        means(opcode, attributes=attributes)(placed)
+        return function
+
+    return register
+
+
+def _alike(instruction: Instruction, values: Sequence[Value]) -> None:
+    """Refused where arrays become one that have different types, other than float32 beside bfloat16."""
+    kinds = {value.data.dtype for value in values}
+    if len(kinds) > 1 and kinds != {np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)}:
+        raise Refused(f"{instruction.opcode} of mixed types")
 
 
 @means("constant")
@@ -36,7 +64,7 @@ def _iota(evaluator: Evaluator, instruction: Instruction, operands: Sequence[Any
     return Value(np.broadcast_to(line, shape.dims)[None])
 
 
-@means("broadcast", attributes=("dimensions",))
+@moves("broadcast", attributes=("dimensions",))
 def _broadcast(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     shape, at = array_shape(instruction), dimensions(instruction)
 
@@ -51,27 +79,28 @@ def _broadcast(evaluator: Evaluator, instruction: Instruction, operands: Sequenc
     return moved(move, array(operands[0], instruction.name))
 
 
-@means("reshape")
+@moves("reshape")
 def _reshape(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     dims = array_shape(instruction).dims
     return moved(lambda data: data.reshape(data.shape[0], *dims), array(operands[0], instruction.name))
 
 
-@means("transpose", attributes=("dimensions",))
+@moves("transpose", attributes=("dimensions",))
 def _transpose(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     order = [d + 1 for d in dimensions(instruction)]
     return moved(lambda data: data.transpose(0, *order), array(operands[0], instruction.name))
 
 
-@means("reverse", attributes=("dimensions",))
+@moves("reverse", attributes=("dimensions",))
 def _reverse(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     axes = tuple(d + 1 for d in dimensions(instruction))
     return moved(lambda data: np.flip(data, axes), array(operands[0], instruction.name))
 
 
-@means("concatenate", attributes=("dimensions",))
+@moves("concatenate", attributes=("dimensions",))
 def _concatenate(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     values = [array(operand, instruction.name) for operand in operands]
+    _alike(instruction, values)
     axis, devices = dimension(instruction) + 1, lead(*values)
     return moved(lambda *parts: np.concatenate([full(p, devices) for p in parts], axis), *values)
 
@@ -79,7 +108,7 @@ def _concatenate(evaluator: Evaluator, instruction: Instruction, operands: Seque
 _SLICE = re.compile(r"\[(\d+):(\d+)(?::(\d+))?\]")
 
 
-@means("slice", attributes=("slice",))
+@moves("slice", attributes=("slice",))
 def _slice(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     value = array(operands[0], instruction.name)
     found = [(int(a), int(b), int(s or 1)) for a, b, s in _SLICE.findall(instruction.attributes["slice"])]
@@ -93,9 +122,10 @@ def _slice(evaluator: Evaluator, instruction: Instruction, operands: Sequence[An
 _PAD = re.compile(r"(-?\d+)_(-?\d+)(?:_(\d+))?")
 
 
-@means("pad", attributes=("padding",))
+@moves("pad", attributes=("padding",))
 def _pad(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     values = [array(operand, instruction.name) for operand in operands]
+    _alike(instruction, values)
     text = instruction.attributes["padding"]
     pads = [tuple(map(int, m)) for m in (_PAD.fullmatch(p).groups("0") for p in text.split("x"))]  # type: ignore[union-attr]
     return moved(lambda data, fill: padded(data, fill, pads), *values)
@@ -186,7 +216,7 @@ def _clamped(starts: Sequence[np.ndarray], dims: Sequence[int], sizes: Sequence[
     return np.stack(clipped, axis=1) if clipped else np.zeros((1, 0), np.int64)
 
 
-@means("dynamic-slice", attributes=("dynamic_slice_sizes",))
+@moves("dynamic-slice", attributes=("dynamic_slice_sizes",))
 def _dynamic_slice(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     value, sizes = array(operands[0], instruction.name), dimensions(instruction, "dynamic_slice_sizes")
     starts = _clamped(_starts(instruction, operands[1:]), value.data.shape[1:], sizes)
@@ -204,11 +234,12 @@ def _window(start: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(int(s), int(s) + n) for s, n in zip(start, sizes, strict=True))
 
 
-@means("dynamic-update-slice")
+@moves("dynamic-update-slice")
 def _dynamic_update_slice(
     evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]
 ) -> AnyValue:
     value, update = array(operands[0], instruction.name), array(operands[1], instruction.name)
+    _alike(instruction, (value, update))
     sizes = update.data.shape[1:]
     starts = _clamped(_starts(instruction, operands[2:]), value.data.shape[1:], sizes)
     devices = max(lead(value, update), len(starts))
@@ -246,7 +277,7 @@ _GATHER = (
 )
 
 
-@means("gather", attributes=_GATHER)
+@moves("gather", attributes=_GATHER)
 def _gather(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     value, places = (array(operand, instruction.name) for operand in operands)
     named = {name: dimensions(instruction, name) for name in _GATHER}
