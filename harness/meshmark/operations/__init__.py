@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from meshmark.operations import (
     algebra,
+    array_uses,
     arrays,
     calls,
     collective_gradients,
@@ -27,6 +28,7 @@ from meshmark.operations import (
     found,
     function_forms,
     function_options,
+    grids,
     indexing,
     layers,
     libraries,
@@ -44,6 +46,7 @@ from meshmark.operations import (
     pipelines,
     placement,
     processes,
+    program_conditions,
     program_features,
     program_forms,
     program_options,
@@ -120,6 +123,9 @@ FAMILIES = (
     function_options,
     collective_options,
     function_forms,
+    grids,
+    program_conditions,
+    array_uses,
 )
 
 

@@ -34,7 +34,7 @@ from meshmark.operations.permutations import RaggedAllToAll
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 4
+TABLE_VERSION = 5
 """The version of the table as the code has it. Run lines name it as `table`."""
 
 
@@ -196,7 +196,26 @@ def _added_last(case: Case) -> bool:
     return operation in NEWEST_OPERATIONS or (operation == "refusal" and kind in NEWEST_REFUSALS)
 
 
+FIFTH_OPERATIONS = frozenset(
+    (
+        *("array_use", "collective_gradient_grid", "collective_grid", "function_grid"),
+        "program_condition",
+    )
+)
+"""The operations that version 5 added."""
+
+
+def _added_fifth(case: Case) -> bool:
+    """Whether version 5 added the case: its operation."""
+    return case.operation.name in FIFTH_OPERATIONS
+
+
 CHANGES: dict[int, Change] = {
+    5: Change(
+        "every collective, its gradient and every moving function of every dtype on each mesh, in one program each;"
+        " what holds on one device, for one length or by one argument alone; what is done with arrays besides calls",
+        new=_added_fifth,
+    ),
     4: Change(
         "options and edges of functions and collectives: narrow integers, indices outside of an array, masks, row"
         " exchanges, overflow, axes of one device; ways to call derivatives, loops and batches;"
