@@ -233,6 +233,23 @@ def _permutation_range(mesh, x, a):
     return mapped(lambda y: lax.ppermute(y, a, [(0, mesh.shape[a])]), mesh, P(a), P(a))(x)
 
 
+def _swap_size(mesh, x, a):
+    return mapped(lambda y: lax.pswapaxes(y, a, 1), mesh, P(a), P(None, a))(x)
+
+
+def _gather_dimension(mesh, x, a):
+    return mapped(lambda y: lax.all_gather(y, a, axis=7), mesh, P(a), P(a))(x)
+
+
+def _scatter_size(mesh, x, a):
+    return mapped(lambda y: lax.psum_scatter(y, a, scatter_dimension=1), mesh, P(a), P(a))(x)
+
+
+def _shared_groups(mesh, x, a):
+    groups = [[0, 1], [1, *range(2, mesh.shape[a])]]
+    return mapped(lambda y: lax.psum(y, a, axis_index_groups=groups), mesh, P(a), P(a), check_vma=False)(x)
+
+
 def _repeated_reduction(mesh, x, a):
     return mapped(lambda y: lax.psum(y, (a, a)), mesh, P(a), P())(x)
 
@@ -294,6 +311,10 @@ REFUSALS: dict[str, tuple[Callable[..., Any], str]] = {
     "compiled_shape": (_compiled_shape, "compiled with|types"),
     "exchange_size": (_exchange_size, "size|split"),
     "permutation_range": (_permutation_range, "out of bounds|range|permut|source|replica|partition"),
+    "swap_size": (_swap_size, "size"),
+    "gather_dimension": (_gather_dimension, "out of bounds|out of range"),
+    "scatter_size": (_scatter_size, "size"),
+    "shared_groups": (_shared_groups, "exactly once|unique|more than once|overlap"),
     "repeated_reduction": (_repeated_reduction, "unique|duplicate|repeated|more than once"),
     "mesh_names": (_mesh_names, "axis_names|same length|number of|ndim"),
     "larger_update": (_larger_update, "shape|less than or equal"),

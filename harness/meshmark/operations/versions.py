@@ -205,15 +205,21 @@ FIFTH_OPERATIONS = frozenset(
 """The operations that version 5 added."""
 
 
+FIFTH_REFUSALS = frozenset(("gather_dimension", "scatter_size", "shared_groups", "swap_size"))
+"""The refusals that version 5 added."""
+
+
 def _added_fifth(case: Case) -> bool:
-    """Whether version 5 added the case: its operation."""
-    return case.operation.name in FIFTH_OPERATIONS
+    """Whether version 5 added the case: its operation or its refusal."""
+    operation, kind = case.operation.name, case.cell.request.variant.get("kind")
+    return operation in FIFTH_OPERATIONS or (operation == "refusal" and kind in FIFTH_REFUSALS)
 
 
 CHANGES: dict[int, Change] = {
     5: Change(
         "every collective, its gradient and every moving function of every dtype on each mesh, in one program each;"
-        " what holds on one device, for one length or by one argument alone; what is done with arrays besides calls",
+        " what holds on one device, for one length or by one argument alone; what is done with arrays besides calls;"
+        " refusals of dimensions and groups",
         new=_added_fifth,
     ),
     4: Change(
