@@ -58,6 +58,33 @@ def test_a_body_is_taken_out():
     assert found.program.operations == ["lax.slice"]
 
 
+def test_a_known_group_is_not_made_smaller_any_more():
+    pads = [
+        n for n in range(120) if "lax.pad" in [m.op for m in draw(11, n).nodes] and len(draw(11, n).nodes) > 2
+    ]
+    signature = shrinking.Signature("auto", "numbers", "")
+    alone, known = Judge("lax.pad"), Judge("lax.pad")
+    small = shrinking.shrink(draw(11, pads[0]), signature, alone, WRONG, 20)
+    early = shrinking.shrink(
+        draw(11, pads[0]), signature, known, WRONG, 20, known={grouping.key(small.program, WRONG)}
+    )
+    assert grouping.key(early.program, WRONG) == grouping.key(small.program, WRONG)
+    assert known.asked < alone.asked
+
+
+def test_what_was_compiled_lightly_is_shrunk_so():
+    asked = []
+
+    class Light(StubSlot):
+        def judge(self, job, modes):
+            asked.append(job["light"])
+            return Answer([WRONG] if "lax.pad" in from_json(job["program"]).operations else [])
+
+    pad = next(p for p in (draw(11, n) for n in range(120)) if "lax.pad" in p.operations and len(p.nodes) > 1)
+    shrinking.shrink(pad, shrinking.Signature.of(WRONG, "auto", light=True), Light(), WRONG, 20)
+    assert asked and all(asked)
+
+
 def test_another_kind_of_failure_is_not_taken():
     signature = shrinking.Signature.of({"kind": "crash", "what": "a.cc: Check failed"}, "auto")
     assert signature.matches({"kind": "crash", "what": "a.cc: Check failed"})

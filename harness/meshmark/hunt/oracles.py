@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -81,6 +82,29 @@ class Truth:
     """The largest absolute value of a float on the way; of the finite ones where the program has others by design."""
 
 
+LIGHT = {"xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_count": 1}
+"""Options of XLA's CPU compiler: all passes over HLO are the same, partitioning and fusion too, and LLVM does less with
+what comes of them. LLVM takes more than half of a program's time."""
+
+_options: Mapping[str, Any] = {}
+
+
+@contextmanager
+def compiling(light: bool) -> Iterator[None]:
+    """Whether programs are compiled by LIGHT in this context; elsewhere than on CPU they never are."""
+    global _options
+    before, _options = _options, LIGHT if light and jax.default_backend() == "cpu" else {}
+    try:
+        yield
+    finally:
+        _options = before
+
+
+def compiler_options() -> dict[str, Any] | None:
+    """The options of the compiler here, as jax.jit takes them."""
+    return dict(_options) or None
+
+
 EXACT = 2.0**20
 """Programs of integers whose values stay below are exact in float32: a result has at most 16 terms of this size."""
 
@@ -90,11 +114,15 @@ def truth(program: Program) -> Truth:
     given = inputs(program)
     device = jax.local_devices()[0]
     builder = Builder(program, "plain", None)
+    watched, function = builder.function(keep=True), builder.function()
+
+    def both(*arrays: Any) -> Any:
+        results, largest = watched(*arrays)
+        return function(*arrays) if program.transform.kind else results, largest
+
     try:
         with jax.default_device(device), jax.enable_x64(program.x64):
-            found, top = jax.jit(builder.function(keep=True))(*given)
-            if program.transform.kind:
-                found = jax.jit(builder.function())(*given)
+            found, top = jax.jit(both, compiler_options=compiler_options())(*given)
             results = [np.asarray(r) for r in found]
     except Exception as error:
         raise Invalid(f"{type(error).__name__}: {str(error)[:300]}") from None
@@ -135,11 +163,12 @@ def jitted(
     function = Builder(program, "explicit" if explicit else "auto", mesh).function()
     if explicit:
         with jax.set_mesh(mesh):
-            return use(jax.jit(function))
+            return use(jax.jit(function, compiler_options=compiler_options()))
     shardings: Any = None
     if not program.transform.kind and any(s is not None for s in program.out_specs):
         shardings = tuple(None if s is None else NamedSharding(mesh, partition(s)) for s in program.out_specs)
-    return use(jax.jit(function, out_shardings=shardings, donate_argnums=donate))
+    options = compiler_options()
+    return use(jax.jit(function, out_shardings=shardings, donate_argnums=donate, compiler_options=options))
 
 
 def run(program: Program, mode: str) -> list[Any]:

@@ -7,12 +7,12 @@ the program at hand. The rules go round until none helps. Hypothesis's shrinker 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Any
 
-from meshmark.hunt.grouping import NUMBERS
-from meshmark.hunt.program import Program, problems
+from meshmark.hunt.grouping import NUMBERS, key
+from meshmark.hunt.program import Program, problems, to_json
 from meshmark.hunt.rules import RULES, refilled, types, weight
 from meshmark.hunt.workers import Judging
 
@@ -24,11 +24,18 @@ class Signature:
     mode: str
     kind: str
     what: str
+    light: bool = False
+    """Whether it is compiled as `meshmark.hunt.oracles.LIGHT` says."""
 
     @classmethod
-    def of(cls, difference: dict[str, Any], mode: str) -> Signature:
+    def of(cls, difference: dict[str, Any], mode: str, light: bool = False) -> Signature:
         """The signature of a difference that was seen in this mode."""
-        return cls(mode, difference["kind"], difference["what"] if difference["kind"] not in NUMBERS else "")
+        what = difference["what"] if difference["kind"] not in NUMBERS else ""
+        return cls(mode, difference["kind"], what, light)
+
+    def job(self, program: Program) -> Program | dict[str, Any]:
+        """What a worker is asked to judge."""
+        return {"program": to_json(program), "light": True} if self.light else program
 
     def matches(self, difference: dict[str, Any]) -> bool:
         """Whether a difference has it."""
@@ -108,8 +115,11 @@ def shrink(
     difference: dict[str, Any],
     seconds: float = 90.0,
     halted: Callable[[], bool] = lambda: False,
+    known: Container[str] = (),
 ) -> Shrunk:
-    """The smallest program that the rules find with this signature, in so many seconds; Halted where the hunt ends."""
+    """The smallest program that the rules find with this signature, in so many seconds; Halted where the hunt ends.
+
+    Wrong numbers whose group is `known` stay as they are then: a smaller program would say no more."""
     start = slot.clock()
     tried = taken = 0
     seen = {program.name}
@@ -135,7 +145,7 @@ def shrink(
                     if not valid(candidate):
                         continue
                     tried += 1
-                    answer = slot.judge(candidate, (signature.mode,))
+                    answer = slot.judge(signature.job(candidate), (signature.mode,))
                     if halted():
                         raise Halted
                     same = [d for d in answer.differences if signature.matches(d)]
@@ -143,5 +153,7 @@ def shrink(
                         best, best_difference = candidate, same[0]
                         taken += 1
                         moved = again = True
+                        if signature.kind in NUMBERS and key(best, best_difference) in known:
+                            return Shrunk(best, best_difference, tried, taken, slot.clock() - start)
                         break
     return Shrunk(best, best_difference, tried, taken, slot.clock() - start)
