@@ -43,6 +43,21 @@ def test_the_meaning_is_that_of_the_mesh(name, axes):
     assert oracles.judge(program(name, axes), ("auto",)) == []
 
 
+def test_an_all_to_all_of_what_is_gathered_has_its_type():
+    """A gathered value is the same at all places, and vmap's own all_to_all of such a one has a dimension too many."""
+    body = (
+        Node("lax.all_gather", ({"v": 0}, "x"), {"axis": 0, "tiled": True}),
+        Node("lax.all_to_all", ({"v": 1}, "x"), {"split_axis": 0, "concat_axis": 0, "tiled": True}),
+    )
+    mapped = Node(
+        "shard_map", ({"v": 0},), {"in_specs": [[["x"]]], "out_specs": [[["x"]]]}, (Body(1, body, (2,)),)
+    )
+    inputs = (Input((4,), "float32", (("x",),), {"kind": "count"}),)
+    made = Program((("x", 2),), inputs, (mapped,), (1,), (None,))
+    assert oracles.truth(made).results[0].shape == (8,)
+    assert oracles.judge(made, ("auto",)) == []
+
+
 def test_an_axis_order_that_jax_ignores_is_seen(monkeypatch):
     """On 0.10.2 by itself; planted on the others."""
     made = program("ppermute", ["y", "x"])

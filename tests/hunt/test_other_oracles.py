@@ -46,6 +46,15 @@ DEFINED = {
     "jnp.sum": (V,),
     "jnp.pad": (V, [[1, 0], [2, 1]]),
     "lax.split": (V, [3, 5]),
+    "at.set": (V, [{"slice": [1, None, None]}], 5),
+    "at.add": (V, [[0, 3, 3]], 2),
+    "at.max": (V, [-1, {"slice": [None, None, 2]}], 4),
+    "getitem": (V, [{"slice": [None, None, -1]}, -2]),
+    "lax.broadcasted_iota": ("int32", [4, 3], 1),
+    "lax.slice_in_dim": (V, -5, 8),
+    "lax.dynamic_slice_in_dim": (V, 7, 3),
+    "lax.dynamic_index_in_dim": (V, -1),
+    "lax.dynamic_update_slice_in_dim": (V, V, 2),
 }
 OPTIONS = {
     "lax.cumsum": {"axis": 0, "reverse": True},
@@ -53,6 +62,10 @@ OPTIONS = {
     "jnp.argsort": {"axis": 1, "stable": True, "descending": True},
     "jnp.pad": {"mode": "reflect"},
     "lax.split": {"axis": 0},
+    "lax.slice_in_dim": {"stride": 2, "axis": 0},
+    "lax.dynamic_slice_in_dim": {"axis": 0},
+    "lax.dynamic_update_slice_in_dim": {"axis": 0},
+    "lax.dynamic_index_in_dim": {"axis": 1, "keepdims": False},
 }
 
 

@@ -16,7 +16,7 @@ from meshmark.commands.main import main
 from meshmark.core.installation import SOURCE
 from meshmark.hunt import findings, hunting, logs
 from meshmark.hunt.generator import draw
-from meshmark.hunt.program import to_json
+from meshmark.hunt.program import from_json, to_json
 from meshmark.hunt.workers import Answer
 from tests.hunt.stubs import StubSlot
 from tests.interrupts import interruptible
@@ -36,6 +36,8 @@ class Slot(StubSlot):
     die_at: ClassVar[int | None] = None
 
     def judge(self, job, modes=("auto",)):
+        if isinstance(job, dict) and "program" in job:
+            job = from_json(job["program"])
         drawn = isinstance(job, dict)
         if drawn:
             seed, number = job["draw"]

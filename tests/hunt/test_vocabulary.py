@@ -28,7 +28,7 @@ def tried(kind: Kind, tries: int = 60) -> list[str]:
             drawing.fresh(drawing.random.choice(SHAPES), dtype)
         drawing.kind = lambda manual: kind
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("meshmark.hunt.generator.FORMS", {})
+            patch.setattr("meshmark.hunt.forms.SHARES", {})
             drawing.step(level)
         if drawing.nodes:
             return [node.op for node in drawing.nodes]

@@ -191,6 +191,14 @@ def _remat(builder: Builder, node: Node, value: Callable[..., Any], values: list
     return jax.checkpoint(builder.body(node.bodies[0], values))(*map(value, node.args))
 
 
+def _custom_vjp(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
+    """A function with a derivative rule of its own, which says what JAX would have said."""
+    body = builder.body(node.bodies[0], values)
+    function = jax.custom_vjp(body)
+    function.defvjp(lambda *given: jax.vjp(body, *given), lambda pull, cotangent: pull(cotangent))
+    return function(*map(value, node.args))
+
+
 def _scan(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
     return lax.scan(builder.body(node.bodies[0], values), *map(value, node.args), **node.kwargs)
 
@@ -285,6 +293,7 @@ FORMS: dict[str, Callable[..., Any]] = {
     **{f"at.{m}": _at for m in ("get", "set", "add", "multiply", "min", "max", "apply")},
     "vmap": _vmap,
     "remat": _remat,
+    "custom_vjp": _custom_vjp,
     "scan": _scan,
     "map": _map,
     "cond": _cond,

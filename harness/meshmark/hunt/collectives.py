@@ -19,7 +19,7 @@ def _axes(d: Draw) -> tuple[Any, int]:
     for _, n in chosen:
         size *= n
     names = [name for name, _ in chosen]
-    if d.chance(0.3):
+    if d.chance(0.5):
         d.random.shuffle(names)
     return (names[0] if len(names) == 1 else names), size
 

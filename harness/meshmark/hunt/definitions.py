@@ -75,6 +75,67 @@ def cumulated(function: np.ufunc) -> Callable[..., np.ndarray]:
     return run
 
 
+def moved(name: str) -> Any:
+    """The in_dim variants of slices."""
+
+    def along(x: np.ndarray, axis: int, start: Any, size: int) -> tuple[list[Any], list[int]]:
+        starts = [start if k == axis else 0 for k in range(x.ndim)]
+        return starts, [size if k == axis else n for k, n in enumerate(x.shape)]
+
+    def read(x: np.ndarray, start: Any, size: int, axis: int = 0) -> np.ndarray:
+        return dynamic_slice(x, *along(x, axis, start, size))
+
+    def row(x: np.ndarray, start: Any, axis: int = 0, keepdims: bool = True) -> np.ndarray:
+        found = read(x, start, 1, axis)
+        return found if keepdims else found.squeeze(axis)
+
+    def written(x: np.ndarray, update: np.ndarray, start: Any, axis: int = 0) -> np.ndarray:
+        return dynamic_update_slice(x, update, along(x, axis, start, 1)[0])
+
+    return {"slice": read, "index": row, "update_slice": written}[name]
+
+
+def slice_in_dim(x: np.ndarray, start: int, stop: int, stride: int = 1, axis: int = 0) -> np.ndarray:
+    """lax.slice_in_dim; a start below zero counts from the end."""
+    return x[(*[slice(None)] * axis, slice(start, stop, stride))]
+
+
+def getitem(x: np.ndarray, index: Any) -> np.ndarray:
+    """x[index]; Undefined for an index outside, which JAX clamps."""
+    try:
+        return np.asarray(x[index])
+    except IndexError as error:
+        raise Undefined(str(error)) from None
+
+
+def updated(function: np.ufunc | None) -> Callable[..., np.ndarray]:
+    """x.at[index].set, and add and the like, each of which counts every time that an element is named."""
+
+    def run(x: np.ndarray, index: Any, update: Any, **options: Any) -> np.ndarray:
+        if options:
+            raise Undefined(", ".join(options))
+        made = x.copy()
+        try:
+            if function:
+                function.at(made, index, np.asarray(update).astype(x.dtype))
+            else:
+                made[index] = update
+        except IndexError as error:
+            raise Undefined(str(error)) from None
+        return made
+
+    return run
+
+
+def iota(kind: str, shape: Sequence[int], dimension: int) -> np.ndarray:
+    """lax.broadcasted_iota."""
+    return np.broadcast_to(np.expand_dims(np.arange(shape[dimension]), _others(shape, dimension)), shape)
+
+
+def _others(shape: Sequence[int], dimension: int) -> tuple[int, ...]:
+    return tuple(k for k in range(len(shape)) if k != dimension)
+
+
 def split(x: np.ndarray, sizes: Sequence[int], axis: int = 0) -> list[np.ndarray]:
     """lax.split."""
     return np.split(x, np.cumsum(sizes)[:-1], axis)
@@ -119,7 +180,9 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
             *("where", "greater", "less_equal", "not_equal", "equal", "clip", "sum", "max", "min", "prod"),
             *("argmax", "argmin", "all", "any", "count_nonzero", "matmul", "tril", "triu", "diagonal"),
             *("trace", "bitwise_and", "bitwise_or", "bitwise_xor", "broadcast_to", "expand_dims", "tile"),
-            *("repeat", "concatenate", "stack", "roll", "diff", "searchsorted"),
+            *("repeat", "concatenate", "stack", "roll", "diff", "searchsorted", "less", "zeros_like"),
+            *("greater_equal", "moveaxis", "swapaxes", "ravel", "squeeze", "arange", "flip", "tensordot"),
+            *("take_along_axis",),
         )
     },
     "jnp.reshape": np.reshape,
@@ -139,6 +202,20 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
     "lax.cumsum": cumulated(np.add),
     "lax.cummax": cumulated(np.maximum),
     "lax.cummin": cumulated(np.minimum),
+    **{f"lax.dynamic_{name}_in_dim": moved(name) for name in ("slice", "index", "update_slice")},
+    "lax.slice_in_dim": slice_in_dim,
+    "lax.broadcasted_iota": iota,
+    "lax.index_in_dim": moved("index"),
+    "lax.optimization_barrier": lambda x: x,
+    "lax.stop_gradient": lambda x: x,
+    "getitem": getitem,
+    "at.set": updated(None),
+    **{
+        f"at.{name}": updated(function)
+        for name, function in (
+            *(("add", np.add), ("multiply", np.multiply), ("min", np.minimum), ("max", np.maximum)),
+        )
+    },
     "constrain": lambda x, spec: x,
     "item": lambda x, k: x[k],
 }
@@ -180,6 +257,8 @@ def value(expression: Any, values: Sequence[Any]) -> Any:
             return values[expression["v"]]
         if "float" in expression:
             return float(expression["float"])
+        if "slice" in expression:
+            return slice(*expression["slice"])
         if expression.get("call") == "jnp.array":
             return expression["kwargs"]["object"]
         raise Undefined(str(next(iter(expression))))

@@ -15,14 +15,17 @@ from meshmark.core.meshes import shapes
 from meshmark.hunt import (  # noqa: F401 - they fill the vocabulary
     collectives,
     elementwise,
+    forms,
+    further,
+    idioms,
     indexing,
     layers,
     structural,
     windows,
 )
-from meshmark.hunt.building import Builder
 from meshmark.hunt.drawing import INTS, KINDS, Draw, Miss, Value
-from meshmark.hunt.program import Body, Input, Node, Program, Spec, Transform, needed, references, renumbered
+from meshmark.hunt.levels import Level, cornered, numbered
+from meshmark.hunt.program import Input, Node, Program, Spec, Transform, needed, references
 from meshmark.hunt.values import dtype_of
 
 MESHES = (
@@ -30,23 +33,6 @@ MESHES = (
     *((2,), (4,), (8,), (2, 4), (2, 2), (3,), (5,), (6,), (7,), (2, 3), (3, 2), (1, 4)),
 )
 """The shapes of meshes, the likely ones more than once."""
-
-FORMS = {
-    "vmap": 0.06,
-    "remat": 0.03,
-    "scan": 0.05,
-    "cond": 0.02,
-    "map": 0.02,
-    "fori": 0.02,
-    "shard_map": 0.07,
-}
-"""How often an operation is a form with a body."""
-
-BODY_CONSTRAINTS = 0.12
-"""How often a value inside a body is constrained."""
-
-UNCHECKED = 0.25
-"""How many shard_maps have check_vma=False."""
 
 X64, SPECIAL = 0.06, 0.06
 """How many programs have 64-bit types, and how many have special values."""
@@ -184,13 +170,13 @@ class Drawing:
         """Add one operation, or a form with a body."""
         for _ in range(30):
             try:
-                if level.depth == 0 and not self.special:
+                if not self.special:
                     form = self.random.random()
-                    for name, share in FORMS.items():
+                    for name, share in forms.shares(level).items():
                         form -= share * self.weights.get(name, 1.0)
                         if form < 0:
                             start = len(level.nodes)
-                            self.form(level, name)
+                            forms.add(self, level, name)
                             self.note(level.nodes[start:], name)
                             return
                 chosen = self.kind(bool(level.manual))
@@ -227,174 +213,6 @@ class Drawing:
         del self.inputs[mark[0] :]
         del level.nodes[mark[1] :]
         del level.values[mark[2] :]
-
-    # Forms ----------------------------------------------------------------------------------------------------
-
-    def body(
-        self, types: Sequence[Value], manual: Sequence[tuple[str, int]], length: int, outer: Any = None
-    ) -> Any:
-        """(the level of a body with parameters of these types, filled with operations)."""
-        params = [Value({"v": ("input", k)}, t.shape, t.dtype, t.below) for k, t in enumerate(types)]
-        level = Level(1, list(params), [], tuple(manual))
-        for _ in range(length):
-            self.step(level)
-            if self.random.random() < BODY_CONSTRAINTS:
-                self.constrain(level)
-        return level
-
-    def constrain(self, level: Level) -> None:
-        """Constrain the last value over those axes that are not manual."""
-        last = level.values[-1]
-        manual = {name for name, _ in level.manual}
-        if len(manual) == len(self.axes) or last.dtype == "tuple" or not last.ndim:
-            return
-        spec = [[a for a in e if a not in manual] for e in self.spec(last.shape)]
-        if any(spec):
-            self.add(level, Node("constrain", (last.expression, spec), {"inside": True} if manual else {}))
-
-    def close(self, level: Level, parameters: int, outputs: Sequence[Value]) -> Body:
-        """A body as data."""
-        nodes, outs = _numbered(level.nodes, [v.expression for v in outputs], parameters)
-        return Body(parameters, tuple(nodes), tuple(outs))
-
-    def form(self, level: Level, name: str) -> None:
-        """A form with a body over values that are there; Miss where none fits."""
-        before = self.mark(level)
-        rounded = self.rounded
-        try:
-            getattr(self, f"_{name}")(level)
-        except Miss:
-            self.reset(level, before)
-            self.rounded = rounded
-            raise
-
-    def _draw(self, level: Level) -> Draw:
-        return Draw(self.random, level.values, self.fresh, self.axes)
-
-    def _vmap(self, level: Level) -> None:
-        d = self._draw(level)
-        a = d.value(ndim=1)
-        at = d.integer(0, a.ndim - 1)
-        others = [
-            v
-            for v in level.values
-            if v.ndim and v.shape[0] == a.shape[at] and v is not a and v.dtype != "tuple"
-        ]
-        parts = [(a, at)]
-        if others and d.chance(0.5):
-            parts.append((d.choice(others), 0))
-        types = [replace(v, shape=v.shape[:k] + v.shape[k + 1 :]) for v, k in parts]
-        inside = self.body(types, (), d.integer(1, 2))
-        out = inside.values[-1]
-        if out.dtype == "tuple" or out.expression["v"][0] == "input":
-            raise Miss
-        out_axis = d.integer(0, out.ndim)
-        body = self.close(inside, len(types), [out])
-        kwargs: dict[str, Any] = {"in_axes": [k for _, k in parts], "out_axes": out_axis}
-        self.add(level, Node("vmap", tuple(v.expression for v, _ in parts), kwargs, (body,)))
-
-    def _remat(self, level: Level) -> None:
-        d = self._draw(level)
-        a = d.value()
-        inside = self.body([a], (), d.integer(1, 2))
-        out = inside.values[-1]
-        if out.dtype == "tuple" or out.expression["v"][0] == "input":
-            raise Miss
-        self.add(level, Node("remat", (a.expression,), {}, (self.close(inside, 1, [out]),)))
-
-    def _map(self, level: Level) -> None:
-        d = self._draw(level)
-        a = d.value(ndim=1)
-        inside = self.body([replace(a, shape=a.shape[1:])], (), d.integer(1, 2))
-        out = inside.values[-1]
-        if out.dtype == "tuple" or out.expression["v"][0] == "input":
-            raise Miss
-        self.add(level, Node("map", (a.expression,), {}, (self.close(inside, 1, [out]),)))
-
-    def _scan(self, level: Level) -> None:
-        d = self._draw(level)
-        xs = d.value(lambda v: v.ndim >= 1 and v.shape[0] <= 16 and v.is_number, 1)
-        carry = d.number()
-        inside = self.body([carry, replace(xs, shape=xs.shape[1:])], (), d.integer(1, 3))
-        fit = [v for v in inside.values if v.shape == carry.shape and v.dtype == carry.dtype]
-        ys = [v for v in inside.values if v.dtype != "tuple"]
-        if len(fit) == 1:
-            row = replace(xs, shape=xs.shape[1:])
-            same = row.shape == carry.shape and row.dtype == carry.dtype
-            if same:
-                new = self.add(inside, Node("jnp.add", ({"v": ("input", 0)}, {"v": ("input", 1)})))
-                fit.append(new)
-        body = self.close(inside, 2, [fit[-1], ys[-1]])
-        kwargs = {"reverse": True} if d.chance(0.3) else {}
-        self.add(level, Node("scan", (carry.expression, xs.expression), kwargs, (body,)))
-
-    def _cond(self, level: Level) -> None:
-        d = self._draw(level)
-        a = d.number()
-        flags = [v for v in level.values if v.dtype == "bool" and not v.ndim]
-        flag = d.choice(flags) if flags else self.fresh((), "bool")
-        inside = self.body([a], (), d.integer(1, 2))
-        fit = [v for v in inside.values[1:] if v.shape == a.shape and v.dtype == a.dtype]
-        if not fit:
-            raise Miss
-        one, other = self.close(inside, 1, [fit[-1]]), Body(1, (), (0,))
-        self.add(level, Node("cond", (flag.expression, a.expression), {}, (one, other)))
-
-    def _fori(self, level: Level) -> None:
-        d = self._draw(level)
-        a = d.number()
-        index = Value(None, (), "int32")
-        inside = self.body([index, a], (), d.integer(1, 2))
-        fit = [v for v in inside.values[2:] if v.shape == a.shape and v.dtype == a.dtype]
-        if not fit:
-            raise Miss
-        body = self.close(inside, 2, [fit[-1]])
-        self.add(level, Node("fori", (0, d.integer(2, 4), a.expression), {}, (body,)))
-
-    def _shard_map(self, level: Level) -> None:
-        d = self._draw(level)
-        manual = [a for a in self.axes if d.chance(0.75)] or [d.choice(self.axes)]
-        given = [d.value(ndim=1)]
-        if d.chance(0.4):
-            given.append(d.value(ndim=1))
-        ins, types = [], []
-        for v in given:
-            entries: list[list[str]] = [[] for _ in v.shape]
-            left = list(v.shape)
-            for name, size in manual:
-                fit = [k for k, n in enumerate(left) if n % size == 0]
-                if fit and d.chance(0.85):
-                    k = d.choice(fit)
-                    entries[k].append(name)
-                    left[k] //= size
-            ins.append(entries)
-            types.append(replace(v, shape=tuple(left)))
-        if not any(e for entries in ins for e in entries):
-            raise Miss
-        inside = self.body(types, manual, d.integer(1, 3))
-        out = inside.values[-1]
-        if out.dtype == "tuple" or not out.ndim or out.expression["v"][0] == "input":
-            raise Miss
-        total = out.size * math.prod(n for _, n in manual)
-        if total > 6000:
-            raise Miss
-        if not accepted(inside.nodes, [{a for e in entries for a in e} for entries in ins]):
-            raise Miss
-        entries = [[] for _ in out.shape]
-        last = inside.nodes[-1]
-        summed: list[str] = []
-        if last.op in ("lax.psum", "lax.pmax", "lax.pmin") and d.chance(0.6):
-            summed = [last.args[1]] if isinstance(last.args[1], str) else list(last.args[1])
-        for name, _ in manual:
-            if name not in summed:
-                d.choice(entries).append(name)
-        body = self.close(inside, len(types), [out])
-        kwargs: dict[str, Any] = {"in_specs": ins, "out_specs": [entries]}
-        if len(manual) < len(self.axes):
-            kwargs["axes"] = [name for name, _ in manual]
-        if d.chance(UNCHECKED):
-            kwargs["check_vma"] = False
-        self.add(level, Node("shard_map", tuple(v.expression for v in given), kwargs, (body,)))
 
     # The whole ------------------------------------------------------------------------------------------------
 
@@ -449,7 +267,7 @@ class Drawing:
             kind = ""  # a rounding may decide which branch of a derivative is taken
         if any(n.kwargs.get("check_vma") is False for n in level.nodes):
             kind = ""  # without the check a cotangent means something else
-        nodes, outs = _numbered(level.nodes, [v.expression for v in outputs], len(self.inputs))
+        nodes, outs = numbered(level.nodes, [v.expression for v in outputs], len(self.inputs))
         specs = tuple(self.spec(v.shape) if self.random.random() < 0.5 else None for v in outputs)
         made = Program(self.axes, tuple(self.inputs), tuple(nodes), tuple(outs), specs, x64=self.x64)
         made = needed(made)
@@ -495,109 +313,6 @@ class Drawing:
                     )
                 )
         return replace(program, inputs=(*program.inputs, *extra), transform=Transform(kind, wrt))
-
-
-class Level:
-    """The values and operations of one level: the program, or a body."""
-
-    def __init__(
-        self, depth: int, values: list[Value], nodes: list[Node], manual: tuple[tuple[str, int], ...]
-    ) -> None:
-        self.depth, self.values, self.nodes, self.manual = depth, values, nodes, manual
-        self.types: dict[str, Any] = {}
-
-    def infer(self, drawing: Drawing, node: Node) -> Any:
-        """The types of a node's result; Miss where JAX refuses."""
-        known = {repr(v.expression): k for k, v in enumerate(self.values)}
-        tuples = {k: self.types[repr(v.expression)] for k, v in enumerate(self.values) if v.dtype == "tuple"}
-        reads: list[int] = []
-
-        def at(expression: Any) -> Any:
-            k = known[repr({"v": expression})]
-            if k not in reads:
-                reads.append(k)
-            return {"v": k}
-
-        refs = {r: at(r) for r in references((*node.args, *node.kwargs.values()))}
-        local = replace(node, args=renumbered(node.args, refs), kwargs=renumbered(node.kwargs, refs))
-        program = Program(drawing.axes, (), (), (0,), (None,))
-        builder = Builder(program, "plain", None)
-
-        # every value is mapped over the manual axes: vmap's all_to_all of one that is not gives another shape
-        def function(*given: Any) -> Any:
-            values: list[Any] = [None] * len(self.values)
-            for k, x in zip(reads, given, strict=True):
-                values[k] = x
-            return builder.node(local, values, [])
-
-        for name, size in reversed(self.manual):
-            mapped = 0 if reads else None
-            function = jax.vmap(function, in_axes=mapped, out_axes=0, axis_name=name, axis_size=size)
-        structs = [
-            tuples.get(k) or jax.ShapeDtypeStruct(self.values[k].shape, dtype_of(self.values[k].dtype))
-            for k in reads
-        ]
-        sizes = tuple(size for _, size in self.manual)
-        structs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((*sizes, *s.shape), s.dtype), structs)
-        try:
-            found = jax.eval_shape(function, *structs)
-        except Exception as error:
-            drawing.refusals.append((node.op, f"{type(error).__name__}: {error}"))
-            raise Miss from None
-        extra = len(self.manual)
-        found = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[extra:], s.dtype), found)
-        if isinstance(found, (tuple, list)):
-            self.types[repr({"v": ("node", len(self.nodes))})] = tuple(found)
-            return tuple(found)
-        if math.prod(found.shape) > 6000 or len(found.shape) > 5 or 0 in found.shape:
-            raise Miss
-        return found
-
-
-COLLECTIVES = ("psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute")
-
-
-def accepted(nodes: Sequence[Node], varies: Sequence[set[str]]) -> bool:
-    """Whether every collective of a body over manual axes reads a value that varies over all of its axes.
-
-    shard_map refuses others where it checks that, and vmap's all_to_all of a value that is not mapped differs from it.
-    varies: the axes over which each parameter varies. The nodes have the numbers ("input", k) and ("node", k).
-    """
-    known: dict[tuple[str, int], set[str]] = {("input", k): set(v) for k, v in enumerate(varies)}
-    for k, node in enumerate(nodes):
-        read: set[str] = set()
-        for place in references((*node.args, *node.kwargs.values())):
-            read |= known[place]
-        name = node.op.removeprefix("lax.")
-        axes = set()
-        if name in (*COLLECTIVES, "axis_index"):
-            named = node.args[0 if name == "axis_index" else 1]
-            axes = {named} if isinstance(named, str) else set(named)
-        if name in COLLECTIVES and not axes <= read:
-            return False
-        known["node", k] = read - axes if name in ("psum", "pmax", "pmin") else read | axes
-    return True
-
-
-def cornered(node: Node) -> bool:
-    """Whether the derivative of an operation, or of one in its bodies, jumps."""
-    said = f"{node.op} {node.args}"
-    return any(
-        w in said for w in ("max", "min", "abs", "sign", "clip", "sort", "top_k", "relu", "median", "linalg")
-    ) or any(cornered(n) for b in node.bodies for n in b.nodes)
-
-
-def _numbered(nodes: Sequence[Node], outputs: Sequence[Any], inputs: int) -> tuple[list[Node], list[int]]:
-    """Operations and outputs with numbers in the place of ("input", k) and ("node", k)."""
-
-    def number(place: tuple[str, int]) -> int:
-        return place[1] if place[0] == "input" else inputs + place[1]
-
-    made = []
-    for node in nodes:
-        refs = {r: {"v": number(r)} for r in references((*node.args, *node.kwargs.values()))}
-        made.append(replace(node, args=renumbered(node.args, refs), kwargs=renumbered(node.kwargs, refs)))
-    return made, [number(o["v"]) for o in outputs]
 
 
 def meshes_of(devices: int) -> list[tuple[int, ...]]:

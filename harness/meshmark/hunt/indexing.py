@@ -22,11 +22,11 @@ def _starts(d: Draw, a: Value, sizes: list[int]) -> list[Any]:
     """Start indices: constants, or read from a value of int32."""
     starts: list[Any] = []
     for n, s in zip(a.shape, sizes, strict=True):
-        starts.append(0 if n == s and d.chance(0.7) else _start(d, n))
+        starts.append(0 if n == s and d.chance(0.7) else start_of(d, n))
     return starts
 
 
-def _start(d: Draw, n: int) -> Any:
+def start_of(d: Draw, n: int) -> Any:
     """One start index along a dimension of n: a value that is there (the counter of a loop), an input, a constant."""
     there = [v for v in d.values if v.dtype == "int32" and not v.ndim]
     if there and d.chance(0.4):
@@ -306,7 +306,7 @@ def dynamic_window(d: Draw) -> Node:
     a = d.value(ndim=1)
     axis = d.axis(a)
     n = a.shape[axis]
-    start = _start(d, n)
+    start = start_of(d, n)
     if d.chance(0.4):
         return Node("lax.dynamic_index_in_dim", (ref(a), start), {"axis": axis, "keepdims": d.chance(0.5)})
     size = d.integer(1, n)

@@ -67,9 +67,16 @@ def psum_scatter(x: Any, axis_name: Axes, *, scatter_dimension: int = 0, tiled: 
     return part if tiled else jnp.squeeze(part, scatter_dimension)
 
 
+def all_to_all(x: Any, axis_name: Axes, split_axis: int, concat_axis: int, *, tiled: bool = False) -> Any:
+    """lax.all_to_all. Of a value that is the same at all places vmap's own gives one dimension too many."""
+    varying = jnp.where(place(axis_name) < 0, jnp.zeros_like(x), x)
+    return lax.all_to_all(varying, axis_name, split_axis, concat_axis, tiled=tiled)
+
+
 MEANINGS: dict[str, Callable[..., Any]] = {
     "lax.ppermute": ppermute,
     "lax.all_gather": all_gather,
     "lax.psum_scatter": psum_scatter,
+    "lax.all_to_all": all_to_all,
 }
 """By the name of the operation in a program."""

@@ -220,7 +220,7 @@ def dropped_wrt(program: Program) -> Program:
 def inlined(program: Program) -> Iterator[Program]:
     """The body of a remat or a cond in the place of the call."""
     for k, node in enumerate(program.nodes):
-        if node.op not in ("remat", "cond", "shard_map") or not node.bodies:
+        if node.op not in ("remat", "custom_vjp", "cond", "shard_map") or not node.bodies:
             continue
         args = node.args[1:] if node.op == "cond" else node.args
         yield from _inline(program, k, node.bodies[0], args)

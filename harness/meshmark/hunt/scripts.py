@@ -158,6 +158,12 @@ def _lines(
         for b, body in enumerate(node.bodies):
             name = f"{prefix}body{k}{'ab'[b] if len(node.bodies) > 1 else ''}"
             lines += [indent + line for line in _body(body, name, names)]
+            if node.op == "custom_vjp":
+                lines += [
+                    f"{indent}{name}_ = jax.custom_vjp({name})",
+                    f"{indent}{name}_.defvjp(lambda *p: jax.vjp({name}, *p), lambda pull, c: pull(c))",
+                ]
+                name += "_"
             functions.append(name)
         lines.append(f"{indent}{names[first + k]} = {_call(node, names, outer, functions)}")
     return lines
@@ -195,6 +201,8 @@ def _call(node: Node, names: list[str], outer: list[str], functions: list[str]) 
     if op in ("vmap", "remat"):
         call = "jax.vmap" if op == "vmap" else "jax.checkpoint"
         return f"{call}({', '.join([functions[0], *kwargs])})({', '.join(args)})"
+    if op == "custom_vjp":
+        return f"{functions[0]}({', '.join(args)})"
     if op in ("scan", "map"):
         return f"lax.{op}({', '.join([functions[0], *args, *kwargs])})"
     if op == "cond":

@@ -4,12 +4,12 @@
 import hashlib
 from pathlib import Path
 
-GENERATOR = 5
+GENERATOR = 7
 """The version of the generator: raised whenever the same seed and number give another program."""
 
 SOURCES = (
-    *("generator", "drawing", "collectives", "elementwise", "indexing", "layers", "structural", "windows"),
-    "values",
+    *("generator", "levels", "forms", "drawing", "values", "collectives", "elementwise", "further", "idioms"),
+    *("indexing", "layers", "structural", "windows"),
 )
 """The modules that draw."""
 

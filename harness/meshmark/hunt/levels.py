@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One level of a program that is being drawn: the program itself, or a body inside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from meshmark.hunt.building import Builder
+from meshmark.hunt.drawing import Miss, Value
+from meshmark.hunt.program import Node, Program, references, renumbered
+from meshmark.hunt.values import dtype_of
+
+if TYPE_CHECKING:
+    from meshmark.hunt.generator import Drawing
+
+
+class Level:
+    """The values and operations of one level: the program, or a body."""
+
+    def __init__(
+        self,
+        depth: int,
+        values: list[Value],
+        nodes: list[Node],
+        manual: tuple[tuple[str, int], ...],
+        within: bool = False,
+    ) -> None:
+        self.depth, self.values, self.nodes, self.manual = depth, values, nodes, manual
+        self.within = within
+        """Whether this is inside of a shard_map."""
+        self.types: dict[str, Any] = {}
+
+    def infer(self, drawing: Drawing, node: Node) -> Any:
+        """The types of a node's result; Miss where JAX refuses."""
+        known = {repr(v.expression): k for k, v in enumerate(self.values)}
+        tuples = {k: self.types[repr(v.expression)] for k, v in enumerate(self.values) if v.dtype == "tuple"}
+        reads: list[int] = []
+
+        def at(expression: Any) -> Any:
+            k = known[repr({"v": expression})]
+            if k not in reads:
+                reads.append(k)
+            return {"v": k}
+
+        refs = {r: at(r) for r in references((*node.args, *node.kwargs.values()))}
+        local = replace(node, args=renumbered(node.args, refs), kwargs=renumbered(node.kwargs, refs))
+        program = Program(drawing.axes, (), (), (0,), (None,))
+        builder = Builder(program, "plain", None)
+
+        # every value is mapped over the manual axes: vmap's all_to_all of one that is not gives another shape
+        def function(*given: Any) -> Any:
+            values: list[Any] = [None] * len(self.values)
+            for k, x in zip(reads, given, strict=True):
+                values[k] = x
+            return builder.node(local, values, [])
+
+        for name, size in reversed(self.manual):
+            mapped = 0 if reads else None
+            function = jax.vmap(function, in_axes=mapped, out_axes=0, axis_name=name, axis_size=size)
+        structs = [
+            tuples.get(k) or jax.ShapeDtypeStruct(self.values[k].shape, dtype_of(self.values[k].dtype))
+            for k in reads
+        ]
+        sizes = tuple(size for _, size in self.manual)
+        structs = jax.tree.map(lambda s: jax.ShapeDtypeStruct((*sizes, *s.shape), s.dtype), structs)
+        try:
+            found = jax.eval_shape(function, *structs)
+        except Exception as error:
+            drawing.refusals.append((node.op, f"{type(error).__name__}: {error}"))
+            raise Miss from None
+        extra = len(self.manual)
+        found = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[extra:], s.dtype), found)
+        if isinstance(found, (tuple, list)):
+            self.types[repr({"v": ("node", len(self.nodes))})] = tuple(found)
+            return tuple(found)
+        if math.prod(found.shape) > 6000 or len(found.shape) > 5 or 0 in found.shape:
+            raise Miss
+        return found
+
+
+COLLECTIVES = ("psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute")
+
+
+def accepted(nodes: Sequence[Node], varies: Sequence[set[str]]) -> bool:
+    """Whether every collective of a body over manual axes reads a value that varies over all of its axes.
+
+    shard_map refuses others where it checks that, and vmap's all_to_all of a value that is not mapped differs from it.
+    varies: the axes over which each parameter varies. The nodes have the numbers ("input", k) and ("node", k).
+    """
+    known: dict[tuple[str, int], set[str]] = {("input", k): set(v) for k, v in enumerate(varies)}
+    for k, node in enumerate(nodes):
+        read: set[str] = set()
+        for place in references((*node.args, *node.kwargs.values())):
+            read |= known[place]
+        name = node.op.removeprefix("lax.")
+        axes = set()
+        if name in (*COLLECTIVES, "axis_index"):
+            named = node.args[0 if name == "axis_index" else 1]
+            axes = {named} if isinstance(named, str) else set(named)
+        if name in COLLECTIVES and not axes <= read:
+            return False
+        known["node", k] = read - axes if name in ("psum", "pmax", "pmin") else read | axes
+    return True
+
+
+def cornered(node: Node) -> bool:
+    """Whether the derivative of an operation, or of one in its bodies, jumps."""
+    said = f"{node.op} {node.args}"
+    return any(
+        w in said for w in ("max", "min", "abs", "sign", "clip", "sort", "top_k", "relu", "median", "linalg")
+    ) or any(cornered(n) for b in node.bodies for n in b.nodes)
+
+
+def numbered(nodes: Sequence[Node], outputs: Sequence[Any], inputs: int) -> tuple[list[Node], list[int]]:
+    """Operations and outputs with numbers in the place of ("input", k) and ("node", k)."""
+
+    def number(place: tuple[str, int]) -> int:
+        return place[1] if place[0] == "input" else inputs + place[1]
+
+    made = []
+    for node in nodes:
+        refs = {r: {"v": number(r)} for r in references((*node.args, *node.kwargs.values()))}
+        made.append(replace(node, args=renumbered(node.args, refs), kwargs=renumbered(node.kwargs, refs)))
+    return made, [number(o["v"]) for o in outputs]
