@@ -503,3 +503,12 @@ def test_a_file_that_lost_a_line_makes_no_clean_statement(tmp_path, capsys):
     capsys.readouterr()
     assert cli.main(["levels", str(path)]) == 2
     assert f"r.jsonl:{at + 1}: not a record: `verdict` is unknown: 'fial'" in capsys.readouterr().err
+
+
+def test_a_statement_names_what_is_not_as_jax_comes(tmp_path):
+    lines = level()
+    lines[0]["facts"]["surroundings"] = {"jax_default_matmul_precision": "float32"}
+    lines[0]["facts"]["flags"]["XLA_FLAGS"] = "--xla_cpu_enable_fast_math=true"
+    text = said(tmp_path, lines).text
+    told = "jax_default_matmul_precision = float32, XLA_FLAGS = --xla_cpu_enable_fast_math=true"
+    assert text.startswith(f"L0 on 4 virtual CPU devices, JAX 0.12.0.1 with {told}; must-pass list")

@@ -126,6 +126,9 @@ WAYS = (
     sabotaged("a conftest.py takes the case away", ci=True),
     sabotaged("a conftest.py takes the case away", run=ALONE),
     sabotaged("a conftest.py makes NumPy find everything equal", "error"),
+    sabotaged("a plugin changes a setting of JAX", "error"),
+    sabotaged("a plugin replaces a function of JAX", "error"),
+    sabotaged("a plugin replaces what compares numbers", "error", ci=True),
     sabotaged("a plugin runs the failed case again, and it passes", "error", ci=True),
     sabotaged("a plugin runs the failed case again, and it passes", "error", run=ALONE),
     Way(

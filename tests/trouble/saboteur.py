@@ -159,6 +159,19 @@ def pytest_configure(config):
                 plugin.sendevent = _forgetting(plugin.sendevent)
     if HOW == "a conftest.py makes NumPy find everything equal" and WORKER:
         numpy.array_equal = lambda *arguments, **options: True
+    if HOW == "a plugin changes a setting of JAX" and WORKER:
+        import jax
+
+        jax.config.update("jax_numpy_dtype_promotion", "strict")
+    if HOW == "a plugin replaces a function of JAX" and WORKER:
+        import jax
+
+        jax.jit = lambda function, **options: function
+    if HOW == "a plugin replaces what compares numbers" and WORKER:
+        from meshmark.judge import numbers, proof
+
+        assert proof.difference, "what proves the judge has the right one"
+        numbers.difference = lambda *arguments: None
     if HOW == "seven of eight devices" and (WORKER or "-n" not in sys.argv):
         import jax
 

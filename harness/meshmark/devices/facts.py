@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from meshmark.records.run_line import place_of
+from meshmark.records.run_line import departures, place_of
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,9 @@ class Facts:
     capabilities: dict[str, str] = field(default_factory=dict)
     """What probes found of optional capabilities: "has", "lacks: REASON", "crash: HOW" or "hang: HOW", by name."""
 
+    surroundings: dict[str, str] = field(default_factory=dict)
+    """Settings of JAX that are not the default ones, and functions of NumPy and JAX that somebody replaced, by name."""
+
     @property
     def place(self) -> str:
         """The topology and its layout as case ids name them: v5e:2x4, v5e:2x4-physical; "" for real devices."""
@@ -59,7 +62,8 @@ class Facts:
             order = "" if self.layout == "plain" else f", {self.layout} layout"
             return [
                 f"topology {self.topology}: {self.num_devices} {self.device_kind} devices{order}, compile-only:"
-                f" nothing runs; jax {self.versions['jax']}, {compiled}"
+                f" nothing runs; jax {self.versions['jax']}, {compiled}",
+                *self._departures(),
             ]
         virtual = " (virtual: they share the cores)" if self.virtual else ""
         lines = [
@@ -70,6 +74,14 @@ class Facts:
         ]
         if self.flags:
             lines.append("flags: " + " ".join(f"{k}={v}" for k, v in sorted(self.flags.items())))
+        return [*lines, *self._departures()]
+
+    def _departures(self) -> list[str]:
+        """What is not as JAX comes, one line each."""
+        found = departures({"surroundings": self.surroundings, "flags": self.flags})
+        lines = [f"not as JAX comes: {', '.join(found)}"] if found else []
+        if self.flags.get("JAX_COMPILATION_CACHE_DIR"):
+            lines.append("the cache of JAX_COMPILATION_CACHE_DIR is not used: this run compiles each program")
         return lines
 
     def to_json(self) -> dict[str, Any]:

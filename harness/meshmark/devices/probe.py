@@ -21,7 +21,7 @@ from meshmark.core.errors import BadInput
 from meshmark.core.installation import suite
 from meshmark.core.meshes import MeshShape, parse
 from meshmark.core.privacy import redact
-from meshmark.devices import environment, topologies
+from meshmark.devices import environment, surroundings, topologies
 from meshmark.devices.facts import Facts
 from meshmark.devices.topologies import Topology
 from meshmark.records.run_definition import LONGEST_FLAG
@@ -142,6 +142,7 @@ def _facts(devices: Sequence[Any], backend: str, num_processes: int) -> Facts:
         flags={k: _kept(redact(v)) for k, v in os.environ.items() if k.startswith(FLAGS)},
         host={"system": platform.system(), "machine": platform.machine(), "cores": os.cpu_count()},
         suite=suite(),
+        surroundings=surroundings.around(),
     )
 
 

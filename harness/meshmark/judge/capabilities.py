@@ -148,6 +148,7 @@ def main(arguments: Sequence[str]) -> None:
 
     from meshmark.judge.checks import Judge
 
+    jax.config.update("jax_enable_compilation_cache", False)  # a cache on disk may hold something else
     judge = Judge(tuple(jax.devices()))
     for name in wanted:
         if name not in joining and (name not in asked.capabilities or name not in tried):

@@ -82,6 +82,8 @@ class Statement:
     """The number of processes; each has the same number of devices."""
     own: tuple[str, ...] = ()
     """The vendor's known issues of these runs, in addition to the suite's: file and digest."""
+    departures: tuple[str, ...] = ()
+    """What is not as JAX comes: settings, flags of the compiler, replaced functions."""
     interpreted: tuple[Interpreted, ...] = ()
     """What passes by interpretation, for a compile-only run. It is no level."""
 
@@ -120,6 +122,8 @@ class Statement:
         number = sum(len(s.must.cases) for s in self.counted)
         rule = "" if all(s.must.frozen for s in self.standings) else " by rule (not frozen)"
         text = f"{self.met or 'no level'} on {where}, JAX {printable(self.jax)[:40]}"
+        if self.departures:
+            text += f" with {', '.join(self.departures)}"[:500]
         if known:
             text += f", {issues} known issue{'s' * (issues != 1)} in {known} case{'s' * (known != 1)}"
         if self.own:
@@ -195,6 +199,7 @@ def statement(
         version=version,
         standings=() if topology else tuple(_standing(must, judged) for must in lists),
         processes=processes,
+        departures=tuple(run_line.departures(facts)),
         interpreted=interpreted.levels([(must.level, must.cases) for must in lists], compiled, devices)
         if computed
         else (),

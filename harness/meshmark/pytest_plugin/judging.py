@@ -13,7 +13,8 @@ import pytest
 
 from meshmark.core import saying
 from meshmark.core.verdicts import BAD, Line, worst
-from meshmark.devices import containment, environment, offspring, topologies
+from meshmark.devices import containment, environment, offspring, surroundings, topologies
+from meshmark.devices.facts import Facts
 from meshmark.levels import known_issues
 from meshmark.pytest_plugin import counting
 from meshmark.pytest_plugin.controller import message, record_lines
@@ -61,6 +62,7 @@ def judge_case(pytestconfig: pytest.Config) -> Iterator[Callable[[Trial], list[L
     if rank:
         devices_here = ranks.in_order(devices_here)
         rank.agree_deadline(containment.stretched(pytestconfig.getoption("deadline"), compiling))
+    unchanged(facts)
     prove()  # after the devices are there: what starts a backend before would take the first device alone
     judge = Judge(
         devices_here,
@@ -80,17 +82,42 @@ def judge_case(pytestconfig: pytest.Config) -> Iterator[Callable[[Trial], list[L
 
     yield run
     prove()  # a case may have changed what the judge goes by
+    unchanged(facts)
 
 
 def settle() -> None:
-    """Spare the cases what only a long-lived process needs: without a directory for compiled programs, JAX would still
-    hash each program to look for it; and what was made up to now, such as the tests of every case, stays to the end, so
-    the garbage collector need not look at it again and again."""
+    """Compile every program here: what a cache on disk holds may be something else. What was made up to now, such as
+    the tests of every case, stays to the end, so the garbage collector need not look at it again and again."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # JAX asks once whether there is a cache, and a plugin may have compiled before
+    gc.freeze()
+
+
+def unchanged(facts: Facts) -> None:
+    """RuntimeError where the settings of this process are not those that the run line names, or functions of NumPy or
+    JAX, or of the judge, are not theirs: a conftest.py, a plugin or a case has changed them, and no reader of the
+    records would know."""
     import jax
 
-    if not getattr(jax.config, "jax_compilation_cache_dir", None):
-        jax.config.update("jax_enable_compilation_cache", False)
-    gc.freeze()
+    here = surroundings.around()
+    differing = [n for n in (*here, *facts.surroundings) if here.get(n) != facts.surroundings.get(n)]
+    if jax.config.values["jax_enable_compilation_cache"]:
+        differing.append("jax_enable_compilation_cache")
+        here["jax_enable_compilation_cache"] = "True"
+    if differing:
+        name = differing[0]
+        raise RuntimeError(
+            f"this process is not as the run line says (see conftest.py and plugins): {name} is"
+            f" {here.get(name, 'the default')}, and was {facts.surroundings.get(name, 'the default')}"
+        )
+    if replaced := next(surroundings.judge_replaced(), None):
+        name, where = replaced
+        raise RuntimeError(
+            f"the judge of this process is not to be trusted: {name} is replaced by a function of {where}"
+        )
 
 
 def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:
@@ -101,6 +128,7 @@ def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:
     topologies.prepare_environment(*(facts.topology for facts in places))
     environment.configure_jax()
     settle()
+    unchanged(places[0])
     judges, issues = {}, {}
     for facts in places:
         topology = topologies.parse(facts.topology)

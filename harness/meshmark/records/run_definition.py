@@ -113,6 +113,16 @@ class RunFacts(TypedDict):
             ),
         ]
     ]
+    surroundings: NotRequired[
+        Annotated[
+            dict[str, Annotated[str, Field(most=300)]],
+            Field(
+                "Settings of JAX that are not the default ones, with their values, and functions of NumPy and JAX that"
+                " somebody replaced, by name. Files of earlier versions lack it.",
+                most=50,
+            ),
+        ]
+    ]
     others: NotRequired[
         Annotated[list[dict[str, Any]], Field("The facts of further topologies of the same run.")]
     ]

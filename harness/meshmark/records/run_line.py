@@ -25,6 +25,12 @@ OF_ONE_RANK = (
 SETTINGS = ("selection", "seed", "repeat", "timing", "table")
 """What the run lines of one run say alike, beside the environment; a line without `table` means 1."""
 
+COMPILER_FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
+"""The variables with options of the compiler."""
+
+MAKE_DEVICES = "--xla_force_host_platform_device_count"
+"""The option that makes virtual devices, and changes no number."""
+
 FACTS = (
     *("backend", "device_kind", "num_devices", "num_processes", "virtual", "topology", "layout"),
     *("group", "compiler", "versions", "host"),
@@ -40,8 +46,20 @@ def environment(run: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{name: facts.get(name) for name in FACTS},
         "flags": kept,
+        "surroundings": facts.get("surroundings") or {},
         **{f"suite {name}": suite.get(name) for name in ("version", "commit", "clean", "digest")},
     }
+
+
+def departures(facts: Mapping[str, Any]) -> list[str]:
+    """What makes the numbers or programs of a run other ones than those of JAX as it comes, as escaped texts such as
+    `jax_default_matmul_precision = float32`: settings, replaced functions, and flags of the compiler."""
+    own, flags = facts.get("surroundings") or {}, facts.get("flags") or {}
+    found = [f"{plain(name)} = {plain(value)}" for name, value in sorted(own.items())]
+    for name in COMPILER_FLAGS:
+        given = [one for one in str(flags.get(name, "")).split() if not one.startswith(MAKE_DEVICES)]
+        found += [f"{name} = {plain(' '.join(given))[:200]}"] if given else []
+    return found
 
 
 def settings(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process has around it that changes numbers, and that a reader of its records would take for JAX's defaults.
+
+Settings of JAX come from variables, from a conftest.py, from a plugin or from `sitecustomize`. So they are read from
+JAX itself and held against those of a fresh process, and not against a list of names that somebody knew. Functions of
+NumPy and JAX that somebody replaced are found by the file of their code. A run line keeps both, the head of a run tells
+them, and a statement names them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+from meshmark.core.privacy import redact
+
+HARMLESS = (
+    *("jax_num_cpu_devices", "jax_platform", "jax_cpu_collectives_implementation", "jax_cpu_get_"),
+    *(
+        "jax_enable_compilation_cache",
+        "jax_compilation_cache_",
+        "jax_persistent_cache_",
+        "jax_raise_persistent",
+    ),
+    *(
+        "jax_log",
+        "jax_dump",
+        "jax_explain",
+        "jax_traceback",
+        "jax_tracer_error",
+        "jax_debug_log",
+        "jax_pprint",
+    ),
+    *("jax_include_", "jax_hlo_source", "jax_source_url", "jax_send_traceback", "jax_compiler_detailed"),
+    *(
+        "jax_captured_constants_",
+        "jax_distributed",
+        "jax_mtls",
+        "jax_cross_host",
+        "jax_check_proxy",
+        "jax_enable_rec",
+    ),
+    *(
+        "jax_cuda_visible",
+        "jax_rocm_visible",
+        "jax_oneapi_visible",
+        "jax_array_garbage",
+        "jax_check_tracer_leaks",
+    ),
+    "jax_mosaic_unzip_debug_locations",
+)
+"""Beginnings of the names of settings that choose devices, say more, or cache, and leave numbers and programs alone.
+The suite sets some of them itself."""
+
+DEFAULTS = {"0.10.2": "66f612a3cb7586cf", "0.11.2": "2bc086152b946567", "0.12.0.1": "664da2f699fc7b6f"}
+"""A digest of the default settings by release, which spares a child process; other releases are asked."""
+
+PATCHED = "replaced"
+"""How the value begins of a function that somebody replaced."""
+
+OWN_TYPES = {
+    "meshmark",
+    "builtins",
+    "collections",
+    "numpy",
+    "jax",
+    "jaxlib",
+    "functools",
+    "types",
+    "typing",
+    "enum",
+    "abc",
+    "ml_dtypes",
+}
+"""The packages whose types may be called in the namespaces of NumPy and JAX."""
+
+
+def around() -> dict[str, str]:
+    """The settings of JAX that are not the default ones, and the functions of NumPy and JAX that are not theirs, by
+    name; {} in a usual process. Texts are of bounded length and name no path."""
+    import jax
+    import jax.numpy
+    import numpy
+
+    found = changed_settings(_settings())
+    for module in (numpy, jax, jax.lax, jax.numpy):
+        for name, where in replaced(module, _homes("jax", "numpy")):
+            found[f"{module.__name__}.{name}"] = f"{PATCHED} by a function of {where}"
+    return {name[:100]: redact(value)[:200] for name, value in sorted(found.items())[:50]}
+
+
+def changed_settings(own: Mapping[str, str]) -> dict[str, str]:
+    """Those of these settings that a fresh process without variables has otherwise."""
+    import jax
+
+    if digest(own) == DEFAULTS.get(jax.__version__):
+        return {}
+    default = _default_settings()
+    return {name: value for name, value in own.items() if default.get(name) != value}
+
+
+def judge_replaced() -> Iterator[tuple[str, str]]:
+    """(function, file) of the functions of this package, as far as they compare and count, that somebody replaced."""
+    homes = {*_homes("jax", "numpy", "meshmark"), Path(contextlib.__file__).resolve().parent}
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("meshmark.core.", "meshmark.judge.", "meshmark.levels.", "meshmark.records.")):
+            yield from ((f"{name}.{one}", where) for one, where in replaced(module, homes, private=True))
+
+
+def _homes(*packages: str) -> set[Path]:
+    return {Path(str(sys.modules[name].__file__)).resolve().parent for name in packages}
+
+
+def replaced(module: ModuleType, homes: Collection[Path], private: bool = False) -> Iterator[tuple[str, str]]:
+    """(name, file) of the functions of a module that come from files outside of these directories, or from the
+    packages that are installed inside of them."""
+    for name, value in list(vars(module).items()):
+        if name.startswith("__" if private else "_") or isinstance(value, (type, ModuleType)):
+            continue
+        if not callable(value):
+            continue
+        inner = value
+        while hasattr(inner, "__wrapped__"):
+            inner = inner.__wrapped__
+        if isinstance(inner, FunctionType):
+            if not _inside(file := inner.__code__.co_filename, frozenset(homes)):
+                yield name, Path(file).name
+        elif (of := type(value).__module__).partition(".")[0] not in OWN_TYPES:
+            yield name, of
+
+
+@cache
+def _inside(file: str, homes: frozenset[Path]) -> bool:
+    """Whether a file lies in one of these directories, and not among the packages that are installed inside of it."""
+    path = Path(file).resolve()
+    above = next((home for home in homes if home in path.parents), None)
+    return above is not None and "site-packages" not in path.relative_to(above).parts
+
+
+def digest(settings: Mapping[str, str]) -> str:
+    """A short digest of settings."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _settings() -> dict[str, str]:
+    """The settings of JAX in this process, without the harmless ones."""
+    import jax
+
+    return {
+        name: value if isinstance(value, str) else repr(value)
+        for name, value in sorted(jax.config.values.items())
+        if not name.startswith(HARMLESS)
+    }
+
+
+@cache
+def _default_settings() -> dict[str, str]:
+    """The settings of a process that no variable, no file of the directory and no customization of the user reaches."""
+    code = (
+        "import json, jax;"
+        " print(json.dumps({n: v if isinstance(v, str) else repr(v) for n, v in jax.config.values.items()}))"
+    )
+    home = str(Path(sys.modules["jax"].__file__ or "").resolve().parent.parent)
+    command = [sys.executable, "-I", "-c", f"import sys; sys.path.append({home!r}); {code}"]
+    done = subprocess.run(command, capture_output=True, text=True, env={}, timeout=120)
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RuntimeError(f"the default settings of JAX can't be read: {last[:200]}")
+    found: dict[str, str] = json.loads(lines[-1])
+    return found

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What changes numbers around a run: settings of JAX, replaced functions, compiled programs from a disk."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from meshmark.devices import surroundings
+from meshmark.devices.facts import Facts
+from meshmark.pytest_plugin.judging import unchanged
+from meshmark.records import reading, run_line
+from tests.checkout import ROOT
+
+CHANGES = {
+    "JAX_DEFAULT_MATMUL_PRECISION": ("float32", "jax_default_matmul_precision"),
+    "JAX_NUMPY_RANK_PROMOTION": ("warn", "jax_numpy_rank_promotion"),
+    "JAX_DISABLE_JIT": ("1", "jax_disable_jit"),
+    "JAX_ENABLE_X64": ("1", "jax_enable_x64"),
+    "JAX_NUMPY_DTYPE_PROMOTION": ("strict", "jax_numpy_dtype_promotion"),
+    "JAX_DEBUG_NANS": ("1", "jax_debug_nans"),
+    "JAX_USE_SHARDY_PARTITIONER": ("0", "jax_use_shardy_partitioner"),
+    "JAX_DEFAULT_PRNG_IMPL": ("rbg", "jax_default_prng_impl"),
+    "JAX_THREEFRY_PARTITIONABLE": ("0", "jax_threefry_partitionable"),
+    "JAX_RANDOM_SEED_OFFSET": ("3", "jax_random_seed_offset"),
+    "JAX_OPTIMIZATION_LEVEL": ("O0", "jax_optimization_level"),
+}
+"""Variables that change numbers or programs, a value, and the setting."""
+
+SAYS = "import json, jax; from meshmark.devices import surroundings as s; print(json.dumps(s.around()))"
+CUSTOM = "import numpy\nnumpy.allclose = lambda *arguments, **options: True\n"
+
+
+def said(code=SAYS, path=(), **variables):
+    """What a process prints in which these variables are set."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
+    search = os.pathsep.join(map(str, (*path, ROOT / "harness", ROOT)))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=kept | {"PYTHONPATH": search} | variables,
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_every_variable_that_changes_numbers_is_seen():
+    found = json.loads(said(**{name: value for name, (value, _) in CHANGES.items()}))
+    known = {setting for _, setting in CHANGES.values() if setting in jax.config.values}
+    assert set(found) == known and len(known) > 8
+
+
+def test_a_usual_process_has_nothing_around_it():
+    assert json.loads(said(JAX_NUM_CPU_DEVICES="4", JAX_PLATFORMS="cpu", JAX_LOG_COMPILES="1")) == {}
+
+
+def test_a_customization_of_python_that_replaces_a_function_is_seen(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(CUSTOM)
+    found = json.loads(said(path=[tmp_path]))
+    assert found == {"numpy.allclose": "replaced by a function of sitecustomize.py"}
+
+
+def test_the_digests_of_default_settings_are_those_of_their_release():
+    default = {
+        k: v for k, v in surroundings._default_settings().items() if not k.startswith(surroundings.HARMLESS)
+    }
+    listed = surroundings.DEFAULTS.get(jax.__version__)
+    assert listed in (None, surroundings.digest(default))
+    other = default | {"jax_default_matmul_precision": "bfloat16"}
+    assert surroundings.changed_settings(other) == {"jax_default_matmul_precision": "bfloat16"}
+
+
+def facts(**around):
+    return Facts({"jax": "0.12.0.1"}, "cpu", "cpu", 8, 1, [], {}, {}, surroundings=around)
+
+
+def test_a_worker_whose_settings_are_not_those_of_the_run_line_judges_nothing(monkeypatch):
+    monkeypatch.setattr(surroundings, "around", dict)
+    before = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    try:
+        unchanged(facts())
+        with pytest.raises(RuntimeError, match="jax_debug_nans is the default, and was True"):
+            unchanged(facts(jax_debug_nans="True"))
+        monkeypatch.setattr(surroundings, "around", lambda: {"numpy.sum": "replaced"})
+        with pytest.raises(RuntimeError, match=r"numpy\.sum is replaced, and was the default"):
+            unchanged(facts())
+        monkeypatch.setattr(surroundings, "around", dict)
+        jax.config.update("jax_enable_compilation_cache", True)
+        with pytest.raises(RuntimeError, match="jax_enable_compilation_cache is True"):
+            unchanged(facts())
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+
+
+def test_a_replaced_function_of_the_judge_is_found(monkeypatch):
+    from meshmark.judge import numbers
+
+    assert list(surroundings.judge_replaced()) == []
+    monkeypatch.setattr(numbers, "difference", lambda *arguments: None)
+    assert list(surroundings.judge_replaced()) == [
+        ("meshmark.judge.numbers.difference", "test_surroundings.py")
+    ]
+    monkeypatch.undo()
+    monkeypatch.setattr(np, "where", lambda *arguments: None)
+    assert "numpy.where" in surroundings.around()
+
+
+def test_what_a_statement_names():
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_NUM_CPU_DEVICES": "8"}
+    assert run_line.departures({"flags": flags}) == []
+    flags["XLA_FLAGS"] += " --xla_cpu_enable_fast_math=true"
+    found = run_line.departures({"flags": flags, "surroundings": {"jax_debug_nans": "True"}})
+    assert found == ["jax_debug_nans = True", "XLA_FLAGS = --xla_cpu_enable_fast_math=true"]
+
+
+CACHING = """
+import sys, jax
+from pathlib import Path
+from meshmark.pytest_plugin.judging import settle
+directory = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(jax.config.jax_compilation_cache_dir)
+def entries(): return len(list(directory.glob("*-cache")))
+jax.jit(lambda x: x + 1)(1.0)
+before = entries()
+settle()
+jax.jit(lambda x: x * 3 - 1)(1.0)
+print(before > 0, entries() - before)
+"""
+
+
+def test_no_program_comes_from_a_disk_though_a_plugin_compiled_before(tmp_path):
+    kept = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    assert said(CACHING, **kept, JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1").split() == ["True", "0"]
+
+
+def test_a_run_tells_and_records_what_is_around_it(tmp_path):
+    path = tmp_path / "r.jsonl"
+    command = [sys.executable, "-m", "pytest", "conformance", "-n", "0", "-q", "-p", "no:cacheprovider"]
+    options = ["--operations", "psum", "--modes", "manual", "--profile", "smoke", "--record", str(path)]
+    around = {
+        "JAX_DEFAULT_MATMUL_PRECISION": "float32",
+        "XLA_FLAGS": "--xla_cpu_enable_fast_math=true",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    done = subprocess.run(
+        [*command, *options], cwd=ROOT, env=os.environ | around, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    text = " ".join(done.stdout.split())
+    assert "not as JAX comes: jax_default_matmul_precision = float32, XLA_FLAGS = --xla_cpu" in text
+    assert "the cache of JAX_COMPILATION_CACHE_DIR is not used" in text
+    found = reading.read(path)
+    assert found.runs[0]["facts"]["surroundings"] == {"jax_default_matmul_precision": "float32"}
+    assert found.state == ""
