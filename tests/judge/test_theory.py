@@ -93,6 +93,25 @@ def test_only_a_narrow_type_may_grow_and_only_by_its_wider_type(dtype, hlo, grow
     assert (spelled == "") is good
 
 
+def test_a_narrow_array_that_moves_in_32_bits_is_told_only_where_nothing_else_differs():
+    owed = [Traffic("all-gather", 4096, ROWS, 2), Traffic("all-to-all", 1024, ROWS, 2)]
+    doubled = [
+        Collective("all-gather", 8192, "f32", ROWS, ()),
+        Collective("all-to-all", 1024, "bf16", ROWS, ()),
+    ]
+    told = "moved in 32 bits, twice the bytes, and nothing else differs"
+    assert communication.unspelled(doubled, owed, {}, 2).endswith(told)
+    for wrong in (
+        [doubled[0]],  # one is lost
+        [*doubled, Collective("all-reduce", 64, "f32", ROWS, ())],  # one more
+        [replace(doubled[0], nbytes=16384), doubled[1]],  # four times the bytes
+        [replace(doubled[0], dtype="bf16"), doubled[1]],  # twice the bytes of the narrow type itself
+        [replace(doubled[0], groups=COLUMNS), doubled[1]],  # the other axis
+    ):
+        reason = communication.unspelled(wrong, owed, {}, 2)
+        assert reason and told not in reason
+
+
 def test_what_is_summed_in_a_wide_type_already_does_not_grow():
     """A product of bfloat16 that is kept in float32 owes float32, and no more."""
     owed = [Traffic("all-reduce", 4096, ROWS, 4)]

@@ -138,6 +138,7 @@ def unspelled(
         if key[1]:
             have[key] += c.nbytes * (c.trips or 1)
             widths[key] = max(widths[key], bits(c.dtype))
+    doubled = ""
     for (kind, groups), payload in want.items():
         for stand_in in (kind, *equivalents.get(kind, ())):
             key = (stand_in, groups)
@@ -148,11 +149,15 @@ def unspelled(
                 del have[key]
                 break
         else:
-            return f"expected {kind} of {payload} B over {_few(groups)}, found {_describe(found)}"
+            differs = f"expected {kind} of {payload} B over {_few(groups)}, found {_describe(found)}"
+            if (own, widths.get((kind, groups)), have.get((kind, groups))) != (2, 32, 2 * payload):
+                return differs
+            del have[kind, groups]
+            doubled = doubled or f"{differs}: moved in 32 bits, twice the bytes, and nothing else differs"
     if have:
         kind, groups = next(iter(have))
         return f"{kind} over {_few(groups)} is not in the contract; found {_describe(found)}"
-    return ""
+    return doubled
 
 
 def _widened(kind: str, seen: int, payload: int, width: int, own: int) -> bool:

@@ -27,8 +27,11 @@ def default_roundoff(dtype: str) -> float:
     a power of two, or 0.0 if it does not round them.
 
     The largest relative error over 4,096 values with full significands, rounded as the left factor and as the right
-    one, to the next power of two: 2**-8 for bfloat16, 2**-11 for TF32, 2**-10 if TF32 truncates.
+    one, to the next power of two: 2**-8 for bfloat16, 2**-11 for TF32, 2**-10 if TF32 truncates. Products of whole and
+    of complex numbers are judged by exact values, which no device rounds: 0.0 without a probe.
     """
+    if dtype_of(dtype).kind != "float":
+        return 0.0
     kind = dtype_of(dtype).numpy
     shape = (64, 64)
     index = values.flat_index(shape, values.whole(shape))
@@ -49,7 +52,7 @@ def factor_roundoff(plan: Plan, dtype: str) -> float:
 
 def format_precision(plan: Plan, dtype: str) -> str:
     """The precision in the form of records: highest, or default (8 bits)."""
-    if plan.precision != "default":
+    if plan.precision != "default" or dtype_of(dtype).kind != "float":
         return plan.precision
     found = default_roundoff(dtype)
     return f"default ({round(-math.log2(found)) if found else dtype_of(dtype).digits} bits)"

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from meshmark.core import values
+from meshmark.core.bounds import ARITHMETICS, Bounded
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.operations.base import Argument, Request, Result
 from meshmark.operations.cumulations import telescoping
@@ -35,6 +36,15 @@ def powers(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype) -> 
 def few(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype) -> np.ndarray:
     """Zeros, and one in about every hundred elements."""
     return ((bits >> np.uint64(20)) % np.uint64(97) == 0).astype(dtype)
+
+
+def averaged(x: Any, axis: int | None) -> Any:
+    """The mean. In a narrow dtype no useful bound holds for a sum of so many terms. There the fills (summands, or `few`
+    ones) let no order of additions round the sum, so that the division alone rounds."""
+    if not isinstance(x, Bounded) or not x.arithmetic.u > ARITHMETICS["float32"].u:
+        return x.mean(axis=axis)
+    total = x.value.sum(axis=axis)
+    return Bounded(total, np.zeros_like(total), x.arithmetic) / (x.value.size // total.size)
 
 
 class Reduce(WholeFunction):
@@ -101,7 +111,7 @@ class Reduce(WholeFunction):
     @staticmethod
     def reference(x, *, function, dim):
         if function in ("mean", "nanmean"):
-            return x.mean(axis=dim)
+            return averaged(x, dim)
         if function in ("argmax", "argmin", "nanargmax"):
             lines = x.reshape(-1) if dim is None else np.moveaxis(x, dim, 0)
             best = lines.min(axis=0) if function == "argmin" else lines.max(axis=0)

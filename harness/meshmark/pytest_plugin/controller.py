@@ -24,7 +24,7 @@ from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
 from meshmark.pytest_plugin import expecting, guard
-from meshmark.pytest_plugin.counting import WELL, Count, digest
+from meshmark.pytest_plugin.counting import WELL, Count, digest, names_the_suite
 from meshmark.pytest_plugin.stashed import (
     CONTROLLER,
     EXPECTED,
@@ -282,7 +282,9 @@ class Controller:
                 write(line)
         if self.resident:
             write(f"largest worker: {self.resident / 1e6:.0f} MB resident")
-        whole = self.config.stash[SELECTION].whole
+        whole = (
+            self.config.stash[SELECTION].whole and names_the_suite(self.config) and not self.count.deselected
+        )
         facts = self.facts
         for issue in self.config.stash[EXPECTED].issues(facts.to_json()):
             if whole and not any(issue.covers(split_id(case)[0]) for case in self.cases):
