@@ -176,6 +176,21 @@ def test_a_block_equals_the_same_block_of_the_whole(fill, dtype):
     assert (as_bits(other) != as_bits(whole)).mean() > 0.1
 
 
+@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("most", [1, 7, 40, 119])
+def test_an_array_that_is_made_in_pieces_is_the_same(monkeypatch, fill, most):
+    from meshmark.operations.base import Argument
+
+    function, options, dtypes = FILLS[fill]
+    argument = Argument((12, 2, 5), dtypes[0], (), function, options)
+    part = (slice(1, 12), slice(0, 2), slice(1, 4))
+    whole, some = argument.block(3, values.whole(argument.shape)), argument.block(3, part)
+    monkeypatch.setattr(values, "AT_ONCE", most)
+    assert all(math.prod(s.stop - s.start for s in piece) <= most for piece in values.pieces((12, 2, 5)))
+    np.testing.assert_array_equal(as_bits(argument.block(3, values.whole(argument.shape))), as_bits(whole))
+    np.testing.assert_array_equal(as_bits(argument.block(3, part)), as_bits(some))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int32", "int8", "uint8"])
 @pytest.mark.parametrize("terms", [2, 3, 8])
 def test_summands_are_exact_in_any_order_and_need_the_whole_type(dtype, terms):

@@ -9,19 +9,25 @@ splittable pseudorandom number generators", OOPSLA 2014) applied to a counter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import ml_dtypes
 import numpy as np
+
+AT_ONCE = 1 << 15
+"""So many values are made at once: what lies between stays in the processor's cache."""
 
 
 def random_bits(seed: int, index: np.ndarray) -> np.ndarray:
     """64 random bits for each element of `index` (uint64), as uint64."""
     with np.errstate(over="ignore"):
-        z = (index + np.uint64(1 + seed) * np.uint64(0xD1B54A32D192ED03)) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
+        z = np.asarray(index + np.uint64(1 + seed) * np.uint64(0xD1B54A32D192ED03))
+        z *= np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            z ^= z >> np.uint64(shift)
+            z *= np.uint64(factor)
+        z ^= z >> np.uint64(31)
+        return z
 
 
 def kind_of(dtype: np.dtype) -> str:
@@ -168,6 +174,21 @@ def tokens(
 def whole(shape: Sequence[int]) -> tuple[slice, ...]:
     """The slice that is the whole array."""
     return tuple(slice(0, size) for size in shape)
+
+
+def pieces(sizes: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+    """An array of these sizes in pieces of AT_ONCE elements at most, in order: each is of whole rows of the last
+    dimensions."""
+    cut, row = len(sizes) - 1, 1
+    while row * sizes[cut] <= AT_ONCE and cut > 0:
+        row *= sizes[cut]
+        cut -= 1
+    step = max(1, AT_ONCE // row)
+    behind = [slice(0, size) for size in sizes[cut + 1 :]]
+    for before in np.ndindex(*sizes[:cut]):
+        one = [slice(at, at + 1) for at in before]
+        for start in range(0, sizes[cut], step):
+            yield (*one, slice(start, min(start + step, sizes[cut])), *behind)
 
 
 def flat_index(shape: Sequence[int], block: Sequence[slice]) -> np.ndarray:

@@ -54,6 +54,16 @@ class Argument:
 
     def block(self, seed: int, index: Sequence[slice]) -> np.ndarray:
         """The values of one block of the global array, in the argument's dtype."""
+        sizes = [part.stop - part.start for part in index]
+        if math.prod(sizes) <= values.AT_ONCE:
+            return self._filled(seed, index)
+        made = np.empty(sizes, dtype_of(self.dtype).numpy)
+        for piece in values.pieces(sizes):
+            there = zip(index, piece, strict=True)
+            made[piece] = self._filled(seed, [slice(i.start + p.start, i.start + p.stop) for i, p in there])
+        return made
+
+    def _filled(self, seed: int, index: Sequence[slice]) -> np.ndarray:
         flat = values.flat_index(self.shape, index)
         kind = dtype_of(self.dtype).numpy
         return self.fill(values.random_bits(seed, flat), flat, self.shape, kind, **self.options)
