@@ -8,6 +8,8 @@ the factor is 1."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,12 +22,22 @@ class Starvation:
     """Of one process, from look to look."""
 
     tasks: Path = Path("/proc/self/task")
+    used: Callable[[], float] = time.process_time
+    """Seconds that this process has run, of all threads."""
+    _used: float = -LEAST
     _ran: float = 0.0
     _waited: float = 0.0
     _factor: float = 1.0
 
     def factor(self) -> float:
-        """(time running + time waiting for a processor) / time running, since the look before; at least 1."""
+        """(time running + time waiting for a processor) / time running, since the look before; at least 1.
+
+        There is a file for each of dozens of threads, so they are read only where the process has run for long enough.
+        """
+        used = self.used()
+        if used - self._used < LEAST:
+            return self._factor
+        self._used = used
         ran, waited = self._read()
         if ran - self._ran >= LEAST:
             self._factor = 1.0 + max(0.0, waited - self._waited) / (ran - self._ran)
