@@ -35,6 +35,9 @@ KINDS = {
 }
 """The dtypes of a variant."""
 
+TURNS = {kind: number for number, kind in enumerate((*KINDS["usual"], *KINDS["rare"]))}
+"""The turn of each dtype."""
+
 
 def ring(n):
     """Every device sends to the next."""
@@ -195,12 +198,15 @@ def makes(call: str, kind: str) -> bool:
 
 
 def pairs_of(calls, axes, kind):
-    """The collectives of a dtype, each with its axes: JAX refuses a permutation over axes in another order."""
+    """The collectives of a dtype, each with its axes. Where there are two choices of axes, collectives and dtypes take
+    them in turns. JAX refuses a permutation over axes in another order."""
     return [
         (call, a)
         for call in calls
-        for a in axes
-        if makes(call, kind) and (call not in ("ring", "some") or list(a) == sorted(a))
+        for number, a in enumerate(axes)
+        if makes(call, kind)
+        and (call not in ("ring", "some") or list(a) == sorted(a))
+        and (len(axes) != 2 or ([*CALLS].index(call) + TURNS[kind] + number) % 2)
     ]
 
 
@@ -280,8 +286,10 @@ class CollectiveGradientGrid(Grid):
             Argument((m * m, 3 * m), kind, (mesh.names, None), values.summands, {"terms": m + 1})
             for kind in ("float32", "bfloat16")
         )
-        width = 3 * m**2 * len(pairs_of(calls, choices(mesh), "float32"))
-        results = tuple(Result((m, width), a.dtype, (mesh.names, None)) for a in arguments)
+        results = tuple(
+            Result((m, 3 * m**2 * len(pairs_of(calls, choices(mesh), a.dtype))), a.dtype, (mesh.names, None))
+            for a in arguments
+        )
         options = {"calls": calls, "axes": choices(mesh), "sizes": dict(mesh.sizes)}
         return Plan(arguments, results, options, judge="bits")
 
@@ -304,7 +312,7 @@ class CollectiveGradientGrid(Grid):
             done = []
             for x in given:
                 parts = []
-                for number, (call, a) in enumerate(pairs_of(calls, axes, "float32")):
+                for number, (call, a) in enumerate(pairs_of(calls, axes, str(x.dtype))):
                     checked = mesh.size % 3 == 0 or number % 2 == 0
                     found = jax.grad(weighted)(0 * x, x, call, a, checked)
                     parts.append(found.reshape(mesh.size, -1))
