@@ -172,24 +172,27 @@ def _ranks(mesh, a, x):
     """Collectives of blocks of no to six dimensions, along the last one."""
     n = mesh.shape[a]
 
+    places = np.arange(1, n + 1, dtype=np.float32)
+
     def local(b):
         found = [lax.psum(b[0, 0], a)]
         for rank in range(1, 7):
             shape = (*(1, 2, 1, 3, 2)[: rank - 1], n)
-            y = jnp.resize(b, shape) * jnp.arange(1.0, n + 1)
+            y = jnp.resize(b, shape) * places
             turned = lax.all_to_all(y, a, rank - 1, rank - 1, tiled=True)
             part = lax.psum_scatter(y, a, scatter_dimension=rank - 1, tiled=True)
             joined = lax.all_gather(part, a, axis=rank - 1, tiled=True)
-            found += [turned.sum(), part.sum(), jnp.abs(joined - lax.psum(y, a)).sum()]
+            found += [(turned * places).sum(), part.sum(), jnp.abs(joined - lax.psum(y, a)).sum()]
         return jnp.stack(found)
 
     given = np.arange(1, 2 * n + 1, dtype=np.float32).reshape(n, 2)
-    places, rows = np.arange(1, n + 1), []
+    rows = []
     for i in range(n):
         row = [given[:, 0].sum()]
         for rank in range(1, 7):
             spread = [np.resize(g, (*(1, 2, 1, 3, 2)[: rank - 1], n)) * places for g in given]
-            row += [sum(s[..., i].sum() for s in spread)] * 2 + [0]
+            own = [s[..., i].sum() for s in spread]
+            row += [(places * own).sum(), sum(own), 0]
         rows.append(row)
     same_as(replicated(mesh, a, local, given), np.array(rows, np.float32), "what arrays of many ranks give")
     return jax.jit(over(mesh, a))(x)
@@ -429,7 +432,7 @@ def _free_dimensions(mesh, a, x):
         y = held(y, a, free)
         y = held(y, free, mesh.axis_names[0])
         tree = lax.with_sharding_constraint({"p": y, "q": (y.T, 2 * y)}, at(mesh, None, a))
-        y = (tree["p"] + tree["q"][0].T + tree["q"][1]) / 4
+        y = (3 * tree["p"] + tree["q"][0].T + tree["q"][1]) / 6
         y = lax.scan(lambda c, _: (held(c + 1, a), None), y, None, length=3)[0] - 3
         y = lax.cond(y.min() > -1, lambda v: held(v, None, a), lambda v: v + 1, y)
         return jax.vmap(lambda v: held(v, a), in_axes=1, out_axes=1, spmd_axis_name=None)(y)
