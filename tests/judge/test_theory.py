@@ -284,3 +284,16 @@ def test_devices_that_compute_the_same_are_counted_as_one():
         mesh=case.mesh,
     )
     assert theory.copies(case) == 1 and theory.copies(alone) == 4  # the result is sharded over x alone
+
+
+def test_a_transformation_keeps_the_kinds_that_its_plan_names():
+    """An exchange that is made of gathers lacks the kind that manual mode spells."""
+    case = cases.find(
+        "transformed/transform=scan,group=collectives,axes=x/manual-novma/2x4/float32/64B", num_devices=8
+    )
+    assert case.plan.kinds == ("collective-permute", "all-to-all")
+    pair = Collective("collective-permute", 64, "f32", (), ((0, 1), (1, 0)))
+    gather = Collective("all-gather", 64, "f32", ((0, 1),), ())
+    exchange = Collective("all-to-all", 64, "f32", ((0, 1),), ())
+    assert communication.unmade([pair, exchange], case.plan.kinds) == ""
+    assert "has no all-to-all" in communication.unmade([pair, gather], case.plan.kinds)

@@ -620,3 +620,21 @@ def a_device_of_two_groups_stays_in_the_first():
         return real(x, axes, axis_index_groups=axis_index_groups, **k)
 
     return changed(lax, "psum", psum)
+
+
+@fault(
+    operations=("transformed",),
+    modes=("manual", "manual-novma"),
+    only=lambda case: case.cell.request.variant.get("group") == "collectives",
+)
+def an_exchange_inside_a_transformation_is_made_of_gathers():
+    def all_to_all(real, x, axes, split, concat, *, tiled=False, **k):
+        if not tiled:
+            return real(x, axes, split, concat, **k)
+        n, i = lax.axis_size(axes), lax.axis_index(axes)
+        every = lax.all_gather(x, axes, axis=0)
+        part = x.shape[split] // n
+        own = lax.dynamic_slice_in_dim(every, i * part, part, axis=split + 1)
+        return jnp.concatenate([own[k] for k in range(n)], axis=concat)
+
+    return changed(lax, "all_to_all", all_to_all)

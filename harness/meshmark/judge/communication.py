@@ -2,12 +2,12 @@
 """The communication check: compares the compiled collectives with the contract of the mode.
 
 Manual modes must have the collectives of the program, with their groups and bytes, or a listed equivalent; where a
-transformation makes them, no more bytes than the theory with a factor. Global modes (auto, explicit, pjit) must connect
-the devices that the operation connects. They send no more than gathering everything everywhere would, and no more than
-an older release did. What they send beyond manual mode is recorded as `excess_bytes`, and `told` names what is slow and
-not wrong. In every mode mesh axes, operations and memory are held to the plan (meshmark.judge.theory); what is beyond
-is a fault where the operation says that its plan is complete, and else told. None of this needs committed counters;
-where there are some, they are compared exactly.
+transformation makes them, no more bytes than the theory with a factor, and the kinds that the plan names. Global
+modes (auto, explicit, pjit) must connect the devices that the operation connects. They send no more than gathering
+everything everywhere would, and no more than an older release did. What they send beyond manual mode is recorded as
+`excess_bytes`, and `told` names what is slow and not wrong. In every mode mesh axes, operations and memory are held
+to the plan (meshmark.judge.theory); what is beyond is a fault where the operation says that its plan is complete,
+and else told. None of this needs committed counters; where there are some, they are compared exactly.
 """
 
 from __future__ import annotations
@@ -100,9 +100,15 @@ def broken(case: Case, compiled: Any, found: Sequence[Collective], sent: float) 
     if case.mode not in SPELLED:
         return unconnected(found, sent, plan.connected, case.mesh.size, ceiling(case))
     if plan.traffic is None:
-        return theory.overrun(sent, case)
+        return theory.overrun(sent, case) or unmade(found, plan.kinds)
     equivalents = EQUIVALENTS | EQUIVALENTS_BY_PLATFORM.get(platform(compiled), {})
     return unspelled(found, plan.traffic, equivalents, itemsize_of(case))
+
+
+def unmade(found: Sequence[Collective], kinds: Sequence[str]) -> str:
+    """The first kind of collective that a program must have and has not; "" if it has all."""
+    missing = next((kind for kind in kinds if all(c.kind != kind for c in found)), "")
+    return missing and f"has no {missing}, which manual mode spells; found {_describe(found)}"
 
 
 def itemsize_of(case: Case) -> int:

@@ -116,6 +116,8 @@ class Plan:
     """The collectives of manual mode; None if a transformation (such as grad) makes them."""
     owed: tuple[Traffic, ...] | None = None
     """The most that a transformation must send, whatever collectives it makes of it; None: not stated."""
+    kinds: tuple[str, ...] = ()
+    """The kinds of collectives that manual mode must have where a transformation makes them."""
     connect: Groups | Callable[[], Groups] = ()
     """What gives `connected`: the groups, or a function where finding them takes time that most plans don't need."""
     wrt: tuple[int, ...] = ()

@@ -155,6 +155,10 @@ DERIVATIVES = ("vjp", "jvp", "jac", "linear", "second", "closed_over", "remat")
 """What is in the names of those that differentiate."""
 
 
+KINDS = {"all_to_all": "all-to-all", "ppermute": "collective-permute"}
+"""The collective to which a function compiles in every transformation of its group."""
+
+
 def calls(transform):
     """How often a program runs the function at most: a derivative counts as two more."""
     number = 2 if transform in TWICE or transform.startswith("vmap") else 1
@@ -268,6 +272,7 @@ class Grid(Operation):
             },
             judge="exact",
             traffic=None,
+            kinds=() if own else tuple(KINDS[f] for f in functions if f in KINDS),
             repeats=calls(name),
         )
 
