@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -129,6 +131,40 @@ def test_no_child_is_left_behind():
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert not children.directory.exists()
+
+
+def processor_seconds(pid):
+    """User and system time of a process, in clock ticks."""
+    return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+
+
+def test_a_child_that_is_started_ahead_waits_without_work_and_takes_the_job():
+    with Children() as children:
+        assert not children.announces
+        children.begin(3)
+        children.ready()
+        pid = children._waiting.pid
+        if Path("/proc").exists():
+            before = processor_seconds(pid)
+            time.sleep(0.3)
+            assert processor_seconds(pid) == before
+        messages = list(children.run(Job([PSUM], process=3, **SHORT)))
+        assert children.announces and children._waiting is None
+        assert {r["process"] for r in timings(messages)} == {3} and "end" in messages[-1]
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_child_that_dies_while_it_waits_is_replaced_and_none_is_left_behind():
+    with Children() as children:
+        children.begin(0)
+        children._waiting.kill()
+        children.ready()
+        assert {r["verdict"] for r in timings(children.run(Job([PSUM[:1]], **SHORT)))} == {"pass"}
+        children.begin(1)
+        pid = children._waiting.pid
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 # The command ------------------------------------------------------------------------------------------------

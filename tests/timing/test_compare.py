@@ -127,6 +127,35 @@ def verdicts(comparison):
     return {case: outcome.verdict for case, outcome in comparison.outcomes.items()}
 
 
+def test_both_processes_of_a_pair_are_announced_before_one_of_them_runs():
+    replayed, told = Replayed(), []
+    timed(replayed, looks=(12,), ahead=lambda processes: told.append((len(replayed.ran), dict(processes))))
+    sampling = replayed.ran[2:]
+    assert len(told) == 12
+    for pair, (ran, processes) in enumerate(told):
+        assert ran == 2 + 2 * pair
+        assert processes == {side: process for side, process, _ in sampling[2 * pair : 2 * pair + 2]}
+
+
+@pytest.mark.parametrize("silent", [(), ("A",), ("B",), ("A", "B")])
+def test_processes_start_ahead_where_those_of_both_sides_say_when_they_wait(silent):
+    did = []
+
+    class Told:
+        def __init__(self, side):
+            self.side, self.announces = side, side not in silent
+
+        def begin(self, process):
+            did.append(("begin", self.side, process))
+
+        def ready(self):
+            did.append(("ready", self.side))
+
+    compare_command.started({side: Told(side) for side in "AB"}, {"B": 4, "A": 5})
+    wanted = [("begin", "B", 4), ("begin", "A", 5), ("ready", "B"), ("ready", "A")]
+    assert did == ([] if silent else wanted)
+
+
 def test_pairs_run_in_a_drawn_order_and_stop_at_the_first_clear_look():
     replayed = Replayed({CASES[0]: 1.2, CASES[1]: 0.8})
     made = timed(replayed)
@@ -300,6 +329,7 @@ class Command:
 
         class Children:
             raw = ()
+            announces = False
 
             def __init__(self, python, path, module, environment):
                 self.side = python

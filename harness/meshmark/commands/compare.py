@@ -194,6 +194,7 @@ def compare_environments(arguments: argparse.Namespace) -> int:
         }
         comparison = Comparison(
             run=lambda side, job: children[side].run(job),
+            ahead=lambda processes: started(children, processes),
             cells=cells,
             job=Job(
                 cells=[],
@@ -225,6 +226,15 @@ def compare_environments(arguments: argparse.Namespace) -> int:
         finally:
             file.close([raw for each in children.values() for raw in each.raw])
         return told(Findings.of(comparison, facts, heading, differences), arguments)
+
+
+def started(children: Mapping[str, Children], processes: Mapping[str, int]) -> None:
+    """Start the processes of a pair at once, up to where they wait for their jobs; not where one can't say so."""
+    if all(each.announces for each in children.values()):
+        for side, process in processes.items():
+            children[side].begin(process)
+        for side in processes:
+            children[side].ready()
 
 
 def run_lines(

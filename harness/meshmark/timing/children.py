@@ -47,7 +47,24 @@ class Children:
     directory: Path = field(default_factory=lambda: scratch.make("timer-"))
     raw: list[str] = field(default_factory=list)
     """The raw standard error of dead children."""
+    announces: bool = False
+    """Whether a child has said that it is ready for its job; those of an old commit don't."""
     _child: subprocess.Popen[str] | None = None
+    _waiting: subprocess.Popen[str] | None = None
+    """The child that was started ahead of its job."""
+
+    def begin(self, process: int) -> None:
+        """Start the child of a process ahead of its job: it imports, and waits."""
+        assert not self._waiting
+        self._waiting = self._start(process)
+
+    def ready(self) -> None:
+        """Wait until the child that was started ahead is ready for its job, or dead, which `run` then finds."""
+        assert self._waiting and self._waiting.stdout
+        for text in self._waiting.stdout:
+            if (message := _message(text)) and "ready" in message:
+                self.announces = True
+                return
 
     def run(self, job: Job) -> Iterator[dict[str, Any]]:
         """The messages of a job until all of its cells are done; ChildError if no child starts."""
@@ -65,7 +82,9 @@ class Children:
             at: dict[str, Any] = {}
             started = False
             for message in self._messages(current):
-                if "at" in message:
+                if "ready" in message:
+                    self.announces = True
+                elif "at" in message:
                     at = message
                 elif "timings" in message:
                     left.pop(0)
@@ -129,12 +148,12 @@ class Children:
             lines[-1]["seconds"] = 0.0
         yield {"timings": lines, "cell": cell, "unfinished": bool(remaining)}
 
-    def _messages(self, job: Job) -> Iterator[dict[str, Any]]:
+    def _start(self, process: int) -> subprocess.Popen[str]:
         for leftover in self.directory.glob("timer*"):
             leftover.unlink()
-        name = self.directory / f"timer{job.process}"
+        name = self.directory / f"timer{process}"
         with open(f"{name}.stderr", "w") as stderr:
-            self._child = subprocess.Popen(
+            child = subprocess.Popen(
                 [self.python, "-m", self.module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -143,7 +162,11 @@ class Children:
                 cwd=self.path,
                 env=of_child(self.environment, self.path),
             )
-        Path(f"{name}.pid").write_text(str(self._child.pid))
+        Path(f"{name}.pid").write_text(str(child.pid))
+        return child
+
+    def _messages(self, job: Job) -> Iterator[dict[str, Any]]:
+        self._child, self._waiting = self._waiting or self._start(job.process), None
         assert self._child.stdin and self._child.stdout
         try:
             self._child.stdin.write(job.to_json())
@@ -151,8 +174,8 @@ class Children:
         except BrokenPipeError:  # it died at once; its standard error has the reason
             pass
         for text in self._child.stdout:
-            if text.startswith(MARK) and text.endswith("\n"):
-                yield json.loads(text.removeprefix(MARK))
+            if message := _message(text):
+                yield message
 
     def _ended(self) -> None:
         if self._child:
@@ -162,10 +185,12 @@ class Children:
             self._child = None
 
     def close(self) -> None:
-        """End the running child, and clean up."""
-        if self._child:
-            self._child.kill()
-            self._ended()
+        """End the children that run or wait, and clean up."""
+        for child in (self._child, self._waiting):
+            if child:
+                child.kill()
+                self._child = child
+                self._ended()
         scratch.remove(self.directory)
 
     def __enter__(self) -> Children:
@@ -173,3 +198,10 @@ class Children:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _message(text: str) -> dict[str, Any] | None:
+    """The message of a line; None for a line of something else, or half of one."""
+    if text.startswith(MARK) and text.endswith("\n"):
+        return dict(json.loads(text.removeprefix(MARK)))
+    return None

@@ -176,6 +176,8 @@ class Comparison:
     looks: tuple[int, ...] = ()
     """Numbers of pairs at which it may end; empty for enough."""
     least: float = 0.03
+    ahead: Callable[[Mapping[str, int]], None] = lambda _: None
+    """Is told before each pair which process comes on each side, and may start them: nothing is measured then."""
     write: Callable[[list[dict[str, Any]]], None] = lambda _: None
     tell: Callable[[Comparison], None] = lambda _: None
     say: Callable[[str], None] = lambda _: None
@@ -346,6 +348,8 @@ class Comparison:
             if (kept := [c for c in ids if any(key_of(c, cadence) in keys for cadence in self.job.cadences)])
         ]
         start, lines, spread = self.clock(), [], math.nan
+        if i % 2 == 0:
+            self.ahead({self.order[j]: j for j in (i, i + 1)})
         try:
             for message in self.run(name, replace(self.job, cells=cells, process=i)):
                 if "facts" in message:

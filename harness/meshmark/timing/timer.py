@@ -2,8 +2,11 @@
 """The timing child process: `python -m meshmark.timing.timer`, started by meshmark.timing.children.
 
 It takes one JSON object on standard input (a Job) and prints lines that begin with MARK. Each is a JSON object with one
-of the keys facts, noise, ceilings, at (the next step), timings (the record lines of one cell), end. It imports only
+of the keys ready, facts, ceilings, at (the next step), timings (the record lines of one cell), end. It imports only
 JAX, NumPy and their dependencies, so that any interpreter with JAX can time.
+
+What needs no device comes first (imports, the digest of the package), and `ready` says that it is done. Then the child
+waits for its job and takes no processor time, so that it can be started while nothing is measured.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any
 
 import jax
 
+from meshmark.core.installation import digest
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import Line, worst
 from meshmark.devices import containment, probe
@@ -257,6 +261,8 @@ class Timing:
 
 def main() -> int:
     """Run the job from standard input."""
+    digest()
+    say(ready=True)
     job = Job(**json.loads(sys.stdin.read()))
     watchdog = None
     if job.directory:
@@ -278,6 +284,7 @@ def main() -> int:
             jax.clear_caches()
             gc.collect()
     say(end=True, spread=[before, spread()], resident=containment.largest_resident_bytes())
+    gc.freeze()  # the interpreter ends without looking at every object of JAX, which takes most of a second
     return 0
 
 
