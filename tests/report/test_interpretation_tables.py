@@ -39,6 +39,17 @@ def test_every_program_counts_once_by_the_verdict_of_its_numbers(tmp_path):
     assert f"| v5p:2x2x2 | {markdown(reason)} | 1 |" in text
 
 
+def test_a_program_that_nobody_interpreted_is_not_one_that_did_not_compile(tmp_path):
+    communication = [
+        judged("pmin", "pass", check="compile", compile_s=2.0),
+        judged("pmin", "not_run"),
+        judged("pmax", "error", check="execute"),
+    ]
+    records = read(tmp_path / "r.jsonl", [interpreted("psum", "pass"), *communication])
+    [v5p] = interpretation_tables.coverage([records])
+    assert (v5p.programs, v5p.uncompiled) == (1, 1)
+
+
 def test_what_ran_on_devices_is_no_row(tmp_path):
     line = judged("psum", "pass", topology=None)
     line["case"] = line["case"].partition("@")[0]

@@ -59,7 +59,9 @@ class Coverage:
 
 
 def coverage(files: Iterable[Records]) -> list[Coverage]:
-    """The topologies of these records, in their order, that were interpreted."""
+    """The topologies of these records, in their order, that were interpreted.
+
+    A program that no one interpreted, as in a record of communication alone, does not count."""
     found: dict[str, Coverage] = {}
     for records in files:
         for judged in records.cases.values():
@@ -71,7 +73,7 @@ def coverage(files: Iterable[Records]) -> list[Coverage]:
                 (li for li in judged.lines if li["check"] in CHECKS and li.get("interpreted") is True), None
             )
             if line is None:
-                one.uncompiled += 1
+                one.uncompiled += not any("compile_s" in li for li in judged.lines)
                 continue
             one.verdicts[line["verdict"]] += 1
             if line["verdict"] == "not_run":
