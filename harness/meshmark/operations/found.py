@@ -220,6 +220,92 @@ class ReshapePullback(Found):
         return flat.reshape(x.shape) + square
 
 
+class MovedRows(Found):
+    """Each element set from the one before, after a reshape: an update of an array by its own rows. One device is
+    enough for it to be wrong."""
+
+    name = "moved_rows"
+    kinds = ("whole", "sharded")
+
+    def plan(self, request: Request) -> Plan:
+        mesh = request.mesh
+        shape = (2 * mesh.size, 1)
+        place: Spec = () if request.variant["kind"] == "whole" else (mesh.names,)
+        result = Result(shape[:1], request.dtype, (None,))
+        return Plan((small(request, shape, place),), (result,), {}, judge="bits")
+
+    @staticmethod
+    def auto(x):
+        rows = jnp.reshape(x, (x.size,))
+        return rows.at[1:].set(rows[:-1])
+
+    @staticmethod
+    def reference(x):
+        rows = x.ravel()
+        return np.concatenate([rows[:1], rows[:-1]])
+
+
+class WindowMaximaTangent(Found):
+    """The tangent of maxima of windows of one element, sharded or whole; the maxima are whole."""
+
+    name = "window_maxima_tangent"
+    kinds = ("sharded", "whole")
+    rare = ("sharded",)
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def plan(self, request: Request) -> Plan:
+        mesh = request.mesh
+        shape = (2 * mesh.size,)
+        place: Spec = () if request.variant["kind"] == "whole" else (mesh.names,)
+        arguments = (small(request, shape, ()), small(request, shape, place))
+        return Plan(arguments, (Result(shape, request.dtype, (None,)),), {}, judge="exact")
+
+    @staticmethod
+    def auto(x, tangent):
+        def maxima(v):
+            return constrained(lax.reduce_window(v, -jnp.inf, lax.max, (1,), (1,), "VALID"), None)
+
+        return jax.jvp(maxima, (x,), (tangent,))[1]
+
+    @staticmethod
+    def reference(x, tangent):
+        return tangent
+
+
+class ScatterTwice(Found):
+    """Two windows added one after the other. The first lies over both axes of the mesh along one dimension, in their
+    order or in the other one."""
+
+    name = "scatter_twice"
+    kinds = ("reversed", "ordered")
+    axes = 2
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def plan(self, request: Request) -> Plan:
+        mesh = request.mesh
+        first, second = mesh.names[:2]
+        n, m = mesh.sizes[first] * mesh.sizes[second], mesh.sizes[second]
+        over = (first, second) if request.variant["kind"] == "ordered" else (second, first)
+        at = Argument((1, 1), "int32", (), values.tokens, {"below": 1})
+        arguments = (
+            *(small(request, (n, m), ()), at, small(request, (1, n, 1), (None, over))),
+            *(at, small(request, (1, 1, 1), ())),
+        )
+        return Plan(arguments, (Result((n, m), request.dtype, (first, second)),), {}, judge="exact")
+
+    @staticmethod
+    def auto(x, first, column, second, element):
+        numbers = lax.ScatterDimensionNumbers((1, 2), (), (0,))
+        return lax.scatter_add(lax.scatter_add(x, first, column, numbers), second, element, numbers)
+
+    @staticmethod
+    def reference(x, first, column, second, element):
+        made = x.copy()
+        made[:, :1] += column[0]
+        made[:1, :1] += element[0]
+        return made
+
+
 class GroupedConvolution(Found):
     """`lax.conv_general_dilated` with groups of features: each feature is a group, and the batch is sharded, or
     features and kernel alike, or the kernel over further axes; or there are two groups and more shards. Alike, the
@@ -380,7 +466,7 @@ class FeatureGroups(Found):
     of the batch."""
 
     name = "feature_groups"
-    kinds = ("pairs", "relaid", "in_place", "batch")
+    kinds = ("pairs", "relaid", "in_place", "batch", "cut")
     dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
@@ -396,6 +482,9 @@ class FeatureGroups(Found):
         if kind == "batch":
             shapes, over, place = ((2, size, 1), (size, size, 1)), (None, every, None), (every,)
             layout, groups, result = ("NCH", "OIH", "NCH"), -2, (1, size, 1)
+        elif kind == "cut":
+            shapes, over = ((1, 4 * size, 1), (2, 2 * size, 1)), (None, every)
+            layout, groups, result = ("NCH", "IOH", "NCH"), 2 * size, (1, 2 * size, 1)
         elif kind == "pairs":
             shapes, over = ((1, 1, 2 * groups), (1, 2, groups**2)), (None, None, every)
             layout, result = ("NHC", "HIO", "NHC"), (1, 1, groups**2)
