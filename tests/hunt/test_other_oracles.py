@@ -96,6 +96,15 @@ def test_what_has_no_definition_is_left(monkeypatch):
         definitions.results(other, [None])
 
 
+def test_a_number_that_numpy_does_not_convert_is_left():
+    """JAX takes -1 as the largest unsigned integer, and NumPy raises."""
+    small = replace(ROWS, dtype="uint8", fill={"kind": "count"})
+    made = program(Node("jnp.where", (V, V, -1)), inputs=(small,))
+    with pytest.raises(oracles.Inapplicable):
+        oracles.by_definition(made, oracles.truth(made), False)
+    assert oracles.judge(made, (oracles.NUMPY,)) == []
+
+
 def test_a_dtype_that_numpy_lacks_is_left():
     rows = replace(ROWS, dtype="bfloat16")
     made = program(Node("jnp.einsum", ("ab,ab->a", V, V)), inputs=(rows,))
