@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from meshmark.levels import known_issues
 from meshmark.operations import cases
+from meshmark.records import closing
 from tests import submissions
 from tests.submissions import DEVICES, facts, judged, run_line, timing
 
@@ -432,6 +433,63 @@ def on_host(conformance: Records, timed: Records) -> None:
     change_runs([*conformance, *timed], lambda facts: {"host": facts["host"] | {"cores": 96}})
 
 
+def same_control(factor: float) -> Callable[[Records, Records], None]:
+    """A control row that is the program's own samples, times a factor: no noise at all."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        for line in of_kind(timed, "timing"):
+            line["control_s"] = [float(f"{s * factor:.9g}") for s in line["samples_s"]]
+
+    return lie
+
+
+def two_ceilings(conformance: Records, timed: Records) -> None:
+    """A slower ceiling beside the first, of which shares look better."""
+    (first, *_) = of_kind(timed, "ceiling")
+    slower = {"samples_s": [s * 3 for s in first["samples_s"]], "value": first["value"] / 3}
+    timed.insert(2, first | slower)
+
+
+def closed(
+    change: Callable[[Records], None] = lambda lines: None,
+    end: dict | None = None,
+    cut: int = 0,
+    **selection: object,
+) -> Callable[[Records, Records], None]:
+    """A conformance file with a closing line, made anew by who changed the lines before it. end: other fields of it;
+    cut: so many lines are cut off. The selection is that of the cases that are there."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        names = dict.fromkeys(line["case"] for line in of_kind(conformance, "conformance"))
+        rest = [name for name in names if of_kind(conformance, "conformance", case=name)[0]["level"] != "L0"]
+        conformance[:] = [line for line in conformance if line.get("case") not in rest]
+        conformance[0] |= closing.CLOSES | {
+            "selection": {"profile": "standard", "levels": ["L0"], "timed": False} | selection
+        }
+        change(conformance)
+        there = {line["case"] for line in of_kind(conformance, "conformance")}
+        run = {"run": conformance[0]["run"]}
+        conformance.insert(1, closing.chosen(there) | run)
+        account = closing.Account()
+        for line in conformance:
+            account.add(line)
+        conformance.append(account.end(0) | {"ended": "2026-11-20T10:30:00Z"} | run | (end or {}))
+        del conformance[len(conformance) - cut :]
+
+    return lie
+
+
+def first_taken_out(lines: Records) -> None:
+    """The first case goes away."""
+    gone = lines[1]["case"]
+    lines[:] = [line for line in lines if line.get("case") != gone]
+
+
+def first_fails(lines: Records) -> None:
+    """The first case is wrong."""
+    lines[1] |= {"verdict": "fail", "reason": "4 of 4 elements differ"}
+
+
 OF_A_COMMIT = "d" * 40
 """A commit whose package has a version, and a version of the case table."""
 
@@ -609,14 +667,95 @@ LIES: dict[str, Lie] = {
     "a backend's name on CPU devices": Lie(on_facts(backend="tpu"), "`virtual` is not what the backend says"),
     "a compile-only run as one of devices": Lie(on_facts(topology="v5e:2x4"), "compile-only"),
     "one process called two": Lie(on_facts(num_processes=2), "2 processes"),
+    # Fields that do not fit their line, and figures that contradict each other.
+    "a pass of a process that died": Lie(
+        in_one_case("execute", signal="SIGSEGV", stderr=["x"]), "execute passes with `signal`"
+    ),
+    "a pass that was a failure": Lie(
+        in_one_case("numbers", was="fail", link="https://example.org/1"), "numbers passes with `was`"
+    ),
+    "fields of a compile-only run": Lie(
+        in_one_case("execute", topology="v5e:2x4", memory_bytes=5), "execute passes with `topology`"
+    ),
+    "a known issue that nobody listed, fixed": Lie(
+        in_one_case("numbers", fixed=True), "called fixed, and no known issue lists it"
+    ),
+    "a deviation that nobody listed": Lie(
+        in_one_case("numbers", deviation="JAX is documented so"), "a deviation that the suite does not list"
+    ),
+    "each program repeated 100 times": Lie(
+        lambda conformance, timed: on_runs(repeat=100)(conformance, []), "and the run repeats each 100 times"
+    ),
+    "one program repeated, and the run repeats none": Lie(
+        numbers(runs=50, differing_runs=0, wrong_runs=0), "ran 50 times, and the run repeats none"
+    ),
+    "a theory of one's own": Lie(
+        in_one_case("communication", GLOBAL, theory={"x+y": 1.0}), "`theory` is .*, and the case's is"
+    ),
+    "fewer operations than none": Lie(in_one_case("communication", GLOBAL, flops=-5.0), "`flops` is -5.0"),
+    "infinite traffic": Lie(
+        in_one_case("communication", GLOBAL, bytes_accessed="inf"), "`bytes_accessed` is inf"
+    ),
+    "a capability of which nothing was judged": Lie(
+        on_facts(capabilities={"ragged": "has"}), "has the capability ragged, and judged nothing of it"
+    ),
+    "a control without noise": Lie(same_control(1.0), "its samples are those of line|rise and fall as those"),
+    "a control with its factor": Lie(same_control(1.001), "its samples are those of line|rise and fall as"),
+    "a timed psum without a collective": Lie(
+        in_every_timing(communication=[], collectives=0, wire_bytes=0.0), "must have all-reduce of"
+    ),
+    "more collectives than are listed": Lie(
+        in_every_timing(
+            communication=[{"kind": "all-reduce", "bytes": 65536, "groups": "1x4", "trips": 1}],
+            collectives=7,
+            wire_bytes=98304.0,
+        ),
+        "has 1 collectives, and counts 7",
+    ),
+    "a timing that departs from its contract": Lie(
+        in_every_timing(contract="other groups"), "passes, and departs from its contract"
+    ),
+    "times of a profiler in another cadence": Lie(
+        in_every_timing(wire_s=[1e-9]), "in cadence isolated with `wire_s`"
+    ),
+    "compiled for days": Lie(in_every_timing(compile_s=1e8), "to compile, and its run began later"),
+    "timed with inputs of another seed": Lie(in_every_timing(seed=7), "is of seed 7, and its run of another"),
+    "a slower ceiling beside the first": Lie(two_ceilings, "is in line 2 too, of the same run"),
+    "timed with fast arithmetic": Lie(
+        lambda conformance, timed: on_facts(
+            flags=facts()["flags"] | {"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"}
+        )([], timed),
+        "the runs differ in departures",
+    ),
+    "timed under another Python": Lie(
+        lambda conformance, timed: on_facts(versions=facts()["versions"] | {"python": "3.13.0"})([], timed),
+        "the runs differ in versions.python",
+    ),
+    # The end of a file.
+    "a file cut behind a whole case": Lie(closed(cut=5), "the run did not end: .* chosen cases are there"),
+    "a failing case taken out, and the file closed anew": Lie(
+        closed(first_taken_out), "its selection gives .* cases: 1 are not there"
+    ),
+    "a longer profile than was run": Lie(closed(levels=["L0", "L1"]), "its selection gives .* are not there"),
+    "a run that ends before it begins": Lie(
+        closed(end={"ended": "2026-11-19T10:00:00Z"}), "s before that of a line above it"
+    ),
+    "cases that took longer than their run": Lie(
+        closed(lambda lines: lines[5].update(seconds=9000.0)), "took 9000 s, and its run 1920 s at most"
+    ),
+    "exit code 0 of a run with a failure": Lie(
+        closed(first_fails), "ended with exit code 0, and has cases with verdict fail"
+    ),
+    "a run that was interrupted": Lie(closed(end={"exit_code": 130}), "ended early, with exit code 130"),
+    "no closing line, as an earlier version": Lie(
+        on_facts(**suite(commit="c" * 40)), "`closes` is missing, and the commit closes its records"
+    ),
     # What is taken on trust.
     "the samples of two modes swapped": Lie(swapped, None),
     "samples drawn around a mean": Lie(in_samples(without_tail), None),
     "a host of more cores": Lie(on_host, None),
     "another NumPy": Lie(on_facts(versions=facts()["versions"] | {"numpy": "99.0"}), None),
-    "each program repeated 100 times": Lie(
-        lambda conformance, timed: on_runs(repeat=100)(conformance, []), None
-    ),
+    "subnormals kept where they were flushed": Lie(in_one_case("numbers", subnormals="kept"), None),
     "the two slowest samples dropped": Lie(fewest_dropped, None),
     "the answers of the reference instead of a device's": Lie(lambda conformance, timed: None, None),
     "times a little faster": Lie(scaled(0.95), None),

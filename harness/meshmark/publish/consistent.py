@@ -66,7 +66,6 @@ def of_cases(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
 
 def of_timings(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
     """(line, what can't be) of the timing lines of one file."""
-    seen: dict[frozenset[float], int] = {}
     taken_once: dict[tuple[Any, ...], int] = {}
     for number, record in lines:
         run = runs[record["run"]]
@@ -89,6 +88,12 @@ def of_timings(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> 
         by_rank = [tuple(own) for own in record.get("samples_by_rank", ())]
         if record["samples_s"] and len(set(by_rank)) < len(by_rank) and len(by_rank[0]) >= FEW_SAMPLES:
             yield number, f"{record['case']}: two ranks have the same samples: {AS_WRITTEN}"
+
+
+def of_samples(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
+    """(line, what can't be) of samples that are those of another line."""
+    seen: dict[frozenset[float], int] = {}
+    for number, record in lines:
         values = frozenset(record["samples_s"])
         if len(values) < FEW_SAMPLES:
             continue

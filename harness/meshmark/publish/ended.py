@@ -11,11 +11,19 @@ from typing import Any
 
 from meshmark.core.verdicts import BAD
 from meshmark.publish import origin
-from meshmark.publish.review import AS_WRITTEN, Entry
+from meshmark.publish.review import AS_WRITTEN, Entry, Review
 from meshmark.records.closing import Account
 
 CLOCK = 120.0
 """Seconds by which the clock of one machine may be set back or forth during a run."""
+
+
+def check(name: str, lines: Sequence[Entry], review: Review) -> None:
+    """Complain of the end of one file and of its times, and note what nobody can see."""
+    for number, text in problems(lines):
+        review.complain(name, text, number, "end")
+    if told := note(lines):
+        review.notes.append(f"{name}: {told}")
 
 
 def problems(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:

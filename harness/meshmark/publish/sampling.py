@@ -51,7 +51,6 @@ def of_file(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Ite
         if "environment" in line or not line.get("timing"):
             continue  # comparisons stop by pairs
         yield from _stopped(found, line)
-    yield from _orders(lines)
 
 
 def sampled_together(case: str, cadence: str) -> str:
@@ -121,7 +120,7 @@ def _calls(record: Mapping[str, Any], seconds: float | None) -> str:
     )
 
 
-def _orders(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
+def of_orders(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
     """Samples that are sorted, or rise and fall as those of another line."""
     seen: dict[tuple[int, ...], int] = {}
     for line, record in lines:

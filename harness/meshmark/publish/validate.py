@@ -32,6 +32,7 @@ from meshmark.publish import (
     duplicates,
     ended,
     environments,
+    fitting,
     logs,
     origin,
     physics,
@@ -91,10 +92,7 @@ def check(
         _heads(name, lines, review)
         _judged(name, lines, facts, expected, review)
         _timed(name, lines, runs, product, review)
-        for number, text in ended.problems(lines):
-            review.complain(name, text, number, "end")
-        if told := ended.note(lines):
-            review.notes.append(f"{name}: {told}")
+        ended.check(name, lines, review)
     review.totals = totals(files)
     said = manifest.get("totals")
     if said is not None and said != review.totals:
@@ -231,6 +229,8 @@ def _runs(
         review.complain(
             "", f"runs of {len(hosts)} machines ({' and '.join(sorted(hosts))[:200]}): submit one"
         )
+    if differing := fitting.differing(runs):
+        review.complain("", f"the runs differ in {differing}: submit runs of one environment")
     looked_up = [origin.look_up(commit) for commit in sorted(commits)[:5]]
     review.notes += [unknown for unknown in looked_up if isinstance(unknown, str)]
     return runs
@@ -310,8 +310,7 @@ def _judged(
     name: str, lines: Sequence[Entry], facts: Mapping[str, Any], expected: Expectations, review: Review
 ) -> None:
     """The conformance lines: whole, consistent, skips and known issues only where they may be."""
-    conformance = [(n, r) for n, r in lines if r["kind"] == "conformance"]
-    if not conformance:
+    if not (conformance := [(n, r) for n, r in lines if r["kind"] == "conformance"]):
         return
     jax, processes = facts["versions"]["jax"], run_line.processes(facts)
     try:
@@ -327,7 +326,7 @@ def _judged(
             why = "does not hold what all of them found: submit the merged file (`meshmark merge FILE`)"
             review.complain(name, f"a run over {processes} processes that {why}", number)
     by_case: dict[tuple[str, str], list[Entry]] = {}
-    work = recomputed.Work()
+    work, passing = recomputed.Work(), dict[str, set[str]]()
     for number, record in conformance:
         if record["seed"] != runs[record["run"]].get("seed", 0):
             text = f"{record['case']} is of seed {record['seed']}, and its run of another: {AS_WRITTEN}"
@@ -362,6 +361,9 @@ def _judged(
             continue
         if against_table.compiles_as_today(case, runs[run]):
             _recompute(name, found, case, runs[run]["facts"], work, review)
+            fitting.check_case(name, found, case, runs[run], issues, review)
+        if all(r["verdict"] == "pass" for _, r in found):
+            passing.setdefault(run, set()).update(case.cell.capabilities)
         if all(r["verdict"] == "pass" for _, r in found):
             needed = {"execute", "gradient" if case.plan.wrt else "numbers", "replicas", "sharding"}
             needed |= set() if case.mode == "host" else {"communication"}
@@ -374,6 +376,8 @@ def _judged(
                 )
         if any(r["verdict"] == "unsupported" for _, r in found) and not case.cell.capabilities:
             review.notes.append(f"unsupported where nothing is optional: {own} ({name}:{first})")
+    for number, text in fitting.of_runs(lines, {own for _, own in by_case}, passing):
+        review.complain(name, text, number, "run")
     own_runs = (consistent.of_time(conformance, runs), consistent.of_selection(conformance, runs))
     for number, text in itertools.chain(consistent.of_cases(conformance), *own_runs):
         review.complain(name, text, number, "consistent")
@@ -471,8 +475,10 @@ def _timed(
     """The timing, ceiling and comparison lines: plausible, and their cost the table's."""
     explained = any(note["about"] == "peak" for note in product["notes"])
     of_timings = [(n, r) for n, r in lines if r["kind"] == "timing"]
+    sampled = fitting.with_controls(of_timings)
     found_in_all = (
         *(sampling.of_file(of_timings, runs), consistent.of_timings(of_timings, runs)),
+        *(sampling.of_orders(sampled), consistent.of_samples(sampled), fitting.of_ceilings(lines)),
         against_table.untimed_modes(of_timings, runs),
     )
     for number, text in itertools.chain.from_iterable(found_in_all):
@@ -494,7 +500,8 @@ def _timed(
             if against_table.agrees(name, number, record, case, run, review) and case is not None:
                 found += against_table.wrong_costs(record, case, run)
                 found += physics.timing(record, case, facts, ceilings.get(record["run"], ()))
-            found += _counted(record, run)
+                found += fitting.of_timed_program(record, case, run)
+            found += fitting.of_timing(record, run)
             found += plausible.timing(record, facts, explained)
         elif kind == "ceiling":
             found += plausible.ceiling(record, facts, explained)
@@ -504,14 +511,6 @@ def _timed(
         for text in found:
             label = record.get("case") or record.get("name") or kind
             review.complain(name, f"{label}: {text}", number, "timing")
-
-
-def _counted(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
-    samples, asked = len(record["samples_s"]), run.get("timing", {})
-    if samples and samples < asked.get("least", 1):
-        yield f"{samples} samples, and the run takes {asked['least']} at least: give the samples as they were taken"
-    if samples > asked.get("most", samples):
-        yield f"{samples} samples, and the run takes {asked['most']} at most: give the samples as they were taken"
 
 
 # What it amounts to -----------------------------------------------------------------------------------------

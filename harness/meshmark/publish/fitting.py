@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the fields of a line fit the line: what a check gives and no other does, and figures of one line that
+contradict each other, or the case.
+
+Each rule holds in every published run.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from meshmark.judge import communication, theory
+from meshmark.levels import deviations
+from meshmark.levels.known_issues import Issue
+from meshmark.operations import cases
+from meshmark.operations.cases import Case
+from meshmark.operations.selection import Selection, SelectionError
+from meshmark.operations.versions import TABLE_VERSION
+from meshmark.publish import against_contract, against_table, origin
+from meshmark.publish.review import AS_WRITTEN, Entry, Review
+from meshmark.records import run_line
+from meshmark.records.definition import ConformanceLine
+from meshmark.records.fields import entries
+from meshmark.records.shared import EveryLine
+
+HEAD = {entry.name for entry in entries(EveryLine)} | {
+    *("kind", "case", "operation", "variant", "mode", "mesh", "dtype", "size_bytes", "level", "seed"),
+    *("verdict", "reason", "check", "seconds", "fixed", "ranks"),
+}
+"""The fields that any line of a check may have."""
+
+NUMBERS = {
+    *("error", "bound", "bits", "subnormals", "deviation", "precision"),
+    *("runs", "differing_runs", "wrong_runs"),
+}
+OF_A_CHECK: Mapping[str, set[str]] = {
+    "communication": {
+        *(
+            "collectives",
+            "wire_bytes",
+            "flops",
+            "bytes_accessed",
+            "temp_bytes",
+            "excess_bytes",
+            "theory",
+            "told",
+        )
+    },
+    "numbers": NUMBERS,
+    "gradient": NUMBERS,
+}
+"""The fields that only this check gives, on devices."""
+
+LISTED = {entry.name for entry in entries(ConformanceLine)}
+"""Every field that the definition lists; others may stand anywhere."""
+
+OF_DEVICE_TIMES = ("per_device_s", "launch_skew_s", "wire_s")
+"""The fields of cadence `device` alone."""
+
+UNKNOWN = -1.0
+"""What XLA gives for operations that it can't count, such as custom calls."""
+
+ENDED = ("stack", "stacks", "stderr", "signal", "ended_rank", "link", "was")
+"""The fields of what did not go well; a timing that passes has none."""
+
+
+def check_case(
+    name: str,
+    lines: Sequence[Entry],
+    case: Case,
+    run: Mapping[str, Any],
+    issues: Sequence[Issue],
+    review: Review,
+) -> None:
+    """Complain of the lines of one case that passed and say what does not fit them."""
+    for number, record in lines:
+        if record["verdict"] == "pass":
+            for text in of_conformance(record, case, run, issues):
+                review.complain(name, f"{case.id}: {text}: {AS_WRITTEN}", number, "fields")
+
+
+def of_conformance(
+    record: Mapping[str, Any], case: Case, run: Mapping[str, Any], issues: Sequence[Issue]
+) -> Iterator[str]:
+    """What a line of a check that passed on devices says that does not fit it, each without the mend."""
+    check, facts = record["check"], run["facts"]
+    own = HEAD | OF_A_CHECK.get(check, set())
+    if strange := [name for name in record if name in LISTED and name not in own]:
+        yield f"its check {check} passes with `{strange[0]}`, which such a line does not have"
+    if record.get("fixed") and not any(i.covers(case.id) and check in i.checks for i in issues):
+        yield "is called fixed, and no known issue lists it"
+    if "deviation" in record:
+        listed = deviations.find(case, facts["versions"]["jax"], facts["backend"])
+        if listed is None or listed.why != record["deviation"]:
+            yield "gives a deviation that the suite does not list for it"
+    if check in ("numbers", "gradient"):
+        yield from _repeated(record, case, run.get("repeat", 1))
+    if check == "communication":
+        yield from _counted(record)
+        yield from _owed(record, case, run)
+
+
+def _owed(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
+    """The theory of the case, and whether the line compares with what manual mode spells. Older versions gave neither
+    for every case."""
+    owed, said = theory.by_axes(case), record.get("theory")
+    if (said is None and owed is not None and run.get("closes")) or (
+        said is not None and (owed is None or not _alike(said, owed))
+    ):
+        yield f"`theory` is {str(said)[:60]}, and the case's is {str(owed)[:60]}"
+    if run.get("closes") and "excess_bytes" not in record and communication.spelled_bytes(case) is not None:
+        yield "its communication is not compared with that of manual mode (`excess_bytes`)"
+
+
+def _repeated(record: Mapping[str, Any], case: Case, repeat: int) -> Iterator[str]:
+    runs = record.get("runs")
+    if repeat == 1 and runs is not None:
+        yield f"its program ran {runs} times, and the run repeats none"
+    elif repeat > 1 and case.mode != "host" and runs != repeat:
+        yield f"its program ran {runs or 1} times, and the run repeats each {repeat} times"
+
+
+def _counted(record: Mapping[str, Any]) -> Iterator[str]:
+    """Counters that no program has."""
+    for name in ("wire_bytes", "flops", "bytes_accessed", "temp_bytes", "argument_bytes", "output_bytes"):
+        value = record.get(name)
+        if value != UNKNOWN and (isinstance(value, str) or (value is not None and not 0 <= value < math.inf)):
+            yield f"`{name}` is {value}"
+
+
+def _alike(one: Mapping[str, Any], other: Mapping[str, float]) -> bool:
+    return set(one) == set(other) and all(
+        isinstance(one[name], (int, float)) and math.isclose(one[name], other[name], rel_tol=1e-9)
+        for name in other
+    )
+
+
+def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+    """What a timing line says that does not fit it."""
+    if record["seed"] != run.get("seed", 0):
+        yield f"is of seed {record['seed']}, and its run of another: {AS_WRITTEN}"
+    yield from _sampled(record, run)
+    if record["verdict"] != "pass":
+        return
+    found = [name for name in ENDED if name in record]
+    if record["cadence"] != "device":
+        found += [name for name in OF_DEVICE_TIMES if name in record]
+    if found:
+        yield f"passes in cadence {record['cadence']} with `{found[0]}`, which such a line does not have"
+    if record.get("contract"):
+        yield f"passes, and departs from its contract ({record['contract'][:60]}): {AS_WRITTEN}"
+    yield from (f"{text}: {AS_WRITTEN}" for text in _counted(record))
+    collectives, number = record.get("communication"), record.get("collectives")
+    if collectives is not None and all(one["trips"] is not None for one in collectives):
+        there = sum(one["trips"] for one in collectives)
+        if number != there:
+            yield f"has {there} collectives, and counts {number}: {AS_WRITTEN}"
+    began, took = origin.begin(run.get("started")), record.get("lower_s", 0.0) + record.get("compile_s", 0.0)
+    if began is not None and took > max(0.0, time.time() + origin.SLACK - began):
+        yield f"took {took:.4g} s to compile, and its run began later: {AS_WRITTEN}"
+    control = record.get("control_s")
+    if control is not None and record["cadence"] != "plain" and len(control) != len(record["samples_s"]):
+        yield f"has {len(control)} samples of its control, and {len(record['samples_s'])} of its own: {AS_WRITTEN}"
+
+
+def of_timed_program(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
+    """What the collectives of a timed program say that can't be, by the contract of its case."""
+    if record["verdict"] != "pass" or "communication" not in record:
+        return
+    if against_table.compiles_as_today(case, run):
+        said = {"collectives": record["communication"], "wire_bytes": record.get("wire_bytes")}
+        yield from (f"{text}: {AS_WRITTEN}" for text in against_contract.problems(case, said, run["facts"]))
+
+
+def _sampled(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+    samples, asked = len(record["samples_s"]), run.get("timing", {})
+    if samples and samples < asked.get("least", 1):
+        yield f"{samples} samples, and the run takes {asked['least']} at least: give the samples as they were taken"
+    if samples > asked.get("most", samples):
+        yield f"{samples} samples, and the run takes {asked['most']} at most: give the samples as they were taken"
+
+
+def with_controls(lines: Sequence[Entry]) -> list[Entry]:
+    """The timing lines, and the controls as lines of their own: what is asked of samples is asked of them too."""
+    found = list(lines)
+    for number, record in lines:
+        if len(record.get("control_s", ())) and record["mode"] != "host":
+            named = {"case": f"{record['case']} (control)", "samples_s": record["control_s"]}
+            found.append((number, {k: v for k, v in record.items() if k != "seconds"} | named))
+    return found
+
+
+def of_ceilings(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
+    """(line, what can't be) of the ceilings of a file: each is measured once in a run."""
+    seen: dict[tuple[Any, ...], int] = {}
+    for number, record in lines:
+        if record["kind"] != "ceiling":
+            continue
+        key = record["run"], record["name"], record.get("dtype")
+        if key in seen:
+            yield number, f"{record['name']} is in line {seen[key]} too, of the same run: {AS_WRITTEN}"
+        seen.setdefault(key, number)
+
+
+def differing(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """In which version, compiler flag or setting the runs of one product differ; "" for none."""
+    every = [
+        {
+            **{f"versions.{name}": value for name, value in run["facts"]["versions"].items()},
+            "departures": run_line.departures(run["facts"]),
+        }
+        for run in runs.values()
+    ]
+    return next(filter(None, (run_line.difference(every[0], other) for other in every[1:])), "")
+
+
+def of_runs(
+    lines: Sequence[Entry], judged: Collection[str], passing: Mapping[str, set[str]]
+) -> Iterator[tuple[int, str]]:
+    """(line, what can't be) of the runs of a file: what they chose, and the capabilities of their devices. judged: the
+    cases of the file; passing: by run, the capabilities of the cases that pass."""
+    runs = {record["run"]: record for _, record in lines if record["kind"] == "run"}
+    deselected = {record["run"]: record["deselected"] for _, record in lines if record["kind"] == "chosen"}
+    for number, record in lines:
+        own = record["run"]
+        if record["kind"] == "run":
+            for text in of_capabilities(record, passing.get(own, set())):
+                yield number, f"the run {text}"
+        elif record["kind"] == "end" and (text := of_choice(runs[own], judged, deselected.get(own, 0))):
+            yield number, f"{text}: {AS_WRITTEN}"
+
+
+def of_choice(run: Mapping[str, Any], judged: Collection[str], deselected: int) -> str:
+    """Why a run did not judge what its selection gives, or "". A run that closes its file says how many cases options
+    or plugins of pytest took away; only a run of today's table can be asked."""
+    if run_line.table_version(run) != TABLE_VERSION:
+        return ""
+    names = {field.name for field in fields(Selection)}
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in (run.get("selection") or {}).items()
+        if name in names
+    }
+    devices = run["facts"]["num_devices"]
+    try:
+        chosen = {case.id for case in cases.cases(Selection(**given).checked(devices), devices)}
+    except (SelectionError, TypeError, ValueError) as error:
+        return f"its selection can't be repeated ({str(error)[:80]})"
+    missing, strange = chosen - set(judged), set(judged) - chosen
+    if strange:
+        return f"its selection does not give {min(strange)}"
+    if len(missing) > deselected:
+        told = f", and {deselected} were deselected" if deselected else ""
+        return f"its selection gives {len(chosen)} cases{told}: {len(missing)} are not there, such as {min(missing)}"
+    return ""
+
+
+def of_capabilities(run: Mapping[str, Any], passing: set[str]) -> Iterator[str]:
+    """What a run says of the optional capabilities that its cases contradict. passing: the capabilities of the cases
+    that pass."""
+    selection = run.get("selection") or {}
+    answers = run["facts"].get("capabilities") or {}
+    chosen = (*selection.get("present", ()), *selection.get("capabilities", ()))
+    for name, answer in answers.items():
+        if answer == "has" and name not in (*chosen, *selection.get("without", ())):
+            yield f"has the capability {name}, and judged nothing of it: {AS_WRITTEN}"
+        elif answer.startswith("lacks") and name in passing:
+            yield f"lacks the capability {name}, and passes cases of it: {AS_WRITTEN}"
