@@ -45,10 +45,12 @@ def test_every_operation_is_described_and_spelled():
                         assert callable(getattr(operation, spelled)), (operation.name, mode)
 
 
-@pytest.mark.parametrize("profile", ["smoke", "standard"])
-def test_plans_of_a_profile_are_sound(profile):
+@pytest.mark.parametrize(
+    ("profile", "number"), [("smoke", 8), ("full", 8), *(("standard", n) for n in (1, 2, 3, 4, 5, 6, 7, 16))]
+)
+def test_plans_of_a_profile_are_sound(profile, number):
     capabilities = tuple(CAPABILITIES)
-    for cell, _ in cases.cells(Selection(profile, capabilities=capabilities), 8):
+    for cell, _ in cases.cells(Selection(profile, capabilities=capabilities), number):
         plan, sizes = cell.plan, cell.request.mesh.sizes
         for item in (*plan.arguments, *plan.results, *plan.forward):
             layout.local_shape(item.shape, item.spec, sizes)  # divides

@@ -3,6 +3,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -204,3 +205,17 @@ def test_a_change_before_the_place_where_a_run_goes_on_is_noticed(tmp_path, case
     assert writer.changed() == ""
     path.write_bytes(path.read_bytes().replace(b'"fail"', b'"pass"'))
     assert "does not hold what this run wrote" in writer.changed()
+
+
+def test_a_case_without_a_plan_has_lines_that_say_so(case):
+    """A plan that raises once ended a whole run: 3,000 cases behind it had no verdict."""
+
+    class Broken(type(case.operation)):
+        def plan(self, request):
+            raise ValueError("dimension 1 does not divide")
+
+    broken = replace(case, cell=replace(case.cell, operation=Broken()))
+    with pytest.raises(ValueError, match="does not divide"):
+        _ = broken.plan
+    (line,) = case_lines(broken, [Line("execute", "error", "it could not be judged")], 0, 0.1)
+    assert line["size_bytes"] == 0 and line["verdict"] == "error"

@@ -13,6 +13,7 @@ that sum too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -24,6 +25,7 @@ from jax import lax
 
 from meshmark.core import values
 from meshmark.core.dtypes import dtype as dtype_of
+from meshmark.core.layout import axes_of
 from meshmark.core.meshes import MeshShape
 from meshmark.operations.base import Argument, Plan, Request, Variant
 from meshmark.operations.catalogue import Catalogue, Groups, Member, in_jax, in_numpy, outputs
@@ -439,8 +441,15 @@ class SmoothFunctions(Catalogue):
 
     def form(self, request: Request, x: Argument) -> Form:
         n = request.mesh.size
-        shape = (max(2 * n, 2 * PIECE), n * max(1, -(-PIECE // n)))
-        form = super().form(request, replace(x, shape=shape))
+        rows, columns = max(2 * n, 2 * PIECE), n * max(1, -(-PIECE // n))
+        pieces = {"products": PIECE * PIECE, "fourier": 2 * PIECE}.get(request.variant["group"], 1)
+        if (
+            rows % request.mesh.product(axes_of(x.spec[0]))
+            or (rows * PIECE) % pieces
+            or (rows * columns) % pieces
+        ):
+            rows = math.lcm(n, PIECE * PIECE)
+        form = super().form(request, replace(x, shape=(rows, columns)))
         fill, options = FILLS.get(request.variant["group"], self.fill)
         arguments = tuple(replace(a, fill=fill, options=options) for a in form.arguments)
         return replace(form, arguments=arguments, wrt=(0, 1))

@@ -415,11 +415,12 @@ class FunctionGrid(Grid):
     def plan(self, request: Request) -> Plan:
         mesh, own = request.mesh, request.variant.get("call")
         names = (own,) if own else self.calls
-        rows = 4 * mesh.size
+        m = max(mesh.size, 2)  # the functions need eight rows of six
+        rows = 4 * m
         arguments, results = [], []
         for a in given(request):
             fill = a.options and {"terms": rows + 1}
-            x = Argument((rows, 3 * mesh.size), a.dtype, (mesh.names[-1], None), a.fill, fill)
+            x = Argument((rows, 3 * m), a.dtype, (mesh.names[-1], None), a.fill, fill)
             arguments.append(x)
             sample = x.block(0, values.whole(x.shape))
             for name in names:

@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from meshmark.core import values
+from meshmark.core.layout import axes_of
 from meshmark.operations.base import Argument, Request, Result, Variant
 from meshmark.operations.placement import spec_of
 from meshmark.operations.wholes import Form, WholeFunction
@@ -49,11 +50,16 @@ class DotProductAttention(Network):
         kind, sharded = variant["kind"], variant["sharded"]
         batch, other = spec_of(variant["of"])
         heads = n if sharded == "heads" else 4
-        keys = heads // 2 if kind == "grouped" and heads > 1 else heads
+        keys = heads if kind != "grouped" else heads // 2 if heads % 2 == 0 else 1
         along = (other, None) if sharded == "sequence" else (None, other)
         if kind == "grouped" and sharded == "heads":
             along = (None, None)
         length, width = max(8, n), 8
+        if (
+            sharded == "sequence"
+        ):  # eight positions, and more where an axis of another size than 2, 4 or 8 splits them
+            parts = request.mesh.product(axes_of(other))
+            length = -(-length // parts) * parts
         q = Argument((n, length, heads, width), x.dtype, (batch, *along, None), values.uniform)
         k = Argument((n, length, keys, width), x.dtype, (batch, *along, None), values.uniform)
         arguments = [q, k, k]

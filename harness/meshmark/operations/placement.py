@@ -217,6 +217,52 @@ class Reshard(Move):
         return x
 
 
+class ReshardEach(Move):
+    """From one sharding to every other one, in one program, on every mesh: each pair of shardings, and each pair of
+    axes' sizes, may have a path of its own through the partitioner."""
+
+    name = "reshard_each"
+    everywhere = True
+    modes = ("auto", "explicit")
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+    sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0}
+
+    def variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        first = home(mesh)
+        usual = {first, "-.-"}
+        if math.log2(mesh.size).is_integer():  # on others a crash of the compiler costs a worker
+            usual |= {".".join(reversed(first.split("."))), "".join(mesh.names) + ".-"}
+        for source in spec_labels(mesh):
+            yield Variant.of(0 if source in usual else 3, **{"from": source})
+
+    def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        """None: `reshard` is timed, pair by pair."""
+        yield from ()
+
+    def plan(self, request: Request) -> Plan:
+        source, targets = spec_of(request.variant["from"]), tuple(map(spec_of, spec_labels(request.mesh)))
+        argument = Argument(matrix(request), request.dtype, source)
+        results = tuple(Result(argument.shape, request.dtype, target) for target in targets)
+        return Plan((argument,), results, {"out_specs": targets}, judge="bits")
+
+    def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
+        if mode in ("manual", "manual-novma", "pmap"):
+            return "a change of sharding has no local program except the collectives themselves"
+        return super().absent(mode, variant, mesh)
+
+    @staticmethod
+    def auto(x, *, out_specs):
+        return (x,) * len(out_specs)
+
+    @staticmethod
+    def explicit(x, *, out_specs):
+        return tuple(reshard(x, P(*spec)) for spec in out_specs)
+
+    @staticmethod
+    def reference(x, *, out_specs):
+        return (x,) * len(out_specs)
+
+
 class WithShardingConstraint(Move):
     """A constraint that alone says where the result goes: the rows of a matrix in reverse order."""
 

@@ -44,6 +44,16 @@ def case_cost(case: Case) -> dict[str, Any]:
     return {"flops": cost.flops, "nbytes": cost.nbytes, "factor": cost.factor}
 
 
+def input_bytes(case: Case) -> int:
+    """The bytes of one device's inputs. 0 where the plan of the case can't be made: its verdict says why, and one such
+    case must not end a run."""
+    try:
+        arguments = case.plan.arguments
+    except Exception:
+        return 0
+    return sum(nbytes(a, case.mesh) for a in arguments)
+
+
 def case_head(case: Case, seed: int, kind: str) -> dict[str, Any]:
     """The fields that every record line of a case has."""
     request = case.cell.request
@@ -56,7 +66,7 @@ def case_head(case: Case, seed: int, kind: str) -> dict[str, Any]:
         "mode": case.mode,
         "mesh": request.mesh.label,
         "dtype": request.dtype,
-        "size_bytes": sum(nbytes(a, request.mesh) for a in case.plan.arguments),
+        "size_bytes": input_bytes(case),
         "level": case.level,
         "seed": seed,
     }

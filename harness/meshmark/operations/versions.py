@@ -199,7 +199,7 @@ def _added_last(case: Case) -> bool:
 FIFTH_OPERATIONS = frozenset(
     (
         *("array_use", "collective_gradient_grid", "collective_grid", "function_grid"),
-        "program_condition",
+        *("program_condition", "reshard_each"),
     )
 )
 """The operations that version 5 added."""
