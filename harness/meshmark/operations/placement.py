@@ -24,7 +24,7 @@ from jax.sharding import PartitionSpec as P
 from meshmark.core import values
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.layout import Spec, indices
-from meshmark.core.meshes import MeshShape
+from meshmark.core.meshes import MeshShape, preferred
 from meshmark.operations.base import Argument, Cost, Operation, Plan, Request, Result, Variant, nbytes
 from meshmark.operations.collective_base import ANY
 
@@ -229,9 +229,9 @@ class ReshardEach(Move):
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         first = home(mesh)
-        usual = {first, "-.-"}
-        if math.log2(mesh.size).is_integer():  # on others a crash of the compiler costs a worker
-            usual |= {".".join(reversed(first.split("."))), "".join(mesh.names) + ".-"}
+        usual = {first}
+        if mesh == preferred(mesh.size):
+            usual |= {"-.-", ".".join(reversed(first.split("."))), "".join(mesh.names) + ".-"}
         for source in spec_labels(mesh):
             yield Variant.of(0 if source in usual else 3, **{"from": source})
 

@@ -199,7 +199,7 @@ def _added_last(case: Case) -> bool:
 FIFTH_OPERATIONS = frozenset(
     (
         *("array_use", "collective_gradient_grid", "collective_grid", "function_grid"),
-        *("program_condition", "reshard_each"),
+        *("moved_rows", "program_condition", "reshard_each", "scatter_twice", "window_maxima_tangent"),
     )
 )
 """The operations that version 5 added."""
@@ -210,9 +210,10 @@ FIFTH_REFUSALS = frozenset(("gather_dimension", "scatter_size", "shared_groups",
 
 
 def _added_fifth(case: Case) -> bool:
-    """Whether version 5 added the case: its operation or its refusal."""
+    """Whether version 5 added the case: its operation, its refusal, or the cut kernel of a grouped convolution."""
     operation, kind = case.operation.name, case.cell.request.variant.get("kind")
-    return operation in FIFTH_OPERATIONS or (operation == "refusal" and kind in FIFTH_REFUSALS)
+    added = {"refusal": FIFTH_REFUSALS, "feature_groups": {"cut"}}
+    return operation in FIFTH_OPERATIONS or kind in added.get(operation, ())
 
 
 CHANGES: dict[int, Change] = {
