@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The comparison of numbers: what is not finite is compared first, and no rule lets a wrong value through."""
 
+from unittest.mock import patch
+
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from jax import lax
 
-from meshmark.judge.numbers import difference, unlike, without_subnormals
+from meshmark.judge.checks import Judge
+from meshmark.judge.numbers import ROUNDING, difference, unlike, within_rounding, without_subnormals
+from meshmark.operations import cases
 
 NAN, INF = np.nan, np.inf
 
@@ -78,3 +84,21 @@ def test_flushed_subnormals_are_zeros_and_nothing_else_is():
     assert difference("bits", f32(0, tiny, 0), want, None, flushed=True) is not None
     np.testing.assert_array_equal(without_subnormals(want), f32(0, tiny, 0))
     assert without_subnormals(want).dtype == want.dtype
+
+
+def test_a_rounding_is_within_four_units_in_the_last_place_of_the_largest():
+    want = np.array([1.0, -1024.0, NAN, INF])
+    assert within_rounding(1024 * 2.0**-21, want, "float32")
+    for error in (1024 * 2.0**-20, 1.0, INF, NAN):
+        assert not within_rounding(error, want, "float32")
+    assert not within_rounding(0.0, want, "int32")
+
+
+@pytest.mark.parametrize(("factor", "rounded"), [(1 + 2.0**-22, True), (1 + 2.0**-12, False), (2.0, False)])
+def test_a_failure_says_whether_it_is_a_rounding(factor, rounded):
+    """It fails all the same: what is exact must be equal."""
+    case, psum = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8), lax.psum
+    with patch.object(lax, "psum", lambda *a, **k: psum(*a, **k) * np.float32(factor)):
+        lines = {line.check: line for line in Judge(tuple(jax.devices())).run(case)}
+    assert lines["numbers"].verdict == "fail"
+    assert (ROUNDING in lines["numbers"].reason) is rounded
