@@ -16,7 +16,7 @@ from meshmark.devices import containment
 from meshmark.records import reading, writing
 from tests.interrupts import deaf
 from tests.refusals import refusals
-from tests.trouble.runs import NO_PROBES, Run, finished, lines, table
+from tests.trouble.runs import NO_PROBES, Run, finished, lines, table, unclosed
 from tests.waiting import until
 
 ON_ONE_MESH = ("--meshes", "2x4")
@@ -135,7 +135,7 @@ def interrupted(tmp_path_factory):
                 run.kill(number)
             run.finish()
             run.left = not run.gone()
-        run.kept = path.read_bytes().startswith(before[: before.rindex(b"\n") + 1] if before else b"")
+        run.kept = path.read_bytes().startswith(unclosed(before))
         run.cases = finished(path)
         runs[name] = run
 
@@ -293,12 +293,14 @@ def test_resume_refuses_another_run_in_one_line(whole, tmp_path):
 
 def test_resume_of_a_finished_run_gives_its_table_and_its_exit_code(troubles):
     run, path = troubles
-    before = lines(path)
+    before = path.read_bytes()
     with Run(*ON_ONE_MESH, "-n", "1", "--deadline", "4", "--resume", path) as again:
         again.finish()
     assert again.code == 1, again.output
     assert table(again.output) == table(run.output)
-    assert lines(path)[: len(before)] == before and len(lines(path)) == len(before) + 1
+    assert path.read_bytes().startswith(unclosed(before))
+    more = path.read_bytes()[len(unclosed(before)) :].splitlines()
+    assert [json.loads(line)["kind"] for line in more] == ["run", "chosen", "end"]
 
 
 def test_workers_are_the_default_and_x_stops_after_the_first_crash(tmp_path):

@@ -114,6 +114,13 @@ def lines(path):
     return [json.loads(line, parse_constant=lambda name: 1 / 0) for line in whole]
 
 
+def unclosed(text):
+    """The bytes of a record file up to its closing line, which a run that resumes the file takes away."""
+    whole = text[: text.rindex(b"\n") + 1] if b"\n" in text else b""
+    last = whole.rstrip(b"\n").rpartition(b"\n")[2]
+    return whole[: len(whole) - len(last) - 1] if b'"kind":"end"' in last else whole
+
+
 def finished(path):
     """The ids of the cases whose last line is in the file, in order, as often as they are there."""
     return [line["case"] for line in lines(path) if "seconds" in line]

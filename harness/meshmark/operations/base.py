@@ -57,7 +57,10 @@ class Argument:
         sizes = [part.stop - part.start for part in index]
         if math.prod(sizes) <= values.AT_ONCE:
             return self._filled(seed, index)
-        made = np.empty(sizes, dtype_of(self.dtype).numpy)
+        try:
+            made = np.empty(sizes, dtype_of(self.dtype).numpy)
+        except ValueError as error:  # NumPy's word for a size that no address reaches
+            raise MemoryError(str(error)) from None
         for piece in values.pieces(sizes):
             there = zip(index, piece, strict=True)
             made[piece] = self._filled(seed, [slice(i.start + p.start, i.start + p.stop) for i, p in there])

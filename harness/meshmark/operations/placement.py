@@ -229,11 +229,12 @@ class ReshardEach(Move):
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         first = home(mesh)
-        usual = {first}
+        usual, near = {first}, 0
         if mesh == preferred(mesh.size):
+            near = int(math.log2(mesh.size).is_integer())  # the ordinary mesh: not in the smoke profile
             usual |= {"-.-", ".".join(reversed(first.split("."))), "".join(mesh.names) + ".-"}
         for source in spec_labels(mesh):
-            yield Variant.of(0 if source in usual else 3, **{"from": source})
+            yield Variant.of(near if source in usual else 3, **{"from": source})
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
         """None: `reshard` is timed, pair by pair."""
