@@ -263,7 +263,9 @@ def main() -> int:
     """Run the job from standard input."""
     digest()
     say(ready=True)
-    job = Job(**json.loads(sys.stdin.read()))
+    if not (told := sys.stdin.read()):  # who started it has ended
+        return 1
+    job = Job(**json.loads(told))
     watchdog = None
     if job.directory:
         containment.belong_to(job.controller)
