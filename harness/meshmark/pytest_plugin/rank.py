@@ -114,13 +114,18 @@ class RankPlugin:
             self.marker.clear()
 
     def _take_over(self, before: Mapping[str, Judged]) -> None:
-        """What any rank has finished is finished, with the worst verdict; a case that all died of is judged now."""
+        """What all ranks have finished is finished, with the worst verdict; so is a failure of one of them. The rest is
+        judged again, since merging leaves it out. A case that all died of is judged now."""
         assert self.marker
         own = {name: [one.verdict, one.reason if one.verdict in BAD else ""] for name, one in before.items()}
         _, everywhere = self.group.channel.exchange("finished", own)
         stash = self.config.stash
         number, processes = stash[FACTS].num_devices, self.group.size
-        done = dict(before)
+        whole = set.intersection(*map(set, everywhere)) | {
+            name for finished in everywhere for name, (verdict, _) in finished.items() if verdict in BAD
+        }
+        everywhere = [{n: told for n, told in finished.items() if n in whole} for finished in everywhere]
+        done = {name: judged for name, judged in before.items() if name in whole}
         for rank, finished in enumerate(everywhere):
             for name, (verdict, reason) in finished.items():
                 if name not in done or worst((done[name].verdict, verdict)) != done[name].verdict:
