@@ -23,7 +23,7 @@ from meshmark.operations import cases
 from meshmark.publish import submit
 from meshmark.publish.bundles import File
 from meshmark.publish.validate import check
-from meshmark.records import reading, results
+from meshmark.records import closing, reading, results
 from meshmark.records.writing import dumps
 from meshmark.report import diff, report, tables
 from tests import submissions
@@ -93,10 +93,37 @@ YAML = r"""!!bool x
 
 
 def base() -> list[dict]:
-    """A short record file with every kind of line but comparisons."""
+    """A short record file with every kind of line, of a run that closes it."""
     case = cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", submissions.DEVICES)
-    timed = [line | {"run": submissions.RUN} for line in submissions.timed()[1:5]]
-    return [submissions.run_line(), *submissions.judged(case), *timed]
+    of_run = {"run": submissions.RUN}
+    timed = [line | of_run for line in submissions.timed()[1:5]]
+    comparison = {"schema": 1, "kind": "comparison", "what": "verdict", "case": case.id} | of_run
+    comparison |= {
+        "verdict": "pass",
+        "reason": "",
+        "ratio": 1.0,
+        "low": 0.9,
+        "high": 1.1,
+        "p": 0.5,
+        "pairs": 12,
+    }
+    head = {k: v for k, v in submissions.judged(case)[0].items() if k not in ("check", "collectives")}
+    schedule = head | {"kind": "schedule", "place": "cpu", "pairs": [], "loops": [3, None]}
+    chosen = {"profile": "smoke", "operations": ["psum"], "modes": ["manual"], "timed": False}
+    run = submissions.run_line(selection=chosen) | closing.CLOSES
+    lines = [run, closing.chosen([case.id]) | of_run, *submissions.judged(case), *timed, comparison, schedule]
+    return closed(lines)
+
+
+def closed(lines: list[dict]) -> list[dict]:
+    """The lines with the closing line that they ask for; as they are where no run could have written them."""
+    account = closing.Account()
+    try:
+        for line in lines:
+            account.add(reading.parsed(text_of(line) + "\n"))
+    except reading.RecordError:
+        return lines
+    return [*lines, account.end(0) | {"run": lines[0].get("run")}]
 
 
 def places(value: object, place: tuple = ()) -> list[tuple]:
@@ -145,8 +172,10 @@ def bytes_of(text: str, draw: random.Random) -> bytes:
 
 
 def records(draw: random.Random, good: list[dict]) -> bytes:
-    """A mutated record file."""
-    lines = list(good)
+    """A mutated record file: one that is closed, one that somebody closed anew behind his change, or one without its
+    end."""
+    end = draw.randrange(3)
+    lines = list(good) if end == 0 else list(good[:-1])
     for _ in range(draw.randint(1, 3)):
         number = draw.randrange(len(lines))
         how = draw.randrange(10)
@@ -158,6 +187,8 @@ def records(draw: random.Random, good: list[dict]) -> bytes:
             lines[number] = mutated(lines[number], draw)
         if not lines:
             break
+    if end == 1 and lines:
+        lines = closed(lines)
     return bytes_of("".join(text_of(line) + "\n" for line in lines), draw)
 
 

@@ -25,6 +25,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,19 @@ def read(path: Path = FILE) -> list[Issue]:
         mend = "install meshmark again" if path == FILE else "name a file that is there"
         raise KnownIssuesError(f"there is no file of known issues {path}: {mend}")
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
+        raise KnownIssuesError(f"{path} can't be read as TOML: {error}") from None
+    return list(_issues(text, path))
+
+
+@lru_cache(maxsize=4)
+def _issues(text: str, path: Path) -> tuple[Issue, ...]:
+    """The issues of a file that holds this text. A reviewer asks for them several times for each product, and reading
+    them takes longer than the rest."""
+    try:
+        found = tomllib.loads(text)
+    except ValueError as error:
         raise KnownIssuesError(f"{path} can't be read as TOML: {error}") from None
     entries = found.pop("issue", [])
     if found or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -115,7 +127,7 @@ def read(path: Path = FILE) -> list[Issue]:
     for number, entry in enumerate(entries, 1):
         for problem in _problems(entry):
             raise KnownIssuesError(f"{path}: issue {number}: {problem}")
-    return [Issue(**entry) for entry in entries]
+    return tuple(Issue(**entry) for entry in entries)
 
 
 _TEXTS = ("jax", "link", "why", "expires", "symptom")
