@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What changes numbers around a run: settings of JAX, replaced functions, compiled programs from a disk."""
 
+import functools
 import json
 import os
 import subprocess
@@ -103,9 +104,8 @@ def test_a_replaced_function_of_the_judge_is_found(monkeypatch):
 
     assert list(surroundings.judge_replaced()) == []
     monkeypatch.setattr(numbers, "difference", lambda *arguments: None)
-    assert list(surroundings.judge_replaced()) == [
-        ("meshmark.judge.numbers.difference", "test_surroundings.py")
-    ]
+    why = "replaced by a function of test_surroundings.py"
+    assert ("meshmark.judge.numbers.difference", why) in list(surroundings.judge_replaced())
     monkeypatch.undo()
     monkeypatch.setattr(np, "where", lambda *arguments: None)
     assert "numpy.where" in surroundings.around()
@@ -157,3 +157,21 @@ def test_a_run_tells_and_records_what_is_around_it(tmp_path):
     found = reading.read(path)
     assert found.runs[0]["facts"]["surroundings"] == {"jax_default_matmul_precision": "float32"}
     assert found.state == ""
+
+
+def test_replaced_methods_and_wrappers_are_found(monkeypatch):
+    from jax._src.array import ArrayImpl  # as somebody who patches it would
+
+    from meshmark.judge.checks import Judge
+
+    assert surroundings.around() == {} and list(surroundings.judge_replaced()) == []
+    monkeypatch.setattr(ArrayImpl, "addressable_shards", property(lambda self: []))
+    monkeypatch.setattr(np, "allclose", functools.wraps(np.allclose)(lambda *arguments, **options: True))
+    monkeypatch.setattr(jax.sharding.Mesh, "devices", property(lambda self: None), raising=False)
+    monkeypatch.setattr(Judge, "run", lambda self, case: [])
+    found = surroundings.around()
+    assert all(why.endswith("test_surroundings.py") for why in found.values())
+    assert {name.rpartition(".")[2] for name in found} == {"addressable_shards", "allclose", "devices"}
+    assert dict(surroundings.judge_replaced())["meshmark.judge.checks.Judge.run"].endswith(
+        "test_surroundings.py"
+    )

@@ -14,12 +14,14 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 
+from meshmark.core import loaded
 from meshmark.core.privacy import redact
+from meshmark.records.run_definition import MOST_AROUND
 
 HARMLESS = (
     *("jax_num_cpu_devices", "jax_platform", "jax_cpu_collectives_implementation", "jax_cpu_get_"),
@@ -65,6 +67,21 @@ DEFAULTS = {"0.10.2": "66f612a3cb7586cf", "0.11.2": "2bc086152b946567", "0.12.0.
 PATCHED = "replaced"
 """How the value begins of a function that somebody replaced."""
 
+OF_ARRAYS = ("jax._src.array", "jaxlib._jax", "jaxlib.xla_extension")
+"""Where the classes of arrays are, by release: what reads a result uses their methods."""
+
+JUDGING = ("meshmark.core", "meshmark.judge", "meshmark.levels", "meshmark.records")
+"""The rooms that compare and count."""
+
+OWN_PACKAGES = {"numpy", "jax", "jaxlib", "ml_dtypes", "meshmark"}
+"""The packages whose classes are looked at."""
+
+GENERATED = {
+    *("__init__", "__new__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__replace__"),
+    *("__lt__", "__le__", "__gt__", "__ge__"),
+}
+"""Methods that dataclasses and named tuples make of texts."""
+
 OWN_TYPES = {
     "meshmark",
     "builtins",
@@ -75,6 +92,7 @@ OWN_TYPES = {
     "functools",
     "types",
     "typing",
+    "nanobind",
     "enum",
     "abc",
     "ml_dtypes",
@@ -87,13 +105,16 @@ def around() -> dict[str, str]:
     name; {} in a usual process. Texts are of bounded length and name no path."""
     import jax
     import jax.numpy
+    import jax.sharding
     import numpy
 
     found = changed_settings(_settings())
-    for module in (numpy, jax, jax.lax, jax.numpy):
-        for name, where in replaced(module, _homes("jax", "numpy")):
+    homes = _homes("jax", "jaxlib", "numpy", "ml_dtypes")
+    inner = [module for name in OF_ARRAYS if (module := sys.modules.get(name))]
+    for module in (numpy, jax, jax.lax, jax.numpy, jax.sharding, *inner):
+        for name, where in replaced(module, homes):
             found[f"{module.__name__}.{name}"] = f"{PATCHED} by a function of {where}"
-    return {name[:100]: redact(value)[:200] for name, value in sorted(found.items())[:50]}
+    return {name[:100]: redact(value)[:200] for name, value in sorted(found.items())[:MOST_AROUND]}
 
 
 def changed_settings(own: Mapping[str, str]) -> dict[str, str]:
@@ -107,33 +128,49 @@ def changed_settings(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def judge_replaced() -> Iterator[tuple[str, str]]:
-    """(function, file) of the functions of this package, as far as they compare and count, that somebody replaced."""
-    homes = {*_homes("jax", "numpy", "meshmark"), Path(contextlib.__file__).resolve().parent}
+    """(name, why) of the functions and methods of this package, as far as they compare and count, that are not those of
+    its sources: somebody replaced them, or Python took another compiled file."""
+    homes = _homes("jax", "jaxlib", "numpy", "ml_dtypes", "meshmark")
     for name, module in list(sys.modules.items()):
-        if name.startswith(("meshmark.core.", "meshmark.judge.", "meshmark.levels.", "meshmark.records.")):
-            yield from ((f"{name}.{one}", where) for one, where in replaced(module, homes, private=True))
+        if f"{name}.".startswith(tuple(f"{room}." for room in JUDGING)):
+            for one, where in replaced(module, homes, private=True):
+                yield f"{name}.{one}", f"replaced by a function of {where}"
+    yield from loaded.unlike_source(JUDGING)
 
 
-def _homes(*packages: str) -> set[Path]:
-    return {Path(str(sys.modules[name].__file__)).resolve().parent for name in packages}
+def _homes(*packages: str) -> frozenset[Path]:
+    found = {
+        Path(str(sys.modules[name].__file__)).resolve().parent for name in packages if name in sys.modules
+    }
+    return frozenset(found | {Path(contextlib.__file__).resolve().parent})
 
 
-def replaced(module: ModuleType, homes: Collection[Path], private: bool = False) -> Iterator[tuple[str, str]]:
-    """(name, file) of the functions of a module that come from files outside of these directories, or from the
-    packages that are installed inside of them."""
+def replaced(module: ModuleType, homes: frozenset[Path], private: bool = False) -> Iterator[tuple[str, str]]:
+    """(name, file) of the functions of a module, and of the methods of the classes in it, that come from files outside
+    of these directories, or from the packages that are installed inside of them. A function that wraps one of theirs is
+    not theirs."""
     for name, value in list(vars(module).items()):
-        if name.startswith("__" if private else "_") or isinstance(value, (type, ModuleType)):
+        if name.startswith("__" if private else "_") or isinstance(value, ModuleType):
             continue
-        if not callable(value):
-            continue
-        inner = value
-        while hasattr(inner, "__wrapped__"):
-            inner = inner.__wrapped__
-        if isinstance(inner, FunctionType):
-            if not _inside(file := inner.__code__.co_filename, frozenset(homes)):
-                yield name, Path(file).name
-        elif (of := type(value).__module__).partition(".")[0] not in OWN_TYPES:
+        if isinstance(value, type):
+            if value.__module__.partition(".")[0] in OWN_PACKAGES:
+                for own, method in list(vars(value).items()):
+                    if file := _foreign(method, homes, own in GENERATED):
+                        yield f"{name}.{own}", file
+        elif file := _foreign(value, homes):
+            yield name, file
+        elif callable(value) and (of := type(value).__module__).partition(".")[0] not in OWN_TYPES:
             yield name, of
+
+
+def _foreign(value: object, homes: frozenset[Path], generated: bool = False) -> str:
+    """The name of the file outside of these directories that a function comes from; "" where there is none.
+    generated: Python may have made it of a text."""
+    for layer in loaded.functions_of(value):
+        file = layer.__code__.co_filename
+        if not _inside(file, homes) and not (generated and file.startswith("<")):
+            return Path(file).name
+    return ""
 
 
 @cache

@@ -13,7 +13,7 @@ import pytest
 
 from meshmark.core import saying
 from meshmark.core.verdicts import BAD, Line, worst
-from meshmark.devices import containment, environment, offspring, surroundings, topologies
+from meshmark.devices import containment, environment, installed, offspring, surroundings, topologies
 from meshmark.devices.facts import Facts
 from meshmark.levels import known_issues
 from meshmark.pytest_plugin import counting
@@ -103,7 +103,8 @@ def unchanged(facts: Facts) -> None:
     import jax
 
     here = surroundings.around()
-    differing = [n for n in (*here, *facts.surroundings) if here.get(n) != facts.surroundings.get(n)]
+    told = {n: v for n, v in facts.surroundings.items() if not v.startswith(installed.ALTERED)}
+    differing = [n for n in (*here, *told) if here.get(n) != told.get(n)]
     if jax.config.values["jax_enable_compilation_cache"]:
         differing.append("jax_enable_compilation_cache")
         here["jax_enable_compilation_cache"] = "True"
@@ -111,13 +112,10 @@ def unchanged(facts: Facts) -> None:
         name = differing[0]
         raise RuntimeError(
             f"this process is not as the run line says (see conftest.py and plugins): {name} is"
-            f" {here.get(name, 'the default')}, and was {facts.surroundings.get(name, 'the default')}"
+            f" {here.get(name, 'the default')}, and was {told.get(name, 'the default')}"
         )
     if replaced := next(surroundings.judge_replaced(), None):
-        name, where = replaced
-        raise RuntimeError(
-            f"the judge of this process is not to be trusted: {name} is replaced by a function of {where}"
-        )
+        raise RuntimeError(f"the judge of this process is not to be trusted: {': '.join(replaced)}")
 
 
 def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:

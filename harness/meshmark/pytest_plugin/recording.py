@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
+from meshmark.devices import installed
 from meshmark.operations.versions import TABLE_VERSION
 from meshmark.pytest_plugin.options import names_of
 from meshmark.pytest_plugin.stashed import EXPECTED, FACTS, FINISHED, PLACES, RANK, SELECTION, WRITER
 from meshmark.ranks import handover
 from meshmark.records.closing import CLOSES
 from meshmark.records.reading import RecordError
+from meshmark.records.run_definition import MOST_AROUND
 from meshmark.records.writing import Writer
 
 
@@ -30,6 +33,8 @@ def open_records(config: pytest.Config) -> None:
     if config.option.collectonly or not (record or resume):
         return
     facts, selection = config.stash[FACTS], config.stash[SELECTION]
+    found = [*installed.altered().items(), *facts.surroundings.items()][:MOST_AROUND]
+    facts = config.stash[FACTS] = replace(facts, surroundings=dict(found))
     others = [place.to_json() for place in config.stash[PLACES][1:]]
     options = {"topology": config.getoption("topology"), "export": names_of(config, "export")}
     if facts.topology:

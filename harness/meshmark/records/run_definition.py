@@ -11,6 +11,9 @@ from meshmark.records.shared import MOST_DEVICES, DeviceCount, EveryLine, Name, 
 LONGEST_FLAG = 4000
 """Characters of the longest value of an environment variable."""
 
+MOST_AROUND = 50
+"""The most settings, functions and files that a run line names as not JAX's own."""
+
 
 class Device(TypedDict):
     """One device."""
@@ -117,9 +120,10 @@ class RunFacts(TypedDict):
         Annotated[
             dict[str, Annotated[str, Field(most=300)]],
             Field(
-                "Settings of JAX that are not the default ones, with their values, and functions of NumPy and JAX that"
-                " somebody replaced, by name. Files of earlier versions lack it.",
-                most=50,
+                "Settings of JAX that are not the default ones, with their values, functions and methods of NumPy and"
+                " JAX that somebody replaced, and files that are not as they were installed, by name. Files of earlier"
+                " versions lack it.",
+                most=MOST_AROUND,
             ),
         ]
     ]

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the functions and methods that this process has loaded are those of their source files.
+
+Records hold a digest of the package's sources. Python may run something else: a compiled file (`__pycache__`) that does
+not belong to its source, or a method that a plugin has put in the place of another. So each source is compiled again,
+and what is loaded is held against it. Constants, and code that changes this module, are not seen.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import marshal
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache, cached_property, partial
+from importlib.machinery import SourceFileLoader
+from inspect import CO_OPTIMIZED
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+Sources = dict[str, list[CodeType]]
+"""The code of a source file by qualified name: a name may be defined several times, as properties are."""
+
+
+HEAD = 16
+"""Bytes of a compiled file before its code: a magic number, flags, and what it says of its source (PEP 552)."""
+
+
+def unlike_source(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """(name, why) of the functions and methods that the loaded modules of these packages have and their sources do not
+    define."""
+    within = tuple(f"{package}." for package in packages)
+    for name, module in sorted(sys.modules.items()):
+        if not f"{name}.".startswith(within) or not isinstance(module, ModuleType):
+            continue
+        loader = getattr(module.__spec__, "loader", None)
+        if type(loader) is SourceFileLoader:  # pytest rewrites the assertions of what it loads itself
+            yield from ((f"{name}.{own}", why) for own, why in _of_module(module))
+
+
+def of_other_sources(files: Iterable[Path]) -> Iterator[Path]:
+    """Those of these source files whose compiled file (`__pycache__`) Python would take, and that is not theirs."""
+    for file in files:
+        compiled = Path(importlib.util.cache_from_source(str(file)))
+        try:
+            data, found, text = compiled.read_bytes(), file.stat(), file.read_bytes()
+        except OSError:
+            continue  # Python compiles the source
+        flags, time, size = (int.from_bytes(data[at : at + 4], "little") for at in (4, 8, 12))
+        stale = (time, size) != (int(found.st_mtime) & 0xFFFFFFFF, found.st_size & 0xFFFFFFFF)
+        if flags == 0 and stale:
+            continue  # Python compiles it again
+        try:
+            code = marshal.loads(data[HEAD:])
+            same = isinstance(code, CodeType) and _same(
+                code, compile(text, str(file), "exec", dont_inherit=True)
+            )
+        except (ValueError, EOFError, TypeError, SyntaxError):
+            same = False
+        if not same:
+            yield file
+
+
+def _of_module(module: ModuleType) -> Iterator[tuple[str, str]]:
+    file = str(module.__file__)
+    sources = _compiled(file)
+    if sources is None:
+        yield "__file__", "its source can't be read"
+        return
+    yield from _of_names(vars(module), "", sources, file)
+    for value in list(vars(module).values()):
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            yield from _of_names(vars(value), f"{value.__qualname__}.", sources, file)
+
+
+def _of_names(names: Any, prefix: str, sources: Sources, file: str) -> Iterator[tuple[str, str]]:
+    """What is wrong under these names: those of a module, or of a class whose qualified name is the prefix."""
+    for name, value in list(names.items()):
+        # A function's code has this flag, the body of a class doesn't.
+        own = [code for code in sources.get(f"{prefix}{name}", []) if code.co_flags & CO_OPTIMIZED]
+        layers = list(functions_of(value))
+        if own and not any(_same(code, layer.__code__) for layer in layers for code in own):
+            others = [layer.__code__.co_filename for layer in layers]
+            changed = "its code is not that of its source, as of another compiled file (__pycache__)"
+            elsewhere = f"replaced by code of {Path(others[0]).name if others else type(value).__module__}"
+            yield f"{prefix}{name}", changed if file in others else elsewhere
+            continue
+        for layer in layers:
+            code = layer.__code__
+            known = sources.get(code.co_qualname, [])
+            if code.co_filename == file and not any(_same(code, one) for one in known):
+                yield f"{prefix}{name}", "its code is not that of its source"
+                break
+
+
+def functions_of(value: Any) -> Iterator[FunctionType]:
+    """The functions of Python that a value runs, from the outside to the inside."""
+    for _ in range(20):
+        if isinstance(value, property):
+            for part in (value.fget, value.fset, value.fdel):
+                if part is not None:
+                    yield from functions_of(part)
+            return
+        if isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
+        elif isinstance(value, (partial, cached_property)):
+            value = value.func
+        elif isinstance(value, FunctionType):
+            yield value
+            value = vars(value).get("__wrapped__")
+        elif not isinstance(value, type):
+            value = getattr(value, "__dict__", {}).get("__wrapped__")
+        if value is None:
+            return
+
+
+@cache
+def _compiled(file: str) -> Sources | None:
+    """What a source file defines; None where it can't be read."""
+    try:
+        whole = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
+    except (OSError, SyntaxError, ValueError):
+        return None
+    found: Sources = {}
+    left = [whole]
+    while left:
+        inner = [one for one in left.pop().co_consts if isinstance(one, CodeType)]
+        left += inner
+        for code in inner:
+            found.setdefault(code.co_qualname, []).append(code)
+    return found
+
+
+def _same(one: CodeType, other: CodeType) -> bool:
+    """Whether two pieces of code do the same, wherever their lines are."""
+    return one is other or _content(one) == _content(other)
+
+
+def _content(code: CodeType) -> tuple[Any, ...]:
+    return (
+        *(code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags),
+        *(code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_exceptiontable),
+        tuple(map(_constant, code.co_consts)),
+    )
+
+
+def _constant(value: Any) -> Any:
+    """A constant with its type: 0, False and 0.0 are equal."""
+    if isinstance(value, CodeType):
+        return _content(value)
+    if isinstance(value, (tuple, frozenset)):
+        inner = [_constant(one) for one in value]
+        return type(value), tuple(sorted(inner, key=repr) if isinstance(value, frozenset) else inner)
+    return type(value), repr(value)
