@@ -221,3 +221,24 @@ def a_partly_manual_function_gives_the_blocks_in_another_order():
         return shard_map
 
     return patched(jax, "shard_map", make)
+
+
+@fault(operations=("stencil",), only=of("kind=transposed", "each=four"))
+def a_linear_transpose_is_the_function_itself():
+    return patched(jax, "linear_transpose", lambda real: lambda f, *primals: lambda seed: (f(seed),))
+
+
+@fault(operations=("stencil",), modes=("manual",), only=of("kind=gradient", "each=four"))
+def the_pullback_of_a_permutation_goes_the_same_way():
+    def make(real):
+        def ppermute(x, axis_name, perm):
+            @jax.custom_vjp
+            def own(v):
+                return real(v, axis_name, perm)
+
+            own.defvjp(lambda v: (own(v), None), lambda _, g: (real(g, axis_name, perm),))
+            return own(x)
+
+        return ppermute
+
+    return patched(lax, "ppermute", make)

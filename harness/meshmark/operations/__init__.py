@@ -58,6 +58,7 @@ from meshmark.operations import (
     scatter_add,
     shapes,
     special_functions,
+    stencils,
     training,
     transformed,
     transforms,
@@ -126,6 +127,7 @@ FAMILIES = (
     grids,
     program_conditions,
     array_uses,
+    stencils,
 )
 
 

@@ -34,7 +34,7 @@ from meshmark.operations.permutations import RaggedAllToAll
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 5
+TABLE_VERSION = 6
 """The version of the table as the code has it. Run lines name it as `table`."""
 
 
@@ -216,7 +216,20 @@ def _added_fifth(case: Case) -> bool:
     return operation in FIFTH_OPERATIONS or kind in added.get(operation, ())
 
 
+SIXTH_OPERATIONS = frozenset(("stencil",))
+"""The operations that version 6 added."""
+
+
+def _added_sixth(case: Case) -> bool:
+    """Whether version 6 added the case."""
+    return case.operation.name in SIXTH_OPERATIONS
+
+
 CHANGES: dict[int, Change] = {
+    6: Change(
+        "stencils with halos, their transposes and gradients",
+        new=_added_sixth,
+    ),
     5: Change(
         "every collective, its gradient and every moving function of every dtype on each mesh, in one program each;"
         " what holds on one device, for one length or by one argument alone; what is done with arrays besides calls;"
