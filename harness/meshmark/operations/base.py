@@ -237,12 +237,15 @@ class Operation:
         """The options that make sense on this mesh."""
         yield Variant()
 
+    def light_variants(self, mesh: MeshShape, most: float) -> Iterator[Variant]:
+        """The variants that weigh at most so much, in the same order. Nearly all of the table is heavier than any
+        profile takes: an operation with many variants makes the light ones alone."""
+        return (variant for variant in self.variants(mesh) if variant.weight <= most)
+
     def filled_variants(self, mesh: MeshShape, most: int) -> Iterator[Variant]:
-        """The variants that weigh at most so much, each with its own values and then with special ones. Nearly all of
-        the table is heavier than any profile takes, so what is too heavy is not made."""
-        for variant in self.variants(mesh):
-            if variant.weight > most:
-                continue
+        """The variants that weigh at most so much, each with its own values and then with special ones. What is too
+        heavy is not made."""
+        for variant in self.light_variants(mesh, most):
             yield variant
             if variant.weight + FILLED - 1 <= most:
                 yield from (v for v in self.with_fills(variant, self.fills) if v.weight <= most)

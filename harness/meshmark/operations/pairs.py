@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
-from functools import cache, lru_cache
+from dataclasses import dataclass, fields
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,10 @@ class Row:
     input: str
     mode: str
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The row as a line of its file."""
-        return "\t".join(astuple(self))
+        return "\t".join(getattr(self, field.name) for field in fields(self))
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ def rows(directory: Path = DIRECTORY) -> tuple[Row, ...]:
     found = []
     for path in sorted(directory.glob("*.tsv")):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            if len(fields := line.split("\t")) != 7:
+            if len(columns := line.split("\t")) != 7:
                 raise ValueError(f"{path}:{number} is not an operation and six classes: make the file again")
-            found.append(Row(*fields))
+            found.append(Row(*columns))
     return tuple(found)
 
 

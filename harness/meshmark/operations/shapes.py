@@ -367,7 +367,7 @@ class Stack(WholeFunction):
         return (0, 1, 2)
 
     def rotation(self, places, mesh, options):
-        found = super().rotation([p for p in places if p[1] < 2], mesh, options)
+        found = super().rotation(tuple(p for p in places if p[1] < 2), mesh, options)
         return found | ({(of, 2) for of, _ in list(found)[:1]})
 
     def form(self, request: Request, x: Argument) -> Form:

@@ -297,9 +297,14 @@ class Table:
             return False
         return self.version == TABLE_VERSION or self.entry(case) == as_of().entry(case)
 
+    @property
+    def covers(self) -> bool:
+        """Whether this version has cases that cover pairs of classes."""
+        return not any(change.covering for change in self._later)
+
     def cases(self, selection: Selection, num_devices: int) -> Iterator[Case]:
         """The chosen cases that this version has."""
-        if any(change.covering for change in self._later):
+        if not self.covers:
             selection = replace(selection, covering=False)
         return filter(self.has, cases.cases(selection, num_devices))
 

@@ -12,10 +12,11 @@ reference is `gradient`. For a function that only moves elements it follows from
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -35,6 +36,15 @@ from meshmark.operations.placement import matrix, moved, spec_labels, spec_of
 
 MAIN = ("auto", "explicit", "manual", "manual-novma")
 MANUAL = ("manual", "manual-novma", "pmap")
+
+Places = tuple[tuple[str, int | None], ...]
+"""Shardings of the first argument, each with a dimension to work along, or None."""
+
+
+@lru_cache(maxsize=1024)
+def _sharded(places: Places) -> Places:
+    """The places whose dimension is sharded; all of them where there is none."""
+    return tuple(p for p in places if p[1] is None or axes_of(spec_of(p[0])[p[1]])) or places
 
 
 def gathered(x, entries):
@@ -202,17 +212,30 @@ class WholeFunction(Operation):
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         """Each choice in each sharding, along each dimension. The standard profile takes `share` of them for each
         choice, by a fixed rule that takes others for another choice or mesh."""
-        places = [(of, dim) for of in self.shardings(mesh) for dim in self.dims()]
+        return self._made(mesh, math.inf)
+
+    def light_variants(self, mesh: MeshShape, most: float) -> Iterator[Variant]:
+        if type(self).variants is WholeFunction.variants:
+            return self._made(mesh, most)
+        return super().light_variants(mesh, most)
+
+    def _made(self, mesh: MeshShape, most: float) -> Iterator[Variant]:
+        """The variants that weigh at most so much."""
+        places = tuple((of, dim) for of in self.shardings(mesh) for dim in self.dims())
         for far, options in self.choices():
             if self.differentiated:
                 if not self.differentiable(options):
                     continue
                 far += 2 * self.rarely(options)
+            near = far + (2 if mesh == preferred(mesh.size) else 1)
+            if near > most:
+                continue
             chosen = self.rotation(places, mesh, options)
             for of, dim in places:
-                weight = 4 if (of, dim) not in chosen else 2 if mesh == preferred(mesh.size) else 1
-                named = {} if dim is None else {"dim": dim}
-                yield Variant.of(weight + far, self.needs(options), of=of, **named, **options)
+                weight = near if (of, dim) in chosen else far + 4
+                if weight <= most:
+                    named = {} if dim is None else {"dim": dim}
+                    yield Variant.of(weight, self.needs(options), of=of, **named, **options)
 
     def mode_weight(self, mode: str, variant: Variant) -> int | None:
         """Half of the variants are ordinary with check_vma on, and the other half with it off. Slow gradients have one
@@ -233,13 +256,11 @@ class WholeFunction(Operation):
         return None
 
     def rotation(
-        self, places: Sequence[tuple[str, int | None]], mesh: MeshShape, options: Mapping[str, Any]
+        self, places: Places, mesh: MeshShape, options: Mapping[str, Any]
     ) -> set[tuple[str, int | None]]:
         """The places that the standard profile takes: on the preferred mesh `share`, on any other one of them for
         one choice in four."""
-        sharded = [(of, dim) for of, dim in places if dim is None or axes_of(spec_of(of)[dim])] or list(
-            places
-        )
+        sharded = _sharded(places)
         start = zlib.crc32(f"{self.name} {sorted(options.items())}".encode())
         if mesh != preferred(mesh.size):
             turn = zlib.crc32(mesh.label.encode())
