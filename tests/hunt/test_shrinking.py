@@ -128,3 +128,15 @@ def test_convolutions_into_another_layout_and_of_several_features_are_groups_of_
     assert key(["CHN", "IOH", "CHN"]) == "numbers: lax.conv_general_dilated[groups]"
     assert key(["CHN", "IOH", "HNC"]) == "numbers: lax.conv_general_dilated[groups, relaid]"
     assert key(["CHN", "IOH", "CHN"], 2) == "numbers: lax.conv_general_dilated[groups of several]"
+
+
+def test_what_the_verifier_says_is_told_apart_by_the_instruction():
+    """A transpose and a slice of another shape are two places in the compiler, and one message."""
+    what = "JaxRuntimeError: INTERNAL: during context [hlo verifier]: Expected instruction to have shape equal to f32[2]:"
+    keys = {
+        grouping.place(
+            {"kind": "internal", "what": what, "text": f"{what}\n%a.{n} = f32[1]{{0}} {op}(%b), more"}
+        )
+        for n, op in enumerate(("slice", "transpose", "slice"))
+    }
+    assert len(keys) == 2

@@ -35,6 +35,11 @@ FAULTS = {
     ),
     "program_form/form=partial/host/2x4/float32/4KiB": (lax, "psum", off_by_one),
     "creation/of=x.y,function=ones/auto/2x4/float32/4KiB": (jnp, "ones", off_by_one),
+    "uneven_scatter/kind=over_all/auto/2x4/float32/n8": (jnp, "zeros", off_by_one),
+    "sorted_rows/kind=even/auto/2x4/float32/n8": (lax, "sort", lambda f: lambda x, dimension: x),
+    "padded_windows/kind=sharded/auto/2x4/float32/n8": (lax, "reduce_window", off_by_one),
+    "fourier_onward/kind=kept/auto/2x4/float32/n8": (jnp.fft, "fft", off_by_one),
+    "sum_over_one/kind=manual/host/2x4/float32/n8": (lax, "psum", off_by_one),
 }
 
 

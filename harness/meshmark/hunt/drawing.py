@@ -181,3 +181,6 @@ ROUNDING = frozenset(
     )
 )
 """The operations whose results are no integers, or not the same in every order of computing."""
+
+TIED = frozenset(("jnp.max", "jnp.min"))
+"""The operations whose derivative is shared among equal elements: it is divided by their number, and rounded."""

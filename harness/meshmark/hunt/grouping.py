@@ -26,6 +26,10 @@ TRAITS = {
 """Options that tell programs of one operation apart, where they are not at rest."""
 
 
+VERIFIED = re.compile(r"Expected instruction to have shape equal to [^\n]*\n%[\w.-]+ = \S+ ([a-z-]+)\(")
+"""What the verifier says of an instruction, and its operation."""
+
+
 def key(program: Program, difference: Mapping[str, Any]) -> str:
     """The group of a shrunk finding.
 
@@ -33,7 +37,7 @@ def key(program: Program, difference: Mapping[str, Any]) -> str:
     check or the message, without its numbers: it names the place in the compiler.
     """
     if difference["kind"] not in NUMBERS:
-        return f"{difference['kind']}: {where(difference['what'])}"
+        return place(difference)
     parts = []
     for node in program.nodes:
         if node.op in ("item", "constrain"):
@@ -69,6 +73,14 @@ def _moves(value: Any) -> bool:
     return value not in (1, 0, None, False) and not (isinstance(value, (list, tuple)) and set(value) == {1})
 
 
+def place(difference: Mapping[str, Any]) -> str:
+    """The kind and the place of a difference that is no wrong number. The compiler's verifier says of every instruction
+    alike that its shape is another one, so its operation tells the places apart."""
+    said = f"{difference['kind']}: {where(difference['what'])}"
+    named = VERIFIED.search(str(difference.get("text", "")))
+    return f"{said} ({named[1]})" if named else said
+
+
 def where(what: str) -> str:
     """A message without what differs from program to program: dtypes, lists of shapes, names of instructions."""
     line = re.sub(r"\b(?:f|s|u|bf|c|pred|float|int|uint|bfloat)N?\[\]", "T[]", what)
@@ -78,6 +90,6 @@ def where(what: str) -> str:
 def raw_key(difference: Mapping[str, Any], program: Program) -> str:
     """What alike findings have in common before they are shrunk; wrong numbers by their last operations."""
     if difference["kind"] not in NUMBERS:
-        return f"{difference['kind']}: {where(difference['what'])}"
+        return place(difference)
     ops = sorted({op for op in program.operations if op not in ("item", "constrain")})
     return f"{difference['kind']}: {' '.join(ops)} {program.transform.kind}"

@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from meshmark.hunt import definitions
 from meshmark.hunt.building import Builder, mesh_of, partition
-from meshmark.hunt.drawing import ROUNDING
+from meshmark.hunt.drawing import ROUNDING, TIED
 from meshmark.hunt.program import Program, every_node, spec_of
 from meshmark.hunt.rules import types
 from meshmark.hunt.values import inputs
@@ -373,7 +373,8 @@ def judge(
     runner: runs a program in a mode (default: `run`, on the devices here). What it can't run is named in `left`.
     """
     known = truth(program)
-    rounded = not ROUNDING.isdisjoint(program.operations)
+    inexact = ROUNDING | TIED if program.transform.kind else ROUNDING
+    rounded = not inexact.isdisjoint(program.operations)
     found = []
     for mode in modes:
         try:

@@ -26,6 +26,7 @@ from meshmark.operations import (
     extents,
     forms,
     found,
+    found_uneven,
     function_forms,
     function_options,
     grids,
@@ -128,6 +129,7 @@ FAMILIES = (
     program_conditions,
     array_uses,
     stencils,
+    found_uneven,
 )
 
 

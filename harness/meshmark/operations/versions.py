@@ -216,7 +216,9 @@ def _added_fifth(case: Case) -> bool:
     return operation in FIFTH_OPERATIONS or kind in added.get(operation, ())
 
 
-SIXTH_OPERATIONS = frozenset(("stencil",))
+SIXTH_OPERATIONS = frozenset(
+    ("fourier_onward", "padded_windows", "sorted_rows", "stencil", "sum_over_one", "uneven_scatter")
+)
 """The operations that version 6 added."""
 
 
@@ -227,7 +229,8 @@ def _added_sixth(case: Case) -> bool:
 
 CHANGES: dict[int, Change] = {
     6: Change(
-        "stencils with halos, their transposes and gradients",
+        "stencils with halos, their transposes and gradients; what the hunt found of shards of uneven sizes, padded"
+        " windows, Fourier transforms and axes of one device",
         new=_added_sixth,
     ),
     5: Change(

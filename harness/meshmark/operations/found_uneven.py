@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that the hunt found last: shards of uneven sizes, a Fourier transform between layouts, an axis of one device.
+
+A slice of a sharded array leaves shards of uneven sizes, which the compiler fills up. What fills them must not reach a
+result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from meshmark.core import values
+from meshmark.core.layout import Spec
+from meshmark.core.meshes import MeshShape
+from meshmark.operations.base import Argument, Plan, Request, Result, Variant
+from meshmark.operations.found import Found, small
+from meshmark.operations.programs import constrained
+
+BELOW = 16
+"""Indices are smaller than this."""
+
+
+class UnevenScatter(Found):
+    """Ones added at indices that lack the first of an array sharded over one axis of a mesh of several, or over all of
+    its axes: the count of each index, as in the gradient of an embedding."""
+
+    name = "uneven_scatter"
+    kinds = ("beside", "over_all")
+    axes = 2
+
+    def variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        if min(mesh.shape) > 1:
+            yield from super().variants(mesh)
+
+    def plan(self, request: Request) -> Plan:
+        mesh = request.mesh
+        over = mesh.names[:1] if request.variant["kind"] == "beside" else mesh.names
+        indices = Argument((2 * mesh.size,), "int32", (over,), values.tokens, {"below": BELOW})
+        result = Result((BELOW,), request.dtype, (None,))
+        return Plan((indices,), (result,), {"dtype": request.dtype}, judge="exact")
+
+    @staticmethod
+    def auto(indices, *, dtype):
+        return jnp.zeros(BELOW, dtype).at[indices[1:]].add(1)
+
+    @staticmethod
+    def reference(indices, *, dtype):
+        return np.bincount(indices[1:], minlength=BELOW).astype(dtype)
+
+
+class SortedRows(Found):
+    """The gradient of sorted columns, of a sharded array as it is and without its first row. Without it the process
+    ends: the full profile alone has it."""
+
+    name = "sorted_rows"
+    kinds = ("even", "uneven")
+    rare = ("uneven",)
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def plan(self, request: Request) -> Plan:
+        mesh = request.mesh
+        shape, first = (2 * mesh.size, 2), int(request.variant["kind"] == "uneven")
+        left = (shape[0] - first, 2)
+        x, seed = small(request, shape, (mesh.names,)), small(request, left, ())
+        return Plan(
+            (x, seed),
+            (Result(shape, request.dtype, (None, None)),),
+            {"first": first},
+            judge="exact",
+            wrt=(0,),
+            forward=(Result(left, request.dtype, (None, None)),),
+        )
+
+    @staticmethod
+    def auto(x, *, first):
+        return lax.sort(x[first:], dimension=0)
+
+    @staticmethod
+    def reference(x, *, first):
+        return np.sort(x[first:], axis=0)
+
+    @staticmethod
+    def gradient(x, seed, *, first):
+        made = np.zeros_like(x)
+        np.put_along_axis(made[first:], np.argsort(x[first:], axis=0, kind="stable"), seed, axis=0)
+        return made
+
+
+class PaddedWindows(Found):
+    """Sums over windows that lie side by side behind one padded element, of an array that lies whole on each device,
+    or in shards; the sums are sharded."""
+
+    name = "padded_windows"
+    kinds = ("whole", "sharded")
+
+    def plan(self, request: Request) -> Plan:
+        mesh = request.mesh
+        place: Spec = () if request.variant["kind"] == "whole" else (mesh.names,)
+        x = small(request, (3 * mesh.size,), place)
+        return Plan((x,), (Result((mesh.size,), request.dtype, (mesh.names,)),), {}, judge="exact")
+
+    @staticmethod
+    def auto(x):
+        return lax.reduce_window(x, np.zeros((), x.dtype)[()], lax.add, (3,), (3,), ((1, 0),))
+
+    @staticmethod
+    def reference(x):
+        return np.pad(x, (1, 0))[: len(x)].reshape(-1, 3).sum(1).astype(x.dtype)
+
+
+class FourierOnward(Found):
+    """The real part of a Fourier transform along the first of three dimensions, sharded along the second one. The
+    transform is constrained to be sharded along the first, or stays."""
+
+    name = "fourier_onward"
+    kinds = ("moved", "kept")
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def plan(self, request: Request) -> Plan:
+        n, over = request.mesh.size, request.mesh.names
+        there: Spec = (over, None, None) if request.variant["kind"] == "moved" else (None, over, None)
+        result = Result((n, n, 2), request.dtype, there)
+        x = small(request, (n, n, 2), (None, over))
+        return Plan((x,), (result,), {"there": there}, judge="bound")
+
+    def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
+        """As of `fft`: log2(n) steps, each of 8 units of roundoff of the largest result."""
+        steps = 2 * np.log2(arguments[0].size) + 2
+        return [np.full(e.shape, 8 * 2.0**-24 * steps * np.abs(e).max()) for e in expected]
+
+    @staticmethod
+    def auto(x, *, there):
+        return constrained(jnp.fft.fft(x, axis=0), *there).real
+
+    @staticmethod
+    def reference(x):
+        return np.fft.fft(x, axis=0).real
+
+
+class SumOverOne(Found):
+    """`psum` in a shard_map that is manual over an axis of one device. All devices lie on another axis, which is
+    automatic, or manual too."""
+
+    name = "sum_over_one"
+    kinds = ("automatic", "manual")
+    modes: ClassVar[tuple[str, ...]] = ("host",)
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
+        return "the input is put from one process"
+
+    def plan(self, request: Request) -> Plan:
+        mesh = request.mesh
+        x = small(request, (2 * mesh.size,), ())
+        names = {"automatic": ("one",), "manual": ("one", "all")}[request.variant["kind"]]
+        result = Result(x.shape, request.dtype, (None,))
+        return Plan((x,), (result,), {"names": names}, judge="exact")
+
+    @staticmethod
+    def host(mesh, x, *, names):
+        flat = Mesh(mesh.devices.reshape(1, -1), ("one", "all"))
+        summed = jax.shard_map(
+            lambda block: lax.psum(block, "one"),
+            mesh=flat,
+            in_specs=P(names),
+            out_specs=P(names[1:]) if names[1:] else P(),
+            axis_names=set(names),
+        )
+        there = jax.device_put(np.asarray(x), NamedSharding(flat, P("all")))
+        return jax.device_put(np.asarray(jax.jit(summed)(there)), NamedSharding(mesh, P()))
+
+    @staticmethod
+    def reference(x):
+        return x
