@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that the hunt found last: shards of uneven sizes, a Fourier transform between layouts, an axis of one device.
+"""Programs that the hunt found last: shards of uneven sizes, Fourier transforms, an axis of one device.
 
 A slice of a sharded array leaves shards of uneven sizes, which the compiler fills up. What fills them must not reach a
 result.
