@@ -7,6 +7,7 @@ from meshmark.operations import (
     algebra,
     array_uses,
     arrays,
+    block_forms,
     calls,
     collective_gradients,
     collective_options,
@@ -18,6 +19,7 @@ from meshmark.operations import (
     debugging,
     decoder,
     decoding,
+    derivative_forms,
     derivatives,
     distributions,
     elementwise,
@@ -51,6 +53,7 @@ from meshmark.operations import (
     program_features,
     program_forms,
     program_options,
+    program_settings,
     rearranging,
     reductions,
     refusals,
@@ -130,6 +133,9 @@ FAMILIES = (
     array_uses,
     stencils,
     found_uneven,
+    program_settings,
+    derivative_forms,
+    block_forms,
 )
 
 

@@ -270,6 +270,156 @@ def _unhashable_static(mesh, x, a):
     return jax.jit(lambda y, k: y * len(k), static_argnums=1)(placed(mesh, x, a), [1, 2])
 
 
+def lowered(collective):
+    """A call that lowers a collective over one axis twice. It compiles nothing: there some releases end the process."""
+
+    def call(mesh, x, a):
+        placed_x = placed(mesh, x, a)
+        mapped(lambda y: collective(y, (a, a)), mesh, P(a), P(a), check_vma=False).lower(placed_x)
+        return placed_x
+
+    return call
+
+
+def _gradient_of_an_array(mesh, x, a):
+    return jax.grad(lambda y: y * y)(placed(mesh, x, a))
+
+
+def _gradient_of_integers(mesh, x, a):
+    return jax.grad(lambda y: (y * y).sum())(placed(mesh, x.astype(np.int32), a))
+
+
+def _real_holomorphic(mesh, x, a):
+    return jax.grad(lambda y: (y * y).sum(), holomorphic=True)(placed(mesh, x, a))
+
+
+def _complex_gradient(mesh, x, a):
+    return jax.grad(lambda y: (y * y).sum())(placed(mesh, x.astype(np.complex64), a))
+
+
+def _wrong_cotangent(mesh, x, a):
+    return jax.vjp(lambda y: y * y, placed(mesh, x, a))[1](placed(mesh, x[:1]))
+
+
+def _wrong_tangent(mesh, x, a):
+    given = placed(mesh, x, a)
+    return jax.jvp(lambda y: y * y, (given,), (given.astype(jnp.int32),))
+
+
+def _wrong_rule(mesh, x, a):
+    rule = jax.custom_vjp(lambda y, z: y * z)
+    rule.defvjp(lambda y, z: (y * z, None), lambda kept, g: (g,))
+    return jax.grad(lambda y: rule(y, y).sum())(placed(mesh, x, a))
+
+
+def _branch_types(mesh, x, a):
+    return jax.jit(lambda y: lax.cond(y[0, 0] > 0, lambda v: v, lambda v: v[:1], y))(placed(mesh, x, a))
+
+
+def _loop_types(mesh, x, a):
+    return jax.jit(lambda y: lax.while_loop(lambda c: True, lambda c: c.astype(jnp.int32), y))(
+        placed(mesh, x, a)
+    )
+
+
+def _scan_lengths(mesh, x, a):
+    return jax.jit(lambda y: lax.scan(lambda c, r: (c, None), 0, (y, y[1:])))(placed(mesh, x, a))
+
+
+def _truth_of_a_sum(mesh, x, a):
+    return jax.jit(lambda y: y if y.sum() > 0 else -y)(placed(mesh, x, a))
+
+
+def _masked_size(mesh, x, a):
+    return jax.jit(lambda y: y[y > 1])(placed(mesh, x, a))
+
+
+def _kept_tracer(mesh, x, a):
+    kept = []
+    jax.jit(lambda y: kept.append(y * 2))(placed(mesh, x, a))
+    return kept[0] + 1
+
+
+def _array_inside(mesh, x, a):
+    return jax.jit(lambda y: np.asarray(y) + 1)(placed(mesh, x, a))
+
+
+def _longer_out_spec(mesh, x, a):
+    return mapped(lambda y: y.sum(), mesh, P(a), P(a))(x)
+
+
+def _unknown_out_axis(mesh, x, a):
+    return mapped(lambda y: y, mesh, P(a), P("nowhere"))(x)
+
+
+def _manual_constraint(mesh, x, a):
+    def held(y):
+        return lax.with_sharding_constraint(y, NamedSharding(mesh, P(a)))
+
+    return mapped(held, mesh, P(a), P(a))(x)
+
+
+def _compiled_dtype(mesh, x, a):
+    compiled = jax.jit(lambda y: y + 1).lower(placed(mesh, x, a)).compile()
+    return compiled(placed(mesh, x.astype(np.int32), a))
+
+
+def _compiled_tree(mesh, x, a):
+    given = placed(mesh, x, a)
+    return jax.jit(lambda t: t["p"] + 1).lower({"p": given}).compile()({"q": given})
+
+
+def _too_many_shardings(mesh, x, a):
+    place = NamedSharding(mesh, P(a))
+    return jax.jit(lambda y: (y, y), out_shardings=(place, place, place))(placed(mesh, x, a))
+
+
+def _unknown_memory(mesh, x, a):
+    return jax.device_put(x, NamedSharding(mesh, P(a), memory_kind="nowhere"))
+
+
+def _alike_names(mesh, x, a):
+    return Mesh(mesh.devices.reshape(-1, 1), (a, a))
+
+
+def _axis_past_the_last(mesh, x, a):
+    return jax.jit(lambda y: y.sum(axis=5))(placed(mesh, x, a))
+
+
+def _larger_slice(mesh, x, a):
+    return jax.jit(lambda y: lax.dynamic_slice_in_dim(y, 0, 2 * y.shape[0]))(placed(mesh, x, a))
+
+
+def _contracted_sizes(mesh, x, a):
+    return jax.jit(lambda y: y @ y[1:])(placed(mesh, x, a))
+
+
+def _reshaped_size(mesh, x, a):
+    return jax.jit(lambda y: y.reshape(-1, y.shape[1] + 1))(placed(mesh, x, a))
+
+
+def _key_size(mesh, x, a):
+    return jax.random.bits(jnp.zeros(3, jnp.uint32))
+
+
+def _batched_axis(mesh, x, a):
+    return jax.vmap(lambda y: y, in_axes=3)(placed(mesh, x, a))
+
+
+def _more_rows_than_devices(mesh, x, a):
+    many = len(jax.devices()) + 1
+    return jax.pmap(lambda y: y + 1)(np.zeros((many, 2), np.float32))
+
+
+def _deleted_argument(mesh, x, a):
+    given = placed(mesh, x, a)
+    run = jax.jit(lambda y: y + 1, donate_argnums=0)
+    jax.block_until_ready(run(given))
+    return run(given)
+
+
+REPEATED = "unique|duplicate|repeated|more than once"
+
 REFUSALS: dict[str, tuple[Callable[..., Any], str]] = {
     "longer_spec": (_longer_spec, "rank|dimension|length|ndim"),
     "unknown_axis": (_unknown_axis, "nowhere"),
@@ -315,17 +465,51 @@ REFUSALS: dict[str, tuple[Callable[..., Any], str]] = {
     "gather_dimension": (_gather_dimension, "out of bounds|out of range"),
     "scatter_size": (_scatter_size, "size"),
     "shared_groups": (_shared_groups, "exactly once|unique|more than once|overlap"),
-    "repeated_reduction": (_repeated_reduction, "unique|duplicate|repeated|more than once"),
+    "repeated_reduction": (_repeated_reduction, REPEATED),
     "mesh_names": (_mesh_names, "axis_names|same length|number of|ndim"),
     "larger_update": (_larger_update, "shape|less than or equal"),
     "mixed_dtypes": (_mixed_dtypes, "dtype"),
     "unhashable_static": (_unhashable_static, "hash"),
+    "lowered_sum": (lowered(lax.psum), REPEATED),
+    "lowered_gather": (lowered(lax.all_gather), REPEATED),
+    "lowered_exchange": (lowered(lambda y, axes: lax.all_to_all(y, axes, 1, 0, tiled=True)), REPEATED),
+    "lowered_permutation": (lowered(lambda y, axes: lax.ppermute(y, axes, [(0, 1)])), REPEATED),
+    "gradient_of_an_array": (_gradient_of_an_array, "scalar"),
+    "gradient_of_integers": (_gradient_of_integers, "int32"),
+    "real_holomorphic": (_real_holomorphic, "holomorphic"),
+    "complex_gradient": (_complex_gradient, "holomorphic|real"),
+    "wrong_cotangent": (_wrong_cotangent, "cotangent|shape"),
+    "wrong_tangent": (_wrong_tangent, "tangent"),
+    "wrong_rule": (_wrong_rule, "bwd|cotangent|structure"),
+    "branch_types": (_branch_types, "true_fun|branch"),
+    "loop_types": (_loop_types, "body_fun|carry"),
+    "scan_lengths": (_scan_lengths, "leading|length|sizes"),
+    "truth_of_a_sum": (_truth_of_a_sum, "bool|concret"),
+    "masked_size": (_masked_size, "[Bb]oolean"),
+    "kept_tracer": (_kept_tracer, "[Ll]eak|escaped|[Uu]nexpected"),
+    "array_inside": (_array_inside, "numpy|[Tt]racer"),
+    "longer_out_spec": (_longer_out_spec, "rank|out_specs"),
+    "unknown_out_axis": (_unknown_out_axis, "nowhere"),
+    "manual_constraint": (_manual_constraint, "[Mm]anual"),
+    "compiled_dtype": (_compiled_dtype, "compiled|types"),
+    "compiled_tree": (_compiled_tree, "tree|structure|compiled"),
+    "too_many_shardings": (_too_many_shardings, "out_shardings|prefix|tree"),
+    "unknown_memory": (_unknown_memory, "memory"),
+    "alike_names": (_alike_names, "unique|duplicate|repeated"),
+    "axis_past_the_last": (_axis_past_the_last, "out of bounds|out of range"),
+    "larger_slice": (_larger_slice, "slice_sizes|shape|less than or equal"),
+    "contracted_sizes": (_contracted_sizes, "contract|shape"),
+    "reshaped_size": (_reshaped_size, "size|reshape|divis"),
+    "key_size": (_key_size, "key"),
+    "batched_axis": (_batched_axis, "axis|rank|dimension"),
+    "more_rows_than_devices": (_more_rows_than_devices, "devices|replicas|divide"),
+    "deleted_argument": (_deleted_argument, "deleted|donated"),
     "uneven_batch": (_uneven_batch, "vmap got inconsistent sizes|inconsistent"),
 }
 """Calls by name, and what the message must contain. Each takes a mesh, a host array and the last axis of the mesh."""
 
 
-ENDING = ("repeated_reduction",)
+ENDING = ("repeated_reduction", "deleted_argument")
 """What ends the process on some release: the full profile alone takes it."""
 
 

@@ -216,21 +216,38 @@ def _added_fifth(case: Case) -> bool:
     return operation in FIFTH_OPERATIONS or kind in added.get(operation, ())
 
 
-SIXTH_OPERATIONS = frozenset(
-    ("fourier_onward", "padded_windows", "sorted_rows", "stencil", "sum_over_one", "uneven_scatter")
-)
+_SIXTH_OPERATIONS = """
+    block_form derivative_form fourier_onward padded_windows program_setting sorted_rows stencil sum_over_one uneven_scatter
+"""
+
+SIXTH_OPERATIONS = frozenset(_SIXTH_OPERATIONS.split())
 """The operations that version 6 added."""
 
 
+_SIXTH_REFUSALS = """
+    alike_names array_inside axis_past_the_last batched_axis branch_types compiled_dtype compiled_tree complex_gradient
+    contracted_sizes deleted_argument gradient_of_an_array gradient_of_integers kept_tracer key_size larger_slice
+    longer_out_spec loop_types lowered_exchange lowered_gather lowered_permutation lowered_sum manual_constraint
+    masked_size more_rows_than_devices real_holomorphic reshaped_size scan_lengths too_many_shardings truth_of_a_sum
+    unknown_memory unknown_out_axis wrong_cotangent wrong_rule wrong_tangent
+"""
+
+SIXTH_REFUSALS = frozenset(_SIXTH_REFUSALS.split())
+"""The refusals that version 6 added."""
+
+
 def _added_sixth(case: Case) -> bool:
-    """Whether version 6 added the case."""
-    return case.operation.name in SIXTH_OPERATIONS
+    """Whether version 6 added the case: its operation or its refusal."""
+    operation, kind = case.operation.name, case.cell.request.variant.get("kind")
+    return operation in SIXTH_OPERATIONS or (operation == "refusal" and kind in SIXTH_REFUSALS)
 
 
 CHANGES: dict[int, Change] = {
     6: Change(
         "stencils with halos, their transposes and gradients; what the hunt found of shards of uneven sizes, padded"
-        " windows, Fourier transforms and axes of one device",
+        " windows, Fourier transforms and axes of one device; contexts of width and precision, options of the compiler,"
+        " memories, callbacks in order and host arrays in every form of memory; complex derivatives, rules and"
+        " solutions; collectives in nested, partial and eager shard_maps; more refusals",
         new=_added_sixth,
     ),
     5: Change(
