@@ -126,7 +126,7 @@ def _accumulators(mesh, a, x):
     n = mesh.shape[a]
     rows = np.arange(8 * n)[:, None] * np.array([[7, -5, 3]])
     small = (rows % 255 - 127).astype(np.int8)
-    half = np.full((128 * n, 3), 1.5, np.float32)
+    half = np.full((130 * n, 3), 1.5, np.float32)  # whose sums no bfloat16 has
     for host, kind, sums in (
         (small, "int8", "int32"),
         (half, "bfloat16", "float32"),
