@@ -181,18 +181,6 @@ def a_result_asked_for_in_the_host_s_memory_stays_on_the_devices():
     return patched(jax, "jit", make)
 
 
-@fault(**setting("computed_on"))
-def what_the_host_computes_is_its_input():
-    from jax.experimental import compute_on
-
-    def on_host(real, f=None, **k):
-        if not k:
-            return real(f)
-        return real(lambda b: b, **k)
-
-    return changed(compute_on, "compute_on", on_host)
-
-
 @fault(**setting("ordered"))
 def callbacks_in_order_come_in_any():
     from jax import experimental
