@@ -217,7 +217,8 @@ def _added_fifth(case: Case) -> bool:
 
 
 _SIXTH_OPERATIONS = """
-    block_form derivative_form fourier_onward padded_windows program_setting sorted_rows stencil sum_over_one uneven_scatter
+    block_form derivative_form fourier_onward padded_windows program_setting sorted_rows stencil sum_over_one
+    uneven_scatter
 """
 
 SIXTH_OPERATIONS = frozenset(_SIXTH_OPERATIONS.split())
