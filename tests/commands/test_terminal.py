@@ -38,7 +38,7 @@ def too_wide(text, width=80):
     [
         [],
         ["list"],
-        ["list", "--why"],
+        ["list", "--why", "--meshes", "2x4"],
         ["diff", f"{OLD}/conformance.jsonl.gz", f"{NEW}/conformance.jsonl.gz"],
         ["diff", "--compiled", COMPILED.format("0.11.2"), COMPILED.format("0.12.0.1")],
         ["levels"],

@@ -16,7 +16,7 @@ from meshmark.devices import containment
 from meshmark.records import reading, writing
 from tests.interrupts import deaf
 from tests.refusals import refusals
-from tests.trouble.runs import NO_PROBES, Run, finished, lines, table, unclosed
+from tests.trouble.runs import NO_PROBES, Run, finished, lines, listed, table, unclosed
 from tests.waiting import until
 
 ON_ONE_MESH = ("--meshes", "2x4")
@@ -39,7 +39,7 @@ def verdicts(path):
 def troubles(tmp_path_factory):
     """One run of every trouble: (run, the path of its records)."""
     path = tmp_path_factory.mktemp("troubles") / "records.jsonl"
-    with Run(*ON_ONE_MESH, "-n", "2", "--deadline", "4", "--record", path) as run:
+    with Run(*ON_ONE_MESH, "-n", "2", "--deadline", "4", "--record", path, lists=True) as run:
         run.finish()
         assert run.gone(), "a process is left"
     return run, path
@@ -284,7 +284,8 @@ def test_resume_refuses_another_run_in_one_line(whole, tmp_path):
         "one file each": ("--resume", path, "--record", tmp_path / "new.jsonl"),
     }
     given = [(*ON_ONE_MESH, *NO_PROBES, "-n", "1", *arguments) for arguments in options.values()]
-    for name, (code, told) in zip(options, refusals("tests/trouble", given, **SECONDS), strict=True):
+    seen = refusals("tests/trouble", given, MESHMARK_FACTS=listed(), **SECONDS)
+    for name, (code, told) in zip(options, seen, strict=True):
         assert code == 4, told
         (error,) = told
         assert error.startswith("ERROR: ") and name in error

@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 import uuid
+from functools import cache
 from pathlib import Path
 
+from meshmark.devices import probe
 from meshmark.operations.selection import CAPABILITIES
 from tests.checkout import ROOT
 from tests.interrupts import interruptible
@@ -22,8 +24,21 @@ WITHOUT = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 """Plugins that a run needs none of: hypothesis takes as long to import as a case to run."""
 
 
+DEVICES = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8"}
+
+
+@cache
+def listed():
+    """The facts of the devices of every run, as JSON."""
+    return json.dumps(probe.probe(DEVICES).to_json())
+
+
 class Run:
-    """One run of `pytest`, bounded in time; `with` ends whatever is left of it."""
+    """One run of `pytest`, bounded in time; `with` ends whatever is left of it.
+
+    lists: whether the run lists its devices itself, as each run does where the suite is not the one that makes
+    trouble. Otherwise it takes what one process has listed for all.
+    """
 
     def __init__(
         self,
@@ -32,6 +47,7 @@ class Run:
         file_limit=None,
         target="tests/trouble",
         started=interruptible,
+        lists=False,
         **environment,
     ):
         self.mark = f"MESHMARK_MARK={uuid.uuid4().hex}"
@@ -39,6 +55,8 @@ class Run:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "MESHMARK_"))}
         self.command = ["pytest", target, *map(str, arguments)]
         self.environment = environment
+        if target == "tests/trouble" and not (lists or any(k.startswith(probe.FLAGS) for k in environment)):
+            environment = {**environment, "MESHMARK_FACTS": listed()}
         arguments = (*arguments, *NO_PROBES)
         command = [sys.executable, "-m", "pytest", str(ROOT / target), *map(str, arguments)]
         if file_limit is not None:  # stands for a full disk: a longer file can't be written
@@ -48,7 +66,7 @@ class Run:
         self.process = subprocess.Popen(
             started([*command, *WITHOUT, "-c", str(ROOT / "pyproject.toml")]),
             cwd=cwd,
-            env=kept | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8", name: value} | environment,
+            env=kept | DEVICES | {name: value} | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
