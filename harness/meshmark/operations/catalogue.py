@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
 
 from meshmark.core.dtypes import dtype as dtype_of
@@ -24,6 +25,11 @@ Member = tuple[Callable[..., Any], Callable[..., Any]]
 """A function of two arrays in JAX, and its definition in NumPy. Either gives an array or a tuple of arrays."""
 
 Groups = Mapping[str, Mapping[str, Member]]
+
+
+def both(function: Callable[..., Any]) -> Member:
+    """A function of two arrays that is spelled alike in jax.numpy and in NumPy; its first argument is the module."""
+    return lambda x, y: function(jnp, x, y), lambda x, y: function(np, x, y)
 
 
 class Catalogue(WholeFunction):
