@@ -490,6 +490,125 @@ def first_fails(lines: Records) -> None:
     lines[1] |= {"verdict": "fail", "reason": "4 of 4 elements differ"}
 
 
+def closed_anew(change: Callable[[Records], None]) -> Callable[[Records, Records], None]:
+    """A closed conformance file that somebody changed, and closed once more so that it fits."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        closed()(conformance, timed)
+        end = conformance.pop()
+        change(conformance)
+        account = closing.Account()
+        for line in conformance:
+            account.add(line)
+        conformance.append(account.end(0) | {name: end[name] for name in ("ended", "run")})
+
+    return lie
+
+
+def choice(**fields: object) -> Callable[[Records], None]:
+    """Another line of what was chosen."""
+    return lambda lines: of_kind(lines, "chosen")[0].update(fields)
+
+
+def not_chosen(lines: Records) -> None:
+    """No line of what was chosen."""
+    lines[:] = [line for line in lines if line["kind"] != "chosen"]
+
+
+def scattered(lines: Records) -> None:
+    """The last line of each case behind all other lines."""
+    lines.sort(key=lambda line: line.get("check") == "sharding")
+
+
+def ended_twice(conformance: Records, timed: Records) -> None:
+    """Two closing lines."""
+    closed()(conformance, timed)
+    conformance.append(dict(conformance[-1]))
+
+
+def one_seed_more(conformance: Records, timed: Records) -> None:
+    """One case under a seed at which it passes."""
+    for line in of_kind(conformance, "conformance", case=ROUNDED):
+        line["seed"] = 7
+
+
+def with_special_values(conformance: Records, timed: Records) -> None:
+    """A case with a NaN, and an error larger than any number."""
+    lines = judged(cases.find("psum/axes=x+y,fill=nan-one/auto/2x2/float32/4KiB", DEVICES))
+    of_kind(lines, "conformance", check="numbers")[0].update(error=1e299, bound=1e300)
+    conformance += lines
+
+
+def without_field(name: str) -> Callable[[Records, Records], None]:
+    """Numbers without one of their fields."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        for line in of_kind(conformance, "conformance", check="numbers"):
+            line.pop(name, None)
+
+    return lie
+
+
+def compared(**fields: object) -> Callable[[Records, Records], None]:
+    """A finding of a comparison."""
+    found = {
+        "verdict": "slower",
+        "reason": "",
+        "ratio": 1.2,
+        "low": 1.1,
+        "high": 1.3,
+        "p": 0.001,
+        "pairs": 12,
+    }
+
+    def lie(conformance: Records, timed: Records) -> None:
+        head = {"schema": 1, "kind": "comparison", "what": "verdict", "run": timed[0]["run"]}
+        timed.append(head | {"case": f"{GLOBAL} isolated"} | found | fields)
+
+    return lie
+
+
+def scheduled(**fields: object) -> Callable[[Records, Records], None]:
+    """The line of a schedule."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        own = set(conformance[1]) - {"check", "error", "bound", "bits", "collectives", "wire_bytes", "theory"}
+        head = {name: conformance[1][name] for name in own - {"excess_bytes", "seconds"}}
+        timed.append(head | {"kind": "schedule", "run": timed[0]["run"], "place": "cpu"} | fields)
+
+    return lie
+
+
+def first_case(verdict: str) -> Callable[[Records, Records], None]:
+    """The first case of the level, which nobody ran."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        for line in of_kind(conformance, "conformance", case=conformance[1]["case"], check="execute"):
+            line.update(verdict=verdict, reason="not here")
+
+    return lie
+
+
+def in_seconds(change: Callable[[float], float]) -> Callable[[Records, Records], None]:
+    """Other seconds of each case."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        for line in of_kind(conformance, "conformance"):
+            if "seconds" in line:
+                line["seconds"] = change(line["seconds"])
+
+    return lie
+
+
+def of_host(**fields: object) -> Callable[[Records, Records], None]:
+    """Another host in every run line."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        change_runs([*conformance, *timed], lambda facts: {"host": facts["host"] | fields})
+
+    return lie
+
+
 OF_A_COMMIT = "d" * 40
 """A commit whose package has a version, and a version of the case table."""
 
@@ -750,7 +869,97 @@ LIES: dict[str, Lie] = {
     "no closing line, as an earlier version": Lie(
         on_facts(**suite(commit="c" * 40)), "`closes` is missing, and the commit closes its records"
     ),
+    "a run that ends in the future": Lie(
+        closed(end={"ended": "2099-01-01T00:00:00Z"}), "its time, 2099-01-01T00:00:00Z, is still to come"
+    ),
+    "a choice of fewer cases than are there": Lie(
+        closed_anew(choice(cases=3)), "the run ended early, with exit code 0: 91 of 3 chosen cases"
+    ),
+    "a choice of other cases": Lie(closed_anew(choice(digest="0" * 16)), "the run ended early"),
+    "no line of what was chosen": Lie(closed_anew(not_chosen), "it had not chosen yet"),
+    "two closing lines": Lie(ended_twice, "a line behind the closing line"),
+    "lines of cases that are scattered": Lie(
+        closed_anew(scattered), "are not together, and a case is written"
+    ),
+    "an exit code that no run has": Lie(closed(end={"exit_code": 77}), "ended early, with exit code 77"),
+    # Lines and fields once more.
+    "a case of the level that is called unsupported": Lie(
+        first_case("unsupported"), "claims L0, .*1 unsupported"
+    ),
+    "a case of the level that did not run": Lie(first_case("not_run"), "claims L0, .*1 not_run"),
+    "one case under a better seed": Lie(one_seed_more, "is of seed 7, and its run of another"),
+    "a case with a NaN and an error of 1e299": Lie(with_special_values, "of an exact case, which are 0"),
+    "a thousand machines' operations": Lie(
+        in_one_case("communication", GLOBAL, flops=1e30), "more than 256 times what its plan allows"
+    ),
+    "more memory than there is": Lie(
+        in_one_case("communication", GLOBAL, temp_bytes=10**18), "more than 256 times what its plan allows"
+    ),
+    "numbers without a digest": Lie(without_field("bits"), "passes without `bits`"),
+    "numbers without an error": Lie(without_field("error"), "passes with error None"),
+    "an infinite error under an infinite bound": Lie(
+        numbers(error="inf", bound="inf"), "error inf and bound"
+    ),
+    "an error that is not a number": Lie(numbers(error="nan"), "passes with error nan"),
+    "a second rank in one process": Lie(
+        in_one_case("numbers", ranks={"0": "pass", "1": "fail"}), "is of rank 1 of 1"
+    ),
+    "a level that nobody has": Lie(
+        in_one_case("execute", GLOBAL, level="L9"), "level of .* is .L9. here, and .L1. in its first line"
+    ),
+    "seconds in two lines of a case": Lie(
+        in_one_case("communication", GLOBAL, seconds=0.1), "is not closed by"
+    ),
+    "seconds of two digits": Lie(in_seconds(lambda s: round(s, 2) or 0.01), "cases took .* different times"),
+    "times of programs that nobody verified": Lie(
+        in_every_timing(verified=False), "wrong values must not have"
+    ),
+    "a skew of one process": Lie(in_every_timing(skew={"median_s": 0.0, "slowest": [24]}), "with `skew`"),
+    "a slowdown without a difference": Lie(compared(p=0.9, adjusted=0.95), "slower, and its p is 0.95"),
+    "a slowdown that is faster": Lie(
+        compared(ratio=0.8, low=0.7, high=0.9), "slower, and its ratio and interval are 0.7, 0.8, 0.9"
+    ),
+    "a speedup whose interval has 1": Lie(
+        compared(verdict="faster", ratio=0.9, low=0.7, high=1.2), "faster, and its ratio and interval"
+    ),
+    "a slowdown of nothing": Lie(compared(pairs=0), "no pair of processes was compared"),
+    "a slowdown by no number": Lie(compared(ratio="nan"), "its ratio and interval are 1.1, nan, 1.3"),
+    "a verdict that no comparison gives": Lie(compared(verdict="the best"), "is no verdict of a comparison"),
+    "a schedule of another place": Lie(scheduled(place="v5e:2x4"), "is compiled for 'v5e:2x4'"),
+    "communication that takes less than nothing": Lie(scheduled(exposed_s=-1.0), "`exposed_s` is -1.0"),
+    # Facts once more.
+    "devices below zero": Lie(
+        on_facts(devices=[{"id": -1 - i, "process": 0, "coords": []} for i in range(DEVICES)]),
+        "an id below 0",
+    ),
+    "flags that make other devices": Lie(
+        on_facts(flags={"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}), "and its flags make 8"
+    ),
+    "a host without a core": Lie(of_host(cores=0), "a host of 0 cores"),
+    "a group of one process": Lie(on_facts(group={"devices": 2}), "`group` is not of 1 processes"),
+    "a capability that nobody knows": Lie(
+        on_facts(capabilities={"telepathy": "lacks: patience"}), "of a capability 'telepathy', which no probe"
+    ),
+    "an answer that no probe gives": Lie(on_facts(capabilities={"ragged": "maybe"}), "says 'maybe' of"),
+    "functions of NumPy that are not NumPy's": Lie(
+        on_facts(surroundings={"numpy.allclose": "replaced by a function of sitecustomize.py"}),
+        "what is not JAX's or NumPy's own .numpy.allclose.",
+    ),
+    "a file of JAX that somebody changed": Lie(
+        on_facts(
+            surroundings={"jax/_src/api.py": "not as installed: it was changed behind its installation"}
+        ),
+        "what is not JAX's or NumPy's own .jax/_src/api.py.",
+    ),
     # What is taken on trust.
+    "another operating system": Lie(of_host(system="Plan 9"), None),
+    "every case 200 times slower": Lie(
+        closed_anew(lambda lines: in_seconds(lambda s: s * 200)(lines, [])), None
+    ),
+    "a program that reads and writes nothing": Lie(
+        in_one_case("communication", GLOBAL, bytes_accessed=0.0), None
+    ),
+    "a comparison of a case that nobody has": Lie(compared(case="psum/of=love isolated"), None),
     "the samples of two modes swapped": Lie(swapped, None),
     "samples drawn around a mean": Lie(in_samples(without_tail), None),
     "a host of more cores": Lie(on_host, None),

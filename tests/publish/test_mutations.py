@@ -3,6 +3,8 @@
 
 import pytest
 
+from meshmark.publish import consistent, ended
+from meshmark.records import closing
 from tests.studies import mutated_inputs, mutations
 
 
@@ -25,3 +27,15 @@ def test_a_command_that_stumbles_over_a_file_is_found(monkeypatch):
     monkeypatch.setattr("meshmark.ranks.merge.merged", lambda path, size: 1 / 0)
     found = mutated_inputs.run(3, seed=0, only="the file of a rank")
     assert found and all("ZeroDivisionError" in text for text in found)
+
+
+def test_a_field_of_another_kind_of_line_is_not_taken_for_a_time():
+    """What 10,000 mutations found first: a line of what was chosen, with `seconds` that are no number."""
+    lines = [mutations.base()[0], closing.chosen(["a"]) | {"run": "r", "seconds": "soon"}]
+    assert [text for _, text in ended.problems(list(enumerate(lines, 1))) if "soon" in text] == []
+
+
+def test_samples_of_any_size_are_compared():
+    samples = [1e-308 * (1 + i) for i in range(12)] + [1e308]
+    lines = [(number, {"case": "a", "samples_s": list(samples)}) for number in (1, 2)]
+    assert any("in another order" in text for _, text in consistent.of_samples(lines))

@@ -155,6 +155,17 @@ def overwork(case: Case, text: str, flops: float | None, temp_bytes: float | Non
     flops and temp_bytes: of one device, by the compiler's analysis. The analysis counts a loop once, so that the
     contractions are counted from the text as well.
     """
+    plan = case.plan
+    products = contractions.flops(text) if plan.cost.flops else None
+    if products is not None:
+        share = plan.cost.flops * (COMPUTED * copies(case) / case.mesh.size if manual else 1.0)
+        if products > share:
+            return f"contractions of {products} operations on a device, and the plan allows {share:.0f}"
+    return overcounted(case, flops, temp_bytes)
+
+
+def overcounted(case: Case, flops: float | None, temp_bytes: float | None) -> str:
+    """The same of the counters alone, as a record has them."""
     plan, size = case.plan, case.mesh.size
     every: list[Argument | Result] = [*plan.arguments, *plan.results]
     # A program of empty arrays still works on a scalar or two, such as the index of its device.
@@ -162,11 +173,6 @@ def overwork(case: Case, text: str, flops: float | None, temp_bytes: float | Non
     limit = plan.cost.flops + OPERATIONS_OF_AN_ELEMENT * elements
     if flops is not None and flops > limit:
         return f"computes {flops:.0f} operations on a device, and the plan allows {limit}"
-    products = contractions.flops(text) if plan.cost.flops else None
-    if products is not None:
-        share = plan.cost.flops * (COMPUTED * copies(case) / size if manual else 1.0)
-        if products > share:
-            return f"contractions of {products} operations on a device, and the plan allows {share:.0f}"
     held = MEMORY * sum(nbytes(a, case.mesh) for a in every) * size + PADDING
     if temp_bytes is not None and temp_bytes > held:
         return f"needs {temp_bytes:.0f} B for temporaries on a device, and the plan allows {held}"

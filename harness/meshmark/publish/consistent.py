@@ -40,8 +40,17 @@ def of_cases(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
     """(line, what can't be) of the conformance lines of one file."""
     compiled = {(r["run"], r["case"]) for _, r in lines if r["check"] == "communication"}
     answers: dict[tuple[str, ...], tuple[int, tuple[Any, Any]]] = {}
+    seen: dict[tuple[str, str], Mapping[str, Any]] = {}
     for number, record in lines:
         own = record["case"]
+        key_of = record["run"], own
+        if key_of in seen and key_of != next(reversed(seen)):
+            yield number, f"the lines of {own} are not together, and a case is written at once: {AS_WRITTEN}"
+        head = seen.setdefault(key_of, record)
+        if differing := [name for name in ("level", "size_bytes") if record.get(name) != head.get(name)]:
+            name = differing[0]
+            told = f"{str(record.get(name))[:20]!a} here, and {head.get(name)!a} in its first line"
+            yield number, f"{name} of {own} is {told}: {AS_WRITTEN}"
         if record["verdict"] == "pass" and record["reason"]:
             yield number, f"{own} passes, and gives a reason, {record['reason'][:60]!a}: {AS_WRITTEN}"
         if record.get("interpreted") and "@" not in own:
@@ -131,8 +140,7 @@ def _scaled(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
         samples = sorted(record["samples_s"])
         if len(samples) < FEW_SAMPLES or samples[0] <= 0 or len(set(samples)) < FEW_SAMPLES:
             continue
-        shape = [math.log(s / samples[0]) for s in samples]
-        place = round(shape[-1] / SPREAD)
+        place = round((math.log(samples[-1]) - math.log(samples[0])) / SPREAD)
         near = [one for at in (place - 1, place, place + 1) for one in seen.get((len(samples), at), ())]
         for before, other in near:
             factor = samples[0] / other[0]
@@ -186,8 +194,17 @@ def of_time(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Ite
             yield number, f"{record['case']} {text}: {AS_WRITTEN}"
 
 
+FINDINGS = {"slower": 1, "faster": -1, "no change": 0, "inconclusive": 0, "left out": 0}
+"""The verdicts of a comparison, and on which side of 1 the ratio and its interval are."""
+
+SURE = 0.05
+"""The largest p with which anything can be called a change."""
+
+
 def of_comparison(record: Mapping[str, Any]) -> Iterator[str]:
     """What the figures of a comparison say of each other that can't be."""
+    if record["what"] == "verdict":
+        yield from _of_finding(record)
     p, adjusted = record.get("p"), record.get("adjusted")
     for what, value in (("p", p), ("adjusted", adjusted)):
         if isinstance(value, (int, float)) and not 0 <= value <= 1:
@@ -198,6 +215,25 @@ def of_comparison(record: Mapping[str, Any]) -> Iterator[str]:
     numbers = [v for v in ends if isinstance(v, (int, float))]
     if numbers != sorted(numbers):
         yield f"ratio {record.get('ratio')} is outside of its interval: compare again"
+
+
+def _of_finding(record: Mapping[str, Any]) -> Iterator[str]:
+    """What the verdict of a comparison has against its figures."""
+    verdict = str(record.get("verdict"))
+    if verdict not in FINDINGS:
+        yield f"{verdict[:40]!a} is no verdict of a comparison: {AS_WRITTEN}"
+        return
+    if not (side := FINDINGS[verdict]):
+        return
+    values = [record.get(name) for name in ("low", "ratio", "high")]
+    numbers = [v for v in values if isinstance(v, (int, float))]
+    if len(numbers) < len(values) or any((v > 1) - (v < 1) != side for v in numbers):
+        yield f"{verdict}, and its ratio and interval are {', '.join(map(str, values))[:80]}: compare again"
+    p = record.get("adjusted", record.get("p"))
+    if not isinstance(p, (int, float)) or p > SURE:
+        yield f"{verdict}, and its p is {str(p)[:20]}: compare again"
+    if not record.get("pairs"):
+        yield f"{verdict}, and no pair of processes was compared: compare again"
 
 
 def of_log(said: Mapping[str, int], files: Sequence[Mapping[str, int]]) -> str:

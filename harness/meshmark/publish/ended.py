@@ -6,6 +6,7 @@ Files of earlier versions have no closing line. They are taken as they are, and 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from meshmark.core.verdicts import BAD
 from meshmark.publish import origin
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
 from meshmark.records.closing import Account
+
+TOOK = ("conformance", "timing")
+"""The kinds of lines whose `seconds` are those of a case; in any other line such a field may hold anything."""
 
 CLOCK = 120.0
 """Seconds by which the clock of one machine may be set back or forth during a run."""
@@ -47,6 +51,8 @@ def note(lines: Sequence[Entry]) -> str:
         account.add(record)
     if not account.closes:
         return account.state()
+    if gone := max((record["deselected"] for _, record in lines if record["kind"] == "chosen"), default=0):
+        return f"options or plugins of pytest took {gone} cases away: ask why"
     end = next((record for _, record in reversed(lines) if record["kind"] == "end"), {})
     if end.get("exit_code") == 1 and not set(end["verdicts"]) & set(BAD) and end["cases"]:
         return "its run ended with exit code 1, and no case has a bad verdict: ask for what the run printed"
@@ -68,6 +74,11 @@ def _backwards(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
             at = origin.begin(record.get("started" if record["kind"] == "run" else "ended"))
             if at is None:
                 continue
+            if at > time.time() + origin.SLACK:
+                yield (
+                    number,
+                    f"its time, {record.get('started') or record.get('ended')}, is still to come: {AS_WRITTEN}",
+                )
             if before is not None and at < before - CLOCK:
                 yield number, f"its time is {before - at:.0f} s before that of a line above it: {AS_WRITTEN}"
             before = at
@@ -80,7 +91,7 @@ def _backwards(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
                         longest[0],
                         f"took {longest[1]:.4g} s, and its run {there:.4g} s at most: {AS_WRITTEN}",
                     )
-        elif "seconds" in record:
+        elif record["kind"] in TOOK and "seconds" in record:
             took[record["run"]] = max(
                 took.get(record["run"], (0, 0.0)), (number, record["seconds"]), key=lambda one: one[1]
             )

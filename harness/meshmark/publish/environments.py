@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from meshmark.devices import chips
+from meshmark.devices import chips, installed, surroundings
 from meshmark.publish.review import AS_WRITTEN
 
 OLDEST_PYTHON = {"0.10": Version("3.11"), "0.11": Version("3.12")}
@@ -20,16 +21,45 @@ def _makes_devices(flag: tuple[str, Any]) -> bool:
     return flag[0] == "JAX_NUM_CPU_DEVICES" or "xla_force_host_platform_device_count" in str(flag[1])
 
 
-def problems(facts: Mapping[str, Any]) -> Iterator[str]:
-    """What facts say that can't be, each one line with the mend."""
+def _asked(flags: Mapping[str, Any]) -> int | None:
+    """How many CPU devices the flags make; None where they do not say it in digits."""
+    said = str(flags.get("JAX_NUM_CPU_DEVICES", ""))
+    found = re.findall(r"xla_force_host_platform_device_count=(\d{1,6})\b", str(flags.get("XLA_FLAGS", "")))
+    if re.fullmatch(r"\d{1,6}", said):
+        return int(said)
+    return int(found[-1]) if found else None
+
+
+def foreign(facts: Mapping[str, Any]) -> list[str]:
+    """What of a run is neither JAX's nor NumPy's own: functions that somebody replaced, and files that are not as they
+    were installed."""
+    around = facts.get("surroundings") or {}
+    return [
+        name for name, value in around.items() if value.startswith((surroundings.PATCHED, installed.ALTERED))
+    ]
+
+
+def problems(facts: Mapping[str, Any], marked: bool = False) -> Iterator[str]:
+    """What facts say that can't be, each one line with the mend. marked: the product says so of its suite."""
+    if not marked and (strange := foreign(facts)):
+        told = f"ran with what is not JAX's or NumPy's own ({', '.join(strange)[:80]})"
+        yield f"{told}: run without it, or submit with --mark"
     devices, kind, backend = facts["devices"], facts["device_kind"], facts["backend"]
     if len({device["id"] for device in devices}) < len(devices):
         yield f"two devices have one id: {AS_WRITTEN}"
+    if any(device["id"] < 0 for device in devices):
+        yield f"a device has an id below 0: {AS_WRITTEN}"
+    cores = (facts.get("host") or {}).get("cores")
+    if cores is not None and not (type(cores) is int and cores > 0):
+        yield f"a host of {str(cores)[:20]} cores: {AS_WRITTEN}"
     if (kind == "cpu") is not (backend == "cpu"):
         yield f"devices of kind {kind[:40]!a} on backend {backend[:20]!a}: {AS_WRITTEN}"
     each = facts["num_devices"] // max(1, facts["num_processes"])
     if facts.get("virtual") and each > 1 and not any(map(_makes_devices, facts["flags"].items())):
         yield f"{each} CPU devices of one process, and no flag that makes them: {AS_WRITTEN}"
+    asked = _asked(facts["flags"])
+    if facts.get("virtual") and asked not in (None, each):
+        yield f"{each} CPU devices of one process, and its flags make {asked}: {AS_WRITTEN}"
     chip = chips.chip_of(kind)
     if chip is not None and chip.network == "torus":
         coordinates = [tuple(device.get("coords") or ()) for device in devices]

@@ -18,7 +18,7 @@ from meshmark.levels import deviations
 from meshmark.levels.known_issues import Issue
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
-from meshmark.operations.selection import Selection, SelectionError
+from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from meshmark.operations.versions import TABLE_VERSION
 from meshmark.publish import against_contract, against_table, origin
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
@@ -61,6 +61,10 @@ LISTED = {entry.name for entry in entries(ConformanceLine)}
 OF_DEVICE_TIMES = ("per_device_s", "launch_skew_s", "wire_s")
 """The fields of cadence `device` alone."""
 
+COUNTED, FAR = ("flops", "temp_bytes"), 256.0
+"""Counters that the plan of a case limits, and by how much a published program may exceed it: where a release has
+committed counters the judge goes by those, and 64 times is the most of the published runs."""
+
 UNKNOWN = -1.0
 """What XLA gives for operations that it can't count, such as custom calls."""
 
@@ -102,6 +106,10 @@ def of_conformance(
     if check == "communication":
         yield from _counted(record)
         yield from _owed(record, case, run)
+        counted = {name: record[name] for name in COUNTED if isinstance(record.get(name), (int, float))}
+        if theory.overcounted(case, *(counted[name] / FAR if name in counted else None for name in COUNTED)):
+            told = ", ".join(f"`{name}` {value:.4g}" for name, value in counted.items())
+            yield f"passes with {told}, more than {FAR:g} times what its plan allows"
 
 
 def _owed(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
@@ -149,6 +157,8 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
     found = [name for name in ENDED if name in record]
     if record["cadence"] != "device":
         found += [name for name in OF_DEVICE_TIMES if name in record]
+    if "samples_by_rank" not in record and "skew" in record:
+        found.append("skew")
     if found:
         yield f"passes in cadence {record['cadence']} with `{found[0]}`, which such a line does not have"
     if record.get("contract"):
@@ -174,6 +184,20 @@ def of_timed_program(record: Mapping[str, Any], case: Case, run: Mapping[str, An
     if against_table.compiles_as_today(case, run):
         said = {"collectives": record["communication"], "wire_bytes": record.get("wire_bytes")}
         yield from (f"{text}: {AS_WRITTEN}" for text in against_contract.problems(case, said, run["facts"]))
+
+
+def of_others(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+    """(line, what can't be) of the ceilings and the schedules of a file."""
+    yield from of_ceilings(lines)
+    for number, record in lines:
+        if record["kind"] != "schedule":
+            continue
+        facts = runs[record["run"]]["facts"]
+        if record["place"] not in (facts["backend"], facts.get("topology")):
+            text = f"is compiled for {record['place'][:40]!a}, and its run was elsewhere"
+            yield number, f"{record['case']} {text}: {AS_WRITTEN}"
+        if isinstance(exposed := record.get("exposed_s"), (int, float)) and not 0 <= exposed < math.inf:
+            yield number, f"{record['case']}: `exposed_s` is {exposed}: {AS_WRITTEN}"
 
 
 def _sampled(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
@@ -234,6 +258,10 @@ def of_runs(
             yield number, f"{text}: {AS_WRITTEN}"
 
 
+ANSWERS = ("has", "lacks", "crash", "hang")
+"""How the answers of probes begin."""
+
+
 def of_choice(run: Mapping[str, Any], judged: Collection[str], deselected: int) -> str:
     """Why a run did not judge what its selection gives, or "". A run that closes its file says how many cases options
     or plugins of pytest took away; only a run of today's table can be asked."""
@@ -266,6 +294,8 @@ def of_capabilities(run: Mapping[str, Any], passing: set[str]) -> Iterator[str]:
     answers = run["facts"].get("capabilities") or {}
     chosen = (*selection.get("present", ()), *selection.get("capabilities", ()))
     for name, answer in answers.items():
+        if name not in CAPABILITIES or not answer.startswith(ANSWERS):
+            yield f"says {answer[:40]!a} of a capability {name[:40]!a}, which no probe does: {AS_WRITTEN}"
         if answer == "has" and name not in (*chosen, *selection.get("without", ())):
             yield f"has the capability {name}, and judged nothing of it: {AS_WRITTEN}"
         elif answer.startswith("lacks") and name in passing:

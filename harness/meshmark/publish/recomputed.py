@@ -133,10 +133,11 @@ def determined(case: Case, expected: Iterable[np.ndarray]) -> bool:
 def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any], work: Work) -> Iterator[str]:
     """What a passing line of numbers or gradient says that can't be."""
     error, bound = record["error"], record["bound"]
-    if has_special_values(case.cell) and case.plan.judge != "bits":
-        return  # what a device does with subnormal numbers is its own
     if case.plan.judge != "bound" and (error or bound):
         yield f"error {error} and bound {bound} of an exact case, which are 0"
+        return
+    if has_special_values(case.cell) and case.plan.judge != "bits":
+        yield from _special(case, record, bound)  # what a device does with subnormal numbers is its own
         return
     rounding, problem = _rounding(case, record, facts)
     if problem:
@@ -159,6 +160,25 @@ def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any], wo
         return  # no reference on these devices
     if record.get("bits") != want:
         yield f"bits {record.get('bits')} are not those of seed {seed}, {want}"
+
+
+LOOSE = 4.0
+"""How much larger the bound of special values may be than the largest of the reference: a device may flush subnormal
+numbers, of which the reference knows nothing."""
+
+
+def _special(case: Case, record: Mapping[str, Any], bound: float) -> Iterator[str]:
+    """Whether the bound of a case with values out of the ordinary is beyond any of its reference."""
+    if not bound:
+        return
+    try:
+        found = answer(case.cell, record["seed"], 0.0)
+    except (ValueError, OverflowError, MemoryError, TypeError, IndexError, KeyError, ArithmeticError):
+        return
+    limits = [one[np.isfinite(one)] for one in found.bounds if one is not None]
+    largest = max((float(one.max()) for one in limits if one.size), default=0.0)
+    if bound > LOOSE * max(largest, float(np.finfo(np.float32).tiny)):
+        yield f"bound {bound:.6g}, and the largest of the reference is {largest:.6g}"
 
 
 def _rounding(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[float, str]:

@@ -30,7 +30,7 @@ from meshmark.levels import statements
 from meshmark.levels.expectations import Expectations
 from meshmark.levels.statements import Statement
 from meshmark.operations.choosing import MANY
-from meshmark.publish import bundles, logs, publishable, signatures, validate
+from meshmark.publish import bundles, environments, logs, publishable, signatures, validate
 from meshmark.publish.bundles import Bundle, File, Room
 from meshmark.publish.lines import as_records, entries
 from meshmark.publish.review import Entry, Review
@@ -285,6 +285,11 @@ def _product(
         why = f"{len(dirty)} of {len(suites)} runs used a suite with changes or without a commit ({commit})"
         marks.append(f"{DIRTY}: {why}")
         refused.append(f"{why}: run again from a clean checkout, or publish it marked (--mark)")
+    of_runs = [r["facts"] for lines in files.values() for _, r in lines if r["kind"] == "run"]
+    if strange := sorted({name for one in of_runs for name in environments.foreign(one)}):
+        why = f"runs with what is not JAX's or NumPy's own ({', '.join(strange)[:80]})"
+        marks.append(f"{DIRTY}: {why}")
+        refused.append(f"{why}: run again without it, or publish it marked (--mark)")
     level = statement.met if wanted.level is None else wanted.level
     names = levels.names(statement.processes)
     if level and level not in names:

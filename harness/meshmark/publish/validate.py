@@ -210,7 +210,7 @@ def _runs(
             if why := against_table.version_problem(run):
                 review.complain(name, why, number)
             marked = any(mark.startswith(DIRTY) for mark in product["marks"])
-            found = (_processes(run), environments.problems(facts), origin.problems(run, marked))
+            found = (_processes(run), environments.problems(facts, marked), origin.problems(run, marked))
             for text in itertools.chain.from_iterable(found):
                 review.complain(name, text, number)
             commit = suite["commit"]
@@ -478,7 +478,7 @@ def _timed(
     sampled = fitting.with_controls(of_timings)
     found_in_all = (
         *(sampling.of_file(of_timings, runs), consistent.of_timings(of_timings, runs)),
-        *(sampling.of_orders(sampled), consistent.of_samples(sampled), fitting.of_ceilings(lines)),
+        *(sampling.of_orders(sampled), consistent.of_samples(sampled), fitting.of_others(lines, runs)),
         against_table.untimed_modes(of_timings, runs),
     )
     for number, text in itertools.chain.from_iterable(found_in_all):

@@ -149,7 +149,8 @@ class Account:
 
     def _lacking(self) -> bool:
         """Whether the cases that are there are other ones than were chosen."""
-        return self._chosen.get("digest") != of_cases(self._finished or self._timed)
+        there = self._finished or self._timed
+        return (self._chosen.get("digest"), self._chosen.get("cases")) != (of_cases(there), len(there))
 
     def _there(self) -> str:
         there = len(self._finished or self._timed)
