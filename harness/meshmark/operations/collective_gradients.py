@@ -100,7 +100,7 @@ class CollectiveGradient:
             results=(Result(x.shape, x.dtype, x.spec),),
             forward=(y,),
             wrt=(0,),
-            judge="exact",
+            judge="bound" if plan.judge == "bound" else "exact",  # a division by three rounds
             traffic=None,
             connect=(),
             options={**plan.options, "keywords": named, "wrt": (0,), "primals": 1},

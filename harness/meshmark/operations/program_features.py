@@ -49,6 +49,12 @@ def from_sum(mesh, a, x, total):
     return jax.device_put(y, at(mesh, a))
 
 
+def even(rows, number):
+    """`reshard` cuts into equal parts alone: Missing for other numbers of rows."""
+    if rows % number:
+        raise Missing(f"{rows} rows have no {number} equal parts")
+
+
 def _unreduced(mesh, a, x):
     """Each device keeps its own sum, until a reshard adds them up."""
 
@@ -62,6 +68,7 @@ def _unreduced_scattered(mesh, a, x):
     """The sums are added up and scattered in one step."""
 
     def total(m, stack, ones):
+        even(stack.shape[1], m.shape[a])
         own = jnp.einsum("b,bij->ij", ones, stack, out_sharding=P(unreduced={a}))
         return reshard(own, P(a))
 
@@ -73,6 +80,7 @@ def _unreduced_mixed(mesh, a, x):
 
     def total(m, stack, ones):
         first = m.axis_names[0]
+        even(stack.shape[1], m.shape[a])
         stack = reshard(stack, P(a, None, first))
         own = jnp.einsum("b,bij->ij", ones, stack, out_sharding=P(None, first, unreduced={a}))
         return reshard(own, P(a, first))
