@@ -177,6 +177,21 @@ WAYS = (
     set_around("JAX_DISABLE_JIT is set", "error", JAX_DISABLE_JIT="1"),
     set_around("PYTEST_XDIST_WORKER is set", PYTEST_XDIST_WORKER="gw0"),
     set_around("another language, place and time", LC_ALL="tr_TR.UTF-8", TZ="Pacific/Kiritimati"),
+    sabotaged("a plugin replaces a method of arrays", "error"),
+    sabotaged("a plugin wraps a function of NumPy", "error"),
+    sabotaged("a plugin replaces a method of the judge", "error"),
+    set_around("PYTHONINSPECT is set", PYTHONINSPECT="1"),
+    Way(
+        "a variable asks to collect only",
+        "hides_its_shards",
+        "none",
+        code=4,
+        environment={"PYTEST_ADDOPTS": "--collect-only"},
+        says="asks to run nothing",
+    ),
+    set_around("warnings are errors", PYTHONWARNINGS="error"),
+    Way("-x", "hides_its_shards", "fail", (*WORKER, "-x"), code=2),
+    Way("--dist each", "hides_its_shards", "fail", ("-n", "2", "--dist", "each")),
     Way("--setup-only", "slow0", "none", (*WORKER, "--setup-only"), environment={"MESHMARK_SLOW": "0"}),
     Way(
         "a full disk under the records",
@@ -307,7 +322,8 @@ records is the one in the table, that no escape sequence of a case reaches the t
 
 - *Workers*: one worker of pytest-xdist, or none (`-n 0`), where a guard outside watches the process.
 - *Verdict*: that of the struck case in the records. None: the case has no record, and the run says so by its name.
-- *Exit code*: 1, a bad verdict or a missing one. 2, ended early by a full disk. 3, an internal error.
+- *Exit code*: 1, a bad verdict or a missing one. 2, ended early, by a full disk or by `-x`. 3, an internal error.
+  4, a run that refuses to begin.
 - *Seconds*: of the whole run, with the start of pytest, of JAX and of new workers.
 
 | way | workers | verdict | exit code | seconds |

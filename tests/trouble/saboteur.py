@@ -5,6 +5,7 @@ Each way strikes the case in mode manual, and not in its own process's words: py
 wrong around it.
 """
 
+import functools
 import os
 import sys
 import time
@@ -172,6 +173,16 @@ def pytest_configure(config):
 
         assert proof.difference, "what proves the judge has the right one"
         numbers.difference = lambda *arguments: None
+    if HOW == "a plugin replaces a method of arrays" and WORKER:
+        from jax._src.array import ArrayImpl
+
+        ArrayImpl.addressable_shards = property(lambda self: [])
+    if HOW == "a plugin wraps a function of NumPy" and WORKER:
+        numpy.array_equal = functools.wraps(numpy.array_equal)(lambda *arguments, **options: True)
+    if HOW == "a plugin replaces a method of the judge" and WORKER:
+        from meshmark.judge.checks import Judge
+
+        Judge.run = lambda self, case: []
     if HOW == "seven of eight devices" and (WORKER or "-n" not in sys.argv):
         import jax
 

@@ -12,6 +12,7 @@ import faulthandler
 import json
 import math
 import os
+import re
 from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
@@ -66,6 +67,12 @@ __all__ = ["judge_case", "verdict"]
 ASKING = ("help", "version", "showfixtures", "show_fixtures_per_test", "markers", "cacheshow")
 """Options of pytest that ask something and run nothing."""
 
+RUNS_NOTHING = (
+    *("--collect-only", "--collectonly", "--co", "--help", "--version", "--fixtures", "--funcargs"),
+    *("--fixtures-per-test", "--markers", "--cache-show"),
+)
+"""How a command line spells these options, and the one to collect only."""
+
 GENERATED = "meshmark.pytest_plugin.generated"
 """The plugin of generated programs. It brings the whole hunt, so only a run with `--generated` has it."""
 
@@ -99,8 +106,12 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
 
 
 def _begin(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        return
     asks = any(getattr(config.option, name, None) for name in ASKING)
-    if asks or hasattr(config, "workerinput"):
+    if asks or config.option.collectonly:
+        _check_asked(config)
+    if asks:
         return
     check_numbers(config)
     expressions.check(config)
@@ -123,6 +134,17 @@ def _begin(config: pytest.Config) -> None:
         config.stash[GUARD] = guard.begin(config, partial(blame, config))
     elif guard.is_program():
         config.stash[GUARD] = guard.begin(config)
+
+
+def _check_asked(config: pytest.Config) -> None:
+    """UsageError where something else than the command line asks to run nothing: a variable or a file with options
+    would end a run with exit code 0, and nobody would miss the verdicts."""
+    given = [str(argument).partition("=")[0] for argument in config.invocation_params.args]
+    if not any(one in RUNS_NOTHING or re.fullmatch("-[A-Za-z]*[hV]", one) for one in given):
+        raise pytest.UsageError(
+            "PYTEST_ADDOPTS or a configuration file asks to run nothing (such as --collect-only): give that option on"
+            " the command line"
+        )
 
 
 def _prepare_environment(config: pytest.Config, ranks: bool) -> None:
