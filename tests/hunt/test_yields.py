@@ -44,6 +44,13 @@ def test_a_root_cause_counts_once_for_the_kinds_that_its_shrunk_program_takes():
     assert yields.measure([HUNT])[0].kind == "edge"
 
 
+def test_groups_of_one_kept_finding_are_one_root_cause():
+    other = line(4, 1800.0, {"lax.pad": "edge"}, "numbers: lax.pad vjp")
+    known = {"numbers: lax.pad": "pad", "numbers: lax.pad vjp": "pad"}
+    assert [y.groups for y in yields.measure([[*HUNT, other]]) if y.kind == "edge"] == [2]
+    assert [y.groups for y in yields.measure([[*HUNT, other]], known) if y.kind == "edge"] == [1]
+
+
 def test_a_busy_machine_does_not_lower_the_yield():
     """The seconds of a processor count where the record has them: others may hold it meanwhile."""
     busy = [line(0, 3600.0, {"lax.pad": "edge"}, "numbers: lax.pad") | {"cpu": 360.0}]

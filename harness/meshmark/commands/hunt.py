@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.record and arguments.resume:
         raise BadInput("--record and --resume name one file each: --resume appends to the file that it names")
     if arguments.yields:
-        return show_yields(arguments.yields)
+        return show_yields(arguments.yields, arguments.known)
     if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
         return over_ranks(arguments, rank)
     if arguments.replay:
@@ -150,9 +150,9 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
     return int(any(not group.known for group in hunt.groups.values()))
 
 
-def show_yields(files: Sequence[Path]) -> int:
-    """Print what hunts found per hour, by kind of program."""
-    found = yields.read(files)
+def show_yields(files: Sequence[Path], store: Path) -> int:
+    """Print what hunts found per hour, by kind of program; a finding of the store is one root cause."""
+    found = yields.read(files, findings.known_groups(findings.every(store)))
     for line in text_table(YIELDS, [*yields.table(found)]):
         print(line)
     print(
@@ -162,7 +162,8 @@ def show_yields(files: Sequence[Path]) -> int:
 
 
 def _weights(arguments: argparse.Namespace) -> dict[str, float]:
-    return yields.weights(yields.read(arguments.follow)) if arguments.follow else {}
+    known = findings.known_groups(findings.every(arguments.known))
+    return yields.weights(yields.read(arguments.follow, known)) if arguments.follow else {}
 
 
 def _place(arguments: argparse.Namespace, name: str | None) -> tuple[Settings, Sequence[Sequence[int]]]:

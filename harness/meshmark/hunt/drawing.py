@@ -182,5 +182,10 @@ ROUNDING = frozenset(
 )
 """The operations whose results are no integers, or not the same in every order of computing."""
 
-TIED = frozenset(("jnp.max", "jnp.min"))
+TIED = frozenset(
+    (
+        *("jnp.max", "jnp.min", "at.max", "at.min", "lax.scatter_max", "lax.scatter_min"),
+        *("jax.ops.segment_max", "jax.ops.segment_min"),
+    )
+)
 """The operations whose derivative is shared among equal elements: it is divided by their number, and rounded."""

@@ -45,8 +45,9 @@ class Yield:
         return float(low / self.hours), float(stats.chi2.ppf(0.975, 2 * self.groups + 2) / 2 / self.hours)
 
 
-def read(files: Iterable[Path]) -> list[Yield]:
-    """The yields of hunts by their records; BadInput where one is none."""
+def read(files: Iterable[Path], known: Mapping[str, str] | None = None) -> list[Yield]:
+    """The yields of hunts by their records, and the findings that explain groups (see `measure`); BadInput where a record
+    is none."""
     found = []
     for file in files:
         try:
@@ -57,11 +58,17 @@ def read(files: Iterable[Path]) -> list[Yield]:
                 f"{file}: a line is not what a hunt writes: {type(error).__name__}: {error}"
             ) from None
         found.append(lines)
-    return measure(found)
+    return measure(found, known)
 
 
-def measure(records: Iterable[Iterable[Mapping[str, Any]]]) -> list[Yield]:
-    """The yields by kind, the most first; `records` are the lines of each hunt (`meshmark.hunt.logs`)."""
+def measure(
+    records: Iterable[Iterable[Mapping[str, Any]]], known: Mapping[str, str] | None = None
+) -> list[Yield]:
+    """The yields by kind, the most first; `records` are the lines of each hunt (`meshmark.hunt.logs`).
+
+    known: the finding that explains a group (`meshmark.hunt.findings.known_groups`): its groups are one root cause. A
+    group that none explains counts for itself."""
+    causes = known or {}
     programs: dict[str, int] = {}
     seconds: dict[str, float] = {}
     groups: dict[str, set[str]] = {}
@@ -76,7 +83,7 @@ def measure(records: Iterable[Iterable[Mapping[str, Any]]]) -> list[Yield]:
                 shrunk = from_json(line["shrunk"])
                 left = {families[op] for op in shrunk.operations if op in families}
                 for kind in left | transform & {shrunk.transform.kind}:
-                    groups.setdefault(kind, set()).add(line["group"])
+                    groups.setdefault(kind, set()).add(causes.get(line["group"], line["group"]))
     found = [
         Yield(kind, number, seconds[kind] / 3600, len(groups.get(kind, ())))
         for kind, number in programs.items()
