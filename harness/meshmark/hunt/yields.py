@@ -46,8 +46,7 @@ class Yield:
 
 
 def read(files: Iterable[Path], known: Mapping[str, str] | None = None) -> list[Yield]:
-    """The yields of hunts by their records, and the findings that explain groups (see `measure`); BadInput where a record
-    is none."""
+    """The yields of hunts by their records, `known` as for `measure`; BadInput where a record is none."""
     found = []
     for file in files:
         try:
