@@ -10,6 +10,7 @@ import pytest
 from meshmark.core.verdicts import Line
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
+from meshmark.records.closing import Account
 from meshmark.records.definition import KINDS
 from meshmark.records.reading import RecordError, read
 from meshmark.records.writing import Writer
@@ -219,3 +220,21 @@ def test_a_case_without_a_plan_has_lines_that_say_so(case):
         _ = broken.plan
     (line,) = case_lines(broken, [Line("execute", "error", "it could not be judged")], 0, 0.1)
     assert line["size_bytes"] == 0 and line["verdict"] == "error"
+
+
+def test_a_signal_between_writing_and_counting_leaves_a_file_that_closes(tmp_path, monkeypatch):
+    path = tmp_path / "records.jsonl"
+    writer = Writer.create(path, {"facts": {}})
+    add = Account.add
+
+    def interrupted(account, record):
+        monkeypatch.setattr(Account, "add", add)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Account, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        writer.write([{"kind": "growth", "case": "x"}] * 3)
+    writer.end(130)
+    writer.close()
+    last = json.loads(path.read_text().splitlines()[-1])
+    assert last["kind"] == "end" and last["lines"] == len(path.read_text().splitlines()) - 1

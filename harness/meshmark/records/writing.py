@@ -48,11 +48,22 @@ class Writer:
         self.ended = False
         """Whether the closing line is written."""
         self._chosen: dict[str, Any] = {}
-        self._written = hashlib.sha256(path.read_bytes())
-        self._account = Account()
-        for _, record in each(path):
-            self._account.add(None if isinstance(record, RecordError) else record)
+        self._uncounted: tuple[int, int] | None = None
+        """From where to where the records lie that are being written and are not counted yet."""
+        self._count()
         self.write([{"schema": SCHEMA, "kind": "run", **run}])
+
+    def _count(self) -> None:
+        """Count what the file holds. A signal may have come between writing records and counting them: records that lie
+        there whole are counted, and the beginning of others is cut off."""
+        if self._uncounted and self.path.stat().st_size != self._uncounted[1]:
+            self._file.truncate(self._uncounted[0])
+            self._file.seek(self._uncounted[0])
+        self._written = hashlib.sha256(self.path.read_bytes())
+        self._account = Account()
+        for _, record in each(self.path):
+            self._account.add(None if isinstance(record, RecordError) else record)
+        self._uncounted = None
 
     @classmethod
     def create(cls, path: Path, run: Mapping[str, Any]) -> Writer:
@@ -108,6 +119,8 @@ class Writer:
     def write(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Append these records in one piece. OSError when the disk is full, the file then being as before. RecordError
         for a record that no reader would take: it would be lost, and nobody would miss it."""
+        if self._uncounted:
+            self._count()
         lines = [dumps({**r, "run": self.run}) + "\n" for r in records]
         as_read: list[dict[str, Any] | None] = [None] * len(lines)
         for number, (record, line) in enumerate(zip(records, lines, strict=True)):
@@ -118,15 +131,18 @@ class Writer:
                     raise RecordError(f"what is to be written to {self.path} is {error}") from None
         data = "".join(lines).encode()
         start, whole = self._file.tell(), data
+        self._uncounted = start, start + len(whole)
         try:
             while data:
                 data = data[self._file.write(data) :]
         except OSError:
             self._file.truncate(start)
+            self._uncounted = None
             raise
         self._written.update(whole)
         for read_back in as_read:
             self._account.add(read_back)
+        self._uncounted = None
 
     def choose(self, names: Iterable[str], deselected: int = 0) -> None:
         """Write down what this run is to judge; a worker that collects it again changes nothing. OSError as `write`."""
@@ -138,6 +154,8 @@ class Writer:
     def end(self, exit_code: int) -> None:
         """Write the closing line, once; nothing is written behind it. OSError as `write`."""
         if not self.ended and not self._file.closed:
+            if self._uncounted:
+                self._count()
             self.write([self._account.end(exit_code)])
             self.ended = True
 
