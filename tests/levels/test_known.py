@@ -163,9 +163,9 @@ def test_every_listed_issue_is_well_formed_and_fits_cases(entry):
         named = tuple(fnmatch.filter(OPERATIONS, pattern.split("/")[0]))
         chosen = Selection("full", capabilities=tuple(CAPABILITIES), processes=processes, operations=named)
         only = Issue(**{**entry, "cases": [pattern]})
-        assert named and any(only.covers(case.id) for n in (8, 6, 64, 1) for case in cases.cases(chosen, n)), (
-            pattern
-        )
+        assert named and any(
+            only.covers(case.id) for n in (8, 6, 64, 1) for case in cases.cases(chosen, n)
+        ), pattern
 
 
 def test_a_symptom_that_fits_anything_is_refused(tmp_path):
