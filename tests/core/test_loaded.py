@@ -145,6 +145,14 @@ def test_a_compiled_file_that_is_none_is_told(example):
     assert list(loaded.of_other_sources([example])) == [example]
 
 
+def test_a_compiled_file_of_another_python_is_left_alone(tmp_path):
+    example = tmp_path / "example.py"
+    example.write_text("def f():\n    return 1\n")
+    compiled = Path(py_compile.compile(str(example), doraise=True))
+    compiled.write_bytes(b"\0\0\r\n" + compiled.read_bytes()[4:20])  # of another version, and cut
+    assert not list(loaded.of_other_sources([example]))
+
+
 def test_this_package_is_as_its_sources_are():
     # In a process of its own: the tests put functions of their own in the place of some.
     program = (

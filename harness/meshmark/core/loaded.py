@@ -49,7 +49,7 @@ def of_other_sources(files: Iterable[Path]) -> Iterator[Path]:
             continue  # Python compiles the source
         flags, time, size = (int.from_bytes(data[at : at + 4], "little") for at in (4, 8, 12))
         stale = (time, size) != (int(found.st_mtime) & 0xFFFFFFFF, found.st_size & 0xFFFFFFFF)
-        if flags == 0 and stale:
+        if data[:4] != importlib.util.MAGIC_NUMBER or (flags == 0 and stale):
             continue  # Python compiles it again
         try:
             code = marshal.loads(data[HEAD:])
