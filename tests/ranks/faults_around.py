@@ -20,7 +20,8 @@ from typing import Any
 
 from meshmark.ranks.messages import PROTOCOL, Hello, encode, proof
 from tests.checkout import IMPORTS, ROOT
-from tests.ranks.faults import CRASH, DEADLINE, KILLED, Fault, Stage
+from tests.ranks.faults_between import CRASH, KILLED
+from tests.ranks.staging import DEADLINE, Fault, Stage
 from tests.waiting import until
 
 OUTSIDE = DEADLINE + 45

@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.ranks import faults
+from tests.checkout import ROOT
+from tests.ranks import faults, staging
 from tests.waiting import PATIENCE, until
 
 AT_ONCE = 3
 """They mostly wait."""
 
-CHOSEN = {fault.name: fault for fault in faults.catalogue() if fault.ci}
+CHOSEN = {fault.name: fault for fault in faults.CATALOGUE if fault.ci}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
 
@@ -25,7 +26,7 @@ def outcomes(tmp_path_factory):
     """What came of each fault that can be had here, as a future; several are run at once."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {
-            name: pool.submit(faults.observed, fault, tmp_path_factory.mktemp("fault"))
+            name: pool.submit(staging.observed, fault, tmp_path_factory.mktemp("fault"))
             for name, fault in CHOSEN.items()
             if not fault.missing()
         }
@@ -37,13 +38,13 @@ def test_fault(outcomes, name):
     if without := fault.missing():
         pytest.skip(without)
     seen = outcomes[name].result()
-    told = faults.wrong(fault, seen)
+    told = staging.wrong(fault, seen)
     assert not told, "\n".join([*told, *seen.texts])
 
 
 def seen(fault, **changed):
     """What is as it must be, but for what is changed."""
-    verdicts = {m: v for m, v in zip(faults.CASES, ("pass", "fail", "pass"), strict=True) if v}
+    verdicts = {m: v for m, v in zip(staging.CASES, ("pass", "fail", "pass"), strict=True) if v}
     well = {
         "codes": list(fault.codes),
         "texts": ["numbers: fail: rank 1: 1 of 4 differ", ""],
@@ -54,9 +55,9 @@ def seen(fault, **changed):
         "merged": True,
         "agreed": ["rank 1: 1 of 4 differ"],
         "cases": [{"a"}, {"a"}],
-        "deadline": float(faults.DEADLINE),
+        "deadline": float(staging.DEADLINE),
     }
-    return faults.Seen(**(well | changed))
+    return staging.Seen(**(well | changed))
 
 
 WRONG = {
@@ -76,29 +77,33 @@ WRONG = {
 @pytest.mark.parametrize(("told", "changed"), WRONG.items(), ids=WRONG)
 def test_each_check_of_an_outcome_can_fail(told, changed):
     fault = CHOSEN["a wrong shard on one rank"]
-    assert faults.wrong(fault, seen(fault)) == []
-    (found,) = faults.wrong(fault, seen(fault, **changed))
+    assert staging.wrong(fault, seen(fault)) == []
+    (found,) = staging.wrong(fault, seen(fault, **changed))
     assert told in found
 
 
 def test_a_longer_deadline_gives_longer_time():
     fault = CHOSEN["a wrong shard on one rank"]
-    assert faults.wrong(fault, seen(fault, seconds=faults.DEADLINE + faults.SLACK + 5.0))
-    assert not faults.wrong(fault, seen(fault, seconds=faults.DEADLINE + faults.SLACK + 5.0, deadline=20.0))
+    assert staging.wrong(fault, seen(fault, seconds=staging.DEADLINE + staging.SLACK + 5.0))
+    assert not staging.wrong(
+        fault, seen(fault, seconds=staging.DEADLINE + staging.SLACK + 5.0, deadline=20.0)
+    )
 
 
 def test_a_machine_on_which_ranks_start_slowly_gives_longer_time():
     fault = CHOSEN["a rank is late by 3 s"]
-    late = seen(fault, seconds=2 * fault.allowed - 1, verdicts=dict.fromkeys(faults.CASES, "pass"), agreed=[])
+    late = seen(
+        fault, seconds=2 * fault.allowed - 1, verdicts=dict.fromkeys(staging.CASES, "pass"), agreed=[]
+    )
     late.texts[0] = "3 cases: 3 pass"
-    (told,) = faults.wrong(fault, late)
+    (told,) = staging.wrong(fault, late)
     assert f"more than {fault.allowed:.0f}" in told
     late.slowness = 2.0
-    assert faults.wrong(fault, late) == []
+    assert staging.wrong(fault, late) == []
 
 
 def test_a_process_that_is_left_is_found_wherever_it_went(tmp_path):
-    stage = faults.Stage(tmp_path)
+    stage = staging.Stage(tmp_path)
     stage.start(["setsid", "--fork", "sleep", "60"], None)
     try:
         assert stage.finish() == [0]
@@ -123,9 +128,7 @@ ctypes.CDLL(None).abort()  # which, unlike os.abort, holds no GIL: as in the thr
 def test_an_abort_leaves_time_to_leave_in_order_and_aborts_then():
     def aborted(*arguments):
         command = [sys.executable, "-c", LATE, *arguments]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=faults.ROOT
-        ) as child:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as child:
             assert child.stdout.readline() == b"start\n"
             start = time.monotonic()
             told = child.stderr.read()
@@ -138,5 +141,5 @@ def test_an_abort_leaves_time_to_leave_in_order_and_aborts_then():
 
 
 def test_names_are_unique():
-    every = faults.catalogue()
+    every = faults.CATALOGUE
     assert len({fault.name for fault in every}) == len(every) >= 65

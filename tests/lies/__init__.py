@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The catalogue of lies: what somebody might submit who did not run what he says, and what is said to it.
+
+A liar knows the format: hashes, totals, environment and statement are made anew after each lie. A lie takes the records
+of an accepted product, those of conformance and those of timings, and changes them. `None` as the answer: the lie
+passes, and docs/submitting.md says that this is taken on trust.
+"""
+
+from tests.lies import of_ends, of_runs, of_times, of_verdicts, on_trust
+from tests.lies.of_ends import closed
+from tests.lies.of_runs import OF_A_COMMIT
+from tests.lies.telling import Lie, told, whole
+
+__all__ = ["LIES", "OF_A_COMMIT", "Lie", "closed", "told", "whole"]
+
+BY_SUBJECT = (of_runs.LIES, of_verdicts.LIES, of_times.LIES, of_ends.LIES, on_trust.LIES)
+
+LIES: dict[str, Lie] = {name: lie for part in BY_SUBJECT for name, lie in part.items()}
