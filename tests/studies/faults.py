@@ -1199,7 +1199,7 @@ def a_start_that_never_ends():
 def load_families() -> None:
     """Import the modules that add faults to the catalogue."""
     names = ("calls", "communication", "programs", "transforms", "values", "breadth", "features")
-    names += ("options", "conditions", "settings")
+    names += ("options", "conditions", "settings", "corners")
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")
 

@@ -54,6 +54,7 @@ from meshmark.operations import (
     program_forms,
     program_options,
     program_settings,
+    random_settings,
     rearranging,
     reductions,
     refusals,
@@ -136,6 +137,7 @@ FAMILIES = (
     program_settings,
     derivative_forms,
     block_forms,
+    random_settings,
 )
 
 

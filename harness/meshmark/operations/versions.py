@@ -34,7 +34,7 @@ from meshmark.operations.permutations import RaggedAllToAll
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 6
+TABLE_VERSION = 7
 """The version of the table as the code has it. Run lines name it as `table`."""
 
 
@@ -243,7 +243,24 @@ def _added_sixth(case: Case) -> bool:
     return operation in SIXTH_OPERATIONS or (operation == "refusal" and kind in SIXTH_REFUSALS)
 
 
+_SEVENTH_OPERATIONS = """
+    random_setting
+"""
+
+SEVENTH_OPERATIONS = frozenset(_SEVENTH_OPERATIONS.split())
+"""The operations that version 7 added."""
+
+
+def _added_seventh(case: Case) -> bool:
+    """Whether version 7 added the case: its operation."""
+    return case.operation.name in SEVENTH_OPERATIONS
+
+
 CHANGES: dict[int, Change] = {
+    7: Change(
+        "settings of random numbers in turn in one process, and choices of sharded rows",
+        new=_added_seventh,
+    ),
     6: Change(
         "stencils with halos, their transposes and gradients; what the hunt found of shards of uneven sizes, padded"
         " windows, Fourier transforms and axes of one device; contexts of width and precision, options of the compiler,"
