@@ -266,6 +266,25 @@ def test_a_thousandfold_of_operations_or_memory_is_no_pass(name):
     assert large.verdict == "fail" and "B for temporaries on a device" in large.reason
 
 
+def test_scratch_memory_of_a_library_is_not_the_programs_own():
+    case, workspace = cases.find(PSUM.format("float32"), 8), 32 << 20
+    real = compiled(case)
+    call = (
+        f"\n  %g = (f32[4,4]{{1,0}}, s8[{workspace}]{{0}}) custom-call(%a, %b),"
+        ' custom_call_target="__cublas$gemm"\n}'
+    )
+
+    def judged(temp_bytes):
+        program = edited(
+            real, text=lambda text: text.rstrip().removesuffix("}") + call, temp_bytes=temp_bytes
+        )
+        return communication.communication(case, program)
+
+    line = judged(workspace)
+    assert line.verdict == "pass" and line.data["workspace_bytes"] == workspace
+    assert "B for temporaries on a device" in judged(workspace + (8 << 20)).reason
+
+
 def test_contractions_are_held_to_the_share_of_a_device():
     case = cases.find(MATMUL.replace("auto", "manual"), 8)
     text = compiled(case).as_text()

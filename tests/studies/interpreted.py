@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interpreter against real executions on CPU, and how much of a topology it judges.
+"""The interpreter against real executions, and how much of a topology it judges.
 
     python -m tests.studies.interpreted [--place cpu] [--profile standard] [--stride 1] [--offset 0] [--markdown FILE]
 
-On CPU every case that is taken is compiled once, run, and interpreted. Both results are judged by the reference, as a
-run judges them; and they are compared with each other: to the bit where the judge asks for bits, as numbers where it
-asks for exact ones, within the bound where there is one. On a topology (`--place v5e:2x4`) the interpretation is judged
-by the reference. The table says how many programs are interpreted, the reasons of the others, how many agree, and the
-seconds of compiling and of interpreting.
+On the devices of this process (`--place cpu`, `--place gpu`) every case that is taken is compiled once, run, and
+interpreted. Both results are judged by the reference, as a run judges them; and they are compared with each other: to
+the bit where the judge asks for bits, as numbers where it asks for exact ones, within the bound where there is one. On
+a topology (`--place v5e:2x4`) the interpretation is judged by the reference. The table says how many programs are
+interpreted, the reasons of the others, how many agree, and the seconds of compiling and of interpreting.
 
-Exit code 1 if fewer than 99.5 % of the programs on CPU are interpretable (97 % on a TPU, 90 % on a GPU), or one
+Exit code 1 if fewer than 99.5 % of the programs on CPU are interpretable (97 % for a TPU, 90 % on and for a GPU), or one
 disagrees.
 """
 
@@ -44,7 +44,10 @@ from meshmark.operations import cases
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import Selection
 
-LEAST = {"cpu": 0.995, "tpu": 0.97, "cuda": 0.90}
+LEAST = {"cpu": 0.995, "gpu": 0.90, "tpu": 0.97, "cuda": 0.90}
+
+HERE = ("cpu", "gpu")
+"""Places whose devices this process has."""
 
 
 @dataclass
@@ -69,7 +72,7 @@ def taken(place: str, profile: str, number: int, stride: int, offset: int) -> It
     found = [
         case
         for case in cases.cases(selection, number)
-        if case.mode != "host" and (place == "cpu" or case.mesh.size == number)
+        if case.mode != "host" and (place in HERE or case.mesh.size == number)
     ]
     yield from found[offset::stride]
 
@@ -97,10 +100,10 @@ def differing(program: Program, ours: Sequence[np.ndarray], theirs: Sequence[jax
 
 def study(place: str, profile: str, stride: int, offset: int) -> Tally:
     """Compile, run where that is possible, interpret and compare."""
-    on_cpu = place == "cpu"
-    topology = None if on_cpu else topologies.parse(place)
-    devices = tuple(jax.devices()) if topology is None else topologies.devices(topology)
-    bits = {} if topology is None else chips.factor_bits(chips.CHIPS[topology.chip])
+    topology = None if place in HERE else topologies.parse(place)
+    devices = tuple(jax.devices(place)) if topology is None else topologies.devices(topology)
+    chip = chips.chip_of(devices[0].device_kind) if topology is None else chips.CHIPS[topology.chip]
+    bits = chips.factor_bits(chip) if chip else {}
     tally = Tally()
     for number, case in enumerate(taken(place, profile, len(devices), stride, offset)):
         clear_sometimes(number + 1)
@@ -136,7 +139,7 @@ def study(place: str, profile: str, stride: int, offset: int) -> Tally:
             continue
         tally.interpreted += 1
         said = "" if verdict == "pass" else f"{verdict}: {reason}"
-        if on_cpu:
+        if topology is None:
             with program.context():
                 ran = jax.block_until_ready(jax.tree.leaves(compiled(*placed_inputs(program, 0))))
             said = differing(program, outputs, ran)
@@ -150,7 +153,7 @@ def study(place: str, profile: str, stride: int, offset: int) -> Tally:
 def table(place: str, tally: Tally, profile: str, stride: int) -> str:
     """The findings as Markdown."""
     share = tally.interpreted / max(1, tally.programs)
-    with_what = "their execution" if place == "cpu" else "the reference"
+    with_what = "their execution" if place in HERE else "the reference"
     rows = [
         f"{place}, profile {profile}, every {stride}. case, JAX {jax.__version__}:"
         if stride > 1
@@ -177,20 +180,20 @@ def table(place: str, tally: Tally, profile: str, stride: int) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the study and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--place", default="cpu", help="cpu, or a topology such as v5e:2x4")
+    parser.add_argument("--place", default="cpu", help="cpu or gpu, or a topology such as v5e:2x4")
     parser.add_argument("--profile", default="standard")
     parser.add_argument("--stride", type=int, default=1, help="take every STRIDE-th case")
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args(argv)
-    if options.place != "cpu":
+    if options.place not in HERE:
         topologies.prepare_environment(options.place)
     tally = study(options.place, options.profile, options.stride, options.offset)
     text = table(options.place, tally, options.profile, options.stride)
     print(text)
     if options.markdown:
         options.markdown.write_text(text, encoding="utf-8")
-    platform = "cpu" if options.place == "cpu" else topologies.parse(options.place).platform
+    platform = options.place if options.place in HERE else topologies.parse(options.place).platform
     enough = tally.interpreted >= LEAST[platform] * tally.programs
     return 0 if enough and not tally.wrong else 1
 

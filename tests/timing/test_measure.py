@@ -88,6 +88,14 @@ def test_a_stream_takes_as_long_as_its_calls(judge, case_id):
     assert many > 1.5 * few
 
 
+@pytest.mark.parametrize("mode", ["auto", "explicit", "manual"])
+def test_a_stream_on_one_device_keeps_the_sharding(mode):
+    """XLA calls every result on one device whole, where no sharding is asked for."""
+    case = cases.find(f"matmul/rows=x+y,check=exact/{mode}/1x1/float32/n256", 1)
+    one = Judge((jax.devices()[0],))
+    assert stream(prepare(case, one.devices, judge=one), one).compiled is not None
+
+
 def test_a_stream_that_communicates_otherwise_is_refused(judge):
     p = prepared(judge, PSUM.format("manual"))
     asked = type(p.program).function

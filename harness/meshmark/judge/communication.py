@@ -21,6 +21,7 @@ import jax
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.hlo import Collective, bits, collectives, wire_bytes
 from meshmark.core.verdicts import Line
+from meshmark.core.workspaces import workspace_bytes
 from meshmark.judge import theory
 from meshmark.levels import counters
 from meshmark.operations.base import Traffic, nbytes
@@ -68,6 +69,8 @@ def communication(
         "bytes_accessed": cost.get("bytes accessed"),
         "temp_bytes": getattr(memory, "temp_size_in_bytes", None),
     }
+    if asked := workspace_bytes(text):
+        data["workspace_bytes"] = asked
     spelled = spelled_bytes(case)
     if spelled is not None:
         data["excess_bytes"] = sent - spelled

@@ -20,6 +20,7 @@ from meshmark.core import contractions
 from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.hlo import Collective, wire_bytes
 from meshmark.core.meshes import MeshShape
+from meshmark.core.workspaces import workspace_bytes
 from meshmark.operations.base import Argument, Result, Traffic, nbytes
 from meshmark.operations.cases import Case
 
@@ -153,9 +154,12 @@ def overwork(case: Case, text: str, flops: float | None, temp_bytes: float | Non
     """Why the program computes or holds too much for its plan; "" if it does not, or if the backend does not say.
 
     flops and temp_bytes: of one device, by the compiler's analysis. The analysis counts a loop once, so that the
-    contractions are counted from the text as well.
+    contractions are counted from the text as well. It also counts the scratch memory of libraries, which is not the
+    program's.
     """
     plan = case.plan
+    if temp_bytes is not None:
+        temp_bytes -= min(temp_bytes, workspace_bytes(text))
     products = contractions.flops(text) if plan.cost.flops else None
     if products is not None:
         share = plan.cost.flops * (COMPUTED * copies(case) / case.mesh.size if manual else 1.0)

@@ -45,6 +45,7 @@ OF_A_CHECK: Mapping[str, set[str]] = {
             "flops",
             "bytes_accessed",
             "temp_bytes",
+            "workspace_bytes",
             "excess_bytes",
             "theory",
             "told",
@@ -64,6 +65,9 @@ OF_DEVICE_TIMES = ("per_device_s", "launch_skew_s", "wire_s")
 COUNTED, FAR = ("flops", "temp_bytes"), 256.0
 """Counters that the plan of a case limits, and by how much a published program may exceed it: where a release has
 committed counters the judge goes by those, and 64 times is the most of the published runs."""
+
+MOST_ASKED = 2**32
+"""The most scratch memory of a library that is not held to the plan: what XLA's autotuner lets one have."""
 
 UNKNOWN = -1.0
 """What XLA gives for operations that it can't count, such as custom calls."""
@@ -107,6 +111,11 @@ def of_conformance(
         yield from _counted(record)
         yield from _owed(record, case, run)
         counted = {name: record[name] for name in COUNTED if isinstance(record.get(name), (int, float))}
+        asked = record.get("workspace_bytes", 0)
+        if asked and (facts["backend"] != "gpu" or not 0 < asked <= record.get("temp_bytes", 0)):
+            yield f"`workspace_bytes` is {asked}, of {record.get('temp_bytes')} B on {facts['backend']}"
+        elif asked:
+            counted["temp_bytes"] -= min(asked, MOST_ASKED)
         if theory.overcounted(case, *(counted[name] / FAR if name in counted else None for name in COUNTED)):
             told = ", ".join(f"`{name}` {value:.4g}" for name, value in counted.items())
             yield f"passes with {told}, more than {FAR:g} times what its plan allows"
@@ -134,7 +143,15 @@ def _repeated(record: Mapping[str, Any], case: Case, repeat: int) -> Iterator[st
 
 def _counted(record: Mapping[str, Any]) -> Iterator[str]:
     """Counters that no program has."""
-    for name in ("wire_bytes", "flops", "bytes_accessed", "temp_bytes", "argument_bytes", "output_bytes"):
+    for name in (
+        "wire_bytes",
+        "flops",
+        "bytes_accessed",
+        "temp_bytes",
+        "workspace_bytes",
+        "argument_bytes",
+        "output_bytes",
+    ):
         value = record.get(name)
         if value != UNKNOWN and (isinstance(value, str) or (value is not None and not 0 <= value < math.inf)):
             yield f"`{name}` is {value}"

@@ -22,7 +22,7 @@ import pytest
 
 from meshmark.core import scratch, steady
 from meshmark.core.errors import BadInput
-from meshmark.devices import containment, environment
+from meshmark.devices import containment, environment, sharing
 from meshmark.devices.facts import Facts
 from meshmark.pytest_plugin import expecting, expressions, guard, worker
 from meshmark.pytest_plugin.choosing import choose, find_places
@@ -163,8 +163,9 @@ def _prepare_workers(config: pytest.Config) -> None:
     if getattr(config.option, "numprocesses", 0) is None and not (
         config.option.collectonly or config.option.usepdb
     ):
-        config.option.numprocesses = (os.cpu_count() or 1) if facts.virtual or facts.topology else 1
-    if getattr(config.option, "numprocesses", 0):
+        config.option.numprocesses = sharing.default_workers(facts, os.cpu_count() or 1)
+    if workers := getattr(config.option, "numprocesses", 0):
+        environment.set_here(sharing.memory_shares(facts, workers))
         # Workers keep their own standard error, so pytest's capture must leave file descriptor 2 alone there
         # (they read the command line and this variable, not the controller's options), and a case that
         # crashes must not use up the restarts of the others.

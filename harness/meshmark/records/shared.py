@@ -95,6 +95,15 @@ class Counters(TypedDict):
         Annotated[Number | None, Field("Memory traffic by the compiler's cost analysis.", "B")]
     ]
     temp_bytes: NotRequired[Annotated[Bytes, Field("Memory for temporaries.")]]
+    workspace_bytes: NotRequired[
+        Annotated[
+            Bytes,
+            Field(
+                "What a library of a GPU (cuBLAS, cuDNN) asks for of these: the most for one call. It is left out where"
+                " none asks."
+            ),
+        ]
+    ]
     argument_bytes: NotRequired[Annotated[Bytes, Field("Memory for the arguments.")]]
     output_bytes: NotRequired[Annotated[Bytes, Field("Memory for the outputs.")]]
     theory: NotRequired[
