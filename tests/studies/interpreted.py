@@ -9,7 +9,7 @@ the bit where the judge asks for bits, as numbers where it asks for exact ones, 
 a topology (`--place v5e:2x4`) the interpretation is judged by the reference. The table says how many programs are
 interpreted, the reasons of the others, how many agree, and the seconds of compiling and of interpreting.
 
-Exit code 1 if fewer than 99.5 % of the programs on CPU are interpretable (97 % for a TPU, 90 % on and for a GPU), or one
+Exit code 1 if fewer than 99.5 % of the programs on CPU are interpretable (97 % for a TPU, 90 % for a GPU), or one
 disagrees.
 """
 

@@ -289,7 +289,7 @@ def verify_stream(prepared: Prepared, judge: Judge) -> Stream:
         with program.context():
             start = perf_counter()
             # On one device XLA calls every result whole, whatever the constraints inside say.
-            over = dict(out_shardings=tuple(places[number:])) if constrained else {}
+            over: dict[str, Any] = {"out_shardings": tuple(places[number:])} if constrained else {}
             made.compiled = (
                 jax.jit(streamed, **over).lower(jnp.int32(1), *prepared.inputs[0], *outputs).compile()
             )
