@@ -20,7 +20,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,10 +77,13 @@ def taken(place: str, profile: str, number: int, stride: int, offset: int) -> It
     yield from found[offset::stride]
 
 
-def differing(program: Program, ours: Sequence[np.ndarray], theirs: Sequence[jax.Array]) -> str:
-    """How the interpretation differs from the execution of the same program; "" if it does not."""
+def differing(
+    program: Program, ours: Sequence[np.ndarray], theirs: Sequence[jax.Array], bits: Mapping[str, int]
+) -> str:
+    """How the interpretation differs from the execution of the same program; "" if it does not. bits: those to which
+    the chip's products round their factors, by precision."""
     case = program.case
-    _, bounds = interpreted.wanted(case.cell, 0, 0.0)
+    _, bounds = interpreted.wanted(case.cell, 0, interpreted.u_factor(case, bits))
     for number, (result, plan, own, ran, bound) in enumerate(
         zip(program.results, case.plan.results, ours, theirs, bounds, strict=True)
     ):
@@ -142,7 +145,7 @@ def study(place: str, profile: str, stride: int, offset: int) -> Tally:
         if topology is None:
             with program.context():
                 ran = jax.block_until_ready(jax.tree.leaves(compiled(*placed_inputs(program, 0))))
-            said = differing(program, outputs, ran)
+            said = differing(program, outputs, ran, bits)
         if said:
             tally.wrong.append(f"{case.id}: {said}")
         else:

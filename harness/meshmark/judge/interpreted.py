@@ -28,7 +28,7 @@ from meshmark.interpreter.faults import Fault, Hang, Refused
 from meshmark.judge.checks import numbers_check, numbers_lines
 from meshmark.judge.numbers import Numbers, Shard, compare_shards
 from meshmark.judge.programs import Program
-from meshmark.operations.cases import Cell
+from meshmark.operations.cases import Case, Cell
 
 MOST_BYTES = 8 * 2**30
 """The most memory, by the compiler's own figures and of all devices together, of a program that is interpreted."""
@@ -129,6 +129,14 @@ def claimed(program: Program, compiled: Any) -> list[list[tuple[slice, ...]]]:
     return found
 
 
+def u_factor(case: Case, factor_bits: Mapping[str, int]) -> float:
+    """The unit roundoff to which the chip's products round the factors of a case; 0.0 if they round none."""
+    asked = case.plan.precision == "default" and case.plan.judge == "bound"
+    rounds = asked and dtype_of(case.cell.request.dtype).name in ("float32", "complex64")
+    bits = factor_bits.get("default", 0) if rounds else 0
+    return 2.0**-bits if bits else 0.0
+
+
 def compared(
     program: Program,
     outputs: Sequence[np.ndarray],
@@ -140,10 +148,7 @@ def compared(
     case, check = program.case, numbers_check(program.case)
     if len(outputs) != len(program.results):
         return [Line(check, "fail", f"{len(outputs)} results instead of {len(program.results)}")]
-    asked = case.plan.precision == "default" and case.plan.judge == "bound"
-    rounds = asked and dtype_of(case.cell.request.dtype).name in ("float32", "complex64")
-    bits = factor_bits.get("default", 0) if rounds else 0
-    expected, bounds = wanted(case.cell, seed, 2.0**-bits if bits else 0.0)
+    expected, bounds = wanted(case.cell, seed, u_factor(case, factor_bits))
     places = [program.devices[i] for i in case.mesh.ordinals.flat]
     numbers: list[Numbers] = []
     for plan, result, output, parts, whole, limit in zip(

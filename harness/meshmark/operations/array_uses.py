@@ -64,7 +64,7 @@ def _copies(mesh, a, x):
 
 def _elements(mesh, a, x):
     """Elements, rows and parts taken eagerly at every edge of the blocks; numbers of one element."""
-    given, rows = np.asarray(x), x.shape[0] // mesh.shape[a]
+    given, rows = np.asarray(x), x.shape[0] // max(mesh.shape[a], 2)
     for edge in {0, rows - 1, rows, x.shape[0] - 1, -1, -rows}:
         same_as(np.asarray(x[edge]), given[edge], f"row {edge}")
         same_as(np.asarray(x[edge, -1]), given[edge, -1], f"the last element of row {edge}")
@@ -114,7 +114,7 @@ def _puts(mesh, a, x):
     given, devices = np.asarray(x), mesh.devices
     reverse = Mesh(devices[..., ::-1], mesh.axis_names)
     flat = Mesh(devices.reshape(-1)[::-1], ("all",))
-    half = Mesh(devices.reshape(-1)[-(-mesh.size // 2) :], ("half",))
+    half = Mesh(devices.reshape(-1)[min(-(-mesh.size // 2), mesh.size - 1) :], ("half",))
     places = [
         at(reverse, a),
         at(flat, None, "all"),

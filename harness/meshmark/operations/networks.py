@@ -247,7 +247,8 @@ class Rotary(Network):
         return (None,)
 
     def form(self, request: Request, x: Argument) -> Form:
-        x = Argument(x.shape, x.dtype, x.spec, values.uniform)
+        even = (x.shape[0], x.shape[1] * (1 + x.shape[1] % 2))  # one device takes sizes that nothing divides
+        x = Argument(even, x.dtype, x.spec, values.uniform)
         table = Argument((x.shape[0], x.shape[1] // 2), x.dtype, (x.spec[0], None), values.uniform)
         return Form(
             (x, table, table),
