@@ -19,7 +19,7 @@ from meshmark.core.terminal import note
 from meshmark.core.text import text_table
 from meshmark.devices import topologies
 from meshmark.devices.environment import cpu_devices
-from meshmark.hunt import findings, generator, logs, reports, yields
+from meshmark.hunt import findings, generator, logs, places, reports, yields
 from meshmark.hunt.hunting import SHRINK_S, Hunt, table
 from meshmark.hunt.versions import GENERATOR
 from meshmark.hunt.workers import Settings, Slot
@@ -27,6 +27,9 @@ from meshmark.ranks import group as ranks
 from meshmark.ranks.group import Coordinates
 
 YIELDS = ("kind", "programs", "hours", "root causes", "per hour")
+SHARED = 8
+"""Workers at once that share an accelerator by default: each has a context of its own in the device's memory."""
+
 HEAD = ("finding", "group", "programs", "first", "operations", "minute")
 
 
@@ -39,7 +42,12 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         "--programs", type=positive, metavar="N", help="end after program number N, if that is sooner"
     )
     add.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the programs (default 0)")
-    add.add_argument("--workers", type=positive, metavar="N", help="workers at once (default: one per core)")
+    add.add_argument(
+        "--workers",
+        type=positive,
+        metavar="N",
+        help=f"workers at once (default: one per core; on an accelerator at most {SHARED})",
+    )
     add.add_argument(
         "--record", type=path, metavar="FILE", help="write every program's outcome to this new file"
     )
@@ -69,7 +77,12 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"seconds to make one finding smaller (default {SHRINK_S:.0f})",
     )
-    add.add_argument("--num-devices", type=devices, metavar="N", help="virtual CPU devices (default 8)")
+    add.add_argument(
+        "--num-devices",
+        type=devices,
+        metavar="N",
+        help="virtual CPU devices (default 8), or how many of an accelerator's (default all)",
+    )
     add.add_argument(
         "--topology",
         metavar="NAME",
@@ -106,9 +119,9 @@ def run(arguments: argparse.Namespace) -> int:
     settings, meshes = _place(arguments, arguments.topology)
     hunt = Hunt(arguments.seed, settings, _weights(arguments), meshes, arguments.shrink)
     hunt.known = findings.known_groups(findings.every(arguments.known))
-    hunt.resume(_open(hunt, arguments, 0 if settings.topology else arguments.num_devices or 8))
+    hunt.resume(_open(hunt, arguments, 0 if settings.topology else settings.devices))
     try:
-        hunt.run(arguments.minutes, arguments.workers or os.cpu_count() or 1, note, arguments.programs)
+        hunt.run(arguments.minutes, _workers(arguments.workers, settings.backend), note, arguments.programs)
     finally:  # an interruption loses nothing that was found
         for line in told(hunt):
             print(line)
@@ -169,9 +182,8 @@ def _weights(arguments: argparse.Namespace) -> dict[str, float]:
 def _place(arguments: argparse.Namespace, name: str | None) -> tuple[Settings, Sequence[Sequence[int]]]:
     """(how workers run on the devices here or for a topology, the meshes to draw from)."""
     if not name:
-        number = arguments.num_devices or 8
-        meshes = generator.meshes_of(number) if number < 8 else ()
-        return Settings(arguments.deadline, cpu_devices(number)), meshes
+        settings = places.here(arguments.num_devices, Settings(arguments.deadline))
+        return settings, places.meshes(settings)
     if arguments.num_devices:
         raise BadInput(
             "--num-devices and --topology: a topology has its own number of devices, name one of them"
@@ -185,10 +197,19 @@ def _place(arguments: argparse.Namespace, name: str | None) -> tuple[Settings, S
     )
 
 
+def _workers(number: int | None, backend: str) -> int:
+    """How many workers judge at once. One process alone can hold a TPU."""
+    if backend == "tpu":
+        return 1
+    cores = os.cpu_count() or 1
+    return number or (cores if backend == "cpu" else min(cores, SHARED))
+
+
 def _open(hunt: Hunt, arguments: argparse.Namespace, devices: int) -> list[dict[str, Any]]:
     """Open the record, and give the lines that it has."""
     lines: list[dict[str, Any]] = []
-    head = logs.head(hunt.seed, hunt.settings.topology, devices, hunt.settings.ranks, hunt.weights)
+    settings = hunt.settings
+    head = logs.head(hunt.seed, settings.topology, devices, settings.ranks, hunt.weights, settings.backend)
     try:
         if arguments.resume:
             lines, size = logs.read(arguments.resume, head)
@@ -233,9 +254,10 @@ def not_run(hunt: Hunt) -> list[str]:
     """Of a hunt over ranks: how many. For a topology: that its numbers are interpreted, and what could not be."""
     if hunt.settings.ranks > 1:
         return [f"each judged by {hunt.settings.ranks} processes together"]
-    if not hunt.settings.topology:
-        return []
     left = ", ".join(f"{name[:60]} ({number})" for name, number in hunt.not_run.most_common())
+    if not hunt.settings.topology:
+        on = f"on {hunt.settings.devices} of {hunt.settings.backend}"
+        return [f"{on}; not run: {left}"] if left else []
     said = f"compiled for {hunt.settings.topology} and interpreted, nothing ran"
     return [said + (f"; not run, since the interpreter does not know: {left}" if left else "")]
 
@@ -269,7 +291,8 @@ def replay(arguments: argparse.Namespace) -> int:
     marked = f", interpreted for {settings.topology}" if settings.topology else ""
     there = 0
     with Slot(settings) as slot:
-        for mode in ("auto", "explicit") if settings.topology else ("auto", "explicit", "eager"):
+        modes = ("auto", "explicit") if settings.topology else ("auto", "explicit", "eager")
+        for mode in dict.fromkeys((*modes, finding.mode)):
             answer = slot.judge(finding.data(), (mode,))
             said = f"can't be judged: {answer.invalid}" if answer.invalid else ""
             if answer.not_run:

@@ -45,7 +45,13 @@ def binary(d: Draw) -> Node:
 def unary(d: Draw) -> Node:
     """Exact functions of one argument."""
     a = d.number()
-    return Node(f"jnp.{d.choice(['negative', 'abs', 'square', 'sign', 'negative'])}", (ref(a),))
+    return Node(f"jnp.{d.choice(['negative', 'abs', 'square', 'negative'])}", (ref(a),))
+
+
+@kind("elementwise", continuous=False, weight=0.2)
+def sign(d: Draw) -> Node:
+    """The sign, which jumps at zero."""
+    return Node("jnp.sign", (ref(d.number()),))
 
 
 @kind("elementwise", rounds=True, weight=0.5)

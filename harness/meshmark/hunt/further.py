@@ -38,7 +38,7 @@ def selected(d: Draw) -> Node:
     return Node(f"jnp.{name}", (at,), {"axis": kwargs["axis"]})
 
 
-@kind("cumulative", weight=0.7)
+@kind("cumulative", weight=0.7, continuous=False)
 def cumulative_signs(d: Draw) -> Node:
     """Cumulative products of signs, which stay exact."""
     a = d.number(1)

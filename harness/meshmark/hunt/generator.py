@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +34,12 @@ MESHES = (
 )
 """The shapes of meshes, the likely ones more than once."""
 
+ALONE = (2, 4, 7, 8)
+"""What dimensions are multiples of where one device has all: sizes of vectors, and one that fits none."""
+
+SINGLE = ((1,), (1,), (1, 1), (1, 1, 1))
+"""The meshes of one device."""
+
 X64, SPECIAL = 0.06, 0.06
 """How many programs have 64-bit types, and how many have special values."""
 
@@ -53,8 +59,10 @@ class Drawing:
         number: int,
         weights: Mapping[str, float] | None = None,
         meshes: Sequence[Sequence[int]] = (),
+        inexact: Set[str] = frozenset(),
     ) -> None:
         self.meshes = meshes or MESHES
+        self.inexact = inexact
         self.x64 = self.special = False
         self.random = random.Random(f"{seed}/{number}")
         self.axes: tuple[tuple[str, int], ...] = ()
@@ -87,10 +95,11 @@ class Drawing:
         """A shape whose dimensions mostly divide by axes of the mesh."""
         ndim = self.random.choice([1, 1, 2, 2, 2, 3, 3, 4])
         sizes = [n for _, n in self.axes]
+        units = [*ALONE] if math.prod(sizes) == 1 else [*sizes, math.prod(sizes)]
         dims = []
         for _ in range(ndim):
             if self.random.random() < 0.7:
-                unit = self.random.choice([*sizes, math.prod(sizes)])
+                unit = self.random.choice(units)
                 dims.append(unit * self.random.choice([1, 1, 2, 3]))
             else:
                 dims.append(self.random.choice([1, 2, 3, 4, 5, 6, 8]))
@@ -194,7 +203,7 @@ class Drawing:
                     self.reset(level, before)
                     continue
                 self.note(level.nodes[before[1] :], chosen.family)
-                self.rounded = self.rounded or chosen.rounds
+                self.rounded = self.rounded or chosen.rounds or chosen.name in self.inexact
                 return
             except Miss:
                 continue
@@ -316,8 +325,8 @@ class Drawing:
 
 
 def meshes_of(devices: int) -> list[tuple[int, ...]]:
-    """Those of MESHES that so many devices have."""
-    return [shape for shape in MESHES if math.prod(shape) <= devices]
+    """Those of MESHES that so many devices have, and those of one device."""
+    return [*SINGLE] if devices == 1 else [shape for shape in MESHES if math.prod(shape) <= devices]
 
 
 def meshes_over(devices: int) -> list[tuple[int, ...]]:
@@ -331,9 +340,11 @@ def draw(
     number: int,
     weights: Mapping[str, float] | None = None,
     meshes: Sequence[Sequence[int]] = (),
+    inexact: Set[str] = frozenset(),
 ) -> Program:
-    """Program `number` of a seed, over one of these meshes (default: MESHES)."""
-    return draw_with_families(seed, number, weights, meshes)[0]
+    """Program `number` of a seed, over one of these meshes (default: MESHES). `inexact`: the kinds of operations that
+    round where it runs, beside those that round everywhere."""
+    return draw_with_families(seed, number, weights, meshes, inexact)[0]
 
 
 def draw_with_families(
@@ -341,11 +352,12 @@ def draw_with_families(
     number: int,
     weights: Mapping[str, float] | None = None,
     meshes: Sequence[Sequence[int]] = (),
+    inexact: Set[str] = frozenset(),
 ) -> tuple[Program, dict[str, str]]:
     """A program, and the family or form that each of its operations came of. Where nothing came of a try the next one
     is made from the same stream."""
     for attempt in range(50):
-        drawing = Drawing(seed, number * 64 + attempt, weights, meshes)
+        drawing = Drawing(seed, number * 64 + attempt, weights, meshes, inexact)
         try:
             program = drawing.program()
         except Miss:

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from meshmark.core.errors import BadInput
 from meshmark.hunt import grouping, shrinking
-from meshmark.hunt.oracles import NUMPY
+from meshmark.hunt.oracles import HOST, NUMPY
 from meshmark.hunt.program import from_json, to_json
 from meshmark.hunt.rules import weight
 from meshmark.hunt.workers import Judging, Settings, Slot
@@ -31,17 +31,21 @@ KNOWN_S = 10.0
 TURNS = {3: "explicit", 11: "eager", 5: "permuted", 9: "turned", 13: "donated"}
 """Beside automatic axes: which program in sixteen has which other mode."""
 
+ALONE = TURNS | {5: "eager", 9: "eager"}
+"""The same on one device, which has no other order and no other mesh."""
+
 
 def modes_of(number: int, settings: Settings | None = None) -> tuple[str, ...]:
     """The modes in which a program is run: automatic axes always, the others in turns; and NumPy beside the unsharded
-    program. For a topology there are automatic and explicit axes alone; several processes have no program that needs
-    all of an array at one of them."""
-    other = TURNS.get(number % 16)
+    program, with a CPU where the devices are others. For a topology there are automatic and explicit axes alone.
+    Several processes have no program that needs all of an array at one of them."""
+    other = (ALONE if settings and settings.devices == 1 else TURNS).get(number % 16)
     if settings and settings.topology:
         return ("auto", "explicit") if other == "explicit" else ("auto",)
     if settings and settings.ranks > 1:
         return ("auto", other) if other in ("explicit", "permuted") else ("auto",)
-    return ("auto", *([other] if other else []), NUMPY)
+    beside = (NUMPY,) if not settings or settings.backend == "cpu" else (NUMPY, HOST)
+    return ("auto", *([other] if other else []), *beside)
 
 
 WHOLE = 4

@@ -23,6 +23,7 @@ SAME = {
     "seed": "--seed {}",
     "topology": "--topology {}",
     "devices": "--num-devices {}",
+    "backend": "JAX_PLATFORMS={}",
     "ranks": "{} processes",
     "weights": "the weights {}",
     "jax": "JAX {}",
@@ -32,12 +33,17 @@ SAME = {
 """What must be the same when a hunt goes on, and how to get it."""
 
 
-BEFORE = {"ranks": 1, "weights": {}}
+BEFORE = {"ranks": 1, "weights": {}, "backend": "cpu"}
 """What older records do not say."""
 
 
 def head(
-    seed: int, topology: str, devices: int, ranks: int = 1, weights: Mapping[str, float] | None = None
+    seed: int,
+    topology: str,
+    devices: int,
+    ranks: int = 1,
+    weights: Mapping[str, float] | None = None,
+    backend: str = "cpu",
 ) -> dict[str, Any]:
     """The first line of a record: what decides which programs its numbers are. `ranks`: the processes that judge each
     program together; `devices` are those of all."""
@@ -46,6 +52,7 @@ def head(
         "seed": seed,
         "topology": topology,
         "devices": devices,
+        "backend": backend,
         "jax": version("jax"),
         "generator": GENERATOR,
         "vocabulary": vocabulary(),

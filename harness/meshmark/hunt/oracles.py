@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from meshmark.hunt import definitions
+from meshmark.hunt import accelerators, definitions
 from meshmark.hunt.building import Builder, mesh_of, partition
 from meshmark.hunt.drawing import ROUNDING, TIED
 from meshmark.hunt.program import Program, every_node, spec_of
@@ -31,6 +31,9 @@ another order; over a mesh whose axes have each other's sizes; and with every se
 
 NUMPY = "numpy"
 """Not a mode of running: the unsharded program is held against NumPy."""
+
+HOST = "host"
+"""Not a mode of running either: the unsharded program of an accelerator is held against that of a CPU."""
 
 
 @dataclass
@@ -91,9 +94,10 @@ _options: Mapping[str, Any] = {}
 
 @contextmanager
 def compiling(light: bool) -> Iterator[None]:
-    """Whether programs are compiled by LIGHT in this context; elsewhere than on CPU they never are."""
+    """Whether programs are compiled by LIGHT in this context: by that of the backend."""
     global _options
-    before, _options = _options, LIGHT if light and jax.default_backend() == "cpu" else {}
+    lights = {"cpu": LIGHT, "gpu": accelerators.LIGHT}
+    before, _options = _options, lights.get(accelerators.backend(), {}) if light else {}
     try:
         yield
     finally:
@@ -109,10 +113,12 @@ EXACT = 2.0**20
 """Programs of integers whose values stay below are exact in float32: a result has at most 16 terms of this size."""
 
 
-def truth(program: Program) -> Truth:
-    """The plain program on the first device; Invalid where it raises or gives what can't be judged."""
+def truth(program: Program, device: Any = None) -> Truth:
+    """The plain program on a device, the first one if none is named; Invalid where it raises or gives what can't be
+    judged."""
     given = inputs(program)
-    device = jax.local_devices()[0]
+    options = compiler_options() if device is None else None
+    device = device or jax.local_devices()[0]
     builder = Builder(program, "plain", None)
     watched, function = builder.function(keep=True), builder.function()
 
@@ -121,8 +127,8 @@ def truth(program: Program) -> Truth:
         return function(*arrays) if program.transform.kind else results, largest
 
     try:
-        with jax.default_device(device), jax.enable_x64(program.x64):
-            found, top = jax.jit(both, compiler_options=compiler_options())(*given)
+        with jax.default_device(device), jax.enable_x64(program.x64), accelerators.exact_products():
+            found, top = jax.jit(both, compiler_options=options)(*given)
             results = [np.asarray(r) for r in found]
     except Exception as error:
         raise Invalid(f"{type(error).__name__}: {str(error)[:300]}") from None
@@ -135,7 +141,9 @@ def truth(program: Program) -> Truth:
 
 
 def expected(program: Program, mode: str) -> list[np.ndarray]:
-    """What should come out in a mode: by NumPy where the unsharded program is what is wrong."""
+    """What should come out in a mode: by NumPy or a CPU where the unsharded program is what is wrong."""
+    if mode == HOST:
+        return truth(program, accelerators.host()).results
     if mode == NUMPY:
         with jax.enable_x64(program.x64):
             return definitions.results(program, types(program))
@@ -238,6 +246,27 @@ def by_definition(program: Program, known: Truth, rounded: bool) -> Difference |
                 at = tuple(np.argwhere(wrong)[0].tolist())
                 text += f": {wrong.sum()} of {want.size}, at {at} expected {want[at]}, seen {seen[at]}"
             return Difference(NUMPY, "oracles", "NumPy", text)
+    return None
+
+
+def by_host(program: Program, known: Truth, rounded: bool) -> Difference | None:
+    """Where the unsharded program differs from that on a CPU; Inapplicable where this process has no other one."""
+    device = accelerators.host()
+    if device is None:
+        raise Inapplicable("no accelerator, or no CPU beside it")
+    try:
+        right = truth(program, device)
+    except Invalid as error:
+        return Difference(HOST, "oracles", normal(str(error)), f"a CPU can't run what runs here: {error}")
+    for k, (want, seen) in enumerate(zip(right.results, known.results, strict=True)):
+        text = f"result {k} of one {accelerators.backend()} device differs from one of a CPU"
+        if want.shape != seen.shape:
+            return Difference(HOST, "oracles", "CPU", text)
+        wrong = _wrong(seen, want, tolerance(right, want, rounded))
+        if wrong.any():
+            at = tuple(np.argwhere(wrong)[0].tolist())
+            text += f": {wrong.sum()} of {want.size}, at {at} expected {want[at]}, seen {seen[at]}"
+            return Difference(HOST, "oracles", "CPU", text)
     return None
 
 
@@ -374,15 +403,20 @@ def judge(
     """
     known = truth(program)
     inexact = ROUNDING | TIED if program.transform.kind else ROUNDING
+    if accelerators.accelerated():
+        inexact |= accelerators.CONVOLUTIONS
     rounded = not inexact.isdisjoint(program.operations)
+    exact = not accelerators.survives(program, known.largest, rounded)
     found = []
     for mode in modes:
         try:
-            if mode == NUMPY:
-                if between := by_definition(program, known, rounded):
+            if mode in (NUMPY, HOST):
+                beside = by_definition if mode == NUMPY else by_host
+                if between := beside(program, known, rounded):
                     found.append(between)
                 continue
-            results = (runner or run)(program, mode)
+            with accelerators.exact_products(exact):
+                results = (runner or run)(program, mode)
         except Inapplicable:
             continue
         except ChangedArgument as error:
@@ -400,6 +434,10 @@ def judge(
             continue
         except Exception as error:
             raised = refused(mode, error)
+            if accelerators.accelerated() and accelerators.OUT_OF_MEMORY.search(raised.text):
+                if left is not None:
+                    left.append("the memory of the device is full")
+                continue
             if raised.text.partition(": ")[2].startswith(BY_RULE):
                 continue
             if mode != "explicit" or raised.kind != "refused":

@@ -23,7 +23,7 @@ from meshmark.core import interrupts
 from meshmark.core.terminal import note
 from meshmark.devices import environment
 from meshmark.devices.containment import START
-from meshmark.hunt import generator, oracles
+from meshmark.hunt import accelerators, generator, oracles
 from meshmark.hunt.hunting import Hunt
 from meshmark.hunt.oracles import Invalid, NotRun
 from meshmark.hunt.program import Program, from_json, to_json
@@ -51,7 +51,7 @@ class Lockstep:
     def judge(self, job: Any, modes: tuple[str, ...] = ("auto",)) -> Answer:
         """What became of one program on any rank. ChannelError and Ended where the hunt can't go on."""
         start = time.perf_counter()
-        program, families = (job, {}) if isinstance(job, Program) else self._drawn(job)
+        program, families = (job, {}) if isinstance(job, Program) else self.drawn(job)
         with self.consensus.on(f"program {program.name}", self.deadline):
             left: list[str] = []
             said: dict[str, Any] = {"differences": [], "invalid": ""}
@@ -72,10 +72,13 @@ class Lockstep:
         )
 
     @staticmethod
-    def _drawn(job: Any) -> tuple[Program, dict[str, str]]:
+    def drawn(job: Any) -> tuple[Program, dict[str, str]]:
+        """The program of a job, and what its operations came of."""
         if "draw" in job:
             seed, number = job["draw"]
-            return generator.draw_with_families(seed, number, job.get("weights"), job.get("meshes", ()))
+            return generator.draw_with_families(
+                seed, number, job.get("weights"), job.get("meshes", ()), accelerators.inexact()
+            )
         return from_json(job["program"]), {}
 
     def _run(self, program: Program, mode: str) -> Sequence[Any]:
@@ -192,7 +195,8 @@ class RankHunt:
         while slot.clock() < end and (programs is None or number < programs):
             if number not in self.hunt.done:
                 if self.first:
-                    program = generator.draw(self.hunt.seed, number, self.hunt.weights, self.hunt.meshes)
+                    drawn = {"draw": [self.hunt.seed, number], "weights": self.hunt.weights}
+                    program, _ = slot.drawn(drawn | {"meshes": self.hunt.meshes})
                     self.hunt.write({"begins": True, "n": number, "program": to_json(program)})
                 self.hunt.one(slot, number, note if self.first else lambda _: None, lambda: False)
             number += 1

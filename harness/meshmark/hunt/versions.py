@@ -4,7 +4,7 @@
 import hashlib
 from pathlib import Path
 
-GENERATOR = 7
+GENERATOR = 8
 """The version of the generator: raised whenever the same seed and number give another program."""
 
 SOURCES = (

@@ -38,7 +38,7 @@ def main() -> None:
 
     with watchdog.over(containment.START):
         from meshmark.devices.environment import configure_jax
-        from meshmark.hunt import generator, oracles
+        from meshmark.hunt import accelerators, generator, oracles
         from meshmark.hunt.program import from_json, to_json
 
         configure_jax()
@@ -47,7 +47,15 @@ def main() -> None:
             from meshmark.hunt.compiled import Interpretation
 
             runner = Interpretation.of(topology)
-        say({"ready": containment.first_compile()})
+        import jax
+
+        say(
+            {
+                "ready": containment.first_compile(),
+                "backend": jax.default_backend(),
+                "devices": jax.device_count(),
+            }
+        )
     for line in sys.stdin:
         job = json.loads(line)
         start, processor = time.perf_counter(), time.process_time()
@@ -57,7 +65,7 @@ def main() -> None:
                 if "draw" in job:
                     seed, number = job["draw"]
                     program, families = generator.draw_with_families(
-                        seed, number, job.get("weights"), job.get("meshes", ())
+                        seed, number, job.get("weights"), job.get("meshes", ()), accelerators.inexact()
                     )
                     answer |= {"program": to_json(program), "families": families}
                     say({"drawn": answer["program"]})
@@ -73,6 +81,8 @@ def main() -> None:
                 answer["invalid"] = str(error)
         answer["seconds"] = time.perf_counter() - start
         answer["cpu"] = time.process_time() - processor
+        if accelerators.accelerated() and answer.get("differences") and not accelerators.healthy():
+            answer["spoilt"] = True
         say(answer)
 
 

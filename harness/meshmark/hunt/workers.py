@@ -68,6 +68,15 @@ class Worker:
         )
         (directory / f"{name}.pid").write_text(str(self.process.pid))
         self.ready = False
+        self.place: dict[str, Any] = {}
+        """Where it is: the name of its backend and the number of its devices."""
+
+    def start(self) -> bool:
+        """Wait until it has started; False where it died of that."""
+        if not self.ready:
+            self.place = self.read() or {}
+            self.ready = bool(self.place)
+        return self.ready
 
     def read(self) -> dict[str, Any] | None:
         """The next answer; None where the process has ended."""
@@ -81,10 +90,8 @@ class Worker:
     def ask(self, job: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         """(the answer, None where it died; the program that it drew, where it said so)."""
         assert self.process.stdin
-        if not self.ready:
-            if self.read() is None:
-                return None, None
-            self.ready = True
+        if not self.start():
+            return None, None
         try:
             self.process.stdin.write(json.dumps(job) + "\n")
             self.process.stdin.flush()
@@ -121,6 +128,10 @@ class Settings:
     """How many processes judge each program together."""
     quiet: bool = True
     spare: bool = True
+    backend: str = "cpu"
+    """The name of the backend that the workers have."""
+    devices: int = 8
+    """How many devices programs may take."""
 
 
 class Judging(Protocol):
@@ -159,27 +170,15 @@ class Slot:
             job = {"program": to_json(job)}
         job = {"modes": list(modes)} | dict(job)
         start = time.perf_counter()
-        while True:
-            if self.worker is None:
-                self.worker, self.spare = self.spare or self._start(), None
-            waited = 0.0
-            if not self.worker.ready:
-                waiting = time.perf_counter()
-                self.worker.ready = self.worker.read() is not None
-                waited = time.perf_counter() - waiting
-            if self.worker.ready:
-                break
-            self.worker.end()
-            self.worker = None
-            self.idle_deaths += 1
-            if self.idle_deaths >= MOST_IDLE_DEATHS:
-                raise WorkerError("workers die before they judge a program: look at `meshmark devices`")
-        self.idle_deaths = 0
+        worker = self._ready()
+        waited = time.perf_counter() - start
         if self.spare is None and self.settings.spare:
             self.spare = self._start()
-        answer, drawn = self.worker.ask(job)
+        answer, drawn = worker.ask(job)
         seconds = time.perf_counter() - start
         if answer is not None:
+            if answer.get("spoilt"):
+                self._retire()
             return Answer(
                 answer.get("differences", []),
                 answer.get("invalid", ""),
@@ -191,12 +190,8 @@ class Slot:
                 waited,
                 answer.get("cpu", 0.0),
             )
-        line, raw = containment.post_mortem(self.directory, self.worker.name)
-        self.restarts += 1
-        self.worker.end()
-        for left in self.directory.glob(f"{self.worker.name}.*"):
-            left.unlink()
-        self.worker = None
+        line, raw = containment.post_mortem(self.directory, worker.name)
+        self._retire()
         kind = "hang" if line.verdict == "hang" else "crash"
         difference = {
             "mode": modes[0] if len(modes) == 1 else "",
@@ -206,6 +201,34 @@ class Slot:
             "data": {},
         }
         return Answer([difference], program=drawn, seconds=seconds, restart_s=waited)
+
+    def _ready(self) -> Worker:
+        """A worker that has started; WorkerError where none does."""
+        while True:
+            if self.worker is None:
+                self.worker, self.spare = self.spare or self._start(), None
+            if self.worker.start():
+                self.idle_deaths = 0
+                return self.worker
+            self.worker.end()
+            self.worker = None
+            self.idle_deaths += 1
+            if self.idle_deaths >= MOST_IDLE_DEATHS:
+                raise WorkerError("workers die before they judge a program: look at `meshmark devices`")
+
+    def _retire(self) -> None:
+        """End the worker, and take another one for the next program."""
+        assert self.worker
+        self.restarts += 1
+        self.worker.end()
+        for left in self.directory.glob(f"{self.worker.name}.*"):
+            left.unlink()
+        self.worker = None
+
+    def place(self) -> tuple[str, int]:
+        """(the name of the backend that workers have, the number of their devices)."""
+        found = self._ready().place
+        return str(found["backend"]), int(found["devices"])
 
     def truth(self, program: Program, mode: str = "") -> list[dict[str, Any]]:
         """What should come out of a program in a mode: dtype, shape and flat data of each result; [] where it can't be

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from meshmark.devices.environment import cpu_devices
-from meshmark.hunt import findings, grouping, shrinking
+from meshmark.devices.environment import CPU_DEVICES
+from meshmark.hunt import findings, grouping, places, shrinking
 from meshmark.hunt.findings import Finding
 from meshmark.hunt.hunting import modes_of
 from meshmark.hunt.program import from_json
@@ -55,10 +55,9 @@ def store(config: pytest.Config) -> Path:
 @pytest.fixture(scope="session")
 def hunting_slot(pytestconfig: pytest.Config) -> Iterator[Slot]:
     """The workers of this session; none starts before the first program."""
-    devices = cpu_devices(pytestconfig.getoption("num_devices"))
-    with Slot(
-        Settings(environment=devices | {"PYTEST_ADDOPTS": ""}, spare=(os.cpu_count() or 1) > 1)
-    ) as slot:
+    number = pytestconfig.getoption("num_devices") or int(os.environ.get(CPU_DEVICES, 0)) or None
+    settings = Settings(environment={"PYTEST_ADDOPTS": ""}, spare=(os.cpu_count() or 1) > 1)
+    with Slot(places.here(number, settings)) as slot:
         yield slot
 
 
@@ -88,8 +87,9 @@ def _judge_finding(slot: Slot, finding: Finding) -> None:
 
 
 def _judge_drawn(slot: Slot, item: Generated, known: Mapping[str, str]) -> None:
-    modes = modes_of(item.number)
-    answer: Answer = slot.judge({"draw": [item.seed, item.number]}, modes)
+    modes = modes_of(item.number, slot.settings)
+    job = {"draw": [item.seed, item.number], "meshes": places.meshes(slot.settings)}
+    answer: Answer = slot.judge(job, modes)
     if answer.invalid:
         pytest.skip(f"can't be judged: {answer.invalid}")
     if not answer.differences or answer.program is None:

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the programs of a hunt run: the backend of its workers, and how many devices programs take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from meshmark.core.errors import BadInput
+from meshmark.devices.environment import cpu_devices
+from meshmark.hunt import accelerators, generator
+from meshmark.hunt.workers import Settings, Slot
+
+MOST = 8
+"""Programs are drawn over so many devices at most."""
+
+
+def here(number: int | None, settings: Settings) -> Settings:
+    """Settings for the devices of this machine: `number` virtual CPU devices (8 if not given), or as many of an
+    accelerator's (all of them, up to 8). BadInput where it has fewer."""
+    environment = accelerators.with_host({**settings.environment, **cpu_devices(number or MOST)})
+    settings = replace(settings, environment=environment, devices=number or MOST)
+    if environment.get("JAX_PLATFORMS", os.environ.get("JAX_PLATFORMS")) == "cpu":
+        return settings
+    with Slot(replace(settings, spare=False)) as slot:
+        backend, found = slot.place()
+    if number and number > found:
+        raise BadInput(f"--num-devices {number}: this machine has {found} devices of {backend}")
+    # one process alone can hold a TPU
+    spare = settings.spare and backend != "tpu"
+    return replace(settings, backend=backend, devices=min(number or MOST, found), spare=spare)
+
+
+def meshes(settings: Settings) -> Sequence[Sequence[int]]:
+    """The meshes to draw from on the devices of this machine: () for all of the generator's."""
+    return generator.meshes_of(settings.devices) if settings.devices < MOST else ()
