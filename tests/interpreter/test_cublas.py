@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from meshmark.interpreter.contraction import TF32, factors
 from meshmark.interpreter.faults import Fault, Refused
 from tests.interpreter.modules import run
 
@@ -47,6 +48,7 @@ def product(*given, element=0, bits=None, target="__cublas$lt$matmul", **changes
 @pytest.mark.parametrize("target", ["__cublas$lt$matmul", "__cublas$gemm"])
 def test_a_product(target):
     assert np.array_equal(product(A, B, target=target), A @ B)
+    assert np.array_equal(product(A, B, target=target, scale_mode=0), A @ B)
 
 
 def test_a_scaled_product_and_an_addend():
@@ -55,6 +57,14 @@ def test_a_scaled_product_and_an_addend():
     assert np.array_equal(product(A, B, dot_dimension_numbers=transposed), A @ B.T)
     real = product(A.real.copy(), B.real.copy(), C.real.copy(), beta=1, epilogue="RELU")
     assert np.array_equal(real, np.maximum(A.real @ B.real + C.real, 0))
+
+
+def test_ties_in_tf32_go_away_from_zero():
+    """As cvt.rna.tf32.f32 has it, and as an H100 does; in other types they go to even."""
+    tie, one = 1 + 2.0**-11, 2.0**-10
+    data = np.array([tie, -tie, tie + one, 1 + 2.0**-12, np.inf, -0.0])
+    np.testing.assert_array_equal(factors(data, TF32), [1 + one, -1 - one, 1 + 2 * one, 1.0, np.inf, -0.0])
+    np.testing.assert_array_equal(factors(np.array([1 + 2.0**-8, 1 + 3 * 2.0**-8]), 8), [1.0, 1 + 2.0**-6])
 
 
 def test_its_factors_are_rounded_as_it_asks():

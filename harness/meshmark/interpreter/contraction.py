@@ -25,6 +25,10 @@ from meshmark.interpreter.windows import Window, window_of
 if TYPE_CHECKING:
     from meshmark.interpreter.evaluator import Evaluator
 
+TF32 = 11
+"""The significand bits of TF32. GPUs round to it with ties away from zero (cvt.rna.tf32.f32 of the PTX ISA): on an H100
+a product of 64x64 whose factors have a tie shows it."""
+
 _ALGORITHMS = {
     "dot_f64_f64_f64": 0,
     "dot_f32_f32_f32": 0,
@@ -32,7 +36,7 @@ _ALGORITHMS = {
     "dot_bf16_bf16_f32_x6": 0,
     "dot_bf16_bf16_f32_x3": 16,
     "dot_tf32_tf32_f32_x3": 21,
-    "dot_tf32_tf32_f32": 11,
+    "dot_tf32_tf32_f32": TF32,
     "dot_bf16_bf16_f32": 8,
     "dot_f16_f16_f32": 11,
 }
@@ -57,7 +61,8 @@ def factor_bits(evaluator: Evaluator, instruction: Instruction, kind: np.dtype) 
 
 
 def factors(data: np.ndarray, bits: int) -> np.ndarray:
-    """Factors in the type in which products are summed, with their significands rounded to `bits` (0: as they are)."""
+    """Factors in the type in which products are summed, with their significands rounded to `bits` (0: as they are).
+    Ties go to even ones, and away from zero in TF32."""
     if data.dtype.kind in "iub" or (data.dtype.kind == "V" and not is_float(data.dtype)):
         return data.astype(np.int64)
     exact = wide(data)
@@ -66,7 +71,9 @@ def factors(data: np.ndarray, bits: int) -> np.ndarray:
     if exact.dtype.kind == "c":
         return factors(exact.real, bits) + 1j * factors(exact.imag, bits)
     mantissa, exponent = np.frexp(exact)
-    return np.where(np.isfinite(exact), np.ldexp(np.rint(mantissa * 2.0**bits), exponent - bits), exact)
+    scaled = mantissa * 2.0**bits
+    whole = np.trunc(scaled + np.copysign(0.5, scaled)) if bits == TF32 else np.rint(scaled)
+    return np.where(np.isfinite(exact), np.ldexp(whole, exponent - bits), exact)
 
 
 _DOT = ("lhs_batch_dims", "lhs_contracting_dims", "rhs_batch_dims", "rhs_contracting_dims")

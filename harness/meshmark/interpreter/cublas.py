@@ -36,10 +36,10 @@ _EPILOGUES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 _NAMES = (
     *("alpha_real", "alpha_imag", "beta", "epilogue", "dot_dimension_numbers", "precision_config"),
-    *("lhs_stride", "rhs_stride", "damax_output"),
+    *("lhs_stride", "rhs_stride", "damax_output", "scale_mode"),
     *("grad_x", "grad_y", "selected_algorithm", "autotune_workspace_size"),
 )
-"""What a product may say of itself; the last four change no number."""
+"""What a product may say of itself; `scale_mode` is 0; the last four change no number."""
 
 _DIMENSIONS = ("lhs_batch", "lhs_contracting", "rhs_batch", "rhs_contracting")
 
@@ -53,9 +53,15 @@ def _matmul(evaluator: Evaluator, instruction: Instruction, operands: Sequence[A
         config["dot_dimension_numbers"],
         [f"{name}_dimensions" for name in _DIMENSIONS],
     )
+    if int(config.get("scale_mode", 0)):
+        raise Refused("a product of cuBLAS with scale_mode")
     alpha = complex(config["alpha_real"], config.get("alpha_imag", 0))
     beta = float(config.get("beta", 0))
-    if config.get("epilogue", "DEFAULT") not in _EPILOGUES or config.get("damax_output"):
+    if (
+        config.get("epilogue", "DEFAULT") not in _EPILOGUES
+        or config.get("damax_output")
+        or config.get("scale_mode")
+    ):
         raise Refused(f"a product of cuBLAS with epilogue {config.get('epilogue')}")
     if len(operands) != (3 if beta else 2):
         raise Refused(f"a product of cuBLAS of {len(operands)} operands with beta {beta:g}")

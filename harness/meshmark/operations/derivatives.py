@@ -471,7 +471,8 @@ class SmoothFunctions(Catalogue):
 
     @staticmethod
     def whole(x, y, *, group, names, kinds):
-        return in_jax(SMOOTH[group], x, y, names, kinds)
+        with jax.default_matmul_precision("highest"):
+            return in_jax(SMOOTH[group], x, y, names, kinds)
 
     @staticmethod
     def reference(x, y, *, group, names):

@@ -212,7 +212,10 @@ class TimingLine(CaseLine, Counters, Ending):
         Annotated[str, Field("How the communication departs from its contract.", most=10_000)]
     ]
     per_device_s: NotRequired[
-        Annotated[dict[str, Sample], Field("Cadence `device`: the median time of each device, by name.", "s")]
+        Annotated[
+            dict[str, Sample],
+            Field("Cadence `device`: how long each device is busy in the median, by name.", "s"),
+        ]
     ]
     samples_s: Annotated[
         Samples,

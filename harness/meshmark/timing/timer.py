@@ -207,8 +207,8 @@ class Timing:
         except device_time.NoDeviceTime as error:
             return self.line(p.case, "device", p, wrong=Wrong(str(error)))
         calls = list(zip(*found.values(), strict=True))
-        slowest = [max(seconds for _, seconds in call) for call in calls]
-        each = {name: sorted(s for _, s in times)[len(times) // 2] for name, times in found.items()}
+        slowest = [max(span.busy for span in call) for call in calls]
+        each = {name: sorted(s.busy for s in spans)[len(spans) // 2] for name, spans in found.items()}
         apart = [device_time.apart(call) for call in calls]
         return self.line(
             *(p.case, "device", p, slowest),

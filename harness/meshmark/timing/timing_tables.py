@@ -234,7 +234,7 @@ MEANING = {
     "plain": "one call, blocked on, the same buffers, one mode alone: what a loop of one's own measures",
     "isolated": "one call, blocked on, two sets of buffers and the modes in turns: for comparing modes",
     "stream": "dependent calls inside one program: what each step of many costs",
-    "device": "the time of the slowest device, from the profiler (not run on hardware yet)",
+    "device": "how long the slowest device is busy, from the profiler",
 }
 """The question that each cadence answers."""
 
