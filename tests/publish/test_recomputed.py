@@ -59,3 +59,43 @@ def test_what_is_left_out_beyond_the_limit_is_told():
     work = recomputed.Work(left=0)
     assert list(recomputed.problems(case, record | {"bits": "0" * 16}, FACTS, work)) == []
     assert "0 of 1 passing cases were computed again" in work.note()
+
+
+# What a run on one H100 has, line by line. Each was refused before.
+
+GPU = submissions.facts(num_devices=1) | {"backend": "gpu", "device_kind": "NVIDIA H100 80GB HBM3"}
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "lie"),
+    [
+        (
+            "matmul/cols=x,check=rounded,precision=default,fill=nan-one/pmap/1/float32/n256",
+            {"error": 0.0, "bound": 0.0124465, "precision": "default (11 bits)"},
+            {"bound": 0.06},
+        ),
+        (
+            "matmul/rows=x+y,check=rounded,precision=default/auto/1x1/int32/n256",
+            {"error": 0.0, "bound": 0.0, "precision": "default", "bits": "6b624344aa41652e"},
+            {"precision": "default (11 bits)"},
+        ),
+        (
+            "special_functions/of=x.-,group=kept/manual-novma/1x1/float32/4KiB",
+            {"error": 0.0, "bound": 0.0, "bits": "e64f9dd68ca451a4"},
+            {"error": 1.0},
+        ),
+    ],
+)
+def test_numbers_of_a_gpu_are_believed(name, record, lie):
+    case = cases.find(name, 1)
+    record = {"check": "numbers", "seed": 0, "precision": case.plan.precision} | record
+    assert list(recomputed.problems(case, record, GPU, recomputed.Work())) == []
+    assert list(recomputed.problems(case, record | lie, GPU, recomputed.Work()))
+
+
+def test_a_permutation_on_one_device_goes_nowhere():
+    case = cases.find("named_axis/call=ppermute,axis=x/manual/1x1/float32/64B", 1)
+    sent = [{"kind": "collective-permute", "bytes": 64, "groups": "1 pairs", "trips": 1}]
+    record = {"check": "communication", "collectives": sent, "wire_bytes": 0}
+    assert list(against_contract.problems(case, record, GPU)) == []
+    assert list(against_contract.problems(case, record | {"wire_bytes": 64}, GPU))

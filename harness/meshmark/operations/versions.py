@@ -31,6 +31,7 @@ from meshmark.operations.collective_reductions import Reduction
 from meshmark.operations.collectives import PsumScatter
 from meshmark.operations.layers import Attention, Layer
 from meshmark.operations.permutations import RaggedAllToAll
+from meshmark.operations.program_forms import ProgramForm
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
@@ -256,9 +257,23 @@ def _added_seventh(case: Case) -> bool:
     return case.operation.name in SEVENTH_OPERATIONS
 
 
+def _small_plan(case: Case, plan: Plan) -> Plan:
+    """The plan of a case in version 6: forms of programs had small arrays on one device and on two."""
+    size = case.mesh.size
+    if not isinstance(case.operation, ProgramForm) or size > 2:
+        return plan
+    shape = (4 * size, 2 * size)
+    return replace(
+        plan,
+        arguments=tuple(replace(a, shape=shape) for a in plan.arguments),
+        results=tuple(replace(r, shape=shape) for r in plan.results),
+    )
+
+
 CHANGES: dict[int, Change] = {
     7: Change(
         "settings of random numbers in turn in one process, and choices of sharded rows",
+        plan=_small_plan,
         new=_added_seventh,
     ),
     6: Change(

@@ -34,7 +34,8 @@ def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) ->
     if "collectives" not in record or "wire_bytes" not in record:
         yield "passes its communication check without `collectives` and `wire_bytes`"
         return
-    step = 0 if case.mode in communication.SPELLED and _stays(case) else 1
+    stays = case.mesh.size == 1 or (case.mode in communication.SPELLED and _stays(case))
+    step = 0 if stays else 1
     found = [_collective(one, step) for one in record["collectives"]]
     if None in found or any(one and _members(one) > MOST_MEMBERS for one in found):
         yield "has collectives whose `groups` are neither 2x4 nor 8 pairs"
