@@ -108,7 +108,7 @@ def of_conformance(
     if check in ("numbers", "gradient"):
         yield from _repeated(record, case, run.get("repeat", 1))
     if check == "communication":
-        yield from _counted(record, UNKNOWN.get(facts["backend"], range(-1, 0)))
+        yield from _counted(record, facts)
         yield from _owed(record, case, run)
         counted = {name: record[name] for name in COUNTED if isinstance(record.get(name), (int, float))}
         asked = record.get("workspace_bytes", 0)
@@ -141,7 +141,7 @@ def _repeated(record: Mapping[str, Any], case: Case, repeat: int) -> Iterator[st
         yield f"its program ran {runs or 1} times, and the run repeats each {repeat} times"
 
 
-def _counted(record: Mapping[str, Any], unknown: range) -> Iterator[str]:
+def _counted(record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
     """Counters that no program has."""
     for name in (
         "wire_bytes",
@@ -153,7 +153,11 @@ def _counted(record: Mapping[str, Any], unknown: range) -> Iterator[str]:
         "output_bytes",
     ):
         value = record.get(name)
-        if not isinstance(value, str) and value is not None and value in unknown:
+        if (
+            not isinstance(value, str)
+            and value is not None
+            and value in UNKNOWN.get(facts["backend"], range(-1, 0))
+        ):
             continue
         if isinstance(value, str) or (value is not None and not 0 <= value < math.inf):
             yield f"`{name}` is {value}"
@@ -182,7 +186,7 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
         yield f"passes in cadence {record['cadence']} with `{found[0]}`, which such a line does not have"
     if record.get("contract"):
         yield f"passes, and departs from its contract ({record['contract'][:60]}): {AS_WRITTEN}"
-    yield from (f"{text}: {AS_WRITTEN}" for text in _counted(record))
+    yield from (f"{text}: {AS_WRITTEN}" for text in _counted(record, run["facts"]))
     collectives, number = record.get("communication"), record.get("collectives")
     if collectives is not None and all(one["trips"] is not None for one in collectives):
         there = sum(one["trips"] for one in collectives)
