@@ -40,6 +40,8 @@ FAULTS = {
     "padded_windows/kind=sharded/auto/2x4/float32/n8": (lax, "reduce_window", off_by_one),
     "fourier_onward/kind=kept/auto/2x4/float32/n8": (jnp.fft, "fft", off_by_one),
     "sum_over_one/kind=manual/host/2x4/float32/n8": (lax, "psum", off_by_one),
+    "sorted_part/kind=even/auto/2x4/float32/n8": (jnp, "sort", lambda f: lambda x: x),
+    "sum_beside/kind=psum/host/2x4/float32/n8": (lax, "psum", off_by_one),
 }
 
 

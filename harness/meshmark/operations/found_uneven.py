@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that the hunt found last: shards of uneven sizes, Fourier transforms, an axis of one device.
+"""Programs that the hunt found last: shards of uneven sizes, Fourier transforms, an axis of one device, narrow sums.
 
 A slice of a sharded array leaves shards of uneven sizes, which the compiler fills up. What fills them must not reach a
 result.
@@ -180,3 +180,63 @@ class SumOverOne(Found):
     @staticmethod
     def reference(x):
         return x
+
+
+class SortedPart(Found):
+    """The first elements of sorted rows, along a sharded dimension, made whole on each device: half of them, or all but
+    one, whose shards are as large as those of all."""
+
+    name = "sorted_part"
+    kinds = ("even", "uneven")
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def plan(self, request: Request) -> Plan:
+        mesh = request.mesh
+        number = mesh.size if request.variant["kind"] == "even" else 2 * mesh.size - 1
+        x = small(request, (3, 2 * mesh.size), (None, mesh.names))
+        return Plan(
+            (x,), (Result((3, number), request.dtype, (None, None)),), {"number": number}, judge="exact"
+        )
+
+    @staticmethod
+    def auto(x, *, number):
+        return constrained(jnp.sort(x)[:, :number])
+
+    @staticmethod
+    def reference(x, *, number):
+        return np.sort(x)[:, :number]
+
+
+class SumBeside(Found):
+    """`psum` and `psum_scatter` in a shard_map that is manual over the first axis of a mesh of several."""
+
+    name = "sum_beside"
+    kinds = ("psum", "psum_scatter")
+    modes: ClassVar[tuple[str, ...]] = ("host",)
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
+    axes = 2
+
+    def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
+        return "the input is put from one process"
+
+    def plan(self, request: Request) -> Plan:
+        mesh, a = request.mesh, request.mesh.names[0]
+        n, kind = mesh.sizes[a], request.variant["kind"]
+        x = small(request, (n * n,), (a,))
+        whole = kind == "psum"
+        result = Result((n,), request.dtype, (None,) if whole else (a,))
+        return Plan((x,), (result,), {"axis": a, "whole": whole, "blocks": n}, judge="exact")
+
+    @staticmethod
+    def host(mesh, x, *, axis, whole):
+        def summed(block):
+            return lax.psum(block, axis) if whole else lax.psum_scatter(block, axis, tiled=True)
+
+        out = P() if whole else P(axis)
+        mapped = jax.shard_map(summed, mesh=mesh, in_specs=P(axis), out_specs=out, axis_names={axis})
+        placed = jax.device_put(np.asarray(x), NamedSharding(mesh, P(axis)))
+        return jax.jit(mapped, out_shardings=NamedSharding(mesh, out))(placed)
+
+    @staticmethod
+    def reference(x, *, blocks):
+        return x.reshape(blocks, -1).astype(np.float32).sum(0).astype(x.dtype)

@@ -245,7 +245,7 @@ def _added_sixth(case: Case) -> bool:
 
 
 _SEVENTH_OPERATIONS = """
-    random_setting
+    random_setting sorted_part sum_beside
 """
 
 SEVENTH_OPERATIONS = frozenset(_SEVENTH_OPERATIONS.split())
@@ -272,7 +272,8 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
 
 CHANGES: dict[int, Change] = {
     7: Change(
-        "settings of random numbers in turn in one process, and choices of sharded rows",
+        "settings of random numbers in turn in one process, and choices of sharded rows; what the hunt found of parts"
+        " of sorted rows and of narrow sums beside an automatic axis",
         plan=_small_plan,
         new=_added_seventh,
     ),
