@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commit that the made records name is one of the project's, without a history that has it."""
+"""What tests of publishing share: a commit that the project is said to have, and an accepted bundle."""
 
 import pytest
 
+from meshmark.operations import cases
 from meshmark.publish import origin
+from meshmark.publish.validate import check
 from tests import submissions
+from tests.publish.tampering import CASE
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,3 +21,13 @@ def known_commit():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(origin, "look_up", look_up)
         yield
+
+
+@pytest.fixture(scope="session")
+def honest(known_commit, tmp_path_factory):
+    """An accepted bundle: L0 on four devices, one more case that is a program, a few timings."""
+    lines = [*submissions.level(), *submissions.judged(cases.find(CASE, 4))]
+    made = submissions.bundle(tmp_path_factory.mktemp("honest"), lines)
+    report = check(made)
+    assert report.complaints == [] and report.statement.met == "L0"
+    return made
