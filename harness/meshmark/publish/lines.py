@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -61,13 +62,28 @@ def _innermost(error: Any) -> Any:
     return best_match([error])
 
 
+_FITTING: set[bytes] = set()
+"""Digests of records that fit the schema. `submit` checks what it reads, and then the same lines in what it made: the
+schema is asked once for each."""
+
+_MOST_FITTING = 1 << 17
+"""So many are kept, at most 20 MB of memory."""
+
+
 def schema_problem(record: Mapping[str, Any]) -> str:
     """Why a record is none by the published JSON Schema, or ""."""
     kind = record.get("kind")
     if not isinstance(kind, str) or kind not in _validators():
         return f"not a record: `kind` must be one of {', '.join(KINDS)}"
+    # repr keeps apart what the schema keeps apart, such as 1, 1.0 and True, and is quicker than JSON.
+    digest = hashlib.sha256(repr(record).encode("utf-8", "surrogatepass")).digest()
+    if digest in _FITTING:
+        return ""
     error = next(_validators()[kind].iter_errors(record), None)
     if error is None:
+        if len(_FITTING) >= _MOST_FITTING:
+            _FITTING.clear()
+        _FITTING.add(digest)
         return ""
     error = _innermost(error)
     where = ".".join(str(part)[:30] for part in error.absolute_path) or kind
