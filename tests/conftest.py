@@ -42,6 +42,19 @@ def pytest_make_parametrize_id(val, argname):
 
 
 @pytest.fixture
+def compiled_quickly():
+    """LLVM optimizes nothing: a program compiles in half of the time, and its collectives and values are the same.
+
+    For tests that compile many programs to look at the judge, not at what LLVM makes of them.
+    """
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture
 def compiling(monkeypatch):
     """What compiling for a topology sets in this process is taken back when the test ends."""
     from meshmark.devices.topologies import ENVIRONMENT
