@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The most telling faults of the catalogue (all of them: tox run -e processes-faults)."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -143,3 +144,14 @@ def test_an_abort_leaves_time_to_leave_in_order_and_aborts_then():
 def test_names_are_unique():
     every = faults.CATALOGUE
     assert len({fault.name for fault in every}) == len(every) >= 65
+
+
+def test_documents_count_the_faults_that_the_page_lists():
+    page = (ROOT / "docs" / "process-faults.md").read_text(encoding="utf-8")
+    (number,) = re.findall(r", (\d+) faults\)", page)
+    assert page.count("\n| ") - 1 == int(number)
+    for name, says in (
+        ("method", r"\| (\d+) faults of real processes"),
+        ("processes", r"lists (\d+) such faults"),
+    ):
+        assert re.findall(says, (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")) == [number]
