@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from typing import ClassVar
 
@@ -99,6 +100,14 @@ def test_the_rest_alone_is_judged_and_the_end_is_the_same(hunted, whole, tmp_pat
         assert code == 1 and set(judged) == set(range(NUMBER)) - there and set(judged.values()) <= {1}
         assert outcome(file) == outcome(whole)
         assert rows(said) == rows(table[1])
+
+
+def test_a_hunt_says_how_far_it_has_come(hunted, monkeypatch):
+    monkeypatch.setattr(hunting, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(hunting.Hunt, "write", lambda hunt, line: time.sleep(0.1))
+    assert re.search(
+        r"meshmark: \d+ programs in \d+\.\d minutes, \d+ groups of findings, \d+ new", hunted()[1]
+    )
 
 
 def outcome_of_whole_lines(data):

@@ -21,6 +21,7 @@ from meshmark.hunt import (  # noqa: F401 - they fill the vocabulary
     indexing,
     layers,
     structural,
+    uneven,
     windows,
 )
 from meshmark.hunt.drawing import INTS, KINDS, Draw, Miss, Value

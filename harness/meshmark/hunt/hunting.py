@@ -25,6 +25,9 @@ kinds one: the message already names the place."""
 SHRINK_S = 60.0
 """Seconds that shrinking one finding may take."""
 
+PROGRESS_S = 60.0
+"""Seconds between two lines that say how far a hunt has come."""
+
 KNOWN_S = 10.0
 """The same where the message alone says which known finding it is; the smaller program says which kinds it takes."""
 
@@ -113,10 +116,14 @@ class Hunt:
         ]
         for thread in threads:
             thread.start()
+        told = time.monotonic()
         try:
             for thread in threads:
                 while thread.is_alive():
                     thread.join(0.2)
+                    if time.monotonic() - told >= PROGRESS_S:
+                        told = time.monotonic()
+                        tell(self.progress())
         finally:
             stop.set()
             for slot in [*self.slots]:
@@ -125,6 +132,12 @@ class Hunt:
                 thread.join(30)
         if self.failure:
             raise self.failure
+
+    def progress(self) -> str:
+        """How far it has come."""
+        new = sum(not group.known for group in self.groups.values())
+        minutes = (time.monotonic() - self.start) / 60
+        return f"{self.judged} programs in {minutes:.1f} minutes, {len(self.groups)} groups of findings, {new} new"
 
     def _slot(self, end: float, stop: threading.Event, tell: Any, programs: int | None) -> None:
         try:

@@ -4,12 +4,12 @@
 import hashlib
 from pathlib import Path
 
-GENERATOR = 8
+GENERATOR = 9
 """The version of the generator: raised whenever the same seed and number give another program."""
 
 SOURCES = (
     *("generator", "levels", "forms", "drawing", "values", "collectives", "elementwise", "further", "idioms"),
-    *("indexing", "layers", "structural", "windows"),
+    *("indexing", "layers", "structural", "uneven", "windows"),
 )
 """The modules that draw."""
 
