@@ -14,6 +14,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -111,7 +112,7 @@ def around() -> dict[str, str]:
     found = changed_settings(_settings())
     homes = _homes("jax", "jaxlib", "numpy", "ml_dtypes")
     inner = [module for name in OF_ARRAYS if (module := sys.modules.get(name))]
-    for module in (numpy, jax, jax.lax, jax.numpy, jax.sharding, *inner):
+    for module in (time, numpy, jax, jax.lax, jax.numpy, jax.sharding, *inner):
         for name, where in replaced(module, homes):
             found[f"{module.__name__}.{name}"] = f"{PATCHED} by a function of {where}"
     return {name[:100]: redact(value)[:200] for name, value in sorted(found.items())[:MOST_AROUND]}
@@ -127,15 +128,15 @@ def changed_settings(own: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in own.items() if default.get(name) != value}
 
 
-def judge_replaced() -> Iterator[tuple[str, str]]:
+def judge_replaced(rooms: tuple[str, ...] = JUDGING) -> Iterator[tuple[str, str]]:
     """(name, why) of the functions and methods of this package, as far as they compare and count, that are not those of
     its sources: somebody replaced them, or Python took another compiled file."""
     homes = _homes("jax", "jaxlib", "numpy", "ml_dtypes", "meshmark")
     for name, module in list(sys.modules.items()):
-        if f"{name}.".startswith(tuple(f"{room}." for room in JUDGING)):
+        if f"{name}.".startswith(tuple(f"{room}." for room in rooms)):
             for one, where in replaced(module, homes, private=True):
                 yield f"{name}.{one}", f"replaced by a function of {where}"
-    yield from loaded.unlike_source(JUDGING)
+    yield from loaded.unlike_source(rooms)
 
 
 def _homes(*packages: str) -> frozenset[Path]:

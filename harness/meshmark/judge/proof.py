@@ -59,6 +59,9 @@ def prove() -> None:
         raise RuntimeError(f"{_WRONG} what is right for wrong")
     if any(worst(["pass", verdict, "pass"]) != verdict for verdict in VERDICTS):
         raise RuntimeError(f"{_WRONG} a bad verdict for a pass")
+    half = np.finfo(np.float64).eps / 2
+    if not np.array_equal(np.array([1, -1, 1]) + half * np.array([1, -1, 3]), [1, -1, 1 + 4 * half]):
+        raise RuntimeError(f"{_WRONG} a sum for right that is not rounded to the nearest number")
 
 
 _WRONG = "the judge of this process is not to be trusted (see conftest.py, plugins and flags): it takes"

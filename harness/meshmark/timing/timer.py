@@ -24,11 +24,13 @@ from typing import Any
 
 import jax
 
+from meshmark.core.clocks import Watch
 from meshmark.core.installation import digest
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import Line, worst
-from meshmark.devices import containment, probe
+from meshmark.devices import containment, probe, surroundings
 from meshmark.judge.checks import Judge
+from meshmark.judge.proof import prove
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
 from meshmark.operations.record_lines import case_cost, case_head
@@ -100,11 +102,32 @@ def spread(number: int = 40) -> float:
     return sorted(taken)[number * 9 // 10] / min(taken) - 1
 
 
+def doubts() -> str:
+    """Why this process is not to be trusted with verifying what it times, as one line: something has replaced the judge
+    or the measuring core, or changed how its processor rounds; "" for nothing."""
+    if replaced := next(surroundings.judge_replaced((*surroundings.JUDGING, "meshmark.timing")), None):
+        return f"what times here is not to be trusted: {': '.join(replaced)}"
+    try:
+        prove()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def untimed(lines: Sequence[dict[str, Any]], why: str) -> None:
+    """Take the times out of the lines of a cell: nobody can trust them."""
+    for line in lines:
+        for name in ("control_s", "per_device_s", "launch_skew_s", "wire_s", "samples_by_rank", "skew"):
+            line.pop(name, None)
+        line |= {"verified": False, "verdict": "error", "check": "execute", "reason": why, "samples_s": []}
+
+
 class Timing:
     """Times the cells of one job in this process."""
 
     def __init__(self, job: Job, watchdog: containment.Watchdog | None) -> None:
         self.job, self.watchdog = job, watchdog
+        self.clock = Watch()
         self.devices = tuple(jax.devices())
         self.judge = Judge(self.devices, job.seed)
         self.rng = random.Random(f"{job.seed} {job.process}")
@@ -161,6 +184,8 @@ class Timing:
                 for p in ready:
                     if p.program is not None:
                         lines.append(self.on_device(p))
+        if lines and (why := self.clock.problem() or doubts()):
+            untimed(lines, why)
         if lines:
             lines[-1]["seconds"] = round(perf_counter() - start, 6)
         return lines
@@ -262,6 +287,8 @@ class Timing:
 def main() -> int:
     """Run the job from standard input."""
     digest()
+    if why := doubts():
+        raise SystemExit(why)
     say(ready=True)
     if not (told := sys.stdin.read()):  # who started it has ended
         return 1
@@ -279,6 +306,8 @@ def main() -> int:
         before = spread()
         if job.ceilings:
             found = list(ceilings.measure_ceilings(timing.devices[: job.num_devices]))
+            if why := timing.clock.problem():
+                raise SystemExit(why)
             say(ceilings=found)
     for number, ids in enumerate(job.cells, 1):
         say(timings=timing.cell(ids), cell=cases.find(ids[0], job.num_devices).cell.id)
