@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmark.commands.arguments import path
-from meshmark.core import interrupts, privacy
+from meshmark.core import files, interrupts, privacy
 from meshmark.core.errors import unknown
 from meshmark.devices import topologies
 from meshmark.devices.environment import of_child
@@ -258,7 +258,7 @@ def read(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[dict[str, An
     runs: list[dict[str, Any]] = []
     for file in paths:
         try:
-            texts = file.read_text(encoding="utf-8", errors="replace").splitlines()
+            texts = files.text(file, errors="replace").splitlines()
         except OSError as error:
             raise RecordError(f"can't read {file}: {os.strerror(error.errno or 0)}") from None
         before = len(lines)

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from meshmark.core import files
 from meshmark.core.errors import BadInput
 from meshmark.hunt.program import Program, from_json
 from meshmark.records import checking
@@ -86,7 +87,7 @@ def read(path: Path) -> Finding:
     """One finding, by its directory or file; FindingError where it is none."""
     file = path / "finding.json" if path.is_dir() else path
     try:
-        found = Finding(**json.loads(file.read_text(encoding="utf-8")))
+        found = Finding(**json.loads(files.text(file)))
         if wrong := _wrong(found):
             raise FindingError(f"{path} is no finding: {wrong}")
         return found
@@ -117,7 +118,7 @@ def script_of(name: str, store: Path = STORE) -> str:
     for path in (store / name / "repro.py", beside / "repro.py"):
         if path.exists():
             try:
-                return path.read_text(encoding="utf-8")
+                return files.text(path)
             except (OSError, ValueError) as error:
                 raise FindingError(f"{path} is no script: {str(error)[:200]}") from None
     raise FindingError(f"the finding {name[:80]!a} has no repro.py")

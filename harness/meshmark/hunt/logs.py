@@ -13,8 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from meshmark.core import files
 from meshmark.core.errors import BadInput
 from meshmark.hunt.versions import GENERATOR, vocabulary
+from meshmark.records.reading import MOST_BYTES
 
 FORMAT = 1
 """Of the lines; raised when older ones would be read differently."""
@@ -91,7 +93,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def _whole(path: Path) -> tuple[list[dict[str, Any]], int]:
     """(all lines, the bytes of the file that are whole lines)."""
     try:
-        data = path.read_bytes()
+        data = files.whole(path, MOST_BYTES)
     except OSError as error:
         raise BadInput(f"can't read {path}: {error.strerror}") from None
     whole = data[: data.rfind(b"\n") + 1]

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from meshmark.core import layout, saying
+from meshmark.core import files, layout, saying
 from meshmark.core.errors import BadInput
 from meshmark.core.meshes import MeshShape
 from meshmark.core.terminal import note
@@ -385,9 +385,7 @@ def lines_of(options: Any) -> list[str]:
     handed = program.lower()
     with program.context():
         compiled = handed.compile()
-    text = (
-        options.text.read_text(encoding="utf-8", errors="replace") if options.text else whole_text(compiled)
-    )
+    text = files.text(options.text, errors="replace") if options.text else whole_text(compiled)
     module = reader.read(text)
     expected, _ = interpreted.wanted(case.cell, options.seed, 0.0)
     parts = []

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmark.core.errors import BadInput
+from meshmark.core.files import text as whole_text
 from meshmark.core.hlo import Collective, wire_bytes
 from meshmark.records.run_line import place_of
 
@@ -64,7 +65,7 @@ def find_file(jax: str, backend: str, num_devices: int | str, own: Path | None =
 def read(path: Path) -> dict[str, str]:
     """The counters of a file by case id; CountersError if a line is not valid."""
     try:
-        lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.split("\t") for line in whole_text(path).splitlines()]
     except (OSError, ValueError) as error:
         raise CountersError(f"{path} can't be read: {error}") from None
     for number, line in enumerate(lines, 1):

@@ -32,7 +32,7 @@ from typing import Any
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from meshmark.core import saying
+from meshmark.core import files, saying
 from meshmark.core.errors import BadInput
 from meshmark.core.privacy import redact
 from meshmark.core.verdicts import BAD, CHECKS, Line
@@ -106,7 +106,7 @@ def read(path: Path = FILE) -> list[Issue]:
         mend = "install meshmark again" if path == FILE else "name a file that is there"
         raise KnownIssuesError(f"there is no file of known issues {path}: {mend}")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.text(path)
     except (OSError, ValueError) as error:
         raise KnownIssuesError(f"{path} can't be read as TOML: {error}") from None
     return list(_issues(text, path))

@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from meshmark import __version__
+from meshmark.core import files
 from meshmark.core.errors import BadInput
 from meshmark.core.escaping import cell as csv_cell
 from meshmark.core.escaping import plain
 from meshmark.core.statistics import Estimate
 from meshmark.operations.base import MODES
 from meshmark.records import closing, reading, results, run_line
-from meshmark.records.reading import RecordError
+from meshmark.records.reading import MOST_BYTES, RecordError
 from meshmark.report import beside, latex, page, page_data, page_site, page_times, tables
 from meshmark.report.beside import Beside
 from meshmark.report.page_parts import Source
@@ -130,10 +131,9 @@ def _hash(path: Path) -> tuple[str, int]:
     """(SHA-256, bytes) of a file."""
     found, size = hashlib.sha256(), 0
     try:
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                found.update(block)
-                size += len(block)
+        for block in files.parts(path, MOST_BYTES):
+            found.update(block)
+            size += len(block)
     except OSError as error:
         raise RecordError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
     return found.hexdigest(), size
@@ -151,12 +151,12 @@ def make_report(
     tables.pandas()
     shown_beside = shown_beside or Beside()
     data = page_data.build(sources, shown_beside)
-    files = [s.records for s in sources]
-    frame = tables.frame(files)
+    every = [s.records for s in sources]
+    frame = tables.frame(every)
     texts = page.pages(data) | {
         "summary.md": "\n".join(summary(data)),
-        "conformance.md": tables.as_markdown(frame, files, most) + "\n" + "\n".join(provenance(data)),
-        "conformance.csv": tables.as_csv(_with_files(frame, [len(f.cases) for f in files], sources)),
+        "conformance.md": tables.as_markdown(frame, every, most) + "\n" + "\n".join(provenance(data)),
+        "conformance.csv": tables.as_csv(_with_files(frame, [len(f.cases) for f in every], sources)),
         "timings.md": "\n".join(timings_markdown(sources, data, most)),
         "timings.csv": timings_csv(sources),
         "tables.tex": "\n".join(tex(data)),
