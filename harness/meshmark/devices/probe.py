@@ -11,10 +11,12 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from meshmark.core.errors import BadInput
@@ -26,8 +28,16 @@ from meshmark.devices.facts import Facts
 from meshmark.devices.topologies import Topology
 from meshmark.records.run_definition import LONGEST_FLAG
 
-FLAGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "CUDA_VISIBLE", "NCCL_", "ROCR_", "HIP_")
-"""Prefixes of the environment variables that are recorded."""
+FLAGS = (
+    *("JAX_", "XLA_", "LIBTPU_", "TPU_", "CUDA_VISIBLE", "NCCL_", "ROCR_", "HIP_"),
+    *("NVIDIA_TF32", "CUBLAS_", "CUDNN_", "MIOPEN_", "ONEDNN_", "DNNL_", "OMP_", "KMP_", "MKL_", "OPENBLAS_"),
+    *("NPY_", "GLIBC_TUNABLES", "LD_PRELOAD", "LD_AUDIT"),
+)
+"""Prefixes of the environment variables that are recorded: those of JAX and the compilers, of the libraries that
+compute, and those that load other libraries before them."""
+
+LOADING = ("LD_PRELOAD", "LD_AUDIT")
+"""The variables that name libraries; their names are kept, without their directories."""
 
 
 MOST_LISTED = 1024
@@ -139,11 +149,16 @@ def _facts(devices: Sequence[Any], backend: str, num_processes: int) -> Facts:
             {"id": d.id, "process": d.process_index, "coords": list(getattr(d, "coords", None) or [])}
             for d in devices
         ],
-        flags={k: _kept(redact(v)) for k, v in os.environ.items() if k.startswith(FLAGS)},
+        flags={k: _kept(redact(_named(k, v))) for k, v in os.environ.items() if k.startswith(FLAGS)},
         host={"system": platform.system(), "machine": platform.machine(), "cores": os.cpu_count()},
         suite=suite(),
         surroundings=surroundings.around(),
     )
+
+
+def _named(name: str, value: str) -> str:
+    """The value of a variable, of libraries their names."""
+    return " ".join(Path(one).name for one in re.split("[ :]+", value)) if name in LOADING else value
 
 
 def _kept(value: str) -> str:

@@ -28,6 +28,12 @@ SETTINGS = ("selection", "seed", "repeat", "timing", "table")
 COMPILER_FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 """The variables with options of the compiler."""
 
+CHANGE_NUMBERS = (
+    *("LD_AUDIT", "LD_PRELOAD", "GLIBC_TUNABLES", "NVIDIA_TF32_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE"),
+    *("DNNL_DEFAULT_FPMATH_MODE", "NPY_DISABLE_CPU_FEATURES", "NPY_PROMOTION_STATE"),
+)
+"""The variables by which libraries compute otherwise, or others are loaded before them: a clock too may be another."""
+
 MAKE_DEVICES = "--xla_force_host_platform_device_count"
 """The option that makes virtual devices, and changes no number."""
 
@@ -53,13 +59,14 @@ def environment(run: Mapping[str, Any]) -> dict[str, Any]:
 
 def departures(facts: Mapping[str, Any]) -> list[str]:
     """What makes the numbers or programs of a run other ones than those of JAX as it comes, as escaped texts such as
-    `jax_default_matmul_precision = float32`: settings, replaced functions, and flags of the compiler."""
+    `jax_default_matmul_precision = float32`: settings, replaced functions, flags of the compiler, and variables of the
+    libraries."""
     own, flags = facts.get("surroundings") or {}, facts.get("flags") or {}
     found = [f"{plain(name)} = {plain(value)}" for name, value in sorted(own.items())]
     for name in COMPILER_FLAGS:
         given = [one for one in str(flags.get(name, "")).split() if not one.startswith(MAKE_DEVICES)]
         found += [f"{name} = {plain(' '.join(given))[:200]}"] if given else []
-    return found
+    return found + [f"{n} = {plain(flags[n])[:200]}" for n in CHANGE_NUMBERS if str(flags.get(n, "")).strip()]
 
 
 def settings(run: Mapping[str, Any]) -> dict[str, Any]:
