@@ -25,6 +25,7 @@ from meshmark.records.reading import RecordError
 from tests.trouble.runs import Run
 
 DEADLINE = "6"
+PLUGINS = ("saboteur", "forger", "intruder")
 ALONE, WORKER = ("-n", "0"), ("-n", "1")
 
 
@@ -190,6 +191,19 @@ WAYS = (
         says="asks to run nothing",
     ),
     set_around("warnings are errors", PYTHONWARNINGS="error"),
+    struck_wrong("a plugin shows failures as passes", ci=True),
+    struck_wrong("a plugin takes the controller away", "none"),
+    struck_wrong("a plugin takes the count away"),
+    struck_wrong("a plugin takes what prints away"),
+    struck_wrong("a plugin swallows the summary"),
+    struck_wrong("a plugin takes the suite's plugin away in the worker", "none"),
+    sabotaged("a library rounds up", "error"),
+    sabotaged("a library flushes subnormal numbers", "error"),
+    sabotaged("no file can be opened any more", code=3, says="Too many open files"),
+    Way("-p no:terminal", "hides_its_shards", "fail", (*WORKER, "-p", "no:terminal"), ci=True),
+    Way("--no-summary", "hides_its_shards", "fail", (*WORKER, "--no-summary")),
+    Way("--tb no -r N", "hides_its_shards", "fail", (*WORKER, "--tb", "no", "-r", "N")),
+    set_around("TMPDIR is a file, and HOME is missing", TMPDIR="/etc/passwd", HOME="/nonexistent"),
     Way("-x", "hides_its_shards", "fail", (*WORKER, "-x"), code=2),
     Way("--dist each", "hides_its_shards", "fail", ("-n", "2", "--dist", "each")),
     Way("--setup-only", "slow0", "none", (*WORKER, "--setup-only"), environment={"MESHMARK_SLOW": "0"}),
@@ -233,7 +247,7 @@ def observed(way: Way, directory: Path) -> Seen:
     if "MESHMARK_SLOW" in environment:
         options += ["--operations", way.trouble]
     if way.saboteur:
-        options += ["-p", "tests.trouble.saboteur", "-p", "tests.trouble.forger"]
+        options += [word for name in PLUGINS for word in ("-p", f"tests.trouble.{name}")]
         environment["MESHMARK_SABOTEUR"] = way.saboteur
     with Run(*options, file_limit=way.file_limit, **environment) as run:
         run.finish()

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Container
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
 from meshmark.pytest_plugin import expecting, guard
-from meshmark.pytest_plugin.counting import WELL, Count, digest, names_the_suite
+from meshmark.pytest_plugin.counting import FEW, WELL, Count, digest, names_the_suite
 from meshmark.pytest_plugin.stashed import (
     CONTROLLER,
     EXPECTED,
@@ -235,6 +236,20 @@ class Controller:
             if self.exitstatus in WELL:
                 self.session.exitstatus = self.exitstatus = pytest.ExitCode.TESTS_FAILED
 
+    def _untold(self, reporter: Any) -> list[str]:
+        """The cases with a bad verdict that pytest's own summary does not name: a plugin may have shown the failure as
+        something else, and options may leave all names out."""
+        if self.config.getoption("tbstyle", "") == "no" and not {"f", "E"} & set(reporter.reportchars):
+            return self._bad(self.judged)
+        told = {case_of(r.nodeid) for of in ("failed", "error") for r in reporter.stats.get(of, ())}
+        return self._bad(self.judged - told)
+
+    def _bad(self, among: Container[str]) -> list[str]:
+        """Those of these cases with a bad verdict, one line each."""
+        found = [(c, judged) for c, judged in self.cases.items() if judged.verdict in BAD and c in among]
+        lines = [f"{judged.verdict} {case}: {judged.reason}" for case, judged in found[:FEW]]
+        return lines + [f"and {len(found) - FEW} more cases with a bad verdict"] * (len(found) > FEW)
+
     def settle(self) -> None:
         """Count the session's end, where another plugin has left before it came to that."""
         session = getattr(self, "session", None)
@@ -277,9 +292,10 @@ class Controller:
         for case, judged in self.config.stash[FINISHED].items():
             if judged.verdict in BAD:  # pytest tells of those of this session alone
                 write(f"before: {judged.verdict} {case}: {text.printable(judged.reason)}")
-        for line in (*self.count.lines(), expecting.unjudged(self.config, self.cases)):
+        closing = (*self._untold(terminalreporter), *self.count.lines())
+        for line in (*closing, expecting.unjudged(self.config, self.cases)):
             if line:
-                write(line)
+                write(text.printable(line))
         if self.resident:
             write(f"largest worker: {self.resident / 1e6:.0f} MB resident")
         whole = (
@@ -300,9 +316,10 @@ class Controller:
         self.settle()
         session = getattr(self, "session", None)
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter and not self._told:
-            for line in self.count.lines():
-                reporter.write_line(text.printable(line))
+        if not self._told and (reporter or self.exitstatus not in WELL):
+            say = reporter.write_line if reporter else guard.tell  # -p no:terminal
+            for line in (*self._bad(self.cases), *self.count.lines()):
+                say(text.printable(line))
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         # Another plugin may write behind the session's end, such as a report under the name of the records.
