@@ -191,4 +191,5 @@ LIES: dict[str, Lie] = {
         ),
         "what is not JAX's or NumPy's own .jax/_src/api.py.",
     ),
+    "another operating system": Lie(of_host(system="Plan 9"), "'Plan 9', on which JAX does not run"),
 }

@@ -243,4 +243,8 @@ LIES: dict[str, Lie] = {
     "a verdict that no comparison gives": Lie(compared(verdict="the best"), "is no verdict of a comparison"),
     "a schedule of another place": Lie(scheduled(place="v5e:2x4"), "is compiled for 'v5e:2x4'"),
     "communication that takes less than nothing": Lie(scheduled(exposed_s=-1.0), "`exposed_s` is -1.0"),
+    "a comparison of a case that nobody has": Lie(
+        compared(case="psum/of=love/manual/2x2/float32/4KiB isolated"), "there is no such case"
+    ),
+    "a comparison of no case": Lie(compared(case="psum/of=love isolated"), "there is no such case"),
 }

@@ -259,10 +259,29 @@ LIES: dict[str, Lie] = {
     "one case under a better seed": Lie(one_seed_more, "is of seed 7, and its run of another"),
     "a case with a NaN and an error of 1e299": Lie(with_special_values, "of an exact case, which are 0"),
     "a thousand machines' operations": Lie(
-        in_one_case("communication", GLOBAL, flops=1e30), "more than 256 times what its plan allows"
+        in_one_case("communication", GLOBAL, flops=1e30), "computes 1e.30 operations on a device, and each"
     ),
     "more memory than there is": Lie(
-        in_one_case("communication", GLOBAL, temp_bytes=10**18), "more than 256 times what its plan allows"
+        in_one_case("communication", GLOBAL, temp_bytes=10**18), "needs 1e.18 B for temporaries on a device"
+    ),
+    "twice the operations of its plan": Lie(
+        in_one_case("communication", GLOBAL, flops=2e6),
+        "computes 2000000 operations on a device, and the plan",
+    ),
+    "twice the memory of its plan": Lie(
+        in_one_case("communication", GLOBAL, temp_bytes=3 << 20),
+        "needs 3145728 B for temporaries on a device, and",
+    ),
+    "operations that are told, and that no program can have": Lie(
+        in_one_case("communication", GLOBAL, flops=1e30, told=["computes 1e+30 operations on a device"]),
+        "each element with every other one",
+    ),
+    "a program that reads and writes nothing": Lie(
+        in_one_case("communication", GLOBAL, bytes_accessed=0.0),
+        "`bytes_accessed` is 0, and one of its collectives",
+    ),
+    "subnormals kept where there are none": Lie(
+        in_one_case("numbers", subnormals="kept"), "says of subnormal numbers that they were kept"
     ),
     "numbers without a digest": Lie(without_field("bits"), "passes without `bits`"),
     "numbers without an error": Lie(without_field("error"), "passes with error None"),

@@ -4,18 +4,8 @@
 import random
 
 from tests.lies.of_ends import closed_anew
-from tests.lies.of_times import compared, in_samples, scaled
-from tests.lies.telling import (
-    GLOBAL,
-    Lie,
-    Records,
-    change_runs,
-    in_one_case,
-    in_seconds,
-    of_host,
-    of_kind,
-    on_facts,
-)
+from tests.lies.of_times import in_samples, scaled
+from tests.lies.telling import Lie, Records, change_runs, in_seconds, of_kind, on_facts
 from tests.submissions import facts
 
 
@@ -44,19 +34,13 @@ def on_host(conformance: Records, timed: Records) -> None:
 
 
 LIES: dict[str, Lie] = {
-    "another operating system": Lie(of_host(system="Plan 9"), None),
     "every case 200 times slower": Lie(
         closed_anew(lambda lines: in_seconds(lambda s: s * 200)(lines, [])), None
     ),
-    "a program that reads and writes nothing": Lie(
-        in_one_case("communication", GLOBAL, bytes_accessed=0.0), None
-    ),
-    "a comparison of a case that nobody has": Lie(compared(case="psum/of=love isolated"), None),
     "the samples of two modes swapped": Lie(swapped, None),
     "samples drawn around a mean": Lie(in_samples(without_tail), None),
     "a host of more cores": Lie(on_host, None),
     "another NumPy": Lie(on_facts(versions=facts()["versions"] | {"numpy": "99.0"}), None),
-    "subnormals kept where they were flushed": Lie(in_one_case("numbers", subnormals="kept"), None),
     "the two slowest samples dropped": Lie(fewest_dropped, None),
     "the answers of the reference instead of a device's": Lie(lambda conformance, timed: None, None),
     "times a little faster": Lie(scaled(0.95), None),

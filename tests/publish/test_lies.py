@@ -82,7 +82,7 @@ def test_an_honest_file_with_a_closing_line_is_accepted(start, history, tmp_path
 def test_few_lies_pass():
     passing = [name for name, lie in lies.LIES.items() if lie.answer is None]
     assert passing == list(lies.on_trust.LIES)
-    assert len(passing) <= 14 and len(lies.LIES) >= 158
+    assert len(passing) <= 10 and len(lies.LIES) >= 163
 
 
 def test_each_lie_has_a_name_of_its_own():

@@ -183,6 +183,22 @@ def overcounted(case: Case, flops: float | None, temp_bytes: float | None) -> st
     return ""
 
 
+def beyond_all(case: Case, flops: float | None, temp_bytes: float | None) -> str:
+    """Why no program of this case can compute or hold so much, however badly it is compiled; "" where one can. The
+    worst that compilers do is a scan in which each element meets every other one: half of that was the most seen, for
+    `nonzero` on XLA's CPU backend."""
+    plan = case.plan
+    every: list[Argument | Result] = [*plan.arguments, *plan.results]
+    elements = max(OPERATIONS_OF_AN_ELEMENT, sum(math.prod(a.shape) for a in every))
+    pairs = elements * elements
+    if flops is not None and flops > plan.cost.flops + pairs:
+        return f"computes {flops:.4g} operations on a device, and each element with every other one takes {pairs}"
+    held = PADDING + pairs * max(dtype_of(a.dtype).itemsize for a in every)
+    if temp_bytes is not None and temp_bytes > held:
+        return f"needs {temp_bytes:.4g} B for temporaries on a device, and all pairs of elements have {held}"
+    return ""
+
+
 def copies(case: Case) -> int:
     """How many devices compute the same: those along axes that shard no argument and no result."""
     return case.mesh.product(case.mesh.rest(tuple(sharding_axes(case))))

@@ -16,6 +16,10 @@ OLDEST_PYTHON = {"0.10": Version("3.11"), "0.11": Version("3.12")}
 """The oldest Python on which JAX runs, from these releases on."""
 
 
+SYSTEMS = ("Linux", "Darwin", "Windows")
+"""The systems that JAX is built for, as Python names them."""
+
+
 def _makes_devices(flag: tuple[str, Any]) -> bool:
     """Whether a flag can have made virtual devices."""
     return flag[0] == "JAX_NUM_CPU_DEVICES" or "xla_force_host_platform_device_count" in str(flag[1])
@@ -52,6 +56,9 @@ def problems(facts: Mapping[str, Any], marked: bool = False) -> Iterator[str]:
     cores = (facts.get("host") or {}).get("cores")
     if cores is not None and not (type(cores) is int and cores > 0):
         yield f"a host of {str(cores)[:20]} cores: {AS_WRITTEN}"
+    system = (facts.get("host") or {}).get("system")
+    if system is not None and system not in SYSTEMS:
+        yield f"a host with {str(system)[:40]!a}, on which JAX does not run: {AS_WRITTEN}"
     if (kind == "cpu") is not (backend == "cpu"):
         yield f"devices of kind {kind[:40]!a} on backend {backend[:20]!a}: {AS_WRITTEN}"
     each = facts["num_devices"] // max(1, facts["num_processes"])

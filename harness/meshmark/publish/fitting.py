@@ -13,7 +13,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from meshmark.core.errors import BadInput
 from meshmark.judge import communication, theory
+from meshmark.judge.checks import has_special_values
 from meshmark.levels import deviations
 from meshmark.levels.known_issues import Issue
 from meshmark.operations import cases
@@ -62,9 +64,11 @@ LISTED = {entry.name for entry in entries(ConformanceLine)}
 OF_DEVICE_TIMES = ("per_device_s", "launch_skew_s", "wire_s")
 """The fields of cadence `device` alone."""
 
-COUNTED, FAR = ("flops", "temp_bytes"), 256.0
-"""Counters that the plan of a case limits, and by how much a published program may exceed it: where a release has
-committed counters the judge goes by those, and 64 times is the most of the published runs."""
+COUNT_COLLECTIVES = ("cpu", "tpu")
+"""The backends whose compilers were seen to count what collectives read and write."""
+
+CONTRACTED = "contractions of "
+"""How the judge begins to tell of more contractions than the plan has, which it counts from the text."""
 
 MOST_ASKED = 2**32
 """The most scratch memory of a library that is not held to the plan: what XLA's autotuner lets one have."""
@@ -107,18 +111,16 @@ def of_conformance(
             yield "gives a deviation that the suite does not list for it"
     if check in ("numbers", "gradient"):
         yield from _repeated(record, case, run.get("repeat", 1))
+        special = has_special_values(case.cell) and case.plan.judge != "bits"
+        if "subnormals" in record and not special:
+            yield f"says of subnormal numbers that they were {record['subnormals']}, and none is among its inputs"
     if check == "communication":
         yield from _counted(record, facts)
         yield from _owed(record, case, run)
-        counted = {name: record[name] for name in COUNTED if isinstance(record.get(name), (int, float))}
         asked = record.get("workspace_bytes", 0)
         if asked and (facts["backend"] != "gpu" or not 0 < asked <= record.get("temp_bytes", 0)):
             yield f"`workspace_bytes` is {asked}, of {record.get('temp_bytes')} B on {facts['backend']}"
-        elif asked:
-            counted["temp_bytes"] -= min(asked, MOST_ASKED)
-        if theory.overcounted(case, *(counted[name] / FAR if name in counted else None for name in COUNTED)):
-            told = ", ".join(f"`{name}` {value:.4g}" for name, value in counted.items())
-            yield f"passes with {told}, more than {FAR:g} times what its plan allows"
+        yield from _worked(record, case, run)
 
 
 def _owed(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
@@ -131,6 +133,33 @@ def _owed(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iter
         yield f"`theory` is {str(said)[:60]}, and the case's is {str(owed)[:60]}"
     if run.get("closes") and "excess_bytes" not in record and communication.spelled_bytes(case) is not None:
         yield "its communication is not compared with that of manual mode (`excess_bytes`)"
+
+
+def _worked(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
+    """What can't be of the operations and the memory of a program: the judge held the same figures against the same
+    plan, so that a line that passes is within it, or tells by how much it is not."""
+    flops, held = _figure(record, "flops"), _figure(record, "temp_bytes")
+    figures = flops, None if held is None else held - min(held, record.get("workspace_bytes", 0), MOST_ASKED)
+    if far := theory.beyond_all(case, *figures):
+        yield f"passes, and {far}"
+    elif against_table.compiles_as_today(case, run) and (beyond := theory.overcounted(case, *figures)):
+        if case.operation.complete:
+            yield f"passes, and {beyond}"
+        elif run.get("closes") and not any(
+            t == beyond or t.startswith(CONTRACTED) for t in record.get("told", ())
+        ):
+            yield f"{beyond}, and it does not tell so"
+    accessed = _figure(record, "bytes_accessed")
+    exchanged = max((one["bytes"] for one in record.get("collectives", ())), default=0)
+    counts = run["facts"]["backend"] in COUNT_COLLECTIVES
+    if counts and accessed is not None and 0 <= accessed < exchanged:
+        yield f"`bytes_accessed` is {accessed:.0f}, and one of its collectives alone has {exchanged} B"
+
+
+def _figure(record: Mapping[str, Any], name: str) -> float | None:
+    """A counter, where it is a number."""
+    value = record.get(name)
+    return value if isinstance(value, (int, float)) else None
 
 
 def _repeated(record: Mapping[str, Any], case: Case, repeat: int) -> Iterator[str]:
@@ -221,6 +250,17 @@ def of_others(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> 
             yield number, f"{record['case']} {text}: {AS_WRITTEN}"
         if isinstance(exposed := record.get("exposed_s"), (int, float)) and not 0 <= exposed < math.inf:
             yield number, f"{record['case']}: `exposed_s` is {exposed}: {AS_WRITTEN}"
+
+
+def of_comparison(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+    """Whether a comparison is of a case that there is; only a run of today's table can be asked."""
+    if run_line.table_version(run) != TABLE_VERSION or record["what"] != "verdict":
+        return
+    own = str(record.get("case")).partition(" ")[0]
+    try:
+        cases.find(own, run["facts"]["num_devices"])
+    except (BadInput, ValueError) as error:
+        yield f"there is no such case ({str(error)[:80]}): {AS_WRITTEN}"
 
 
 def _sampled(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:

@@ -507,7 +507,7 @@ def _timed(
             found += plausible.ceiling(record, facts, explained)
             found += physics.ceiling(record, facts)
         elif kind == "comparison":
-            found += consistent.of_comparison(record)
+            found += [*consistent.of_comparison(record), *fitting.of_comparison(record, run)]
         for text in found:
             label = record.get("case") or record.get("name") or kind
             review.complain(name, f"{label}: {text}", number, "timing")
