@@ -119,6 +119,22 @@ def test_what_a_statement_names():
     assert found == ["jax_debug_nans = True", "XLA_FLAGS = --xla_cpu_enable_fast_math=true"]
 
 
+def test_variables_of_libraries_are_kept_and_named(monkeypatch):
+    from meshmark.devices import probe
+
+    for name, value in (
+        ("LD_PRELOAD", "/opt/clock/libslow.so:libother.so"),
+        ("NVIDIA_TF32_OVERRIDE", "1"),
+        ("OMP_NUM_THREADS", "2"),
+    ):
+        monkeypatch.setenv(name, value)
+    flags = probe.facts().flags
+    assert flags["LD_PRELOAD"] == "libslow.so libother.so", "without directories"
+    found = run_line.departures({"flags": flags})
+    assert found == ["LD_PRELOAD = libslow.so libother.so", "NVIDIA_TF32_OVERRIDE = 1"]
+    assert flags["OMP_NUM_THREADS"] == "2"
+
+
 CACHING = """
 import sys, jax
 from pathlib import Path
