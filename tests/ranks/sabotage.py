@@ -64,7 +64,7 @@ def _own() -> int:
 OWN = _own()
 
 # What strikes here stands in the place of methods of the judge, and a run that looks for that judges nothing.
-surroundings.judge_replaced = lambda: iter(())
+surroundings.judge_replaced = lambda *rooms: iter(())
 MINE = bool(PLAN) and PLAN["rank"] in (OWN, "all")
 """Whether this rank is the one that goes wrong."""
 

@@ -195,8 +195,9 @@ WAYS = (
     struck_wrong("a plugin takes the controller away", "none"),
     struck_wrong("a plugin takes the count away"),
     struck_wrong("a plugin takes what prints away"),
-    struck_wrong("a plugin swallows the summary"),
-    struck_wrong("a plugin takes the suite's plugin away in the worker", "none"),
+    struck_wrong(
+        "a plugin takes the suite's plugin away in the worker", "none", says="without the suite's plugin"
+    ),
     sabotaged("a library rounds up", "error"),
     sabotaged("a library flushes subnormal numbers", "error"),
     sabotaged("no file can be opened any more", code=3, says="Too many open files"),

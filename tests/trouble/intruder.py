@@ -6,7 +6,6 @@ file to open. `tests.trouble.saboteur` loses verdicts, and `tests.trouble.forger
 """
 
 import ctypes
-import io
 import os
 import resource
 
@@ -41,18 +40,6 @@ def pytest_sessionstart(session):
         for name, _ in plugins.list_name_plugin():
             if name.endswith("pytest_plugin.plugin"):
                 plugins.unregister(name=name)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_terminal_summary(terminalreporter):
-    if HOW != "a plugin swallows the summary":
-        return (yield)
-    writer = terminalreporter._tw
-    writer._file, kept = io.StringIO(), writer._file
-    try:
-        return (yield)
-    finally:
-        writer._file = kept
 
 
 @pytest.hookimpl(trylast=True)

@@ -81,6 +81,11 @@ class Count:
     def pytest_testnodedown(self, node: Any) -> None:
         """pytest-xdist: what was taken away in a worker, and what was deselected."""
         output = getattr(node, "workeroutput", {})
+        if output and "taken" not in output:
+            self.problem(
+                "a worker ended without the suite's plugin: nobody knows what was taken away there (see conftest.py"
+                " and plugins)"
+            )
         self.taken |= dict.fromkeys(output.get("taken", ()))
         self.deselected |= dict.fromkeys(output.get("deselected", ()))
         self.compare(output.get("judged", {}))
