@@ -355,6 +355,8 @@ records is the one in the table, that no escape sequence of a case reaches the t
   pass, or that passes when it is run again, stays one. The worst of what a case got counts. Another plugin that leaves
   before the session's end was counted does not change that. One that calls os._exit doesn't either: the run is a forked
   child of a guard, which answers for the exit code (on Linux, where pytest was started as a program).
+- **What failed is named**, also where pytest names nothing: without a terminal, without a summary, or where a plugin
+  shows the failure as a pass.
 - **What was judged is what counts.** Each process keeps a digest of what it judged. What comes to the controller is
   held against it: a plugin on the way that changes a verdict is told.
 - **Nothing goes away without a word.** What pytest collected, or the suite's directory holds, and what is neither run
