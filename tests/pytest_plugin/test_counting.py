@@ -127,6 +127,15 @@ def test_where_the_suite_is_named_all_of_its_cases_are_expected(directory):
     assert counting.taken_away(config, items[1:]) == []
 
 
+def test_a_worker_without_the_suite_is_told():
+    config, _ = collected()
+    count = counting.Count(config, CASES)
+    count.pytest_testnodedown(SimpleNamespace())
+    assert not count.problems, "it died, and that is told elsewhere"
+    count.pytest_testnodedown(SimpleNamespace(workeroutput={"resident": 1}))
+    assert "ended without the suite's plugin" in next(iter(count.problems))
+
+
 def test_what_was_taken_away_has_no_verdict():
     config, items = collected()
     config.option.numprocesses = 0
@@ -153,7 +162,7 @@ def test_what_was_deselected_is_told_and_not_missed():
     told = [f"2 cases were deselected, by an option or a plugin, such as {CASES[0]}"]
     assert count.lines() == told
     of_a_worker = counting.Count(config, CASES[2:])
-    of_a_worker.pytest_testnodedown(SimpleNamespace(workeroutput={"deselected": CASES[:2]}))
+    of_a_worker.pytest_testnodedown(SimpleNamespace(workeroutput={"deselected": CASES[:2], "taken": []}))
     assert of_a_worker.lines() == told
     assert counting.Count(config, CASES).lines() == [], "a resumed run has judged them before"
 
@@ -165,7 +174,7 @@ def test_records_that_were_changed_on_their_way_are_told():
     count = counting.Count(config, CASES)
     count.came[CASES[0]].append(counting.digest('"fail"'))
     count.came[CASES[1]].append(counting.digest('"pass"'))
-    count.pytest_testnodedown(SimpleNamespace(workeroutput={"judged": config.stash[JUDGED]}))
+    count.pytest_testnodedown(SimpleNamespace(workeroutput={"judged": config.stash[JUDGED], "taken": []}))
     assert list(count.problems) == [
         f"{CASES[1]}: its records are not those that were judged: a plugin has changed them"
     ]
