@@ -140,3 +140,14 @@ def test_what_the_verifier_says_is_told_apart_by_the_instruction():
         for n, op in enumerate(("slice", "transpose", "slice"))
     }
     assert len(keys) == 2
+
+
+def test_what_a_copy_copies_tells_it_apart():
+    """A copy stands behind any operation: a sort and a scatter behind it are two places."""
+    what = "INTERNAL: during context [hlo verifier]: Expected instruction to have shape equal to f32[2]:"
+    text = f"{what}\n%a.1 = f32[1]{{0}} copy(%NAME.7), more"
+    told = {"kind": "internal", "what": what}
+    keys = [
+        grouping.place(told | {"text": text.replace("NAME", name)}) for name in ("sort", "scatter", "sort")
+    ]
+    assert keys[0] == keys[2] != keys[1] and keys[0].endswith("(copy of sort)")

@@ -26,8 +26,10 @@ TRAITS = {
 """Options that tell programs of one operation apart, where they are not at rest."""
 
 
-VERIFIED = re.compile(r"Expected instruction to have shape equal to [^\n]*\n%[\w.-]+ = \S+ ([a-z-]+)\(")
-"""What the verifier says of an instruction, and its operation."""
+VERIFIED = re.compile(
+    r"Expected instruction to have shape equal to [^\n]*\n%[\w.-]+ = \S+ ([a-z-]+)\((?:%([a-z-]+))?"
+)
+"""What the verifier says of an instruction: its operation, and the name of what it reads."""
 
 
 def key(program: Program, difference: Mapping[str, Any]) -> str:
@@ -75,10 +77,13 @@ def _moves(value: Any) -> bool:
 
 def place(difference: Mapping[str, Any]) -> str:
     """The kind and the place of a difference that is no wrong number. The compiler's verifier says of every instruction
-    alike that its shape is another one, so its operation tells the places apart."""
+    alike that its shape is another one, so its operation tells the places apart; of a copy, which stands behind any
+    operation, what it copies."""
     said = f"{difference['kind']}: {where(difference['what'])}"
     named = VERIFIED.search(str(difference.get("text", "")))
-    return f"{said} ({named[1]})" if named else said
+    if not named:
+        return said
+    return f"{said} (copy of {named[2]})" if named[1] == "copy" and named[2] else f"{said} ({named[1]})"
 
 
 def where(what: str) -> str:

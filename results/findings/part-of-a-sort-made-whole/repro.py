@@ -1,4 +1,4 @@
-"""the first elements of a sharded sort, constrained to be whole on each device, fail in the verifier
+"""The first elements of a sharded sort, constrained to be whole on each device, fail in the verifier
 """
 
 import sys
