@@ -20,6 +20,7 @@ from meshmark.levels.statements import Statement, statement
 from meshmark.operations import cases
 from meshmark.operations.selection import LEVELS, Selection
 from meshmark.operations.versions import as_of
+from meshmark.publish.lines import as_records
 from meshmark.records.reading import read
 from tests.submissions import DEVICES, facts, judged, level, merged_line, over, run_line, write
 
@@ -205,8 +206,9 @@ def test_other_numbers_of_devices_follow_the_rule():
 # Statements -------------------------------------------------------------------------------------------------
 
 
-def said(tmp_path, lines, name="r.jsonl") -> Statement:
-    return statement(read(write(tmp_path / name, lines)))
+def said(lines) -> Statement:
+    """The statement of these lines. Tests of several files and of the command write and read them."""
+    return statement(as_records(list(enumerate(lines, 1))))
 
 
 @pytest.fixture(scope="module")
@@ -225,8 +227,8 @@ def first_of(level):
     return must_pass(level, DEVICES).cases[0]
 
 
-def test_a_whole_run_meets_its_levels(tmp_path, whole):
-    found = said(tmp_path, whole)
+def test_a_whole_run_meets_its_levels(whole):
+    found = said(whole)
     number = len(must_pass("L0", 4).cases) + len(must_pass("L1", 4).cases)
     assert found.met == "L1"
     assert found.text == (
@@ -237,47 +239,45 @@ def test_a_whole_run_meets_its_levels(tmp_path, whole):
     assert data["levels"]["L2"]["missing"] == data["levels"]["L2"]["cases"]
 
 
-def test_real_devices_are_named(tmp_path, whole):
+def test_real_devices_are_named(whole):
     real = facts(backend="gpu", device_kind="NVIDIA H200", virtual=False)
-    assert said(tmp_path, [run_line(facts=real), *whole[1:]]).text.startswith(
-        "L1 on 4 devices (NVIDIA H200), JAX"
-    )
+    assert said([run_line(facts=real), *whole[1:]]).text.startswith("L1 on 4 devices (NVIDIA H200), JAX")
 
 
-def test_known_issues_are_met_and_told(tmp_path, whole):
+def test_known_issues_are_met_and_told(whole):
     a, b = must_pass("L1", DEVICES).cases[:2]
     lines = spoiled(whole, a, verdict="known", link="https://a", reason="slow | seen")
     lines = spoiled(lines, b, verdict="known", link="https://a", reason="slow | seen too")
-    found = said(tmp_path, lines)
+    found = said(lines)
     assert found.met == "L1" and "JAX 0.12.0.1, 1 known issue in 2 cases; must-pass" in found.text
     assert "2 of them known issues" in found.lines()[2]
 
 
 @pytest.mark.parametrize("verdict", ["unsupported", "not_run", "fail", "error", "crash", "hang"])
-def test_any_other_verdict_does_not_meet_the_level(tmp_path, whole, verdict):
+def test_any_other_verdict_does_not_meet_the_level(whole, verdict):
     name = first_of("L1")
-    found = said(tmp_path, spoiled(whole, name, verdict=verdict))
+    found = said(spoiled(whole, name, verdict=verdict))
     assert found.met == "L0"
     assert f"1 {verdict}, such as {name}" in found.lines()[2]
 
 
-def test_a_level_needs_the_lower_ones(tmp_path, whole):
-    found = said(tmp_path, spoiled(whole, first_of("L0"), verdict="fail"))
+def test_a_level_needs_the_lower_ones(whole):
+    found = said(spoiled(whole, first_of("L0"), verdict="fail"))
     assert found.met == "" and found.text.startswith("no level on 4 virtual CPU devices")
     assert found.standings[1].complete
 
 
-def test_a_case_that_is_missing_or_not_closed(tmp_path, whole):
+def test_a_case_that_is_missing_or_not_closed(whole):
     name = first_of("L1")
     without = [r for r in whole if r.get("case") != name]
     torn = [{k: v for k, v in r.items() if k != "seconds"} if r.get("case") == name else r for r in whole]
     for lines in (without, torn):
-        found = said(tmp_path, lines)
+        found = said(lines)
         assert found.met == "L0" and f"1 missing, such as {name}" in found.lines()[2]
 
 
-def test_the_level_that_a_line_names_is_not_asked(tmp_path, whole):
-    assert said(tmp_path, [r | {"level": "L3"} if "level" in r else r for r in whole]).met == "L1"
+def test_the_level_that_a_line_names_is_not_asked(whole):
+    assert said([r | {"level": "L3"} if "level" in r else r for r in whole]).met == "L1"
 
 
 def test_several_files_are_one_statement_and_the_worst_verdict_counts(tmp_path, whole):
@@ -299,10 +299,10 @@ def test_several_files_are_one_statement_and_the_worst_verdict_counts(tmp_path, 
         ({"num_processes": 2}, r"num_processes \('1' and '2'\)"),
     ],
 )
-def test_runs_that_differ_make_no_statement(tmp_path, whole, other, named):
+def test_runs_that_differ_make_no_statement(whole, other, named):
     other_run = run_line("aaaaaaaaaaaa", facts=facts(**other))
     with pytest.raises(LevelError, match=f"the runs differ in {named}"):
-        said(tmp_path, [*whole, other_run])
+        said([*whole, other_run])
 
 
 @pytest.mark.parametrize(
@@ -315,37 +315,37 @@ def test_runs_that_differ_make_no_statement(tmp_path, whole, other, named):
         "host.cores": {"host": facts()["host"] | {"cores": 64}},
     }.items(),
 )
-def test_failing_cases_that_are_judged_again_elsewhere_make_no_statement(tmp_path, whole, told, change):
+def test_failing_cases_that_are_judged_again_elsewhere_make_no_statement(whole, told, change):
     """Their lines are taken out, and another environment's stand in for them."""
     name = first_of("L1")
     kept = [line for line in whole if line.get("case") != name]
     again = [line | {"run": "b" * 12} for line in whole if line.get("case") == name]
     other = run_line("b" * 12, facts=facts() | change)
     with pytest.raises(LevelError, match=f"the runs differ in {told}"):
-        said(tmp_path, [*kept, other, *again])
+        said([*kept, other, *again])
 
 
-def test_one_run_meets_a_level_and_a_resumed_one_is_one(tmp_path, whole):
+def test_one_run_meets_a_level_and_a_resumed_one_is_one(whole):
     name = first_of("L1")
     kept = [line for line in whole if line.get("case") != name]
     again = [line | {"run": "b" * 12} for line in whole if line.get("case") == name]
     resumed = run_line("b" * 12, started="2026-11-20T11:00:00Z")
-    assert said(tmp_path, [*kept, resumed, *again]).met == "L1"
+    assert said([*kept, resumed, *again]).met == "L1"
     chosen = run_line("b" * 12, selection={"profile": "standard", "operations": ["psum"]})
-    found = said(tmp_path, [*kept, chosen, *again], "other.jsonl")
+    found = said([*kept, chosen, *again])
     assert found.met == "L0" and found.standings[1].missing == (name,)
 
 
-def test_compile_only_meets_no_level(tmp_path, whole):
+def test_compile_only_meets_no_level(whole):
     compiled = run_line(facts=facts(topology="v5e:2x2", backend="tpu", virtual=False))
-    found = said(tmp_path, [compiled, *whole[1:]])
+    found = said([compiled, *whole[1:]])
     assert (found.met, found.standings) == ("", ())
     assert found.lines() == [
         "no level on v5e:2x2, 4 devices that are not there, JAX 0.12.0.1: compile-only, nothing ran"
     ]
 
 
-def test_what_is_interpreted_is_named_beside_its_level_and_meets_none(tmp_path):
+def test_what_is_interpreted_is_named_beside_its_level_and_meets_none():
     def line(name, check, verdict, **more):
         return (
             judged(cases.find(name, 4))[0]
@@ -361,7 +361,7 @@ def test_what_is_interpreted_is_named_beside_its_level_and_meets_none(tmp_path):
         line(names[0], "numbers", "pass", **mark),
         line(names[1], "numbers", "not_run", **mark, **reason),
     ]
-    found = said(tmp_path, [compiled, *lines])
+    found = said([compiled, *lines])
     assert found.met == "" and found.text.endswith("compile-only, nothing ran")
     of = {one.level: one for one in found.interpreted}
     assert (of["L1"].passed, of["L0"].passed) == (1, 0)
@@ -378,8 +378,8 @@ def both():
     return over(2, 2)
 
 
-def test_a_run_over_processes_makes_a_statement_of_l4_alone(tmp_path, both):
-    found = said(tmp_path, both)
+def test_a_run_over_processes_makes_a_statement_of_l4_alone(both):
+    found = said(both)
     number = len(must_pass("L4", 2, processes=2).cases)
     rule = "" if must_pass("L4", 2, processes=2).frozen else " by rule (not frozen)"
     assert [s.must.level for s in found.standings] == ["L4"] and found.met == "L4"
@@ -390,26 +390,26 @@ def test_a_run_over_processes_makes_a_statement_of_l4_alone(tmp_path, both):
     assert found.to_json()["processes"] == 2
 
 
-def test_l4_wants_what_takes_several_processes_and_what_one_has(tmp_path, both):
+def test_l4_wants_what_takes_several_processes_and_what_one_has(both):
     for part, lacks in (("process_identity/", True), ("psum/", True), ("nothing/", False)):
-        found = said(tmp_path, [r for r in both if not r.get("case", "").startswith(part)])
+        found = said([r for r in both if not r.get("case", "").startswith(part)])
         assert (found.met == "") is lacks
         if lacks:
             assert found.text.startswith("no level on 2 processes of 1 virtual CPU device, JAX 0.12.0.1;")
             assert f"missing, such as {part}" in found.lines()[1]
 
 
-def test_a_run_of_one_process_has_no_part_in_l4(tmp_path, whole):
-    found = said(tmp_path, whole)
+def test_a_run_of_one_process_has_no_part_in_l4(whole):
+    found = said(whole)
     assert [s.must.level for s in found.standings] == ["L0", "L1", "L2", "L3"]
     assert "processes" not in found.text and "processes" not in found.to_json()
 
 
-def test_known_issues_of_several_processes_are_told_and_real_devices_named(tmp_path, both):
+def test_known_issues_of_several_processes_are_told_and_real_devices_named(both):
     real = facts(num_devices=2, num_processes=2, backend="gpu", device_kind="NVIDIA H200", virtual=False)
     name = must_pass("L4", 2, processes=2).cases[0]
     lines = [both[0] | {"facts": real}, *both[1:]]
-    found = said(tmp_path, spoiled(lines, name, verdict="known", link="https://a", reason="slow"))
+    found = said(spoiled(lines, name, verdict="known", link="https://a", reason="slow"))
     assert found.text.startswith(
         "L4 on 2 processes of 1 device (NVIDIA H200), JAX 0.12.0.1, 1 known issue in 1 case;"
     )
@@ -423,17 +423,17 @@ def test_known_issues_of_several_processes_are_told_and_real_devices_named(tmp_p
         ({"ranks": None}, "without the results of all of them"),
     ],
 )
-def test_what_not_all_ranks_found_makes_no_statement(tmp_path, change, message):
+def test_what_not_all_ranks_found_makes_no_statement(change, message):
     run = {k: v for k, v in (merged_line(2, 2) | change).items() if v is not None}
     case = cases.find("psum/axes=x/manual/2/float32/4KiB", 2, 2)
     with pytest.raises(LevelError, match=message):
-        said(tmp_path, [run, *judged(case)])
+        said([run, *judged(case)])
 
 
-def test_the_hosts_of_a_topology_are_no_processes_of_a_run(tmp_path):
+def test_the_hosts_of_a_topology_are_no_processes_of_a_run():
     compiled = run_line(facts=facts(num_processes=2, topology="v5e:2x2", backend="tpu", virtual=False))
     lines = [compiled, *judged(cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", 4))]
-    assert said(tmp_path, lines).text.startswith("no level on v5e:2x2, 4 devices that are not there")
+    assert said(lines).text.startswith("no level on v5e:2x2, 4 devices that are not there")
 
 
 def test_counters_of_so_many_devices_are_those_of_one_process(tmp_path, monkeypatch, capsys):
@@ -469,8 +469,8 @@ def test_the_check_tells_of_a_level_without_lists(own, monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines()[0] == "L4: in no list yet"
 
 
-def test_a_list_by_rule_is_told_as_such(tmp_path):
-    found = said(tmp_path, level("L0", 18))
+def test_a_list_by_rule_is_told_as_such():
+    found = said(level("L0", 18))
     assert found.met == "L0" and " by rule (not frozen), " in found.text
 
 
@@ -505,10 +505,10 @@ def test_a_file_that_lost_a_line_makes_no_clean_statement(tmp_path, capsys):
     assert f"r.jsonl:{at + 1}: not a record: `verdict` is unknown: 'fial'" in capsys.readouterr().err
 
 
-def test_a_statement_names_what_is_not_as_jax_comes(tmp_path):
+def test_a_statement_names_what_is_not_as_jax_comes():
     lines = level()
     lines[0]["facts"]["surroundings"] = {"jax_default_matmul_precision": "float32"}
     lines[0]["facts"]["flags"]["XLA_FLAGS"] = "--xla_cpu_enable_fast_math=true"
-    text = said(tmp_path, lines).text
+    text = said(lines).text
     told = "jax_default_matmul_precision = float32, XLA_FLAGS = --xla_cpu_enable_fast_math=true"
     assert text.startswith(f"L0 on 4 virtual CPU devices, JAX 0.12.0.1 with {told}; must-pass list")
