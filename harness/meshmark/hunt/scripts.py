@@ -258,13 +258,6 @@ def _said(expression: Any, names: list[str], outer: list[str]) -> str:
     return literal(expression)
 
 
-def expected_of(program: Program) -> list[np.ndarray]:
-    """What should come out, by the plain program on one device."""
-    from meshmark.hunt.oracles import truth
-
-    return [np.asarray(r) for r in truth(program).results]
-
-
 def dtypes(program: Program) -> set[str]:
     """The dtypes of the inputs, as NumPy has them."""
     return {dtype_of(i.dtype).name for i in program.inputs}

@@ -37,11 +37,6 @@ def each(function):
     return np.vectorize(function, otypes=[float])
 
 
-def normal_part(x):
-    """The distribution function of the normal distribution."""
-    return 0.5 * (1 + each(math.erf)(x / math.sqrt(2)))
-
-
 def inverse_erf(y):
     """Newton's method for erf(x) = y."""
     x = np.zeros_like(y)

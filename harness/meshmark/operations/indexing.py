@@ -81,11 +81,6 @@ def start_of(where: str, size: int, length: int) -> int:
     }[where]
 
 
-def clamped(start: int, size: int, length: int) -> int:
-    """The start that dynamic slices use: from the end if below zero, and such that the piece fits."""
-    return min(max(start + size if start < 0 else start, 0), size - length)
-
-
 class DynamicSlice(WholeFunction):
     """`lax.dynamic_slice_in_dim` with a traced start, in range, at the edge and past it (clamped; wrong when sharded
     once, openxla/xla#49122)."""
