@@ -7,6 +7,7 @@ from meshmark.operations import (
     algebra,
     array_uses,
     arrays,
+    block_corners,
     block_forms,
     calls,
     collective_gradients,
@@ -44,6 +45,7 @@ from meshmark.operations import (
     ordering,
     parallel,
     partly_manual,
+    partly_sharded,
     permutations,
     pipeline,
     pipelines,
@@ -138,6 +140,8 @@ FAMILIES = (
     derivative_forms,
     block_forms,
     random_settings,
+    partly_sharded,
+    block_corners,
 )
 
 

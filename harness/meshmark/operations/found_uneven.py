@@ -145,6 +145,41 @@ class FourierOnward(Found):
         return np.fft.fft(x, axis=0).real
 
 
+class JoinedPads(Found):
+    """Two rotations of an array of one element for each device, each joined of the array padded by negative numbers:
+    by one and back, or both by one."""
+
+    name = "joined_pads"
+    kinds = ("there_and_back", "there_twice")
+
+    def variants(self, mesh: MeshShape) -> Iterator[Variant]:
+        if mesh.size > 1:
+            yield from super().variants(mesh)
+
+    def plan(self, request: Request) -> Plan:
+        n, over = request.mesh.size, request.mesh.names
+        back = n - 1 if request.variant["kind"] == "there_and_back" else 1
+        result = Result((n,), request.dtype, (None,))
+        x = small(request, (n,), (over,))
+        return Plan((x,), (result, result), {"steps": (1, back)}, judge="exact")
+
+    @staticmethod
+    def auto(x, *, steps):
+        zero = jnp.zeros((), x.dtype)
+
+        def turned(by):
+            ends = [lax.pad(x, zero, [(by - len(x), 0, 0)]), lax.pad(x, zero, [(0, -by, 0)])]
+            return lax.concatenate(ends, 0)
+
+        first, second = map(turned, steps)
+        return first + second, first - second
+
+    @staticmethod
+    def reference(x, *, steps):
+        first, second = (np.roll(x, by) for by in steps)
+        return first + second, first - second
+
+
 class SumOverOne(Found):
     """`psum` in a shard_map that is manual over an axis of one device. All devices lie on another axis, which is
     automatic, or manual too."""

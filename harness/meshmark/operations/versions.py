@@ -245,7 +245,7 @@ def _added_sixth(case: Case) -> bool:
 
 
 _SEVENTH_OPERATIONS = """
-    random_setting sorted_part sum_beside
+    block_corner joined_pads partly_sharded partly_sharded_gradient random_setting sorted_part sum_beside
 """
 
 SEVENTH_OPERATIONS = frozenset(_SEVENTH_OPERATIONS.split())
@@ -273,7 +273,9 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
 CHANGES: dict[int, Change] = {
     7: Change(
         "settings of random numbers in turn in one process, and choices of sharded rows; what the hunt found of parts"
-        " of sorted rows and of narrow sums beside an automatic axis",
+        " of sorted rows and of narrow sums beside an automatic axis; functions of arrays that are sharded over some"
+        " axes, whole and in uneven parts, and their gradients; collectives that some devices reach; manual axes beside"
+        " others",
         plan=_small_plan,
         new=_added_seventh,
     ),
