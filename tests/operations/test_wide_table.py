@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from jax import lax
 
+from meshmark.core.meshes import MeshShape
 from meshmark.core.verdicts import worst
 from meshmark.judge.checks import Judge
-from meshmark.operations import cases, refusals
+from meshmark.operations import OPERATIONS, cases, refusals
+from meshmark.operations.base import Request, Variant
+from meshmark.operations.selection import Selection
 
 
 def verdict(case_id):
@@ -42,6 +45,7 @@ FAULTS = {
     "sum_over_one/kind=manual/host/2x4/float32/n8": (lax, "psum", off_by_one),
     "sorted_part/kind=even/auto/2x4/float32/n8": (jnp, "sort", lambda f: lambda x: x),
     "sum_beside/kind=psum/host/2x4/float32/n8": (lax, "psum", off_by_one),
+    "joined_pads/kind=there_twice/auto/2x4/float32/n8": (lax, "pad", off_by_one),
 }
 
 
@@ -66,3 +70,32 @@ def test_a_call_that_is_refused_for_another_reason_is_an_error():
 
     with patch.dict(refusals.REFUSALS, longer_spec=(other, "rank")):
         assert verdict("refusal/kind=longer_spec/host/2x4/float32/4KiB") == "error"
+
+
+@pytest.mark.parametrize("name", ["partly_sharded", "partly_sharded_gradient"])
+def test_the_standard_profile_has_each_function_of_partly_sharded_arrays(name):
+    """In a group, or alone where it goes wrong somewhere."""
+    operation, found = OPERATIONS[name], set()
+    for case in cases.cases(Selection(operations=(name,)), 8):
+        group, names = (case.plan.options[option] for option in ("group", "names"))
+        found |= {(group, function) for function in names}
+    assert found == {(group, function) for group in operation.groups for function in operation.taken(group)}
+
+
+def test_turns_differ_in_shape_and_sharding():
+    operation = OPERATIONS["partly_sharded"]
+    places = {
+        (a.shape, a.spec)
+        for turn in range(4)
+        for a in operation.plan(request(operation, "reads", turn)).arguments
+    }
+    assert {spec for _, spec in places} == {
+        *(("z", None), (None, "x"), (("z", "x"), None), ("x", "z")),
+        (("z", "y", "x"), None),
+    }
+    assert {shape for shape, _ in places} == {(16, 8), (8, 8)}
+
+
+def request(operation, group, turn):
+    """The program of a turn on a mesh of three axes."""
+    return Request(Variant.of(0, group=group, turn=turn), MeshShape((2, 2, 2)), "float32", "64B")

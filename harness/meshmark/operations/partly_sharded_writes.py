@@ -347,8 +347,8 @@ LOOPS: Functions = {
         lambda x: np.rint(np.fft.ihfft(4 * x[:, :4], axis=1).real),
     ),
     "irfftn": (
-        lambda x: jnp.rint(jnp.fft.irfftn(16 * x[:4, :3], (4, 4))),
-        lambda x: np.rint(np.fft.irfftn(16 * x[:4, :3], (4, 4))),
+        lambda x: jnp.rint(jnp.fft.irfftn(16 * x[:4, :3], (4, 4), (0, 1))),
+        lambda x: np.rint(np.fft.irfftn(16 * x[:4, :3], (4, 4), (0, 1))),
     ),
 }
 """Loops and branches that a sharded array decides, rows of a batch, and transforms of four elements."""
