@@ -151,3 +151,17 @@ def test_what_a_copy_copies_tells_it_apart():
         grouping.place(told | {"text": text.replace("NAME", name)}) for name in ("sort", "scatter", "sort")
     ]
     assert keys[0] == keys[2] != keys[1] and keys[0].endswith("(copy of sort)")
+
+
+def test_an_exception_without_a_word_is_known_by_its_operations():
+    """A bare AssertionError of another operation is another root cause."""
+    bare = {"kind": "internal", "what": "AssertionError:", "text": "AssertionError:"}
+    one, other = (
+        next(p for p in (draw(11, n) for n in range(99)) if op in p.operations)
+        for op in ("lax.pad", "jnp.sum")
+    )
+    assert grouping.key(one, bare) != grouping.key(other, bare)
+    assert "lax.pad" in grouping.raw_key(bare, one)
+    assert grouping.key(one, bare | {"what": "AssertionError: x"}) == grouping.key(
+        other, bare | {"what": "AssertionError: x"}
+    )

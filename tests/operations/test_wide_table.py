@@ -46,6 +46,7 @@ FAULTS = {
     "sorted_part/kind=even/auto/2x4/float32/n8": (jnp, "sort", lambda f: lambda x: x),
     "sum_beside/kind=psum/host/2x4/float32/n8": (lax, "psum", off_by_one),
     "joined_pads/kind=there_twice/auto/2x4/float32/n8": (lax, "pad", off_by_one),
+    "gathered_part/kind=whole/host/2x4/float32/n8": (lax, "gather", off_by_one),
 }
 
 

@@ -39,7 +39,7 @@ def key(program: Program, difference: Mapping[str, Any]) -> str:
     check or the message, without its numbers: it names the place in the compiler.
     """
     if difference["kind"] not in NUMBERS:
-        return place(difference)
+        return located(program, difference)
     parts = []
     for node in program.nodes:
         if node.op in ("item", "constrain"):
@@ -75,6 +75,14 @@ def _moves(value: Any) -> bool:
     return value not in (1, 0, None, False) and not (isinstance(value, (list, tuple)) and set(value) == {1})
 
 
+def located(program: Program, difference: Mapping[str, Any]) -> str:
+    """The kind and the place; of an exception without a word the operations too, since it names none."""
+    said = place(difference)
+    if not str(difference["what"]).rstrip().endswith("Error:"):
+        return said
+    return f"{said} {' '.join(sorted({op for op in program.operations if op not in ('item', 'constrain')}))}"
+
+
 def place(difference: Mapping[str, Any]) -> str:
     """The kind and the place of a difference that is no wrong number. The compiler's verifier says of every instruction
     alike that its shape is another one, so its operation tells the places apart; of a copy, which stands behind any
@@ -95,6 +103,6 @@ def where(what: str) -> str:
 def raw_key(difference: Mapping[str, Any], program: Program) -> str:
     """What alike findings have in common before they are shrunk; wrong numbers by their last operations."""
     if difference["kind"] not in NUMBERS:
-        return place(difference)
+        return located(program, difference)
     ops = sorted({op for op in program.operations if op not in ("item", "constrain")})
     return f"{difference['kind']}: {' '.join(ops)} {program.transform.kind}"

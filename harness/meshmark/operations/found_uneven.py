@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from meshmark.core import values
@@ -275,3 +275,35 @@ class SumBeside(Found):
     @staticmethod
     def reference(x, *, blocks):
         return x.reshape(blocks, -1).astype(np.float32).sum(0).astype(x.dtype)
+
+
+class GatheredPart(Found):
+    """Two rows gathered under explicit axes, of columns that are sharded: all of them, or a part."""
+
+    name = "gathered_part"
+    kinds = ("whole", "part")
+    modes: ClassVar[tuple[str, ...]] = ("host",)
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+
+    def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
+        return "the input is put from one process"
+
+    def plan(self, request: Request) -> Plan:
+        n = request.mesh.size
+        size = 2 * n if request.variant["kind"] == "whole" else n
+        x = small(request, (4, 2 * n), ())
+        return Plan((x,), (Result((2, 1, size), request.dtype, ()),), {"size": size}, judge="exact")
+
+    @staticmethod
+    def host(mesh, x, *, size):
+        flat = Mesh(mesh.devices.reshape(-1), ("all",), axis_types=(AxisType.Explicit,))
+        numbers = lax.GatherDimensionNumbers((1, 2), (), (0,))
+        with jax.set_mesh(flat):
+            there = jax.device_put(np.asarray(x), NamedSharding(flat, P(None, "all")))
+            rows = jax.device_put(np.array([[1], [3]], np.int32), NamedSharding(flat, P()))
+            found = np.asarray(jax.jit(lambda a, i: lax.gather(a, i, numbers, (1, size)))(there, rows))
+        return jax.device_put(found, NamedSharding(mesh, P()))
+
+    @staticmethod
+    def reference(x, *, size):
+        return x[[1, 3], None, :size]

@@ -245,7 +245,7 @@ def _added_sixth(case: Case) -> bool:
 
 
 _SEVENTH_OPERATIONS = """
-    block_corner joined_pads partly_sharded partly_sharded_gradient random_setting sorted_part sum_beside
+    block_corner gathered_part joined_pads partly_sharded partly_sharded_gradient random_setting sorted_part sum_beside
 """
 
 SEVENTH_OPERATIONS = frozenset(_SEVENTH_OPERATIONS.split())
