@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
         return replay(arguments)
     settings, meshes = _place(arguments, arguments.topology)
     hunt = Hunt(arguments.seed, settings, _weights(arguments), meshes, arguments.shrink)
-    hunt.known = findings.known_groups(findings.every(arguments.known))
+    hunt.known = findings.known_groups(findings.every(arguments.known), _version())
     hunt.resume(_open(hunt, arguments, 0 if settings.topology else settings.devices))
     try:
         hunt.run(arguments.minutes, _workers(arguments.workers, settings.backend), note, arguments.programs)
@@ -146,7 +146,7 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
     if given := [f"--{name}" for name in ALONE if getattr(arguments, name)]:
         raise BadInput(f"{', '.join(given)}: hunts in one process alone, so start it without a launcher")
     hunt = Hunt(arguments.seed, Settings(arguments.deadline), _weights(arguments), shrink_s=arguments.shrink)
-    hunt.known = findings.known_groups(findings.every(arguments.known))
+    hunt.known = findings.known_groups(findings.every(arguments.known), _version())
     alike = {name: str(getattr(arguments, name)) for name in ALIKE}
     rank = RankHunt(hunt, found, alike, arguments.num_devices, arguments.join)
     hunt.settings = replace(hunt.settings, ranks=rank.group.size)
@@ -276,6 +276,8 @@ def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
                 "minute": group.minute,
                 "generator": f"version {GENERATOR} of the generator",
             }
+            if settings.backend != "cpu":
+                found["backend"] = settings.backend
             finding = reports.finding_of(group.key, group.program, group.difference, slot, found)
             finding.name = findings.free_name(finding.name, store)
             reports.refresh(finding, store)

@@ -35,11 +35,14 @@ VERIFIED = re.compile(
 def key(program: Program, difference: Mapping[str, Any]) -> str:
     """The group of a shrunk finding.
 
-    Of wrong numbers the operations, with the options that make them what they are, and the transform. Of all others the
-    check or the message, without its numbers: it names the place in the compiler.
+    Of wrong numbers the kind of wrongness where that names the cause; else the operations, with the options that make
+    them what they are, and the transform. Of all others the check or the message, without its numbers: it names the
+    place in the compiler.
     """
     if difference["kind"] not in NUMBERS:
         return located(program, difference)
+    if named := cause(program, difference):
+        return named
     parts = []
     for node in program.nodes:
         if node.op in ("item", "constrain"):
@@ -54,6 +57,33 @@ def key(program: Program, difference: Mapping[str, Any]) -> str:
         parts.append(f"{name}({inner})" if inner else name)
     transform = f" {program.transform.kind}" if program.transform.kind else ""
     return f"{difference['kind']}: {' '.join(sorted(set(parts))) or 'reshard'}{transform}"
+
+
+EXTREMES = re.compile(r"max|min")
+"""In the names of the operations that take the larger or the smaller of two numbers."""
+
+UNGROUPED = ("lax.conv_general_dilated", "lax.conv_transpose", "jnp.convolve", "jnp.correlate")
+"""The convolutions that are summed over all devices where some hold replicas."""
+
+
+def cause(program: Program, difference: Mapping[str, Any]) -> str:
+    """The group of wrong numbers by their wrongness, whatever the operations around; "" where it names no cause."""
+    what = str(difference.get("what", ""))
+    operations = set(program.operations) - {"item", "constrain"}
+    if what == "a NaN is lost" and any(EXTREMES.search(op) for op in operations):
+        return "numbers: a NaN is lost in a minimum or maximum"
+    factor = re.fullmatch(r"factor ([2-9]|\d\d+)", what)
+    grouped = any(
+        n.kwargs.get(f"{k}_group_count", 1) != 1 for n in program.nodes for k in ("feature", "batch")
+    )
+    if factor and operations and operations <= set(UNGROUPED) and not grouped:
+        return "numbers: a convolution is too large by an integer factor"
+    return ""
+
+
+def without(difference: Mapping[str, Any], left_out: str) -> str:
+    """The group of wrong numbers that a pass of the compiler makes: they are right where it is left out."""
+    return f"{difference['kind']}: right without {left_out}"
 
 
 def _relaid(numbers: Any) -> bool:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from meshmark.core.errors import BadInput
-from meshmark.hunt import grouping, shrinking
+from meshmark.hunt import blame, grouping, shrinking
 from meshmark.hunt.oracles import HOST, NUMPY
-from meshmark.hunt.program import from_json, to_json
+from meshmark.hunt.program import Program, from_json, to_json
 from meshmark.hunt.rules import weight
 from meshmark.hunt.workers import Judging, Settings, Slot
 
@@ -235,6 +235,8 @@ class Hunt:
             return
         start = time.monotonic()
         light = lightly(number, self.settings)
+        difference = self._blamed(slot, program, difference, light)
+        mode = difference["mode"] or mode
         signature = shrinking.Signature.of(difference, mode, light)
         known = {*self.known, *self.groups}
         limit = min(self.shrink_s, KNOWN_S) if grouping.key(program, difference) in known else self.shrink_s
@@ -246,7 +248,10 @@ class Hunt:
             if not any(map(signature.matches, again)):
                 line["light"] = True  # nobody who compiles as usual meets it
         found = shrunk.difference | {"mode": shrunk.difference["mode"] or mode}
-        key = grouping.key(shrunk.program, found)
+        found = self._blamed(slot, shrunk.program, found, light)
+        key = self._key(slot, shrunk.program, found, light)
+        if halted():
+            raise shrinking.Halted
         line |= {
             "group": key,
             "shrunk": to_json(shrunk.program),
@@ -260,6 +265,22 @@ class Hunt:
             self.named[raw] = key
             self._add(key, number, line)
         tell(f"{number}: {key}" + (f" (known: {self.known[key]})" if key in self.known else ""))
+
+    def _blamed(
+        self, slot: Judging, program: Program, difference: dict[str, Any], light: bool
+    ) -> dict[str, Any]:
+        if self.settings.ranks > 1 or self.settings.topology:
+            return difference
+        return blame.blamed(slot, program, difference, light, self.settings.backend)
+
+    def _key(self, slot: Judging, program: Program, difference: dict[str, Any], light: bool) -> str:
+        """The group of a shrunk finding; by the pass that makes it, where nothing else names its cause."""
+        key = grouping.key(program, difference)
+        plain = self.settings.ranks == 1 and not self.settings.topology
+        if key in self.known or difference["kind"] not in grouping.NUMBERS or not plain:
+            return key
+        name = blame.left_out(slot, program, difference, light)
+        return grouping.without(difference, name) if name else key
 
     def _add(self, key: str, number: int, line: Mapping[str, Any]) -> None:
         group = self.groups.setdefault(

@@ -35,6 +35,9 @@ NUMPY = "numpy"
 HOST = "host"
 """Not a mode of running either: the unsharded program of an accelerator is held against that of a CPU."""
 
+ALONE = "alone"
+"""Nor is this one: the unsharded program on one CPU device is held against each of its operations alone."""
+
 
 @dataclass
 class Difference:
@@ -90,23 +93,26 @@ LIGHT = {"xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_co
 what comes of them. LLVM takes more than half of a program's time."""
 
 _options: Mapping[str, Any] = {}
+_without = ""
 
 
 @contextmanager
-def compiling(light: bool) -> Iterator[None]:
-    """Whether programs are compiled by LIGHT in this context: by that of the backend."""
-    global _options
+def compiling(light: bool, without: str = "") -> Iterator[None]:
+    """Whether programs are compiled by LIGHT in this context: by that of the backend; and without which pass of XLA."""
+    global _options, _without
     lights = {"cpu": LIGHT, "gpu": accelerators.LIGHT}
-    before, _options = _options, lights.get(accelerators.backend(), {}) if light else {}
+    before, left_out = _options, _without
+    _options, _without = lights.get(accelerators.backend(), {}) if light else {}, without
     try:
         yield
     finally:
-        _options = before
+        _options, _without = before, left_out
 
 
-def compiler_options() -> dict[str, Any] | None:
-    """The options of the compiler here, as jax.jit takes them."""
-    return dict(_options) or None
+def compiler_options(beside: bool = False) -> dict[str, Any] | None:
+    """The options of the compiler here, as jax.jit takes them; those of a CPU beside an accelerator."""
+    passes = {"xla_disable_hlo_passes": _without} if _without else {}
+    return (passes if beside else {**_options, **passes}) or None
 
 
 EXACT = 2.0**20
@@ -117,7 +123,7 @@ def truth(program: Program, device: Any = None) -> Truth:
     """The plain program on a device, the first one if none is named; Invalid where it raises or gives what can't be
     judged."""
     given = inputs(program)
-    options = compiler_options() if device is None else None
+    options = compiler_options(beside=device is not None)
     device = device or jax.local_devices()[0]
     builder = Builder(program, "plain", None)
     watched, function = builder.function(keep=True), builder.function()
@@ -140,10 +146,24 @@ def truth(program: Program, device: Any = None) -> Truth:
     return Truth(results, float(top))
 
 
+def alone(program: Program) -> list[np.ndarray] | None:
+    """The results of the plain program on one CPU device, each operation compiled alone: a third opinion where two runs
+    differ. The bodies of scans and others run operation by operation too. None where JAX can't run it so."""
+    device = accelerators.host() or jax.local_devices()[0]
+    function = Builder(program, "plain", None).function()
+    try:
+        with jax.default_device(device), jax.enable_x64(program.x64), jax.disable_jit():
+            return [np.asarray(r) for r in function(*map(jax.numpy.asarray, inputs(program)))]
+    except Exception:
+        return None
+
+
 def expected(program: Program, mode: str) -> list[np.ndarray]:
-    """What should come out in a mode: by NumPy or a CPU where the unsharded program is what is wrong."""
-    if mode == HOST:
-        return truth(program, accelerators.host()).results
+    """What should come out in a mode: by NumPy, each operation alone or a CPU where the unsharded program is what is
+    wrong."""
+    if mode in (HOST, ALONE):
+        opinion = alone(program)
+        return truth(program, accelerators.host()).results if opinion is None else opinion
     if mode == NUMPY:
         with jax.enable_x64(program.x64):
             return definitions.results(program, types(program))
@@ -250,7 +270,9 @@ def by_definition(program: Program, known: Truth, rounded: bool) -> Difference |
 
 
 def by_host(program: Program, known: Truth, rounded: bool) -> Difference | None:
-    """Where the unsharded program differs from that on a CPU; Inapplicable where this process has no other one."""
+    """Where the unsharded program differs from that on a CPU; Inapplicable where this process has no other one.
+
+    Each operation alone says which of the two is wrong. It is the CPU where the accelerator agrees with that."""
     device = accelerators.host()
     if device is None:
         raise Inapplicable("no accelerator, or no CPU beside it")
@@ -258,16 +280,52 @@ def by_host(program: Program, known: Truth, rounded: bool) -> Difference | None:
         right = truth(program, device)
     except Invalid as error:
         return Difference(HOST, "oracles", normal(str(error)), f"a CPU can't run what runs here: {error}")
-    for k, (want, seen) in enumerate(zip(right.results, known.results, strict=True)):
-        text = f"result {k} of one {accelerators.backend()} device differs from one of a CPU"
+    here = accelerators.backend()
+    said = _apart(
+        known.results, right.results, right, rounded, f"one {here} device differs from one of a CPU"
+    )
+    if not said:
+        return None
+    opinion = alone(program)
+    if opinion is None:
+        return Difference(HOST, "oracles", "undecided", f"{said}; which is wrong is not known")
+    if not _apart(known.results, opinion, right, rounded, ""):
+        told = f"one CPU device differs from each operation alone, and from one {here} device"
+        return Difference(
+            ALONE, "oracles", "CPU", _apart(right.results, opinion, right, rounded, told) or said
+        )
+    told = f"one {here} device differs from one of a CPU and from each operation alone"
+    return Difference(HOST, "oracles", here, _apart(known.results, opinion, right, rounded, told))
+
+
+def by_alone(program: Program, known: Truth, rounded: bool) -> Difference | None:
+    """Where the unsharded program on one CPU device differs from its operations one by one; Inapplicable where JAX
+    can't run it so."""
+    device, opinion = accelerators.host(), alone(program)
+    if opinion is None:
+        raise Inapplicable("its operations do not run alone")
+    whole = truth(program, device) if device else known
+    said = _apart(whole.results, opinion, whole, rounded, "one CPU device differs from each operation alone")
+    return Difference(ALONE, "oracles", "CPU", said) if said else None
+
+
+def _apart(
+    found: Sequence[np.ndarray], right: Sequence[np.ndarray], known: Truth, rounded: bool, said: str
+) -> str:
+    """What is told of the first result that differs; "" where all are the same."""
+    for k, (want, seen) in enumerate(zip(right, found, strict=True)):
+        text = f"result {k} of {said}"
         if want.shape != seen.shape:
-            return Difference(HOST, "oracles", "CPU", text)
-        wrong = _wrong(seen, want, tolerance(right, want, rounded))
+            return text
+        wrong = _wrong(seen, want, tolerance(known, want, rounded))
         if wrong.any():
             at = tuple(np.argwhere(wrong)[0].tolist())
-            text += f": {wrong.sum()} of {want.size}, at {at} expected {want[at]}, seen {seen[at]}"
-            return Difference(HOST, "oracles", "CPU", text)
-    return None
+            return f"{text}: {wrong.sum()} of {want.size}, at {at} expected {want[at]}, seen {seen[at]}"
+    return ""
+
+
+BESIDE = {NUMPY: by_definition, HOST: by_host, ALONE: by_alone}
+"""What holds the unsharded program against another opinion."""
 
 
 def tolerance(known: Truth, want: np.ndarray, rounded: bool) -> float:
@@ -340,8 +398,14 @@ def _wrong(seen: np.ndarray, right: np.ndarray, allowed: float) -> np.ndarray:
     return np.asarray(~(np.abs(seen.astype(wide) - right.astype(wide)) <= allowed))
 
 
+LOST_NAN = "a NaN is lost"
+
+
 def wrongness(want: np.ndarray, seen: np.ndarray, wrong: np.ndarray, replicas: bool) -> str:
-    """The kind of wrongness: replicas differ; an integer factor; zeros; elements moved; else values."""
+    """The kind of wrongness: every wrong element is a NaN that is lost; replicas differ; an integer factor; zeros;
+    elements moved; else values."""
+    if want.dtype.kind in "fV" and np.isnan(want[wrong]).all():
+        return LOST_NAN
     if replicas:
         return "replicas differ"
     if want.dtype.kind in "b":
@@ -410,9 +474,8 @@ def judge(
     found = []
     for mode in modes:
         try:
-            if mode in (NUMPY, HOST):
-                beside = by_definition if mode == NUMPY else by_host
-                if between := beside(program, known, rounded):
+            if mode in BESIDE:
+                if between := BESIDE[mode](program, known, rounded):
                     found.append(between)
                 continue
             with accelerators.exact_products(exact):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from meshmark.hunt.findings import Finding, write
+from meshmark.hunt.oracles import ALONE, HOST
 from meshmark.hunt.program import Program, from_json
 from meshmark.hunt.scripts import script
 from meshmark.hunt.values import dtype_of
@@ -79,6 +80,10 @@ def script_of(finding: Finding) -> str:
         heading.append(
             f"Seen in the program compiled for {finding.topology}, by interpretation; run it there."
         )
+    elif finding.mode == ALONE:
+        heading.append("One CPU device is wrong, each operation alone is right: JAX_PLATFORMS=cpu shows it.")
+    elif finding.mode == HOST:
+        heading.append(f"One {_backend(finding)} device is wrong, a CPU is right: run it there.")
     return script(program, difference, heading, arrays(program, finding.expected))
 
 
@@ -101,7 +106,8 @@ def report_of(finding: Finding, text: str) -> str:
     """The text of a report, in Markdown; `text` is the script."""
     lines = [f"# {finding.title}", "", finding.sentence or SEVERITY[finding.severity], ""]
     lines += ["## Script", "", "```python", text.rstrip("\n"), "```", ""]
-    where = f"compiled for {finding.topology} and interpreted" if finding.topology else "CPU"
+    on = "CPU" if finding.mode == ALONE else _backend(finding)
+    where = f"compiled for {finding.topology} and interpreted" if finding.topology else on
     lines += [f"Exit code 0 means that all is right. Seen on JAX {_seen_on(finding) or '?'}, {where}:", ""]
     lines += ["    " + line for line in finding.seen.splitlines()[:6]]
     if finding.releases:
@@ -111,6 +117,11 @@ def report_of(finding: Finding, text: str) -> str:
         lines += ["", "## What makes it go away", "", *(f"- {w}" for w in finding.workarounds)]
     lines += ["", "## Reported before", "", finding.reported or "not searched yet", ""]
     return "\n".join(lines)
+
+
+def _backend(finding: Finding) -> str:
+    """The backend that a finding was seen on."""
+    return str(finding.found.get("backend", "CPU"))
 
 
 def _seen_on(finding: Finding) -> str:

@@ -2,9 +2,10 @@
 """A process that judges programs, one after the other: `python -m meshmark.hunt.worker`.
 
 It reads one JSON line per job from standard input, {"program": data} or {"draw": [seed, number]} with "modes", and
-answers each with one line. With "light" programs are compiled by `meshmark.hunt.oracles.LIGHT`. With a topology as its
-last argument it compiles programs for that and interprets them (`meshmark.hunt.compiled`). A program that ends it, or
-passes its deadline, costs this process alone (`meshmark.hunt.workers`).
+answers each with one line. With "light" programs are compiled by `meshmark.hunt.oracles.LIGHT`, "without" a pass of XLA
+that it names. With a topology as its last argument it compiles programs for that and interprets them
+(`meshmark.hunt.compiled`). A program that ends it, or passes its deadline, costs this process alone
+(`meshmark.hunt.workers`).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def main() -> None:
         job = json.loads(line)
         start, processor = time.perf_counter(), time.process_time()
         answer: dict[str, Any] = {}
-        with watchdog.over(), oracles.compiling(light=bool(job.get("light"))):
+        with watchdog.over(), oracles.compiling(bool(job.get("light")), job.get("without", "")):
             try:
                 if "draw" in job:
                     seed, number = job["draw"]

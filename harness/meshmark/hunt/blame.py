@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is to blame for wrong numbers: the unsharded program itself, or a pass of the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from meshmark.hunt.oracles import ALONE, HOST
+from meshmark.hunt.program import Program, to_json
+from meshmark.hunt.workers import Judging
+
+PASSES = ("algsimp",)
+"""The passes of XLA that are left out one at a time, where wrong numbers have no other name: two kept causes are in
+this one."""
+
+
+def _job(program: Program, light: bool) -> dict[str, Any]:
+    return {"program": to_json(program)} | ({"light": True} if light else {})
+
+
+def blamed(
+    slot: Judging, program: Program, difference: dict[str, Any], light: bool, backend: str
+) -> dict[str, Any]:
+    """The difference of the unsharded program where that is what is wrong; else the difference as it is.
+
+    Wrong numbers are told beside the unsharded program: where each operation alone says something else, that is no
+    truth."""
+    if difference["kind"] != "numbers":
+        return difference
+    asked = ALONE if backend == "cpu" else HOST
+    own = [d for d in slot.judge(_job(program, light), (asked,)).differences if d["mode"] == asked]
+    return own[0] if own and own[0]["kind"] == "oracles" else difference
+
+
+def left_out(slot: Judging, program: Program, difference: Mapping[str, Any], light: bool) -> str:
+    """The pass of XLA without which a program is right; "" where there is none."""
+    for name in PASSES:
+        answer = slot.judge(_job(program, light) | {"without": name}, (difference["mode"],))
+        if not answer.invalid and not answer.differences and not answer.not_run:
+            return name
+    return ""

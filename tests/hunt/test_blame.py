@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where two runs of an unsharded program differ, a third opinion says which is wrong; and what a cause is named by."""
+
+import io
+import json
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from meshmark.hunt import accelerators, blame, findings, grouping, oracles, reports
+from meshmark.hunt.hunting import Hunt
+from meshmark.hunt.program import Input, Node, Program, from_json, to_json
+from meshmark.hunt.workers import Answer, Settings
+from tests.hunt.stubs import StubSlot
+
+V = [{"v": k} for k in range(4)]
+ROWS = Input((7, 2), "float32", ((), ()), {"kind": "count"})
+NODES = (
+    Node("jnp.argmax", (V[0],), {"axis": 1, "keepdims": True}),
+    Node("lax.slice", (V[1], [0, 0], [6, 1])),
+    Node("at.add", (V[1], [{"slice": [1, 7, None]}], V[2])),
+)
+MOVED = Program((("x", 1),), (ROWS,), NODES, (3,), (None,))
+"""Rows that are moved within their own array: a sum of ones, which XLA's CPU compiler makes a running one."""
+RIGHT = [1, 2, 2, 2, 2, 2, 2]
+
+real = oracles.truth
+
+
+@pytest.fixture
+def plant(monkeypatch):
+    """Plants what the accelerator and the CPU give; None leaves the right numbers."""
+
+    def of(here=None, beside=None):
+        def truth(program, device=None):
+            found = real(program, jax.devices()[0])
+            found.results = oracles.alone(program)
+            wrong = here if device is None else beside
+            if wrong is not None:
+                found.results = [np.array(wrong, found.results[0].dtype).reshape(7, 1)]
+            return found
+
+        monkeypatch.setattr(accelerators, "backend", lambda: "gpu")
+        monkeypatch.setattr(accelerators, "host", lambda: jax.devices()[0])
+        monkeypatch.setattr(oracles, "truth", truth)
+
+    return of
+
+
+def test_each_operation_alone_is_right_where_the_whole_program_is_not():
+    assert oracles.alone(MOVED)[0].ravel().tolist() == RIGHT
+    found = oracles.judge(MOVED, (oracles.ALONE,))
+    if real(MOVED).results[0].ravel().tolist() == RIGHT:
+        pytest.skip("this release of XLA is right")
+    assert [(d.mode, d.kind, d.what) for d in found] == [("alone", "oracles", "CPU")]
+    assert "5 of 7, at (2, 0) expected 2, seen 3" in found[0].text
+    with oracles.compiling(True, "algsimp"):
+        assert oracles.judge(MOVED, (oracles.ALONE,)) == []
+    with oracles.compiling(True, "reshape-mover"):
+        assert oracles.judge(MOVED, (oracles.ALONE,))
+
+
+def test_bodies_run_operation_by_operation_too():
+    node = Node("vmap", (V[0],), bodies=())
+    body = replace(MOVED, inputs=(replace(ROWS, shape=(3, 7, 2), spec=((),) * 3),))
+    data = to_json(body) | {
+        "nodes": [
+            {
+                "op": node.op,
+                "args": [V[0]],
+                "bodies": [{"parameters": 1, "nodes": to_json(MOVED)["nodes"], "outputs": [3]}],
+            }
+        ],
+        "outputs": [1],
+    }
+    assert oracles.alone(from_json(data))[0].ravel().tolist() == RIGHT * 3
+
+
+def test_a_wrong_cpu_is_blamed_where_the_accelerator_agrees_with_each_operation_alone(plant):
+    plant(beside=range(1, 8))
+    (found,) = oracles.judge(MOVED, (oracles.HOST,))
+    assert (found.mode, found.kind, found.what) == ("alone", "oracles", "CPU")
+    assert "one CPU device differs" in found.text and "expected 2, seen 3" in found.text
+    assert oracles.expected(MOVED, found.mode)[0].ravel().tolist() == RIGHT
+
+
+def test_a_wrong_accelerator_is_blamed_where_the_cpu_agrees_with_each_operation_alone(plant):
+    plant(here=range(1, 8))
+    (found,) = oracles.judge(MOVED, (oracles.HOST,))
+    assert (found.mode, found.kind, found.what) == ("host", "oracles", "gpu")
+    assert "one gpu device differs" in found.text and "expected 2, seen 3" in found.text
+    assert oracles.expected(MOVED, found.mode)[0].ravel().tolist() == RIGHT
+
+
+def test_an_accelerator_that_no_one_agrees_with_is_blamed_with_the_right_numbers(plant):
+    plant(here=[0] * 7, beside=range(1, 8))
+    (found,) = oracles.judge(MOVED, (oracles.HOST,))
+    assert (found.mode, found.what) == ("host", "gpu") and "expected 1, seen 0" in found.text
+    assert oracles.expected(MOVED, found.mode)[0].ravel().tolist() == RIGHT
+
+
+def test_no_side_is_blamed_without_a_third_opinion(plant, monkeypatch):
+    plant(here=range(1, 8))
+    monkeypatch.setattr(oracles, "alone", lambda program: None)
+    monkeypatch.setattr(oracles, "truth", lambda program, device=None: replace_results(device))
+    (found,) = oracles.judge(MOVED, (oracles.HOST,))
+    assert found.what == "undecided" and "which is wrong is not known" in found.text
+
+
+def replace_results(device):
+    """What two sides say that differ."""
+    return oracles.Truth([np.array(RIGHT if device else range(1, 8), np.int32)], 7.0)
+
+
+def test_the_script_and_the_report_name_the_side_that_is_wrong():
+    def kept(mode, found):
+        one = findings.Finding(
+            "n", "t", "silent", ["g"], to_json(MOVED), mode, written([RIGHT]), "s", "CPU", found=found
+        )
+        return reports.script_of(one), reports.report_of(one, "")
+
+    gpu = {"jax": "0.11.2", "backend": "gpu"}
+    script, report = kept("alone", gpu)
+    assert "JAX_PLATFORMS=cpu" in script and "[1, 2, 2, 2, 2, 2, 2]" in script and "0.11.2, CPU" in report
+    script, report = kept("host", gpu)
+    assert "One gpu device is wrong" in script and "0.11.2, gpu" in report
+    script, report = kept("auto", {"jax": "0.11.2"})
+    assert "is wrong" not in script and "0.11.2, CPU" in report
+
+
+def written(rows):
+    """Results as a finding has them."""
+    return [oracles.written(np.array(r, np.int32)) for r in rows]
+
+
+class Planted(StubSlot):
+    """Wrong numbers, of a program that each operation alone says is itself wrong, by the pass algsimp."""
+
+    def __init__(self, blamed=True, made_by="algsimp"):
+        super().__init__(Settings())
+        self.blamed, self.made_by = blamed, made_by
+
+    def judge(self, job, modes=("auto",)):
+        job = {"program": to_json(job)} if isinstance(job, Program) else job
+        found = []
+        if job.get("without", "") != self.made_by:
+            if modes[0] == "alone":
+                found = [oracles.Difference("alone", "oracles", "CPU", "t")] if self.blamed else []
+            else:
+                found = [oracles.Difference("auto", "numbers", "values", "t")]
+        return Answer([d.to_json() for d in found], program=to_json(MOVED))
+
+
+@pytest.mark.parametrize(("blamed", "kind"), [(True, "oracles"), (False, "numbers")])
+def test_a_finding_is_grouped_by_who_is_wrong_and_by_the_pass_that_makes_it(blamed, kind):
+    hunt = Hunt(1, Settings(), shrink_s=1.0, out=io.StringIO())
+    hunt.known = {f"{kind}: right without algsimp": "kept"}
+    hunt.one(Planted(blamed), 3, lambda _: None, lambda: False)
+    (group,) = hunt.groups.values()
+    assert (group.key, group.known, group.kind) == (f"{kind}: right without algsimp", "kept", kind)
+    assert json.loads(hunt.out.getvalue())["shrunk_difference"]["mode"] == ("alone" if blamed else "auto")
+
+
+def test_a_program_that_another_pass_makes_wrong_keeps_its_own_group():
+    slot = Planted(False, "none of them")
+    assert blame.left_out(slot, MOVED, {"mode": "auto"}, False) == ""
+    hunt = Hunt(1, Settings(), shrink_s=1.0, out=io.StringIO())
+    hunt.one(slot, 3, lambda _: None, lambda: False)
+    assert "right without" not in next(iter(hunt.groups))
+
+
+def test_a_program_that_can_not_be_judged_without_a_pass_does_not_count_as_right():
+    class Failing(Planted):
+        def judge(self, job, modes=("auto",)):
+            return Answer([], invalid="no such pass")
+
+    assert blame.left_out(Failing(), MOVED, {"mode": "auto"}, False) == ""
+
+
+def test_wrongness_that_names_a_cause_is_a_group_of_its_own():
+    def key(op, what):
+        return grouping.key(replace(MOVED, nodes=(Node(op, (V[0],)),)), {"kind": "numbers", "what": what})
+
+    lost = "numbers: a NaN is lost in a minimum or maximum"
+    assert {key(op, oracles.LOST_NAN) for op in ("jax.ops.segment_min", "at.max", "lax.scatter_min")} == {
+        lost
+    }
+    assert key("jnp.sum", oracles.LOST_NAN) == "numbers: jnp.sum"
+    assert key("at.max", "values") == "numbers: at.max"
+    large = "numbers: a convolution is too large by an integer factor"
+    assert key("jnp.correlate", "factor 2") == key("lax.conv_transpose", "factor 12") == large
+    assert key("jnp.correlate", "factor 0.5") == key("jnp.correlate", "values") == "numbers: jnp.correlate"
+    assert key("jnp.sum", "factor 2") == "numbers: jnp.sum"
+
+
+def test_a_lost_nan_is_told_from_other_wrong_elements():
+    want = np.array([np.nan, 1, 2], np.float32)
+    for seen, lost in (([5, 1, 2], True), ([5, 1, 3], False), ([np.nan, 5, 3], False)):
+        seen = np.array(seen, np.float32)
+        wrong = ~((seen == want) | (np.isnan(seen) & np.isnan(want)))
+        with np.errstate(invalid="ignore"):
+            assert (oracles.wrongness(want, seen, wrong, False) == oracles.LOST_NAN) == lost
+
+
+def test_a_finding_explains_nothing_on_a_release_where_it_is_right():
+    one = findings.Finding(
+        "old", "t", "silent", ["g"], {}, "auto", [], "s", "w", releases={"1": "wrong", "2": "right"}
+    )
+    assert findings.known_groups([one]) == findings.known_groups([one], "1") == {"g": "old"}
+    assert findings.known_groups([one], "3") == {"g": "old"} and findings.known_groups([one], "2") == {}
