@@ -49,7 +49,15 @@ def measure_ceilings(
     over = sharding(mesh, ("x",))
 
     def filled(shape: tuple[int, ...], dtype: str) -> jax.Array:
-        return jax.jit(lambda: jnp.full(shape, 0.5, dtype_of(dtype).numpy), out_shardings=over)()
+        """Numbers that differ: a processor takes less power for equal ones, and may run faster."""
+
+        def made() -> jax.Array:
+            index = lax.broadcasted_iota(jnp.uint32, shape, len(shape) - 1)
+            row = lax.broadcasted_iota(jnp.uint32, shape, len(shape) - 2)
+            mixed = (index * jnp.uint32(2654435761) + row * jnp.uint32(40503)) >> 16
+            return (mixed.astype(jnp.float32) / 65536 - 0.5).astype(dtype_of(dtype).numpy)
+
+        return jax.jit(made, out_shardings=over)()
 
     on_cpu = devices[0].platform == "cpu"
     nbytes, copies = (COPY_BYTES, COPIES) if on_cpu else (LARGE_COPY_BYTES, MANY_COPIES)

@@ -234,13 +234,12 @@ class Timing:
         calls = list(zip(*found.values(), strict=True))
         slowest = [max(span.busy for span in call) for call in calls]
         each = {name: sorted(s.busy for s in spans)[len(spans) // 2] for name, spans in found.items()}
-        apart = [device_time.apart(call) for call in calls]
-        return self.line(
-            *(p.case, "device", p, slowest),
-            per_device_s=each,
-            launch_skew_s=[skew for skew, _ in apart],
-            wire_s=[wire for _, wire in apart],
-        )
+        # One device starts alone, and waits for none.
+        apart = [device_time.apart(call) for call in calls] if len(found) > 1 else []
+        more: dict[str, Any] = {}
+        if apart:
+            more = {"launch_skew_s": [skew for skew, _ in apart], "wire_s": [wire for _, wire in apart]}
+        return self.line(*(p.case, "device", p, slowest), per_device_s=each, **more)
 
     def line(
         self,
