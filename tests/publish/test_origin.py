@@ -59,7 +59,7 @@ def test_version_and_table_are_those_of_the_commit(history, tmp_path, monkeypatc
     package = tmp_path / "harness/meshmark"
     (package / "operations").mkdir()
     (package / "__init__.py").write_text('"""x"""\n\n__version__ = "1.2.3"\n')
-    (package / "operations" / "versions.py").write_text("a = 1\nTABLE_VERSION = 7\n")
+    (package / "operations" / "versions.py").write_text("a = 1\nTABLE_VERSION = 99\n")
     who = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
     for words in (("checkout", "-q", "main"), ("add", "-A"), (*who, "commit", "-q", "-m", "3")):
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
@@ -67,8 +67,8 @@ def test_version_and_table_are_those_of_the_commit(history, tmp_path, monkeypatc
         ["git", "-C", str(tmp_path), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
     found = origin._ask(head)
-    assert (found.version, found.table) == ("1.2.3", 7)
-    monkeypatch.setattr(origin, "look_up", lambda commit: origin.Commit(origin.FIRST, "", "1.2.3", 7))
+    assert (found.version, found.table) == ("1.2.3", 99)
+    monkeypatch.setattr(origin, "look_up", lambda commit: origin.Commit(origin.FIRST, "", "1.2.3", 99))
     told = list(origin.problems(submissions.run_line(), marked=False))
     assert any("suite version '0.1.0', and its commit has 1.2.3" in text for text in told)
-    assert any("and its commit has version 7 of the case table" in text for text in told)
+    assert any("and its commit has version 99 of the case table" in text for text in told)
