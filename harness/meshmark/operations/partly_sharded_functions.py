@@ -152,8 +152,8 @@ ORDERS: dict[str, Pair] = {
     "argmin": both(lambda m, x: m.argmin(tied(m, x), axis=1)),
     "argmax_of_all": both(lambda m, x: m.argmax(x)),
     "median": both(lambda m, x: m.median(x, axis=0)),
-    "percentile": both(lambda m, x: m.percentile(x, 30, axis=0, method="lower")),
-    "quantile_of_all": both(lambda m, x: m.quantile(x, 0.75, method="nearest")),
+    "percentile": both(lambda m, x: m.percentile(x, 35, axis=0, method="lower")),
+    "quantile_of_all": both(lambda m, x: m.quantile(x, 0.65, method="nearest")),
     "lexsort": both(lambda m, x: m.lexsort((x[:, 1], tied(m, x[:, 0])))),
     "searchsorted": both(lambda m, x: m.searchsorted(m.sort(x[:, 0]), x[:, 1])),
     "digitize": both(lambda m, x: m.digitize(x, m.array([3.0, 9.0, 27.0, 81.0]))),
@@ -205,7 +205,7 @@ def window_maxima(x: Any) -> Any:
 
 def holed(m: Any, x: Any) -> Any:
     """x with NaN in places."""
-    return m.where(x % 6 == 1, m.nan, x)
+    return m.where(x % 7 == 1, m.nan, x)
 
 
 def narrow(m: Any, x: Any) -> Any:
