@@ -210,3 +210,22 @@ def test_a_finding_explains_nothing_on_a_release_where_it_is_right():
     )
     assert findings.known_groups([one]) == findings.known_groups([one], "1") == {"g": "old"}
     assert findings.known_groups([one], "3") == {"g": "old"} and findings.known_groups([one], "2") == {}
+
+
+@pytest.mark.parametrize(("times", "groups"), [(1, 0), (9, 1)])
+def test_a_crash_without_a_word_is_a_finding_where_it_comes_twice(times, groups):
+    """An earlier program may have spoilt the memory of the worker. The record keeps what came once."""
+
+    class Crashing(StubSlot):
+        left = times
+
+        def judge(self, job, modes=("auto",)):
+            self.left -= 1
+            crash = oracles.Difference("auto", "crash", "SIGSEGV", "SIGSEGV").to_json()
+            return Answer([crash] if self.left >= 0 else [], program=to_json(MOVED))
+
+    hunt = Hunt(1, Settings(), shrink_s=0.0, out=io.StringIO())
+    hunt.one(Crashing(), 3, lambda _: None, lambda: False)
+    line = json.loads(hunt.out.getvalue())
+    assert len(hunt.groups) == groups and line.get("once", False) == (groups == 0)
+    assert line["differences"][0]["what"] == "SIGSEGV"

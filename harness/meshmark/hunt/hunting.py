@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections import Counter
@@ -24,6 +25,10 @@ kinds one: the message already names the place."""
 
 SHRINK_S = 60.0
 """Seconds that shrinking one finding may take."""
+
+WORDLESS = re.compile(r"SIG[A-Z]+")
+"""What is known of a crash that says nothing. As a hang, which a loaded machine gives, it is a finding where it comes
+twice: an earlier program of the process may have spoilt its memory."""
 
 PROGRESS_S = 60.0
 """Seconds between two lines that say how far a hunt has come."""
@@ -215,12 +220,13 @@ class Hunt:
             return
         difference = differences[0]
         program = from_json(data)
-        if difference["kind"] == "hang":  # a loaded machine is slow: what hangs hangs twice
-            again = slot.judge(program, modes).differences
+        light = lightly(number, self.settings)
+        if difference["kind"] == "hang" or WORDLESS.fullmatch(difference["what"]):
+            again = slot.judge(shrinking.job(program, light), modes).differences
             if halted():
                 raise shrinking.Halted
             if not again:
-                line["slow"] = True
+                line["slow" if difference["kind"] == "hang" else "once"] = True
                 return
             difference = again[0]
         mode = difference["mode"] or modes[0]
@@ -234,7 +240,6 @@ class Hunt:
                 self.groups[self.named[raw]].numbers.append(number)
             return
         start = time.monotonic()
-        light = lightly(number, self.settings)
         difference = self._blamed(slot, program, difference, light)
         mode = difference["mode"] or mode
         signature = shrinking.Signature.of(difference, mode, light)

@@ -17,6 +17,11 @@ from meshmark.hunt.rules import RULES, refilled, types, weight
 from meshmark.hunt.workers import Judging
 
 
+def job(program: Program, light: bool) -> Program | dict[str, Any]:
+    """What a worker is asked to judge: `light` as `meshmark.hunt.oracles.LIGHT` says."""
+    return {"program": to_json(program), "light": True} if light else program
+
+
 @dataclass(frozen=True)
 class Signature:
     """What a smaller program must still do: the mode, the kind of difference; of what is no number also which."""
@@ -35,7 +40,7 @@ class Signature:
 
     def job(self, program: Program) -> Program | dict[str, Any]:
         """What a worker is asked to judge."""
-        return {"program": to_json(program), "light": True} if self.light else program
+        return job(program, self.light)
 
     def matches(self, difference: dict[str, Any]) -> bool:
         """Whether a difference has it."""
