@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from meshmark.judge import checks
 from meshmark.judge.checks import Judge
 from meshmark.judge.numbers import ROUNDING, difference, unlike, within_rounding, without_subnormals
 from meshmark.operations import cases
@@ -84,6 +85,28 @@ def test_flushed_subnormals_are_zeros_and_nothing_else_is():
     assert difference("bits", f32(0, tiny, 0), want, None, flushed=True) is not None
     np.testing.assert_array_equal(without_subnormals(want), f32(0, tiny, 0))
     assert without_subnormals(want).dtype == want.dtype
+
+
+def test_what_ordinary_numbers_take_in_is_lost_or_not():
+    """An H100 keeps subnormal numbers, and adds in another order than NumPy: 0 and three of them are right alike."""
+    tiny = float(np.finfo(np.float32).tiny)
+    want = f32(-tiny / 4, 1, tiny * 9)
+    assert difference("exact", f32(0, 1, 0), want, None) is not None
+    assert difference("exact", f32(0, 1, 0), want, None, flushed=1.0) is not None
+    assert difference("exact", f32(0, 1, 0), want, None, flushed=2048.0) is None
+    assert difference("exact", f32(0, 0, 0), want, None, flushed=2048.0) is not None
+    assert difference("exact", f32(0, 1, 1e-30), want, None, flushed=2048.0) is not None
+    half = np.array([0.25, 1, 2], np.float16)
+    assert without_subnormals(half, 1e9).tolist() == [0, 1, 2]
+
+
+def test_sums_of_subnormal_and_ordinary_numbers_depend_on_their_order(monkeypatch):
+    monkeypatch.setattr(checks.precision, "flushes", lambda dtype: False)
+    name = "cumsum/of=-.x,dim=1,fill={}/pmap/1/bfloat16/4KiB"
+    assert checks.flushed(cases.find(name.format("subnormal"), 1).cell) == 2048.0
+    assert checks.flushed(cases.find(name.format("nan"), 1).cell) == 0.0
+    monkeypatch.setattr(checks.precision, "flushes", lambda dtype: True)
+    assert checks.flushed(cases.find(name.format("subnormal"), 1).cell) == 1.0
 
 
 def test_a_rounding_is_within_four_units_in_the_last_place_of_the_largest():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from meshmark.core import digests, interrupts, saying
+from meshmark.core import digests, interrupts, saying, values
 from meshmark.core.calls import select_options
 from meshmark.core.verdicts import Line, worst
 from meshmark.devices import containment
@@ -54,10 +55,23 @@ def prepare_cell(cell: Cell, seed: int) -> tuple[list[np.ndarray], list[np.ndarr
     return arguments, expected, bounds
 
 
-def flushed(cell: Cell) -> bool:
-    """Whether subnormal numbers count as zeros, in the inputs of the reference and in the results: the cell's values
-    may hold some, it computes with them, and the device flushes them."""
-    return has_special_values(cell) and cell.plan.judge != "bits" and precision.flushes(cell.request.dtype)
+def flushed(cell: Cell) -> float:
+    """How many times the smallest normal number counts as zero, in the inputs of the reference and in the results; 0.0
+    where subnormal numbers count as they are.
+
+    1.0: the cell's values may hold some, it computes with them, and the device flushes them. More: the device keeps
+    them, and the cell adds them to ordinary numbers. An ordinary number takes in a subnormal one, so that their order
+    decides what is left where the ordinary ones add up to zero: nothing, or all of them.
+    """
+    if not has_special_values(cell) or cell.plan.judge == "bits":
+        return 0.0
+    if precision.flushes(cell.request.dtype):
+        return 1.0
+    added = [
+        math.prod(a.shape) for a in cell.plan.arguments
+        if a.options.get("kind") == "subnormal" and a.options.get("base") is values.summands
+    ]  # fmt: skip
+    return float(max(added, default=0))
 
 
 def has_special_values(cell: Cell) -> bool:

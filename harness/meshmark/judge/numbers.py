@@ -50,12 +50,13 @@ def compare(
     output: jax.Array,
     want: np.ndarray,
     bound: np.ndarray | None,
-    flushed: bool = False,
+    flushed: float = 0.0,
 ) -> Numbers:
     """Compare every device's shard with its part of the reference, and replicas with each other to the bit.
 
     A device's part follows from the mesh and the expected spec, by this project's own arithmetic. JAX must give the
-    same index for the shard. `flushed`: whether subnormal numbers count as zeros (see `without_subnormals`).
+    same index for the shard. `flushed`: how many times the smallest normal number counts as zero (see
+    `without_subnormals`).
     """
     if output.shape != result.shape or output.dtype.name != result.dtype:
         return Numbers(
@@ -91,7 +92,7 @@ def compare_shards(
     shards: Sequence[Shard],
     want: np.ndarray,
     bound: np.ndarray | None,
-    flushed: bool = False,
+    flushed: float = 0.0,
 ) -> Numbers:
     """The comparison of `compare`, of shards whose type and devices are right."""
     verdict, largest = Numbers(), 0.0
@@ -161,7 +162,7 @@ def hidden(places: Sequence[Any], output: jax.Array) -> str:
 
 
 def difference(
-    judge: str, seen: np.ndarray, want: np.ndarray, bound: np.ndarray | None, flushed: bool = False
+    judge: str, seen: np.ndarray, want: np.ndarray, bound: np.ndarray | None, flushed: float = 0.0
 ) -> Difference | None:
     """The worst element of a block against its reference; None if no element differs.
 
@@ -176,7 +177,7 @@ def difference(
         wrong = seen != want
         return _worst(wrong, seen, want) if wrong.any() else None
     if bound is None and flushed:
-        seen, want = without_subnormals(seen), without_subnormals(want)
+        seen, want = without_subnormals(seen, flushed), without_subnormals(want, flushed)
     strange = unlike(seen, want)
     if strange.any():
         return _worst(strange, seen, want)
@@ -204,11 +205,17 @@ def unlike(seen: np.ndarray, want: np.ndarray) -> np.ndarray:
     return ~same.all(axis=-1)
 
 
-def without_subnormals(array: np.ndarray) -> np.ndarray:
-    """The array with zeros for its subnormal numbers; the array itself if it is not of floats or complex numbers."""
+MOST_LOST = 0.5
+"""No sum of subnormal numbers counts as zero from here on: ordinary numbers are whole."""
+
+
+def without_subnormals(array: np.ndarray, times: float = 1.0) -> np.ndarray:
+    """The array with zeros for its subnormal numbers, or for what is less than `times` the smallest normal number; the
+    array itself if it is not of floats or complex numbers."""
     if not _inexact(array):
         return array
-    tiny = dtype_of(array.dtype.name).tiny
+    smallest = dtype_of(array.dtype.name).tiny
+    tiny = max(smallest, min(times * smallest, MOST_LOST))
     parts = _parts(array)
     small = np.abs(parts) < tiny
     kept = np.where(small, 0.0, parts)
