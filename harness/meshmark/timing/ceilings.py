@@ -10,6 +10,7 @@ the whole machine. (With arrays that fit in caches the rate depends on the relea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import Any
@@ -49,13 +50,13 @@ def measure_ceilings(
     over = sharding(mesh, ("x",))
 
     def filled(shape: tuple[int, ...], dtype: str) -> jax.Array:
-        """Numbers that differ: a processor takes less power for equal ones, and may run faster."""
+        """Numbers without a pattern: on an H100 products of equal factors were 14 % faster than of random ones."""
 
         def made() -> jax.Array:
-            index = lax.broadcasted_iota(jnp.uint32, shape, len(shape) - 1)
-            row = lax.broadcasted_iota(jnp.uint32, shape, len(shape) - 2)
-            mixed = (index * jnp.uint32(2654435761) + row * jnp.uint32(40503)) >> 16
-            return (mixed.astype(jnp.float32) / 65536 - 0.5).astype(dtype_of(dtype).numpy)
+            mixed = lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
+            for shift, odd in ((16, 0x7FEB352D), (15, 0x846CA68B)):  # a mixing function of 32 bits
+                mixed = (mixed ^ (mixed >> shift)) * jnp.uint32(odd)
+            return ((mixed >> 8).astype(jnp.float32) / 2**24 - 0.5).astype(dtype_of(dtype).numpy)
 
         return jax.jit(made, out_shardings=over)()
 
