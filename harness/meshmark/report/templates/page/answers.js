@@ -19,7 +19,7 @@ function answer(question, first, ...rest) {
   return el("div", { class: "card" }, el("h2", {}, question), el("p", {}, first), behind.length ? el("details", { open: !phone.matches }, el("summary", {}, "More"), behind) : "");
 }
 // Findings of the newest release first: what was mended since is less urgent.
-const newestFirst = (list) => { const now = new Set(judgedRuns.filter((r) => r.release === judgedRuns[0].release).map((r) => r.key)); return [...list].sort((a, b) => a.known - b.known || b.runs.some(([k]) => now.has(k)) - a.runs.some(([k]) => now.has(k))); };
+const newestFirst = (list) => { const now = new Set(judgedRuns.filter((r) => r.release === newestRelease).map((r) => r.key)); return [...list].sort((a, b) => a.known - b.known || b.runs.some(([k]) => now.has(k)) - a.runs.some(([k]) => now.has(k))); };
 const seenIn = (f) => new Set(where(f).map((r) => r.release));
 const passesIn = (f) => [...new Set(f.passes.map((k) => byKey.get(k)?.release).filter((release) => release && !seenIn(f).has(release)))];
 // The newest run in one sentence, and what its release mended and broke.
@@ -38,7 +38,7 @@ function worksCard() {
   const first = [fresh.length ? [el("strong", { class: "bar-slow" }, `${plural(fresh.length, "failure")} that no list knows`), `, ${plural(known, "known issue")}. `] : known ? `${plural(known, "known issue")} over all runs, and nothing else is wrong. ` : "Nothing is wrong in any run. ", jump("wrong", "All findings")];
   if (D.wrong.length) card.append(el("ul", {}, newestFirst(D.wrong).slice(0, 2).map((f) => el("li", {}, el("strong", {}, short(f.operations, 2)), `: ${f.kind}${fresh.length && f.known ? ", known" : ""}, in JAX ${[...seenIn(f)].join(", ")}${passesIn(f).length ? `; passes in ${passesIn(f).join(", ")}` : ""}`))));
   const ran = judgedRuns.filter((r) => r.class !== "compiled");
-  ran.filter((r) => r.release === ran[0].release).slice(0, 3).forEach((r, nth) => {
+  ran.filter((r, nth) => !nth || r.release === newestRelease).slice(0, 3).forEach((r, nth) => {
     card.append(el("p", {}, el("strong", {}, r.label), r.expired ? [" ", el("span", { class: "tag expired" }, "expired")] : "", r.met ? `: level ${r.met} is met` : r.levels.some((s) => s.missing) ? ": no level, since not every case of the must-pass list was judged" : "", nth && !r.met ? [", ", tallyNode(r)] : ""));
     if (r.levels.length && (!nth || !r.met)) card.append(el("ul", { class: "badges", "aria-label": "Levels, cases met of the must-pass list" }, r.levels.map(badge)));
   });
@@ -48,7 +48,7 @@ function worksCard() {
   return answer(question, first, ...card.childNodes);
 }
 function modeCard() {
-  const card = el("div"), question = "Which mode should I use?", newest = judgedRuns.find((r) => r.class !== "compiled" && whole(r)) || judgedRuns.find(whole);
+  const card = el("div"), question = "Which mode should I use?", newest = judgedRuns.find((r) => r.class !== "compiled" && r.devices > 1 && whole(r)) || judgedRuns.find(whole);  // one device sends nothing
   let said = ["No records here."];
   if (newest) {
     const compared = newest.judged.manual.filter((x) => x !== null).length;
@@ -61,7 +61,7 @@ function modeCard() {
       card.append(el("ul", {}, finite.slice(0, 3).map((r) => el("li", {}, el("strong", {}, r.operation), ` in ${r.mode}: up to ${digits(r.times)}× the bytes`)), only.length ? el("li", {}, el("strong", {}, short(only.map((r) => r.operation), 2)), ": bytes where shard_map sends none") : ""));
     }
   }
-  for (const m of timed.slice(0, 1)) {
+  for (const m of [timed.find((t) => t.devices > 1) || timed[0]].filter(Boolean)) {
     const lines = [];
     for (const x of ["auto", "explicit"]) {
       const cadence = m.times.some((u) => u.cadence === "stream") ? "stream" : "isolated";
