@@ -174,9 +174,17 @@ class OptaxOptimizer(Optimizing):
         with jax.set_mesh(typed):
             parameters = put((w, b))
             state = jax.jit(chosen.init)(parameters) if explicit else chosen.init(parameters)
+            # A step adds sharded gradients, so that a state that began whole is sharded after it.
+            for kind in moments(state[0], rule):
+                for begun, parameter in zip(kind, parameters, strict=True):
+                    if not begun.sharding.is_equivalent_to(parameter.sharding, parameter.ndim):
+                        raise RuntimeError(f"the state begins as {begun.sharding}, not {parameter.sharding}")
             for number in range(STEPS):
                 gradients = put((gw[number], gb[number]))
                 parameters, state = jax.jit(step)(parameters, state, gradients)
-            inner = state[0]
-            found = (inner.mu, inner.nu) if rule == "adam" else (inner.trace,)
-            return *parameters, *(leaf for kind in found for leaf in kind)
+            return *parameters, *(leaf for kind in moments(state[0], rule) for leaf in kind)
+
+
+def moments(state, rule):
+    """The parts of a state of optax that have the shapes of the parameters."""
+    return (state.mu, state.nu) if rule == "adam" else (state.trace,)

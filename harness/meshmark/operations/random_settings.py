@@ -114,12 +114,13 @@ def _orders_of_threefry(mesh, a, x):
 @contextlib.contextmanager
 def offset(by: int) -> Iterator[None]:
     """An offset of all seeds."""
-    before = jax.config.jax_random_seed_offset
-    jax.config.update("jax_random_seed_offset", by)
+    name = "jax_random_seed_offset"
+    before = getattr(jax.config, name)
+    jax.config.update(name, by)
     try:
         yield
     finally:
-        jax.config.update("jax_random_seed_offset", before)
+        jax.config.update(name, before)
 
 
 def _offset_of_seeds(mesh, a, x):
