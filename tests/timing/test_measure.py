@@ -320,3 +320,10 @@ def test_the_gaps_between_kernels_are_the_profilers():
     [span] = device_time.device_spans([gpu, Named("/host:CPU", lines=[])]).values()
     assert span.busy == pytest.approx(4.768e-6, rel=1e-6) and span.stop == pytest.approx(73.568e-6, rel=1e-6)
     assert device_time.union([(0, 4), (1, 2), (3, 6), (8, 9)]) == 7 and device_time.union([]) == 0
+
+
+def test_a_kernel_is_as_long_in_a_trace_that_counts_from_1970():
+    """A sum of both would be rounded to 256 ns."""
+    gpu = Named("/device:GPU:0", lines=[Named("Stream #1(Compute)", events=[event(1.7e18, 1180.0)])])
+    [span] = device_time.device_spans([gpu]).values()
+    assert span.busy == pytest.approx(1.18e-6, rel=1e-9) and span.start == 0.0

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many worker processes may have the same devices at once, and what each one gets of them.
 
-Virtual devices and compilers belong to each process. A TPU takes one process. GPUs take several: the collectives of two
-processes would take turns on the same GPUs, so several workers are the default on one GPU alone, which has none.
+Each process has virtual devices and compilers of its own. A TPU takes one process. GPUs take several, but the
+collectives of two processes would take turns on them. One GPU has no collectives, so several workers are the default
+there.
 """
 
 from __future__ import annotations

@@ -38,7 +38,6 @@ _ALGORITHMS = {
     "dot_tf32_tf32_f32_x3": 21,
     "dot_tf32_tf32_f32": TF32,
     "dot_bf16_bf16_f32": 8,
-    "dot_f16_f16_f32": 11,
 }
 """The significand bits to which an algorithm rounds float32 factors; 0 for all of them."""
 

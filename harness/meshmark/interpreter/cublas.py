@@ -57,11 +57,7 @@ def _matmul(evaluator: Evaluator, instruction: Instruction, operands: Sequence[A
         raise Refused("a product of cuBLAS with scale_mode")
     alpha = complex(config["alpha_real"], config.get("alpha_imag", 0))
     beta = float(config.get("beta", 0))
-    if (
-        config.get("epilogue", "DEFAULT") not in _EPILOGUES
-        or config.get("damax_output")
-        or config.get("scale_mode")
-    ):
+    if config.get("epilogue", "DEFAULT") not in _EPILOGUES or config.get("damax_output"):
         raise Refused(f"a product of cuBLAS with epilogue {config.get('epilogue')}")
     if len(operands) != (3 if beta else 2):
         raise Refused(f"a product of cuBLAS of {len(operands)} operands with beta {beta:g}")

@@ -112,7 +112,8 @@ class ConformanceLine(CaseLine, Counters, Ending):
         Annotated[
             Literal["flushed", "kept"],
             Field(
-                "Where the inputs are special values: whether the device takes subnormal numbers for zeros."
+                "Where the inputs are special values: `flushed` where subnormal numbers count as zeros, since the"
+                " device takes them so or ordinary numbers may take them in."
             ),
         ]
     ]

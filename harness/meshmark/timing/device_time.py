@@ -80,6 +80,7 @@ def device_spans(planes: Iterable[Any]) -> dict[str, Span]:
     All planes of a trace have one clock, that of the profiler's host; starts are from the first one on.
     """
     found: dict[str, Span] = {}
+    begun: dict[str, float] = {}
     names = []
     for plane in planes:
         names.append(plane.name)
@@ -92,14 +93,17 @@ def device_spans(planes: Iterable[Any]) -> dict[str, Span]:
             raise NoDeviceTime(
                 f"{plane.name} has no event of a program: its lines are {', '.join(lines) or 'none'}"
             )
-        times = [(e.start_ns * 1e-9, (e.start_ns + e.duration_ns) * 1e-9) for e in events]
-        found[plane.name] = Span(min(t[0] for t in times), max(t[1] for t in times), union(times))
+        # From the first start on: a float of nanoseconds since 1970 is only good for 256 of them.
+        first = min(e.start_ns for e in events)
+        times = [(begin := (e.start_ns - first) * 1e-9, begin + e.duration_ns * 1e-9) for e in events]
+        begun[plane.name] = first
+        found[plane.name] = Span(0.0, max(stop for _, stop in times), union(times))
     if not found:
         raise NoDeviceTime(
             f"the backend gives no device time: the trace has {', '.join(names) or 'no plane'}"
         )
-    first = min(span.start for span in found.values())
-    return {name: replace(s, start=s.start - first, stop=s.stop - first) for name, s in found.items()}
+    late = {name: (start - min(begun.values())) * 1e-9 for name, start in begun.items()}
+    return {name: replace(s, start=late[name], stop=late[name] + s.stop) for name, s in found.items()}
 
 
 def union(intervals: Iterable[tuple[float, float]]) -> float:

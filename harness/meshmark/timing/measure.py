@@ -355,7 +355,7 @@ def calibrate_stream(
         made.sample()
         once = made.sample()
         made.count = 8
-        # The first turns of a loop load its kernels on a GPU: of the fastest of three, most are not counted.
+        # On a GPU the first turns of a loop also load its kernels, so the fastest of three samples counts.
         each = max(slowest(min(made.sample() for _ in range(3))), 1e-7)
         made.count = max(1, min(LONGEST_STREAM, math.ceil(seconds / each)))
         isolated = min(prepared.sample() for _ in range(3))
