@@ -101,7 +101,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--anyway",
         action="store_true",
-        help="rank what is not comparable too: other devices, virtual against real",
+        help="compare what is not comparable too: other devices, virtual against real",
     )
     add.add_argument(
         "--record", type=path, metavar="FILE", help="write samples and verdicts to this new file"

@@ -52,7 +52,7 @@ RANKS = ("distributed", "coordinator", "num_processes", "process_id", "control",
 
 def add_options(parser: pytest.Parser) -> None:
     """The options of the suite."""
-    group = parser.getgroup("meshmark", "Meshmark, conformance of distributed JAX")
+    group = parser.getgroup("meshmark", "Meshmark, conformance of distributed JAX", after="general")
     add = group.addoption
     choosing.add_options(add)
     add("--seed", type=int, default=0, metavar="N", help="seed of the inputs (default 0)")
@@ -156,7 +156,9 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="the findings that are known (default results/findings of the checkout)",
     )
-    group = parser.getgroup("meshmark-ranks", "Meshmark over several processes (each runs this command)")
+    group = parser.getgroup(
+        "meshmark-ranks", "Meshmark over several processes (each runs this command)", after="meshmark"
+    )
     add = group.addoption
     add(
         "--distributed",

@@ -31,7 +31,7 @@ from meshmark.operations.versions import TABLE_VERSION
 
 FORMS = (
     "a Python interpreter, a virtual environment's directory, a JAX release such as 0.11.2, commit:REF,"
-    " or two record files that end in .jsonl"
+    " or a record file (.jsonl; then the other side is one too)"
 )
 """What a comparison takes."""
 
