@@ -21,7 +21,8 @@ from meshmark.operations import cases
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import Selection
 from tests.checkout import ROOT
-from tests.studies.faults import CATALOGUE, Fault, hunt, in_order, likely_cases, load_families
+from tests.studies.faults import hunt, in_order, likely_cases, load_families
+from tests.studies.planting import CATALOGUE, Fault
 
 load_families()
 

@@ -12,7 +12,7 @@ from meshmark.judge.checks import Judge
 from meshmark.levels import deviations
 from meshmark.levels.deviations import Deviation
 from meshmark.operations import OPERATIONS, cases
-from tests.studies.faults import CATALOGUE
+from tests.studies import faults_of_results
 
 CASE = "pmax/axes=x+y,fill=nan/auto/2x4/float32/4KiB"
 ROW = Deviation(("pmax",), "nan", ("*",), ("*",), ">=0.10", "a row of this test")
@@ -54,6 +54,6 @@ def test_a_row_allows_what_one_device_gives(monkeypatch):
 def test_a_row_does_not_allow_a_wrong_shard(monkeypatch):
     monkeypatch.setattr(jnp, "max", jnp.nanmax)
     monkeypatch.setattr(deviations, "read", lambda: (ROW,))
-    with CATALOGUE["lost shard"].put_in():
+    with faults_of_results.lost_shard():
         lines = Judge(tuple(jax.devices())).run(cases.find(CASE, 8))
     assert worst(line.verdict for line in lines) == "fail"

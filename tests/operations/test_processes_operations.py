@@ -25,7 +25,7 @@ from meshmark.operations import OPERATIONS, cases, lifecycle, messages, processe
 from meshmark.operations.base import Variant, owners_of
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from tests.checkout import ROOT
-from tests.studies.faults import OVER_PROCESSES
+from tests.studies.faults_between_processes import OVER_PROCESSES
 from tests.waiting import PATIENCE, gone, until
 
 COUNT, EACH = 2, 2

@@ -14,7 +14,8 @@ from meshmark.operations import cases
 from meshmark.pytest_plugin.controller import message
 from meshmark.pytest_plugin.trials import Trial
 from tests.checkout import ROOT
-from tests.studies.faults import CATALOGUE, load_families
+from tests.studies.faults import load_families
+from tests.studies.planting import CATALOGUE
 
 TEXT = (ROOT / "README.md").read_text()
 

@@ -11,9 +11,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from tests.studies.faults import fault, patched
 from tests.studies.faults_of_calls import seen_as
 from tests.studies.faults_of_values import Jitted
+from tests.studies.planting import fault, patched
 
 SMOOTH = {"operations": ("smooth_functions_gradient",)}
 

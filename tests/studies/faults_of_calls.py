@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from meshmark.core.layout import normal
 from meshmark.judge import programs
-from tests.studies.faults import fault
+from tests.studies.planting import fault, patched
 
 
 class Called:
@@ -210,7 +210,5 @@ def a_host_call_changes_the_host_array():
             return found
 
         return device_put
-
-    from tests.studies.faults import patched
 
     return patched(jax, "device_put", make)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from meshmark.operations.layers import Mlp
-from tests.studies.faults import fault, patched
+from tests.studies.planting import fault, patched
 
 
 def repeated_sum(times):

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from tests.studies.faults import fault, patched
+from tests.studies.planting import fault, patched
 
 ARRAY = type(jnp.zeros(1))
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import xla_metadata
 
-from tests.studies.faults import fault, patched
 from tests.studies.faults_of_conditions import changed, form
+from tests.studies.planting import fault, patched
 
 
 def random_setting(name: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, reshard
 from jax.sharding import PartitionSpec as P
 
 from meshmark.operations import program_features
-from tests.studies.faults import fault, patched
+from tests.studies.planting import fault, patched
 
 
 def form(*names: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.studies.faults import fault, patched
 from tests.studies.faults_of_breadth import group
+from tests.studies.planting import fault, patched
 
 OPTIONS = {"operations": ("function_options",)}
 

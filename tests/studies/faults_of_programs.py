@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from meshmark.operations import optimizers, pipeline, programs
-from tests.studies.faults import fault, patched
+from tests.studies.planting import fault, patched
 
 
 def of(*parts):

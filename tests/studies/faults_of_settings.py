@@ -12,8 +12,8 @@ import numpy as np
 from jax import lax
 
 from meshmark.operations import refusals
-from tests.studies.faults import fault, patched
 from tests.studies.faults_of_conditions import changed, form, refused
+from tests.studies.planting import fault, patched
 
 
 def setting(name: str) -> dict[str, Any]:

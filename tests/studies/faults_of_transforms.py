@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from tests.studies.faults import fault, patched
+from tests.studies.planting import fault, patched
 
 
 def of(*parts, leave=()):

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from meshmark.operations import pairs
-from tests.studies.faults import CATALOGUE, fault, last, nudged, patched, results
+from tests.studies.planting import CATALOGUE, fault, last, nudged, patched, results
 
 
 def rename(old: str, new: str) -> None:
