@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file without an end is refused in one line, by every command that reads one whole."""
 
+import os
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -50,3 +53,43 @@ def test_a_device_without_an_end(words, tmp_path, monkeypatch, capsys):
         code = error.code
     said = capsys.readouterr().err.strip()
     assert code == 2 and said.count("\n") == 0 and "/dev/zero" in said, said
+
+
+@pytest.fixture
+def pipe(tmp_path, monkeypatch):
+    """A named pipe, and a short time in which somebody has to begin to write into it."""
+    monkeypatch.setattr(files, "WRITER", 0.2)
+    path = tmp_path / "pipe.jsonl"
+    os.mkfifo(path)
+    return path
+
+
+def test_a_pipe_into_which_nobody_writes_is_not_waited_for(pipe):
+    with pytest.raises(OSError, match="No data available"):
+        files.whole(pipe)
+
+
+def test_a_pipe_is_read_to_its_end_however_long_its_writer_takes(pipe):
+    """As `meshmark levels <(zcat FILE)` gives one."""
+    command = f"exec 3> {shlex.quote(str(pipe))}; sleep 0.6; seq 100000 >&3; sleep 0.6; echo end >&3"
+    with subprocess.Popen(["bash", "-c", command]):
+        assert files.text(pipe).endswith("99999\n100000\nend\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("levels",), ("tables",), ("report", "--output", "out"), ("merge",), ("bisect",), ("asv-doctor",)),
+        *(("validate",), ("submit", "--product", "p", "--by", "me", "--output", "out"), ("hunt", "--replay")),
+        ("growth", "--from"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_pipe_without_a_writer_is_refused_in_a_line(words, pipe, monkeypatch, capsys):
+    monkeypatch.chdir(pipe.parent)
+    try:
+        code = cli.main([*words, pipe.name])
+    except SystemExit as error:
+        code = error.code
+    said = capsys.readouterr().err.strip()
+    assert code and said.count("\n") == 0 and pipe.name in said, said

@@ -3,7 +3,9 @@
 
 import json
 import math
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -238,3 +240,10 @@ def test_a_signal_between_writing_and_counting_leaves_a_file_that_closes(tmp_pat
     writer.close()
     last = json.loads(path.read_text().splitlines()[-1])
     assert last["kind"] == "end" and last["lines"] == len(path.read_text().splitlines()) - 1
+
+
+def test_a_run_goes_on_in_a_plain_file_alone(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path(os.devnull)):
+        with pytest.raises(RecordError, match=f"can't resume {path}: it is no plain file; name what"):
+            Writer.resume(path, RUN)

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from meshmark.core import files
 from meshmark.core.errors import BadInput
 
 PITFALLS = {
@@ -99,9 +100,9 @@ class Finding:
 def read(path: Path) -> str:
     """The text of a file; DoctorError if it can't be read."""
     try:
-        if path.stat().st_size > MOST:
-            raise DoctorError(f"{path} is larger than {MOST} bytes: it is not a benchmark file")
-        return path.read_text(encoding="utf-8")
+        return files.text(path, MOST)
+    except BadInput:
+        raise DoctorError(f"{path} is larger than {MOST} bytes: it is not a benchmark file") from None
     except OSError as error:
         raise DoctorError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:

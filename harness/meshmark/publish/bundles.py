@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from meshmark.core import files
 from meshmark.core.errors import BadInput
 from meshmark.records.reading import LONGEST
 from meshmark.records.results import NAME, RELEASE
@@ -193,7 +194,7 @@ class _Bounded(io.RawIOBase):
 def _archive(path: Path) -> list[Bundle]:
     found: dict[tuple[str, str], Bundle] = {}
     refused: list[tuple[str, str]] = []
-    with open(path, "rb") as file:
+    with files.opened(path) as file:
         if file.read(2) != b"\x1f\x8b":
             raise BundleError(f"{path} is not a .tar.gz: name what `meshmark submit` made")
         file.seek(0)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from meshmark.core import files
 from meshmark.core.errors import BadInput
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
@@ -69,7 +70,7 @@ def _depends(case: Case, seed: int) -> bool:
 def read(path: Path) -> dict[str, Any]:
     """A challenge file; ChallengeError for what is none."""
     try:
-        with open(path, "rb") as file:
+        with files.opened(path) as file:
             found = bundles.loads(file.read(LONGEST).decode())
     except OSError as error:
         raise ChallengeError(f"can't read {path}: {error.strerror}") from None

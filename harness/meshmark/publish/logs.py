@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from meshmark.core import files
 from meshmark.core.errors import BadInput
 from meshmark.core.text import printable
 from meshmark.core.verdicts import VERDICTS
@@ -54,7 +55,7 @@ def pack(path: Path, versions: Collection[str]) -> bytes:
     versions: four-part version numbers, which are not addresses. LogError if it can't be read, is empty, or too large.
     """
     try:
-        with open(path, "rb") as file:
+        with files.opened(path) as file:
             data = file.read(MOST + 1)
     except OSError as error:
         raise LogError(f"can't read the log {path}: {os.strerror(error.errno or 0)}") from None

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from meshmark import __version__
+from meshmark.core import files
 from meshmark.core.errors import BadInput
 from meshmark.core.escaping import field as field_of
 from meshmark.devices.environment import CPU_DEVICES_A_PROCESS, DEFAULT_CPU_DEVICES
@@ -35,7 +36,7 @@ from meshmark.publish.bundles import Bundle, File, Room
 from meshmark.publish.lines import as_records, entries
 from meshmark.publish.review import Entry, Review
 from meshmark.publish.validate import DIRTY, INCOMPLETE
-from meshmark.records import results, run_line, writing
+from meshmark.records import results, run_line, sealing, writing
 from meshmark.records.definition import KINDS
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT
 
@@ -217,9 +218,9 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
 
 
 def _read(path: Path) -> list[Entry]:
-    """The lines of a record file; a torn or foreign line is refused."""
+    """The lines of a record file, without their seals; a torn, foreign or changed line is refused."""
     try:
-        with open(path, "rb") as file:
+        with files.opened(path) as file:
             data = file.read(4 * bundles.MOST_PACKED + 1)
     except OSError as error:
         raise SubmitError([f"can't read {path}: {os.strerror(error.errno or 0)}"]) from None
@@ -233,6 +234,14 @@ def _read(path: Path) -> list[Entry]:
         more = f" ({len(report.complaints) - 1} more)" if len(report.complaints) > 1 else ""
         where = path.parent / report.complaints[0] if path.parent != Path() else report.complaints[0]
         raise SubmitError([f"{where}{more}"])
+    by_number, seals = dict(lines), sealing.Seals()
+    for number, text in bundles.whole_lines(bundle.files[path.name], Room()):
+        if isinstance(text, bytes) and (
+            why := seals.add(text.decode("utf-8", "replace"), by_number.get(number))
+        ):
+            raise SubmitError([f"{path}:{number}: {why}"])
+    for _, record in lines:
+        record.pop(sealing.FIELD, None)
     if not any(record["kind"] != "run" for _, record in lines):
         raise SubmitError([f"{path} holds nothing but run lines: name what --record wrote"])
     last = {r["case"]: "seconds" in r for _, r in lines if r["kind"] == "conformance"}

@@ -10,6 +10,7 @@ take. A file beyond the limits is refused before it fills the memory.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import zlib
@@ -17,11 +18,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from sys import intern
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
+from meshmark.core import files
 from meshmark.core.errors import BadInput
 from meshmark.core.verdicts import VERDICTS, worst
-from meshmark.records import checking
+from meshmark.records import checking, sealing
 from meshmark.records.closing import Account
 from meshmark.records.definition import (
     KINDS,
@@ -113,6 +115,8 @@ class Records:
     """Whether a closing line is the last one of the file."""
     closes: bool = False
     """Whether the last run line promises one."""
+    sealed: bool = False
+    """Whether each run line is sealed (meshmark.records.sealing)."""
 
     @property
     def cut(self) -> str:
@@ -147,16 +151,18 @@ class Records:
 def read(path: Path) -> Records:
     """Read a file, plain or packed (.gz). Lines that can't be used become `problems` and the rest is kept;
     RecordError where the file as a whole can't be read, is larger than the limits, or holds no run."""
-    records, account = Records(), Account()
-    for place, record in each(path):
+    records, account, seals = Records(), Account(), sealing.Seals()
+    for place, text in _texts(path):
+        record = _parsed(text)
         if isinstance(record, RecordError):
             records.problems.append(f"{place}: {record}")
-            account.add(None)
-            continue
-        if problem := account.add(record):
-            records.problems.append(f"{place}: {problem}")
-        records.add(record)
+            found = [account.add(None), seals.add(text, None)]
+        else:
+            records.add(record)
+            found = [account.add(record), seals.add(text, record)]
+        records.problems += [f"{place}: {problem}" for problem in found if problem]
     records.state, records.closed, records.closes = account.state(), account.closed, account.closes
+    records.sealed = seals.every
     if not records.runs:
         first = f" ({records.problems[0]})" if records.problems else ""
         raise RecordError(f"{path} holds no run: name a file that `meshmark test --record` wrote{first}")
@@ -166,6 +172,10 @@ def read(path: Path) -> Records:
 def each(path: Path) -> Iterator[tuple[str, dict[str, Any] | RecordError]]:
     """(FILE:LINE, the record or why there is none) of each line, one at a time in bounded memory; ends where lines
     have no end. RecordError as `read` has it."""
+    return ((place, _parsed(text)) for place, text in _texts(path))
+
+
+def _texts(path: Path) -> Iterator[tuple[str, str]]:
     size = number = 0
     large = (
         f"{path} has more than {MOST_LINES} lines or {MOST_BYTES >> 20} MiB, which is the most that is read: record"
@@ -180,12 +190,9 @@ def each(path: Path) -> Iterator[tuple[str, dict[str, Any] | RecordError]]:
                 size += len(text)
                 if number > MOST_LINES or size > MOST_BYTES:
                     raise RecordError(large)
-                try:
-                    yield f"{path}:{number}", parsed(text)
-                except RecordError as error:
-                    yield f"{path}:{number}", error
-                    if len(text) > LONGEST:
-                        return
+                yield f"{path}:{number}", text
+                if len(text) > LONGEST:
+                    return
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise RecordError(
             f"{path} is not a whole gzip file: pack it again, or name the plain .jsonl"
@@ -194,15 +201,36 @@ def each(path: Path) -> Iterator[tuple[str, dict[str, Any] | RecordError]]:
         raise RecordError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
 
 
+class _Packed(gzip.GzipFile):
+    """An unpacked file, which closes the packed one with itself."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(fileobj=file, mode="rb")
+        self._file = file
+
+    def close(self) -> None:
+        """Close both."""
+        super().close()
+        self._file.close()
+
+
 def opened(path: Path) -> IO[str]:
     """The text of a record file, unpacked where its name ends in .gz; bytes that are not UTF-8 are replaced."""
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", errors="replace")
-    return open(path, encoding="utf-8", errors="replace")
+    file = files.opened(path)
+    raw: Any = _Packed(file) if path.suffix == ".gz" else file
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="replace")
+
+
+def _parsed(text: str) -> dict[str, Any] | RecordError:
+    try:
+        return parsed(text)
+    except RecordError as error:
+        return error
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The record of one line of text, with its end of line; RecordError says why a line is not a record."""
+    """The record of one line of text, with its end of line; RecordError says why a line is not a record. A seal is a
+    matter of the file, and no part of what a line says."""
     if len(text) > LONGEST:
         raise RecordError(f"a line of more than {LONGEST} characters is not a record; the rest is left out")
     if not text.endswith("\n"):
@@ -228,6 +256,7 @@ def parsed(text: str) -> dict[str, Any]:
     for name, value in record.items():
         if (check := checked.get(name)) and (problem := check(value)):
             raise RecordError(f"not a record: `{name}` {problem}")
+    record.pop(sealing.FIELD, None)
     if "\\ud" in text.lower():
         record = _encodable(record)
     return record

@@ -24,7 +24,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from meshmark.core import extras
+from meshmark.core import extras, files
 from meshmark.core.errors import BadInput
 from meshmark.records import reading
 from meshmark.records.reading import Records
@@ -156,7 +156,7 @@ def newest(releases: Iterable[str]) -> str:
 def read_product(path: Path) -> dict[str, Any]:
     """A product.yaml; ResultError for what is none, each in one line."""
     try:
-        with open(path, "rb") as file:
+        with files.opened(path) as file:
             data = file.read(LONGEST_PRODUCT + 1)
     except OSError as error:
         raise ResultError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None

@@ -134,8 +134,20 @@ class Counters(TypedDict):
     ]
 
 
+Seal = Annotated[
+    str,
+    Field(
+        "The seal of a piece of the file, as the last field of its last line: the start of the SHA-256 of the file up"
+        " to there. Published files have none.",
+        pattern="^[0-9a-f]{16}$",
+        name="seal",
+    ),
+]
+
+
 class EveryLine(TypedDict):
     """What every line has."""
 
     schema: Annotated[Literal[1], Field("The version of the record definition.")]
     run: RunId
+    so_far: NotRequired[Seal]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing record files: append-only, strict JSON, flushed per case (timings: per cell).
+"""Writing record files: append-only, strict JSON, flushed per case (timings: per cell), each piece with a seal.
 
 A file has one writer: it is locked from the first line to the last, so that two runs can't tear each other's lines.
 """
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from meshmark.records import closing, run_line
+from meshmark.records import closing, run_line, sealing
 from meshmark.records.closing import Account
 from meshmark.records.definition import KINDS
 from meshmark.records.reading import TORN, Judged, RecordError, Records, each, parsed, read
@@ -39,18 +39,28 @@ def _finite(value: Any) -> Any:
     return value
 
 
+class Held:
+    """What a file holds: the digest of its bytes, and what its lines add up to."""
+
+    def __init__(self) -> None:
+        self.written = hashlib.sha256()
+        self.account = Account()
+
+
 class Writer:
     """Appends records to a file; every `write` is one case, handed to the operating system at once."""
 
-    def __init__(self, path: Path, file: BinaryIO, run: Mapping[str, Any]) -> None:
-        """Write the run line at the end of the file; use `create` or `resume`."""
+    def __init__(self, path: Path, file: BinaryIO, run: Mapping[str, Any], held: Held | None = None) -> None:
+        """Write the run line at the end of the file; use `create` or `resume`. `held`: that of another run in it."""
         self.path, self.run, self._file = path, uuid.uuid4().hex[:12], file
         self.ended = False
         """Whether the closing line is written."""
         self._chosen: dict[str, Any] = {}
         self._uncounted: tuple[int, int] | None = None
         """From where to where the records lie that are being written and are not counted yet."""
-        self._count()
+        self._held = held or Held()
+        if held is None:
+            self._count()
         self.write([{"schema": SCHEMA, "kind": "run", **run}])
 
     def _count(self) -> None:
@@ -59,10 +69,10 @@ class Writer:
         if self._uncounted and self.path.stat().st_size != self._uncounted[1]:
             self._file.truncate(self._uncounted[0])
             self._file.seek(self._uncounted[0])
-        self._written = hashlib.sha256(self.path.read_bytes())
-        self._account = Account()
+        self._held.written = hashlib.sha256(self.path.read_bytes())
+        self._held.account = Account()
         for _, record in each(self.path):
-            self._account.add(None if isinstance(record, RecordError) else record)
+            self._held.account.add(None if isinstance(record, RecordError) else record)
         self._uncounted = None
 
     @classmethod
@@ -99,6 +109,8 @@ class Writer:
         """
         _plain(path)
         try:
+            if not path.is_file() and path.exists():  # a pipe would wait for itself, and a device has no end
+                raise RecordError(f"can't resume {path}: it is no plain file; name what --record named")
             file = open(path, "r+b", buffering=0)  # noqa: SIM115
         except OSError as error:
             raise RecordError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
@@ -121,7 +133,8 @@ class Writer:
         for a record that no reader would take: it would be lost, and nobody would miss it."""
         if self._uncounted:
             self._count()
-        lines = [dumps({**r, "run": self.run}) + "\n" for r in records]
+        unsealed = [{k: v for k, v in r.items() if k != sealing.FIELD} for r in records]
+        lines = [dumps({**r, "run": self.run}) + "\n" for r in unsealed]
         as_read: list[dict[str, Any] | None] = [None] * len(lines)
         for number, (record, line) in enumerate(zip(records, lines, strict=True)):
             if record.get("kind") in KINDS:  # others, such as those of growth, have readers of their own
@@ -129,7 +142,9 @@ class Writer:
                     as_read[number] = parsed(line)
                 except RecordError as error:
                     raise RecordError(f"what is to be written to {self.path} is {error}") from None
-        data = "".join(lines).encode()
+        if not lines:
+            return
+        data = sealing.sealed(self._held.written, lines)
         start, whole = self._file.tell(), data
         self._uncounted = start, start + len(whole)
         try:
@@ -139,9 +154,9 @@ class Writer:
             self._file.truncate(start)
             self._uncounted = None
             raise
-        self._written.update(whole)
+        self._held.written.update(whole)
         for read_back in as_read:
-            self._account.add(read_back)
+            self._held.account.add(read_back)
         self._uncounted = None
 
     def choose(self, names: Iterable[str], deselected: int = 0) -> None:
@@ -156,7 +171,7 @@ class Writer:
         if not self.ended and not self._file.closed:
             if self._uncounted:
                 self._count()
-            self.write([self._account.end(exit_code)])
+            self.write([self._held.account.end(exit_code)])
             self.ended = True
 
     def changed(self) -> str:
@@ -172,7 +187,7 @@ class Writer:
                     found.update(data)
         except OSError as error:
             return f"{self.path} can't be read any more: {os.strerror(error.errno or 0)}"
-        if same and found.digest() == self._written.digest():
+        if same and found.digest() == self._held.written.digest():
             return ""
         return (
             f"{self.path} does not hold what this run wrote: something else changed it while the run went on"
@@ -183,10 +198,12 @@ class Writer:
         data = self.path.read_bytes()
         self._file.truncate(data.rfind(b"\n") + 1)
         self._file.seek(0, os.SEEK_END)
+        self._uncounted = None
+        self._count()
 
     def beside(self, run: Mapping[str, Any]) -> Writer:
         """Another run in the same file, such as the other environment of a comparison."""
-        return Writer(self.path, self._file, run)
+        return Writer(self.path, self._file, run, self._held)
 
     def close(self) -> None:
         """Close the file."""
@@ -217,17 +234,32 @@ def _same_run(path: Path, records: Records, run: Mapping[str, Any]) -> None:
                 f"can't resume {path}: it differs from this run in {found}: go on as it began, or use --record for"
                 " another run"
             )
+    own = ((run.get("facts") or {}).get("suite") or {}).get("digest")
+    if (
+        own and not records.sealed
+    ):  # the same package wrote it, by its digest, and this one seals what it writes
+        raise RecordError(
+            f"can't resume {path}: it has a run line without `{sealing.FIELD}`, and this version of the suite writes"
+            " one: the file was changed; use it as it was written"
+        )
 
 
 def _end_of_finished(path: Path) -> int:
-    """Offset behind the last line that closes a case or cell, or is one of the run."""
+    """Offset behind the last line that closes a case or cell, or is one of the run; where runs seal what they write,
+    behind the seal of its piece."""
     end = position = 0
+    promised = whole = False
     with open(path, "rb") as file:
         for line in file:
             position += len(line)
-            closes = b'"seconds":' in line or b'"kind":"run"' in line or b'"kind":"ceiling"' in line
-            if line.endswith(b"\n") and closes:
+            of_run = b'"kind":"run"' in line
+            whole = whole or b'"seconds":' in line or of_run or b'"kind":"ceiling"' in line
+            sealed = bool(sealing.seal_of(line[-sealing.LENGTH :].decode("utf-8", "replace")))
+            promised = sealed if of_run else promised
+            if line.endswith(b"\n") and whole and (sealed or not promised):
                 end = position
+            if sealed or not promised:
+                whole = False
     return end
 
 

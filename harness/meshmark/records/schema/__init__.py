@@ -49,7 +49,7 @@ def made() -> dict[str, Any]:
         "description": "One line of a record file. Its `kind` names the definition that it follows. Fields that are not"
         " listed may be there, and readers leave them alone.",
         "type": "object",
-        "required": [*(entry.name for entry in entries(EveryLine)), "kind"],
+        "required": [*(entry.name for entry in entries(EveryLine) if entry.required), "kind"],
         "properties": {"kind": {"description": "What the line holds.", "enum": list(KINDS)}},
         "allOf": [
             {"if": {"properties": {"kind": {"const": kind}}}, "then": {"$ref": f"#/$defs/{kind}"}}
