@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conformance of programs that nobody wrote."""
+"""Conformance of random programs."""
 
 from meshmark.conformance.test_generated import test_generated
 

@@ -42,7 +42,7 @@ def test_an_untouched_package_has_nothing_to_be_said(place):
 def test_a_changed_file_is_named(place, file):
     (place / NAME / file).write_text("changed = True\n")
     assert installed.altered() == {
-        f"{NAME}/{file}": "not as installed: it was changed behind its installation"
+        f"{NAME}/{file}": "not as installed: it was changed after its installation"
     }
 
 
@@ -58,7 +58,7 @@ def test_a_package_that_stands_before_the_installed_one_is_named(place, tmp_path
 
 def test_a_package_without_a_distribution_is_named(monkeypatch):
     monkeypatch.setattr(installed, "OTHERS", ("tests",))
-    assert installed.altered()["tests"] == "not as installed: it comes from no installed distribution"
+    assert installed.altered()["tests"] == "not as installed: no installed distribution has it"
 
 
 def test_a_compiled_file_of_another_source_is_named(place, monkeypatch):

@@ -332,10 +332,10 @@ def test_bad_input_is_one_line(arguments, said, capsys):
     ("text", "said"),
     [
         ("", "holds no growth"),
-        ("not json\n", ":1 is no record"),
-        ("[1]\n", ":1 is no record"),
+        ("not json\n", ":1 is not a record"),
+        ("[1]\n", ":1 is not a record"),
         ('{"kind": "conformance"}\n', "holds no growth"),
-        ('{"kind": "growth", "topology": "v5e:2x2"}\n', "is no growth record"),
+        ('{"kind": "growth", "topology": "v5e:2x2"}\n', "is not a growth record"),
     ],
 )
 def test_files_that_hold_no_growth(text, said, tmp_path, capsys):

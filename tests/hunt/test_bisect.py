@@ -101,5 +101,5 @@ def test_the_script_beside_a_finding_is_taken(tmp_path):
     for name in (tmp_path, tmp_path / "finding.json"):
         assert findings.script_of(str(name), tmp_path / "store") == "1\n"
     (tmp_path / "repro.py").write_bytes(b"\xff")
-    with pytest.raises(findings.FindingError, match="is no script"):
+    with pytest.raises(findings.FindingError, match="is not a script"):
         findings.script_of(str(tmp_path), tmp_path / "store")

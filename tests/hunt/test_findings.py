@@ -71,6 +71,6 @@ def test_releases_are_told_as_spans():
 def test_an_unknown_finding_is_named(capsys, tmp_path):
     assert main(["hunt", "--replay", "nothing", "--known", str(tmp_path)]) == 2
     assert "there is no finding 'nothing'" in capsys.readouterr().err
-    with pytest.raises(FindingError, match="is no finding"):
+    with pytest.raises(FindingError, match="is not a finding"):
         (tmp_path / "finding.json").write_text("{}")
         findings.read(tmp_path)

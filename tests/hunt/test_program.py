@@ -41,10 +41,10 @@ def test_seeds_differ():
     [
         ({"format": 9}, "format 9"),
         ({"outputs": []}, "needs outputs"),
-        ({"outputs": [7]}, "an output is no value"),
+        ({"outputs": [7]}, "an output is not a value"),
         ({"mesh": [["x", 3]]}, "can't be sharded"),
         ({"nodes": [{"op": "jnp.abs", "args": [{"v": 5}]}]}, "not there yet"),
-        ({"inputs": 3}, "this is no program"),
+        ({"inputs": 3}, "this is not a program"),
     ],
 )
 def test_bad_data_is_named(change, words):

@@ -201,7 +201,7 @@ def test_what_is_no_record_is_one_line(text, tmp_path, capsys):
     file.write_text(text)
     assert main(["hunt", "--seed", str(SEED), "--resume", str(file), "--programs", "1"]) == 2
     error = capsys.readouterr().err
-    assert "is no record of a hunt" in error and len(error.splitlines()) == 1
+    assert "is not a record of a hunt" in error and len(error.splitlines()) == 1
     assert main(["hunt", "--resume", str(tmp_path / "nowhere")]) == 2
 
 

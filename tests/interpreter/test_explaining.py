@@ -99,7 +99,7 @@ ENTRY %main (p: f32[]) -> f32[] {
         ([PSUM, "--devices", "one"], "not a list of positions"),
         (["psumm/axes=x/manual/8/float32/4KiB"], "psumm"),
         ([PSUM, "--topology", "v9:1"], "v9"),
-        ([PSUM, "--text", "nowhere.hlo"], "there is no such file"),
+        ([PSUM, "--text", "nowhere.hlo"], "the file does not exist"),
     ],
 )
 def test_bad_input_of_the_command(words, said, capsys):

@@ -340,9 +340,7 @@ def test_compile_only_meets_no_level(whole):
     compiled = run_line(facts=facts(topology="v5e:2x2", backend="tpu", virtual=False))
     found = said([compiled, *whole[1:]])
     assert (found.met, found.standings) == ("", ())
-    assert found.lines() == [
-        "no level on v5e:2x2, 4 devices that are not there, JAX 0.12.0.1: compile-only, nothing ran"
-    ]
+    assert found.lines() == ["no level on v5e:2x2 (4 devices), JAX 0.12.0.1: compile-only, nothing ran"]
 
 
 def test_what_is_interpreted_is_named_beside_its_level_and_meets_none():
@@ -433,7 +431,7 @@ def test_what_not_all_ranks_found_makes_no_statement(change, message):
 def test_the_hosts_of_a_topology_are_no_processes_of_a_run():
     compiled = run_line(facts=facts(num_processes=2, topology="v5e:2x2", backend="tpu", virtual=False))
     lines = [compiled, *judged(cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", 4))]
-    assert said(lines).text.startswith("no level on v5e:2x2, 4 devices that are not there")
+    assert said(lines).text.startswith("no level on v5e:2x2 (4 devices), ")
 
 
 def test_counters_of_so_many_devices_are_those_of_one_process(tmp_path, monkeypatch, capsys):

@@ -186,9 +186,7 @@ LIES: dict[str, Lie] = {
         "what is not JAX's or NumPy's own .numpy.allclose.",
     ),
     "a file of JAX that somebody changed": Lie(
-        on_facts(
-            surroundings={"jax/_src/api.py": "not as installed: it was changed behind its installation"}
-        ),
+        on_facts(surroundings={"jax/_src/api.py": "not as installed: it was changed after its installation"}),
         "what is not JAX's or NumPy's own .jax/_src/api.py.",
     ),
     "another operating system": Lie(of_host(system="Plan 9"), "'Plan 9', on which JAX does not run"),

@@ -240,7 +240,9 @@ LIES: dict[str, Lie] = {
     ),
     "a slowdown of nothing": Lie(compared(pairs=0), "no pair of processes was compared"),
     "a slowdown by no number": Lie(compared(ratio="nan"), "its ratio and interval are 1.1, nan, 1.3"),
-    "a verdict that no comparison gives": Lie(compared(verdict="the best"), "is no verdict of a comparison"),
+    "a verdict that no comparison gives": Lie(
+        compared(verdict="the best"), "is not a verdict of a comparison"
+    ),
     "a schedule of another place": Lie(scheduled(place="v5e:2x4"), "is compiled for 'v5e:2x4'"),
     "communication that takes less than nothing": Lie(scheduled(exposed_s=-1.0), "`exposed_s` is -1.0"),
     "a comparison of a case that nobody has": Lie(

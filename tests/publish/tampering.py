@@ -312,7 +312,7 @@ CATALOGUE = {
         "is above the peak of 4 devices of h200",
     ),
     "a ceiling without samples": (set_(TIMING, 1, samples_s=[]), "a ceiling without samples"),
-    "a probability of 2": (added(TIMING, compared(p=2.0)), "p = 2.0 is no probability"),
+    "a probability of 2": (added(TIMING, compared(p=2.0)), "p = 2.0 is not a probability"),
     "an adjusted p below p": (added(TIMING, compared(p=0.5, adjusted=0.1)), "adjusted p 0.1 is below p 0.5"),
     "a ratio outside of its interval": (
         added(TIMING, compared(ratio=2.0, low=0.9, high=1.1)),
@@ -371,11 +371,11 @@ CATALOGUE = {
 SPREAD = {
     "one process as two": (
         facts_with(num_processes=1, group={}),
-        "num_processes is 1, and the devices are not shared by so many equally",
+        "num_processes is 1, and the processes do not share the devices equally",
     ),
     "more processes than have devices": (
         facts_with(num_processes=5),
-        "num_processes is 5, and the devices are not shared by so many equally",
+        "num_processes is 5, and the processes do not share the devices equally",
     ),
     "a number of processes that no machine has": (
         facts_with(num_processes=10**12),
@@ -383,7 +383,7 @@ SPREAD = {
     ),
     "a device moved to another process": (
         facts_with(devices=[{"id": i, "process": int(i > 3), "coords": []} for i in range(10)]),
-        "not shared by so many equally",
+        "do not share the devices equally",
     ),
     "no group": (facts_with(group={}), "`group` is not of 2 processes of 10 devices"),
     "another group": (

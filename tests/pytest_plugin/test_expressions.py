@@ -54,7 +54,7 @@ def test_what_is_none_is_named_with_a_mend(option, text):
     with pytest.raises(pytest.UsageError) as refused:
         expressions.check(given)
     told = str(refused.value)
-    assert told.startswith(f"{option} {text!a} is no expression: ") and "by and, or, not" in told
+    assert told.startswith(f"{option} {text!a} is not an expression: ") and "by and, or, not" in told
     assert "\n" not in told and "\x1b" not in told
 
 
@@ -77,4 +77,6 @@ def test_a_run_ends_before_it_starts_anything(option, command, capfd, monkeypatc
     assert code == pytest.ExitCode.USAGE_ERROR
     seen = capfd.readouterr()
     told = [line for line in (seen.out + seen.err).splitlines() if line.strip()]
-    assert len(told) == 1 and told[0].startswith(f"ERROR: {option} 'group=series/ or psum' is no expression")
+    assert len(told) == 1 and told[0].startswith(
+        f"ERROR: {option} 'group=series/ or psum' is not an expression"
+    )

@@ -201,7 +201,7 @@ def test_one_process_a_side_gives_the_ratio_and_no_verdict(capsys, tmp_path):
     assert "2.0" in next(x for x in seen.out.splitlines() if x.startswith("matmul"))
     assert (
         "3 inconclusive" in seen.out
-        and "one process a side cannot tell machine noise from change" in seen.err
+        and "one process per side cannot tell machine noise from change" in seen.err
     )
     assert "--processes" in seen.err
 

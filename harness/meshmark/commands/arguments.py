@@ -39,13 +39,15 @@ def release(text: str) -> str:
     try:
         return str(Version(text))
     except InvalidVersion:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no release: write one such as 0.4.30") from None
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is not a release: write one such as 0.4.30"
+        ) from None
 
 
 def _number(text: str, least: int, most: int = 10**9 - 1) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not least <= int(text) <= most:
         rest = "on" if most >= 10**9 - 1 else f"to {most}"
-        raise argparse.ArgumentTypeError(f"{text!r} is no such number: use one from {least} {rest}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} {rest}")
     return int(text)
 
 
@@ -56,5 +58,5 @@ def seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no such number: use one above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, up to 1000000")
     return value

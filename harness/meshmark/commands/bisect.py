@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meshmark bisect`: in which releases of JAX a finding of the hunt is there."""
+"""`meshmark bisect`: the releases of JAX that show a finding of the hunt."""
 
 from __future__ import annotations
 

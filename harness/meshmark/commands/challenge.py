@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meshmark challenge`: a seed and cases that nobody knew before, for a run whose answers must follow from them."""
+"""`meshmark challenge`: a random seed and cases, for a run whose answers must follow from them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not re.fullmatch(r"\d+(,\d+)*", arguments.devices):
         raise BadInput(f"--devices {arguments.devices!a} is not a list of positions: write 0,5")
     if arguments.text and not arguments.text.is_file():
-        raise BadInput(f"--text {arguments.text}: there is no such file")
+        raise BadInput(f"--text {arguments.text}: the file does not exist")
     words = [arguments.case, "--devices", arguments.devices, "--seed", str(arguments.seed)]
     variables = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(environment.DEFAULT_CPU_DEVICES)}
     number = environment.DEFAULT_CPU_DEVICES

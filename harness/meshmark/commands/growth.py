@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meshmark growth`: compiles operations for topologies from few chips to many, and says what grows how fast."""
+"""`meshmark growth`: compiles operations for few to many chips, and compares the growth of their cost with theory."""
 
 from __future__ import annotations
 
@@ -267,9 +267,9 @@ def read(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[dict[str, An
                 record = json.loads(text)
                 kind = record["kind"]
             except (ValueError, TypeError, KeyError, RecursionError):
-                raise RecordError(f"{file}:{number} is no record: make the file again") from None
+                raise RecordError(f"{file}:{number} is not a record: make the file again") from None
             if kind == "growth" and (why := growth_lines.problem(record)):
-                raise RecordError(f"{file}:{number} is no growth record: it {why}")
+                raise RecordError(f"{file}:{number} is not a growth record: it {why}")
             if kind == "growth":
                 lines.append(record)
             elif kind == "run" and not reading.CHECKED["run"]["facts"](record.get("facts")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meshmark hunt`: programs that nobody wrote, judged against themselves without sharding."""
+"""`meshmark hunt`: random sharded programs, judged against themselves without sharding."""
 
 from __future__ import annotations
 

@@ -35,16 +35,15 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         "--list-version", type=positive, metavar="N", help="a version of the lists (default the newest)"
     )
     add.add_argument(
-        "--check", action="store_true", help="say how the case table and the frozen lists have parted"
+        "--check", action="store_true", help="say how the case table and the frozen lists differ"
     )
     add.add_argument("--write", action="store_true", help="freeze what the table gives as a new version")
     add.add_argument("--json", action="store_true", help="the statement as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print, check or write; 1 where table and list have parted, the records meet no level or their run did
-    not come to its end; 2 where a line can't be
-    read: it may be that of a failure."""
+    """Print, check or write; 1 if table and list differ, if the records meet no level, or if their run did not come to
+    its end; 2 if a line can't be read: it may be that of a failure."""
     chosen = [bool(arguments.records), bool(arguments.cases), arguments.check, arguments.write]
     if sum(chosen) > 1:
         raise LevelError("choose one: RECORDS, --cases LEVEL, --check or --write")
@@ -56,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = levels.find_drift(arguments.list_version)
         found += [f"{level}: in no list yet" for level in levels.find_missing_levels(arguments.list_version)]
         show(found)
-        print("table and lists have parted: `meshmark levels --write`" if found else "table and lists agree")
+        print("table and lists differ: `meshmark levels --write`" if found else "table and lists agree")
         return int(bool(found))
     if arguments.cases:
         known = (*levels.names(), levels.SEVERAL)

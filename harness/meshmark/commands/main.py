@@ -54,7 +54,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a locale without a character is no reason to fail
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a locale without a character must not make a command fail
         sys.stdout.reconfigure(errors="backslashreplace")
     named = next((word for word in words if not word.startswith("-")), None)
     try:

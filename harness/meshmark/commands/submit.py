@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meshmark submit`: records in, a bundle out that `meshmark validate` accepts."""
+"""`meshmark submit`: makes a bundle from records, which `meshmark validate` accepts."""
 
 from __future__ import annotations
 

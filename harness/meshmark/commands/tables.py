@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meshmark tables`: record files in, Markdown and CSV out."""
+"""`meshmark tables`: Markdown and CSV tables of record files."""
 
 from __future__ import annotations
 

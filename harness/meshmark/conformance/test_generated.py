@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conformance of programs that nobody wrote (`--generated N`)."""
+"""Conformance of random programs (`--generated N`)."""
 
 import pytest
 

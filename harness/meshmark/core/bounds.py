@@ -57,7 +57,6 @@ class Arithmetic:
     0.12.0.1: tanh 4.8, exp 5.2 (1.5 in 0.12), rsqrt 2.7, log 2.1, sqrt 1, logistic 2.5; without a rule here,
     expm1 6.7 (1.2) and log1p 3.6. All float16 and bfloat16 values: below 1, except logistic 2.2. Other devices
     were not measured. If a probe finds more than 8, change it here.
-    were not measured: a probe that finds more than 8 puts it here.
     """
 
     u: float

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the clock that times goes as fast as the kernel's.
+"""Compares the clock that times programs with the kernel's clock.
 
-A time is worth as much as the clock. A library that is loaded before all others (LD_PRELOAD) may slow the clock of a
-process down, and every program then looks faster. What the kernel says of itself in a file goes another way, so the two
-are compared. Linux only: elsewhere nothing is known.
+A time is only as good as its clock. A library in LD_PRELOAD may slow down the clock of a process, and every program
+then looks faster. Such a library does not change the kernel's own file, so the two are compared. Linux only: elsewhere
+nothing is known.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 UPTIME = Path("/proc/uptime")
-"""The seconds since the machine was started, in hundredths."""
+"""The file with the seconds since the machine was started, with two decimals."""
 
 STEP = 0.03
-"""Seconds by which two readings may differ: each is made of two hundredths, and a process may wait between them."""
+"""Seconds by which the elapsed times may differ: the kernel rounds both ends to 0.01 s, and a process may wait between
+the two readings."""
 
 DRIFT = 0.005
-"""The share of the time by which the clocks may differ: the kernel corrects its clock by a tenth of that at most."""
+"""The relative difference of the clocks that is accepted: the kernel corrects its clock by a tenth of it at most."""
 
 AGAIN = 0.5, 5.0
-"""The fewest and the most seconds over which a difference is looked at once more: a machine that slept has counted on
-in one clock alone. In the most seconds a clock that is two in a hundred off is seen."""
+"""The fewest and the most seconds of a second look at a difference: while a machine sleeps, only one of the clocks goes
+on. The most seconds are enough to see a clock that is wrong by 2 percent."""
 
 
 def kernel() -> float:
-    """What the kernel says, in seconds; nan where it says nothing."""
+    """The kernel's uptime in seconds; nan if it is not available."""
     with suppress(OSError, ValueError, IndexError):
         return float(UPTIME.read_text(encoding="ascii").split()[0])
     return float("nan")
@@ -36,12 +37,12 @@ def kernel() -> float:
 
 @dataclass
 class Watch:
-    """Compares the clock that times with the kernel's, from when it was made."""
+    """Compares the two clocks from the moment in which it was made."""
 
     _times: tuple[float, float, float] = field(default_factory=lambda: _now())
 
     def problem(self) -> str:
-        """What is wrong with the clock, as one line; "" for nothing, or where the kernel says nothing."""
+        """What is wrong with the clock, in one line; "" if nothing is, or if the kernel's clock is not available."""
         if not _differs(self._times, now := _now()):
             return ""
         said = now[2] - self._times[2]
@@ -56,13 +57,13 @@ class Watch:
             return ""
         own, said = now[1] - before[1], now[2] - before[2]
         return (
-            f"the clock of this process counts {own:.3f} s where the kernel counts {said:.2f} s: no time of it is one"
-            " (see LD_PRELOAD, sitecustomize and plugins)"
+            f"the clock of this process counts {own:.3f} s where the kernel counts {said:.2f} s: its times are not"
+            " valid (see LD_PRELOAD, sitecustomize and plugins)"
         )
 
 
 def _now() -> tuple[float, float, float]:
-    """The clock before and after what the kernel says, and that."""
+    """(the clock before reading the kernel's, the clock after it, the kernel's)."""
     before = time.perf_counter()
     said = kernel()
     return before, time.perf_counter(), said

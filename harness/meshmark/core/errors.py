@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every command raises for bad input, and the line for a name that nothing has."""
+"""The exception for bad input, and the line for an unknown name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 
 FEW = 10
-"""So many names are listed whole where none of them is near the wrong one."""
+"""Up to this many valid names are listed if none of them is near the unknown one."""
 
 
 class BadInput(Exception):
@@ -18,8 +18,8 @@ class BadInput(Exception):
 def unknown(what: str, name: str, valid: Iterable[str], see: str = "") -> str:
     """One line for a name that is not among the valid ones.
 
-    what: the kind of name, such as "operation". It offers the nearest names ("did you mean psum?"), or all where
-    they are few and none is near. see: the command that lists them, such as "meshmark list".
+    what: the kind of name, such as "operation". The line offers the nearest names ("did you mean psum?"), or all
+    names if they are few and none is near. see: the command that lists them, such as "meshmark list".
     """
     every = list(valid)
     if near := nearest(name, every):
@@ -32,7 +32,7 @@ def unknown(what: str, name: str, valid: Iterable[str], see: str = "") -> str:
 
 
 def nearest(name: str, valid: Iterable[str], most: int = 3) -> list[str]:
-    """The valid names that are spelled almost like this one, the nearest first; upper and lower case are alike."""
+    """The valid names with almost the same spelling, the nearest first; upper and lower case are equal."""
     spelled = {known.lower(): known for known in valid}
     return [spelled[near] for near in difflib.get_close_matches(name.lower(), spelled, most, 0.6)]
 

@@ -67,5 +67,5 @@ def whole(path: Path, most: int = MOST) -> bytes:
 
 
 def text(path: Path, most: int = MOST, errors: str = "strict") -> str:
-    """The same as text of UTF-8, each line ended by \\n; ValueError where it is none."""
+    """The same as text of UTF-8, each line ended by \\n; ValueError if it is not UTF-8."""
     return whole(path, most).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the functions and methods that this process has loaded are those of their source files.
+"""Checks that the functions and methods that this process has loaded are those of their source files.
 
 Records hold a digest of the package's sources. Python may run something else: a compiled file (`__pycache__`) that does
 not belong to its source, or a method that a plugin has put in the place of another. So each source is compiled again,

@@ -369,10 +369,10 @@ def upper_limit(hits: int, trials: int, confidence: float = 0.95) -> float:
 
 
 def detectable_before(spread: float, pairs: int, rule: Rule, cases: int, resamples: int = 1000) -> float:
-    """Give the smallest slowdown that so many pairs find with probability 0.95, known before the first sample.
+    """Give the smallest slowdown that this many pairs find with probability 0.95, known before the first sample.
 
     spread: the standard deviation of log times of identical processes, which are taken as normal and independent.
-    The look is the last one of the rule. 0.1 is 10 percent; inf where so few pairs find nothing.
+    The look is the last one of the rule. 0.1 is 10 percent; inf if this many pairs find nothing.
     """
     rng = np.random.default_rng(0)
     places = (np.arange(pairs) + rng.random((resamples, pairs))) / pairs

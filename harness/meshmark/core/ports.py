@@ -8,14 +8,13 @@ import socket
 from contextlib import ExitStack
 
 QUIET = range(20_000, 30_000)
-"""Below the ports that Linux, macOS and Windows give by themselves to whoever connects, or asks for any port. A port
-among those may be given away between this moment and its use: a group of ranks makes dozens of connections while it
-starts."""
+"""Ports below the ephemeral ports of Linux, macOS and Windows. The system may give an ephemeral port to another
+connection before it is used: a group of ranks makes dozens of connections while it starts."""
 
 
 def free_ports(number: int) -> list[int]:
-    """Different ports of the loopback address that nobody listens on at this moment, and that the system gives to
-    nobody by itself. OSError if there are too few."""
+    """Different ports of the loopback address on which nobody listens at this moment, and which are not ephemeral.
+    OSError if there are too few."""
     found: list[int] = []
     with ExitStack() as held:
         for port in random.SystemRandom().sample(QUIET, len(QUIET)):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output that may fail without ending what writes it: a pipe whose reader has gone, a full disk.
+"""Output streams whose failure does not end the process: a pipe without a reader, a full disk.
 
-A run is for its records and its exit code. Once its output can't be written it goes on in silence.
+A run matters for its records and its exit code. If its output can't be written, it goes on without output.
 """
 
 from __future__ import annotations

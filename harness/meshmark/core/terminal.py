@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The terminal: how wide it is, whether it has colours, what is printed there and what is told beside it."""
+"""The terminal: its width, its colours, and lines for standard output and standard error."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ def show_json(value: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Tell one line on standard error; where that is a terminal, wrapped to its width."""
+    """Print one line to standard error; if that is a terminal, wrapped to its width."""
     line = f"meshmark: {printable(text[:LONGEST])}"
     print("\n".join(wrap(line, width()) if sys.stderr.isatty() else [line]), file=sys.stderr)

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 AT_ONCE = 1 << 15
-"""So many values are made at once: what lies between stays in the processor's cache."""
+"""Values that are made at once, so that intermediate arrays stay in the processor's cache."""
 
 
 def random_bits(seed: int, index: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ CHECKS = (
 class Line:
     """The outcome of one check of one case; `data` holds what was measured, in JSON types.
 
-    What a case says comes in here, and is made safe: the reason becomes a printable line, and the data JSON types.
+    A case may say anything, so the constructor makes it safe: the reason becomes a printable line, the data JSON types.
     """
 
     check: str

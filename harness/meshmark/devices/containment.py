@@ -64,10 +64,10 @@ _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<funct
 
 
 class Silence(Protocol):
-    """Whoever is told for how long this process may be silent."""
+    """Receives for how long this process may be silent."""
 
     def within(self, seconds: float) -> None:
-        """From now on for so long; `math.inf`: for ever."""
+        """Allow silence for this many seconds from now on; `math.inf`: for ever."""
 
 
 class Clock:
@@ -79,7 +79,7 @@ class Clock:
         self.within(START)
 
     def within(self, seconds: float) -> None:
-        """From now on for so long; `math.inf` for ever."""
+        """Allow silence for this many seconds from now on; `math.inf`: for ever."""
         with suppress(OSError):  # a case may have closed it
             os.pwrite(self._file, f"{time.monotonic() + seconds:24.3f}".encode(), 0)
 
@@ -99,7 +99,7 @@ class Watchdog:
     seconds: float
     stream: IO[str]
     clock: Silence | None = None
-    """What ends this process from outside where it is silent for too long."""
+    """Ends this process from outside if it is silent for too long."""
     starvation: Starvation | None = None
     """Stretches the deadline of a case where the machine gives this process little of its processors."""
 
@@ -123,7 +123,7 @@ class Watchdog:
         return stretched(self.seconds, BRISK * self.starvation.factor()) if self.starvation else self.seconds
 
     def silent(self, seconds: float) -> None:
-        """Tell whoever watches from outside."""
+        """Tell the watcher outside for how long this process may be silent."""
         if self.clock:
             self.clock.within(seconds)
 

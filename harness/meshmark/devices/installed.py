@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what a run uses is as it was installed: files of JAX and NumPy, and compiled files of this package.
+"""Finds files that are not as they were installed: of JAX and NumPy, and compiled files of this package.
 
 A directory on PYTHONPATH may stand before the installed JAX, somebody may have changed a file of NumPy, and a compiled
 file (`__pycache__`) may be of another source than the one beside it. A version number shows none of this. Installers
@@ -33,7 +33,7 @@ MOST = 5
 
 
 def altered() -> dict[str, str]:
-    """What is not as it was installed, by the name of a package or of a file in it; {} in a usual installation."""
+    """What is wrong, by the name of a package or of a file in it; {} in a usual installation."""
     found: dict[str, str] = {}
     for name in OTHERS:
         for where, why in _of_package(name):
@@ -49,7 +49,7 @@ def _of_package(name: str) -> Iterator[tuple[str, str]]:
     try:
         own = distribution(name.replace("_", "-"))
     except PackageNotFoundError:
-        yield name, "it comes from no installed distribution"
+        yield name, "no installed distribution has it"
         return
     listed = {file.as_posix(): file for file in own.files or () if file.hash or file.size}
     start = f"{name}/__init__.py"
@@ -60,7 +60,7 @@ def _of_package(name: str) -> Iterator[tuple[str, str]]:
         yield name, "it comes from another directory than the installed one"
         return
     changed = [place for place, file in listed.items() if _differs(own, file)]
-    yield from ((place, "it was changed behind its installation") for place in sorted(changed)[:MOST])
+    yield from ((place, "it was changed after its installation") for place in sorted(changed)[:MOST])
 
 
 def _differs(own: Distribution, file: PackagePath) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that a case starts and leaves behind: they end with its verdict. Linux; elsewhere nothing is ended.
+"""Ends the processes that a case starts and leaves behind, with its verdict. Linux; elsewhere nothing is ended.
 
 A process that watches over cases adopts what they orphan, so that a child of a child is found too. Without this a
 forked child could hold a dead worker's pipe open, and the controller would wait for it for ever.
@@ -22,7 +22,7 @@ _PATIENCE = 2.0
 
 
 def adopt() -> None:
-    """From now on this process is the parent of what its descendants orphan."""
+    """From now on this process adopts the orphans of its descendants (a subreaper)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

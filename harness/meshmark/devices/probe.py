@@ -60,8 +60,8 @@ def probe(variables: Mapping[str, str] | None = None, timeout: float = 300.0) ->
 def facts_said(
     said: Sequence[dict[str, Any]], last: str, variables: Mapping[str, str] | None = None
 ) -> Facts:
-    """The facts that a child said, with the last line of its standard error; NoBackend where it said none, or shows
-    other CPU devices than were asked for."""
+    """The facts in the messages of a child; NoBackend if it gave none, or has another number of CPU devices than was
+    asked for. last: the last line of its standard error."""
     if not said:
         raise NoBackend(
             f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r})"

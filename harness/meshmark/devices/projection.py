@@ -208,7 +208,7 @@ def exposed_seconds(
 ) -> float:
     """The projected time of one run of an asynchronous collective that the work between its start and done does not
     hide: max(0, communication - work). The work is `flops` and `main_bytes`, bytes of the main memory, of one device;
-    it takes as long as its roofline says, by the published peaks. Both are least times, so this is no bound."""
+    it takes as long as its roofline says, by the published peaks. Both are least times, so this is not a bound."""
     once = replace(collective, trips=1)
     done = project((), fabric, flops, main_bytes, dtype, precision)
     return max(0.0, network_seconds(once, fabric) - (done.seconds or 0.0))

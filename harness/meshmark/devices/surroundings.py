@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process has around it that changes numbers, and that a reader of its records would take for JAX's defaults.
+"""Finds settings and replaced functions that change numbers, so that no reader takes them for JAX's defaults.
 
 Settings of JAX come from variables, from a conftest.py, from a plugin or from `sitecustomize`. So they are read from
-JAX itself and held against those of a fresh process, and not against a list of names that somebody knew. Functions of
-NumPy and JAX that somebody replaced are found by the file of their code. A run line keeps both, the head of a run tells
-them, and a statement names them.
+JAX itself and compared with those of a fresh process, rather than with a list of known names. Functions of
+NumPy and JAX that somebody replaced are found by the file of their code. A run line keeps both, and the
+head of a run and the statement of its level name them.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ HARMLESS = (
     ),
     "jax_mosaic_unzip_debug_locations",
 )
-"""Beginnings of the names of settings that choose devices, say more, or cache, and leave numbers and programs alone.
+"""Beginnings of the names of settings that choose devices, log or cache, and leave numbers and programs alone.
 The suite sets some of them itself."""
 
 DEFAULTS = {"0.10.2": "66f612a3cb7586cf", "0.11.2": "2bc086152b946567", "0.12.0.1": "664da2f699fc7b6f"}
 """A digest of the default settings by release, which spares a child process; other releases are asked."""
 
 PATCHED = "replaced"
-"""How the value begins of a function that somebody replaced."""
+"""How the description of a replaced function begins."""
 
 OF_ARRAYS = ("jax._src.array", "jaxlib._jax", "jaxlib.xla_extension")
 """Where the classes of arrays are, by release: what reads a result uses their methods."""

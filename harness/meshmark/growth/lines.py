@@ -43,7 +43,7 @@ _check = checking.of(GrowthLine)
 
 
 def problem(line: Mapping[str, Any]) -> str:
-    """Why an object is no growth line, or ""."""
+    """Why an object is not a growth line; "" if it is one."""
     found = _check(line)
     if not found and line["operation"] not in OPERATIONS:
         return "has an unknown operation"

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that nobody wrote: drawn, judged, shrunk, grouped and kept."""
+"""Random sharded programs: drawn, judged, shrunk, grouped and kept."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a hunt does otherwise where the devices are no CPUs.
+"""What a hunt does differently on an accelerator.
 
 A program without sharding is held against a CPU of the same process. Products are exact, as on CPU: an accelerator
 rounds the factors of a float32 product (TF32 on GPU, bfloat16 on TPU), so a program takes the default precision only

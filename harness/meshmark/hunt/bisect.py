@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which releases of JAX a finding is there: its script, run in an environment of each.
+"""Finds the releases of JAX that show a finding: runs its script in an environment of each.
 
 First the last release of every minor version, then, between two of them that differ, the releases in the middle, until
 the first one after each flip is known. There may be several flips. An environment takes some 500 MB: it is removed when

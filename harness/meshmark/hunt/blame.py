@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is to blame for wrong numbers: the unsharded program itself, or a pass of the compiler."""
+"""Finds the cause of wrong numbers: the unsharded program itself, or a pass of the compiler."""
 
 from __future__ import annotations
 

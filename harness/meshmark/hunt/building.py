@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the data of a program to a function of JAX, in one of its forms.
+"""Makes a function of JAX from the data of a program, in one of its forms.
 
 "plain" has no sharding: `constrain` does nothing and shard_map becomes vmap with axis names. "auto" and "explicit" are
 the program over its mesh.
@@ -153,7 +153,7 @@ def largest(values: Sequence[Any], finite: bool = False) -> Any:
     return found
 
 
-# Forms: what is no plain call of a function -------------------------------------------------------------------
+# Forms: operations that are not a plain call -------------------------------------------------------------------
 
 
 def _constrain(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:

@@ -137,7 +137,7 @@ class Kind:
     draw: Callable[[Draw], Node]
     family: str
     rounds: bool = False
-    """Whether its results are no integers, or not the same in every order of computing."""
+    """Whether its results are not integers, or depend on the order of computing."""
     continuous: bool = True
     """Whether a small change of its inputs changes its results a little only: what may follow a rounding."""
     weight: float = 1.0
@@ -180,7 +180,7 @@ ROUNDING = frozenset(
         "nn.dot_product_attention",
     )
 )
-"""The operations whose results are no integers, or not the same in every order of computing."""
+"""The operations whose results are not integers, or depend on the order of computing."""
 
 TIED = frozenset(
     (

@@ -89,12 +89,12 @@ def read(path: Path) -> Finding:
     try:
         found = Finding(**json.loads(files.text(file)))
         if wrong := _wrong(found):
-            raise FindingError(f"{path} is no finding: {wrong}")
+            raise FindingError(f"{path} is not a finding: {wrong}")
         return found
     except FindingError:
         raise
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise FindingError(f"{path} is no finding: {str(error)[:200]}") from None
+        raise FindingError(f"{path} is not a finding: {str(error)[:200]}") from None
 
 
 def find(name: str, store: Path = STORE) -> Finding:
@@ -120,7 +120,7 @@ def script_of(name: str, store: Path = STORE) -> str:
             try:
                 return files.text(path)
             except (OSError, ValueError) as error:
-                raise FindingError(f"{path} is no script: {str(error)[:200]}") from None
+                raise FindingError(f"{path} is not a script: {str(error)[:200]}") from None
     raise FindingError(f"the finding {name[:80]!a} has no repro.py")
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings by root cause: alike where one smaller program, one check of the compiler or one message explains both."""
+"""Groups findings by root cause: one smaller program, one check of the compiler or one message explains all of a
+group."""
 
 from __future__ import annotations
 

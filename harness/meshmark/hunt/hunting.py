@@ -57,7 +57,7 @@ def modes_of(number: int, settings: Settings | None = None) -> tuple[str, ...]:
 
 
 WHOLE = 4
-"""One program of so many is compiled as a user's is, the others by `meshmark.hunt.oracles.LIGHT`."""
+"""One program in this many is compiled as a user's is, the others by `meshmark.hunt.oracles.LIGHT`."""
 
 
 def lightly(number: int, settings: Settings) -> bool:
@@ -112,7 +112,7 @@ class Hunt:
     failure: BaseException | None = None
 
     def run(self, minutes: float, slots: int, tell: Any, programs: int | None = None) -> None:
-        """Hunt for so many minutes, or until so many programs are judged, with this many workers at once."""
+        """Hunt for this many minutes, or until this many programs are judged, with this many workers at once."""
         end = self.start + 60 * minutes
         stop = threading.Event()
         threads = [

@@ -71,10 +71,10 @@ def started(now: Mapping[str, Any]) -> dict[str, Any]:
 def read(path: Path, now: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
     """(the lines after the head, the bytes of the file that are whole lines) of a record that `now` may go on with.
 
-    BadInput where it is no record, or is of another seed, release, generator or place."""
+    BadInput if it is not a record, or is of another seed, release, generator or place."""
     lines, size = _whole(path)
     if not lines:
-        raise BadInput(f"{path} is no record of a hunt: it has no whole line; hunt anew with --record")
+        raise BadInput(f"{path} is not a record of a hunt: it has no whole line; hunt anew with --record")
     for name, mend in SAME.items():
         before = lines[0].get(name, BEFORE.get(name, ""))
         if before != now[name]:
@@ -105,7 +105,7 @@ def _whole(path: Path) -> tuple[list[dict[str, Any]], int]:
             line = None
         if not isinstance(line, dict) or (number == 1 and line.get("hunt") != FORMAT):
             raise BadInput(
-                f"{path} is no record of a hunt (line {number}): name a file that --record of `meshmark hunt` wrote"
+                f"{path} is not a record of a hunt (line {number}): name a file that --record of `meshmark hunt` wrote"
             )
         lines.append(line)
     return lines, len(whole)

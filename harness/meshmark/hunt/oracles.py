@@ -434,7 +434,7 @@ def wrongness(want: np.ndarray, seen: np.ndarray, wrong: np.ndarray, replicas: b
 
 BY_RULE = ("Make sure that the axis_name passed to jax.lax",)
 """What JAX says where it refuses by a rule that it names: from 0.11 on `ppermute` over axes in another order than the
-mesh's. Such a refusal is no finding."""
+mesh's. Such a refusal is not a finding."""
 
 
 INTERNAL = re.compile(
@@ -457,11 +457,11 @@ def normal(text: str) -> str:
     return line[:160]
 
 
-# Explicit mode asks for the sharding of some results and refuses others by rule, so its refusals are no findings.
+# Explicit mode asks for the sharding of some results and refuses others by rule, so its refusals are not findings.
 def judge(
     program: Program, modes: Sequence[str], runner: Runner | None = None, left: list[str] | None = None
 ) -> list[Difference]:
-    """What each mode does otherwise; Invalid where there is no truth.
+    """What each mode does otherwise; Invalid where no truth is known.
 
     runner: runs a program in a mode (default: `run`, on the devices here). What it can't run is named in `left`.
     """

@@ -13,7 +13,7 @@ from meshmark.hunt import accelerators, generator
 from meshmark.hunt.workers import Settings, Slot
 
 MOST = 8
-"""Programs are drawn over so many devices at most."""
+"""The most devices over which programs are drawn."""
 
 
 def here(number: int | None, settings: Settings) -> Settings:

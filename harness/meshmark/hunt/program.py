@@ -36,7 +36,7 @@ Spec = tuple[tuple[str, ...], ...]
 
 
 class ProgramError(BadInput, ValueError):
-    """Data that is no program; the message is one line."""
+    """Data that is not a program; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -217,9 +217,9 @@ def from_json(data: Any) -> Program:
     except ProgramError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise ProgramError(f"this is no program: {type(error).__name__}: {error}") from None
+        raise ProgramError(f"this is not a program: {type(error).__name__}: {error}") from None
     if wrong:
-        raise ProgramError(f"this is no program: {wrong}")
+        raise ProgramError(f"this is not a program: {wrong}")
     return made
 
 
@@ -233,7 +233,7 @@ def problems(program: Program) -> Iterator[str]:
             yield f"{node.op} reads a value that is not there yet"
         count += 1
     if any(not 0 <= i < count for i in program.outputs):
-        yield "an output is no value"
+        yield "an output is not a value"
     sizes = dict(program.axes)
     for item in program.inputs:
         for dim, axes in zip(item.shape, item.spec, strict=False):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules by which a program gets smaller: each gives candidates that are less, whether they are right or not."""
+"""Shrinking rules: each gives smaller candidates of a program, which may be invalid."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def packed(d: Draw) -> Node:
 
 @kind("edge", weight=0.8)
 def roll_several(d: Draw) -> Node:
-    """Cyclic shifts along several dimensions, or by a number that is no constant."""
+    """Cyclic shifts along several dimensions, or by a number that is not a constant."""
     a = d.value(ndim=1)
     if d.fresh and d.chance(0.5):
         shift = d.like((), "int32", {"kind": "data", "data": [d.integer(-3, 3)]})

@@ -18,7 +18,7 @@ from meshmark.hunt import logs
 from meshmark.hunt.program import from_json
 
 MOST = 3.0
-"""No kind becomes so many times likelier, or rarer, than by hand: yields of a few hours are rough."""
+"""The largest factor by which a kind becomes likelier or rarer than by hand: yields of a few hours are rough."""
 
 TRANSFORMS = ("vjp", "jvp")
 

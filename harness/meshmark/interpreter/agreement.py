@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a module is whole before it is computed: all of it known, and its parts of one mind about types.
+"""Checks a module before it is computed: all of it must be known, and its parts must agree about types.
 
 Memory passes from a caller to a computation and back, through tuples, and from a start to its done. Both sides state
 the type of what passes, with its layout. A side that takes the memory for another type would read other numbers than

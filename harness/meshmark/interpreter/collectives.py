@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instructions that move or combine data between devices, and those that tell a device who it is.
+"""Instructions that move or combine data between devices, and those that give a device its id.
 
 The four ways in which groups name devices are those of openxla/xla, hlo/ir/collective_op_group_mode.h. The
 id of a device counts partitions first: replica * partitions + partition.

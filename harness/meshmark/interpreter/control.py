@@ -50,7 +50,7 @@ def _tuple(evaluator: Evaluator, instruction: Instruction, operands: Sequence[An
 def _element(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
     whole = operands[0]
     if not isinstance(whole, tuple):
-        raise Fault(f"{instruction.name} takes an element of what is no tuple")
+        raise Fault(f"{instruction.name} takes an element of what is not a tuple")
     return whole[int(instruction.attributes["index"])]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can stop an interpretation: text that is not understood, and programs that do what no program may."""
+"""The exceptions that stop an interpretation: unknown text, and programs that do what no program may."""
 
 from __future__ import annotations
 

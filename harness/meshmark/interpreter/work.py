@@ -5,11 +5,11 @@ Flops are operations on floating-point and complex elements: one for each elemen
 looks at, two for each product that a dot or convolution adds up (products with padding and with the holes of dilation
 do not count), and 5 n log2 n for a Fourier transform of n complex points (half of it for real ones), as benchFFT counts
 them. Index arithmetic,
-comparisons and moved data are no flops.
+comparisons and moved data are not flops.
 
 Bytes are those of operands and results, without padding. What stays inside a fusion is not counted. Of a slice or a
-gather only what is taken counts, and of an update in place only what is written. Communication is no work: collectives,
-their starts and dones, and what a fusion hands on of a collective that is on its way.
+gather only what is taken counts, and of an update in place only what is written. Communication does not count:
+collectives, their starts and dones, and what a fusion hands on of a collective that is on its way.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What more than one call shows: inputs that a call has changed, and calls with other values.
+"""Finds inputs that a call has changed, and chooses the cases that are called again with other values.
 
 Every case looks at its inputs afterwards. A second call costs a second reference, so a share of the cells has one, in
 all modes; another seed takes another share.
@@ -18,7 +18,7 @@ from meshmark.core.dtypes import as_bits
 from meshmark.operations.cases import Case
 
 SHARE = 5
-"""One cell in so many is called again with other values."""
+"""One cell in this many is called again with other values."""
 
 OTHER = 1 << 20
 """Added to the seed for the values of the second call."""

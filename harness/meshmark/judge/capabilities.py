@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which optional capabilities the backend has: found by judging a case of each in the child that lists the devices.
+"""Finds the optional capabilities of the backend: the child that lists the devices judges a case of each.
 
-A capability is there unless every case that is tried says in its own words that it is not implemented
-(`meshmark.judge.checks.line_of_exception`): a wrong number, or an error of another kind, is for the run to judge and
-to tell. The child ends with its probes. Where one ends the child, or hangs, another child goes on with the next
-capability, and the answer says so.
+A capability is there unless the error of every tried case says that it is not implemented
+(`meshmark.judge.checks.line_of_exception`). A wrong number, or an error of another kind, is left to the run to judge.
+The child ends with its probes. Where one ends the child, or hangs, another child goes on with the next capability,
+and the answer says so.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ Manual modes must have the collectives of the program, with their groups and byt
 transformation makes them, no more bytes than the theory with a factor, and the kinds that the plan names. Global
 modes (auto, explicit, pjit) must connect the devices that the operation connects. They send no more than gathering
 everything everywhere would, and no more than an older release did. What they send beyond manual mode is recorded as
-`excess_bytes`, and `told` names what is slow and not wrong. In every mode mesh axes, operations and memory are held
-to the plan (meshmark.judge.theory); what is beyond is a fault where the operation says that its plan is complete,
-and else told. None of this needs committed counters; where there are some, they are compared exactly.
+`excess_bytes`, and `told` names what is slow and not wrong. In every mode mesh axes, operations and memory are compared
+with the plan (meshmark.judge.theory). An excess is a fault if the operation says that its plan is complete, and else
+it is named in `told`. None of this needs committed counters; where there are some, they are compared exactly.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ class Told:
     def parting(self, result: int | None = None) -> str:
         """Where the values first part from the program, of which this result is wrong.
 
-        A step that a right one depends on is no such place: the compiler computes something else there on purpose, such
+        A step on which a right one depends does not count: the compiler computes something else there on purpose, such
         as the reciprocal of a divisor."""
         harmless = {name for step in self.last.values() if not step.wrong for name in self._behind(step.name)}
         for step in self.last.values():

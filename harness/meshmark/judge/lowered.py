@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each operation of a case gives before any compiler: the values of the lowered program, by operation.
+"""Computes the values of a lowered program, which no compiler has changed yet, by operation.
 
 JAX hands the compiler a program of global values and of the bodies of its `shard_map`s, with the name of each
 operation. It is interpreted as the compiled text is. So a step of the compiled text that has the same name can be held

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge of this process is judged, before its first case and after its last: it must tell planted wrong answers
-from right ones.
+"""Tests the judge of this process before its first case and after its last: it must tell planted wrong answers from
+right ones.
 
 What a process loads beside the suite may change what NumPy's comparisons say, or how its processor rounds: a
 conftest.py, a plugin, a library that flushes subnormal numbers, or a case. Such a judge could pass everything.

@@ -3,8 +3,8 @@
 
 The theory of an operation is its plan: the collectives of manual mode (`traffic`), or what a transformation must send
 at most (`owed`), by the mesh axes over which they run. Bytes are those that one device sends in one execution, with the
-factors of nccl-tests (core.hlo.wire_bytes). What is beyond the theory is either a fault, with a stated factor, or is
-told by name.
+factors of nccl-tests (core.hlo.wire_bytes). What exceeds the theory is either a fault, with a stated factor, or is
+named in the record (`told`).
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def overwork(case: Case, text: str, flops: float | None, temp_bytes: float | Non
 
 
 def overcounted(case: Case, flops: float | None, temp_bytes: float | None) -> str:
-    """The same of the counters alone, as a record has them."""
+    """As `overwork`, from the counters of a record alone."""
     plan, size = case.plan, case.mesh.size
     every: list[Argument | Result] = [*plan.arguments, *plan.results]
     # A program of empty arrays still works on a scalar or two, such as the index of its device.

@@ -55,7 +55,7 @@ class Deviation:
 
 @cache
 def read(path: Path = FILE) -> tuple[Deviation, ...]:
-    """All rows of a file; ValueError if a row has not the fields above."""
+    """All rows of a file; ValueError if the fields of a row are not those above."""
     rows = tomllib.loads(path.read_text(encoding="utf-8")).get("deviation", [])
     wanted = {f.name for f in fields(Deviation)}
     for number, row in enumerate(rows, 1):

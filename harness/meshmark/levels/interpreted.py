@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many must-pass cases of each level pass by interpretation of what was compiled for a topology.
 
-It is no level: nothing ran. A level is named with "interpreted" beside it, and counts the cases that have a program
+It is not a level: nothing ran. A level is named with "interpreted" beside it, and counts the cases that have a program
 over all devices.
 """
 

@@ -85,7 +85,7 @@ class Statement:
     departures: tuple[str, ...] = ()
     """What is not as JAX comes: settings, flags of the compiler, replaced functions."""
     interpreted: tuple[Interpreted, ...] = ()
-    """What passes by interpretation, for a compile-only run. It is no level."""
+    """What passes by interpretation, for a compile-only run. It is not a level."""
 
     @property
     def met(self) -> str:
@@ -114,7 +114,7 @@ class Statement:
         if self.topology:
             name = printable(self.topology)[:60]
             return (
-                f"no level on {name}, {self.devices} devices that are not there, JAX {printable(self.jax)[:40]}:"
+                f"no level on {name} ({self.devices} devices), JAX {printable(self.jax)[:40]}:"
                 " compile-only, nothing ran"
             )
         known = sum(s.known for s in self.counted)

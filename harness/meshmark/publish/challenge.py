@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A challenge: a seed and cases that nobody knew before, and whether a run answers it.
+"""Challenges: makes a random seed and choice of cases, and checks whether a run answers them.
 
 The digests of exact cases follow from the seed, so that whoever has them computed them after the challenge was named.
 That is all it proves: the NumPy reference gives the same digests as a device.
@@ -30,11 +30,11 @@ LONGEST = 1 << 20
 
 
 class ChallengeError(BadInput, ValueError):
-    """A file that is no challenge; the message is one line."""
+    """A file that is not a challenge; the message is one line."""
 
 
 def make(devices: int, number: int, processes: int = 1) -> dict[str, Any]:
-    """A challenge of so many cases on so many devices: the seed and the choice are random."""
+    """A challenge of `number` cases on `devices` devices: the seed and the choice are random."""
     seed = 1 + secrets.randbelow(LARGEST_SEED)
     draw = random.Random(secrets.randbits(128))
     found = [c for c in cases.cases(Selection(processes=processes), devices) if c.plan.judge != "bound"]
@@ -68,14 +68,14 @@ def _depends(case: Case, seed: int) -> bool:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A challenge file; ChallengeError for what is none."""
+    """The contents of a challenge file; ChallengeError if it is not one."""
     try:
         with files.opened(path) as file:
             found = bundles.loads(file.read(LONGEST).decode())
     except OSError as error:
         raise ChallengeError(f"can't read {path}: {error.strerror}") from None
     except (ValueError, RecursionError):
-        raise ChallengeError(f"{path} is no challenge: name what `meshmark challenge` wrote") from None
+        raise ChallengeError(f"{path} is not a challenge: name what `meshmark challenge` wrote") from None
     good = isinstance(found, dict) and found.get("kind") == "challenge" and found.get("schema") == SCHEMA
     if (
         not good
@@ -84,7 +84,7 @@ def read(path: Path) -> dict[str, Any]:
         or not all(isinstance(name, str) for name in found["cases"])
         or origin.begin(found.get("issued")) is None
     ):
-        raise ChallengeError(f"{path} is no challenge: name what `meshmark challenge` wrote")
+        raise ChallengeError(f"{path} is not a challenge: name what `meshmark challenge` wrote")
     return dict(found)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the lines of a product fit together: what one line says of a case, another line may show to be untrue.
+"""Checks that the lines of a product fit together: one line may contradict another.
 
 Each rule holds in every published run.
 """
@@ -23,7 +23,7 @@ LEAST_PROGRAM = 5e-4
 """Seconds of the shortest case that compiles a program; 3 ms is the least of the published runs."""
 
 FEW_SAMPLES = 12
-"""With so many samples, equal ones are not chance."""
+"""From this many samples on, equality is not chance."""
 
 AT_THE_TOP = 1 / 8
 """The share of the samples that may be as slow as the slowest; 0.05 is the most of the published runs."""
@@ -208,7 +208,7 @@ def of_comparison(record: Mapping[str, Any]) -> Iterator[str]:
     p, adjusted = record.get("p"), record.get("adjusted")
     for what, value in (("p", p), ("adjusted", adjusted)):
         if isinstance(value, (int, float)) and not 0 <= value <= 1:
-            yield f"{what} = {value} is no probability: compare again"
+            yield f"{what} = {value} is not a probability: compare again"
     if isinstance(p, (int, float)) and isinstance(adjusted, (int, float)) and adjusted < p:
         yield f"adjusted p {adjusted} is below p {p}: compare again"
     ends = [record.get(what) for what in ("low", "ratio", "high")]
@@ -221,7 +221,7 @@ def _of_finding(record: Mapping[str, Any]) -> Iterator[str]:
     """What the verdict of a comparison has against its figures."""
     verdict = str(record.get("verdict"))
     if verdict not in FINDINGS:
-        yield f"{verdict[:40]!a} is no verdict of a comparison: {AS_WRITTEN}"
+        yield f"{verdict[:40]!a} is not a verdict of a comparison: {AS_WRITTEN}"
         return
     if not (side := FINDINGS[verdict]):
         return

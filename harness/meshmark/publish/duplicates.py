@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether records were published before: the same run, or its figures under other names.
+"""Finds records that were published before: the same run, or its figures under other names.
 
 Measured times do not come twice. What is compared: ids of runs, the seconds of cases, and the order in which samples
 rise and fall, which survives scaling. A new result of the same machine has none of these in common with an old one.
@@ -23,7 +23,7 @@ from meshmark.core.installation import CHECKOUT
 from meshmark.records import reading, results
 
 FEWEST = 20
-"""With so many cases or samples in common, equality is not chance."""
+"""From this many common cases or samples on, equality is not chance."""
 
 ALIKE = 0.02
 """The share of cases with equal seconds from which a run is another's."""

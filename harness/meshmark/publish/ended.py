@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a submitted file is whole: its run came to an end, all that it chose is there, and its times go forwards.
+"""Checks that a submitted file is whole: its run came to an end, all that it chose is there, and its times go forwards.
 
 Files of earlier versions have no closing line. They are taken as they are, and a note says what nobody can see in them.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the facts of a run fit together: devices, backend and versions as JAX gives them."""
+"""Checks that the facts of a run fit together: devices, backend and versions as JAX gives them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def problems(facts: Mapping[str, Any], marked: bool = False) -> Iterator[str]:
     try:
         jax, jaxlib, python = (Version(versions[name]) for name in ("jax", "jaxlib", "python"))
     except InvalidVersion:
-        yield f"a version of jax, jaxlib or python is none: {AS_WRITTEN}"
+        yield f"a version of jax, jaxlib or python is not a version number: {AS_WRITTEN}"
         return
     if jaxlib.release[:2] != jax.release[:2]:
         yield f"jaxlib {jaxlib} with jax {jax}: JAX does not run with it, {AS_WRITTEN}"

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the fields of a line fit the line: what a check gives and no other does, and figures of one line that
-contradict each other, or the case.
+"""Checks the fields of each line: fields of another check, and figures that contradict each other or the case.
 
 Each rule holds in every published run.
 """

@@ -67,11 +67,11 @@ _FITTING: set[bytes] = set()
 schema is asked once for each."""
 
 _MOST_FITTING = 1 << 17
-"""So many are kept, at most 20 MB of memory."""
+"""The most digests that are kept: at most 20 MB of memory."""
 
 
 def schema_problem(record: Mapping[str, Any]) -> str:
-    """Why a record is none by the published JSON Schema, or ""."""
+    """Why a record does not follow the published JSON Schema; "" if it does."""
     kind = record.get("kind")
     if not isinstance(kind, str) or kind not in _validators():
         return f"not a record: `kind` must be one of {', '.join(KINDS)}"

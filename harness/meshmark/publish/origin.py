@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a run comes from: its commit is one of the project, its package that of the commit, its date after it.
+"""Checks where a run comes from: its commit is the project's, its package is the commit's, and its date is later.
 
 All of this is asked of the git history of the checkout that reviews. A commit that only a pull request brings is not
 one of the project: it must be on the main branch. An installed package has no history, and can't tell.
@@ -86,7 +86,7 @@ def problems(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
 
 
 def begin(text: Any) -> float | None:
-    """The seconds of a run's `started`; None for text that is no time."""
+    """The seconds of a run's `started`; None for text that is not a time."""
     try:
         return float(calendar_seconds(time.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ")))
     except ValueError:
@@ -102,7 +102,7 @@ def calendar_seconds(moment: time.struct_time) -> int:
 
 @cache
 def look_up(commit: str) -> Commit | str | None:
-    """A commit of the main branch; None where it is none; why it can't be looked up where there is no history."""
+    """A commit of the main branch; None if the branch does not have it; the reason, as text, if there is no history."""
     return _ask(commit)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times that no machine has: bounds of every chip, of the chip, of the host, and of the run's own ceilings.
+"""Finds times that no machine has: bounds of every chip, of the chip, of the host, and of the run's own ceilings.
 
 publish.plausible holds rates against the published peak of the chip. Here are the bounds beside it: a call from the
 host has a dispatch, a collective crosses a link, every program reads its arguments and writes its results, and no

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a record says of numbers, computed again from the case and its seed.
+"""Computes the numbers of a record again, from the case and its seed.
 
 Where a case must be exact, its digest follows from case and seed, and its error and bound are zero. Where it is
 rounded, the reference and its bounds follow, so that three things are known without the device: the bound is one of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether samples can be what the sampling of a run gives: how many, for how long, in which order.
+"""Checks samples against the sampling rule of their run: how many, for how long, in which order.
 
 timing.measure.sample stops by a rule that its run line states: at the most samples, or when the time is spent (older
 runs also when the medians were precise). Samples that were scaled, or of which some were dropped, stopped at none

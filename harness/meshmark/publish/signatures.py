@@ -21,7 +21,7 @@ FILE = "manifest.json.sig"
 """The name of the signature in a submission."""
 
 NAMESPACE = "meshmark"
-"""What the signature is for, as ssh-keygen asks: one of mail or of git is none of a submission."""
+"""The purpose of the signature, which ssh-keygen asks for: a signature of mail or of git is not one of a submission."""
 
 ABSENT = "ssh-keygen is not here: install OpenSSH 8.2 or newer"
 SECONDS = 60.0

@@ -257,7 +257,7 @@ def _facts(read: Mapping[Path, Sequence[Entry]]) -> Mapping[str, Any]:
     facts = statements.environment(runs)
     if facts.get("topology"):
         raise SubmitError(
-            ["these runs compiled for devices that are not there: they belong in results/compile-only"]
+            ["these are compile-only runs, in which nothing ran: they belong in results/compile-only"]
         )
     release = facts["versions"]["jax"]
     if not results.RELEASE.fullmatch(release):

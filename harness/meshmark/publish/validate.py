@@ -247,7 +247,7 @@ def _processes(run: Mapping[str, Any]) -> Iterator[str]:
     counted = Counter(device["process"] for device in facts["devices"])
     there = sorted(counted) == list(range(len(counted))) and len(counted) == number
     if len(facts["devices"]) == facts["num_devices"] and not (there and len(set(counted.values())) == 1):
-        yield f"num_processes is {number}, and the devices are not shared by so many equally: {AS_WRITTEN}"
+        yield f"num_processes is {number}, and the processes do not share the devices equally: {AS_WRITTEN}"
     group = facts.get("group") or {}
     if group.get("devices") != (run_line.devices_per_process(facts) if group or over > 1 else None):
         yield f"`group` is not of {number} processes of {facts['num_devices']} devices: {AS_WRITTEN}"
@@ -316,7 +316,7 @@ def _judged(
     try:
         issues = expected.issues(facts)
     except ValueError:
-        review.complain(name, f"JAX {jax[:40]!a} is no release: submit the file as it was written")
+        review.complain(name, f"JAX {jax[:40]!a} is not a release: submit the file as it was written")
         return
     committed = expected.committed(facts)
     lookup = Lookup(facts, False, {r["operation"] for _, r in conformance})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts: every chosen case has a verdict, or the run does not end well and says which have none.
+"""Counts verdicts: the run names each chosen case that has none, and then its exit code is not 0.
 
-A verdict can be lost on its way in many forms, and not all of them can be foreseen. So the side that writes the records
-counts for itself, whatever else went wrong.
+A verdict can get lost in many ways, and nobody can foresee all of them. So the process that writes the records counts
+for itself, whatever else went wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SUITES = (SOURCE / "meshmark" / "conformance", *([CHECKOUT / "conformance"] if C
 """The directories of the suite's tests."""
 
 FEW = 20
-"""So many cases without a verdict are named where somebody ended the run early."""
+"""The most cases without a verdict that are named if somebody ended the run early."""
 
 WELL = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 

@@ -24,7 +24,7 @@ COUNTING = ("meshmark-controller", "meshmark-count", "meshmark-rank")
 """The plugins of pytest that write records and count verdicts, by the names that `-p no:NAME` takes."""
 
 FEW = 5
-"""So many unjudged cases of a level are named."""
+"""The most unjudged cases of a level that are named."""
 
 
 def check(config: pytest.Config) -> None:

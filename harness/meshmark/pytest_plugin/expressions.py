@@ -21,7 +21,7 @@ MENDS = {
 """What to write instead, by option."""
 
 REFUSED = (SyntaxError, getattr(grammar, "ParseError", SyntaxError))
-"""What pytest raises for a text that is none: ParseError up to pytest 8."""
+"""What pytest raises for a text that is not an expression: ParseError up to pytest 8."""
 
 _CALL = re.compile(r"([^\s()]+)\s*\(")
 """A word before a parenthesis: a call, or one of the three words of the grammar."""
@@ -32,12 +32,12 @@ def check(config: pytest.Config) -> None:
     for option, text in (("-k", config.option.keyword), ("-m", config.option.markexpr)):
         why = _wrong(option, text.strip())
         if why:
-            told = printable(f"{option} {text[:200]!a} is no expression: {why}: {MENDS[option]}")
+            told = printable(f"{option} {text[:200]!a} is not an expression: {why}: {MENDS[option]}")
             raise pytest.UsageError(told)
 
 
 def _wrong(option: str, text: str) -> str:
-    """Why it is none, in pytest's words; "" where it is one."""
+    """Why it is not an expression, in pytest's words; "" if it is one."""
     if not text:
         return ""
     try:

@@ -5,7 +5,7 @@ The run goes on in a forked child; the process that was started waits for it. A 
 its session ended did not end well, even where its exit code is 0: a case, a plugin or a thread may call os._exit(0), or
 become another program. Without workers (`-n 0`, and each rank of several) the child also says what it is at. The guard
 then ends it when it is past its deadline, also where it can't end itself, and writes down the verdict of the case that
-it died in. Linux only; elsewhere there is no guard.
+it died in. Linux only; elsewhere a run has no guard.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Guard:
         """Where the child's own watchdog writes its stacks, for the guard to read."""
 
     def at(self, case: str, seconds: float) -> None:
-        """This case begins, and may take so many seconds."""
+        """This case begins, and may take `seconds`."""
         self._say(case=case, until=time.monotonic() + seconds)
 
     def within(self, seconds: float) -> None:
-        """From now on there may be silence for so long."""
+        """Allow silence for this many seconds from now on."""
         self._say(until=time.monotonic() + seconds)
 
     def ended(self, code: int) -> None:

@@ -68,7 +68,7 @@ def add_options(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="NAMES",
-        help="compile for devices that are not there, and run nothing: v5e:2x4, v5p:4x4x4, h100:8; two slices"
+        help="compile without the hardware, and run nothing: v5e:2x4, v5p:4x4x4, h100:8; two slices"
         " are 2xv5e:2x4; separate several by commas",
     )
     add(
@@ -228,6 +228,6 @@ def expectations_of(config: pytest.Config) -> Expectations:
 def selection_of(
     config: pytest.Config, num_devices: int, processes: int, present: tuple[str, ...] = ()
 ) -> Selection:
-    """The selection that the options make on so many devices, with the optional capabilities that a probe found;
+    """The selection that the options make on `num_devices` devices, with the optional capabilities that a probe found;
     SelectionError for names that there are not."""
     return choosing.selected(vars(config.option), num_devices, processes=processes, present=present)

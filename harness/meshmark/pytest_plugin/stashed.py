@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of the pytest plugin hand each other through `config.stash`."""
+"""The values that the parts of the pytest plugin share through `config.stash`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several ranks found of one case, as what one would have found: the worst verdict of each check, with the rank.
+"""Merges what several ranks found of one case: the worst verdict of each check, with the rank.
 
 The same function agrees on the verdict while a run goes on and merges the files of the ranks afterwards.
 """
@@ -30,7 +30,7 @@ def line_of(finding: Finding) -> Line:
 
 
 def are_findings(value: Any) -> bool:
-    """Whether what another rank gave are the findings of a case."""
+    """Whether a value from another rank has the form of the findings of a case."""
     return isinstance(value, list) and all(
         isinstance(one, dict)
         and one.get("check") in CHECKS

@@ -2,11 +2,12 @@
 """A small TCP channel between the ranks of one run: never through the collectives that are under test.
 
 Rank 0 holds the hub (`meshmark.ranks.hub`); every rank, 0 among them, connects to it. The one operation is
-`Channel.exchange`: each rank gives a value and gets those of all, in the order of ranks. Beside it a thread learns
-what becomes of the others.
+`Channel.exchange`: each rank gives a value and gets those of all, in the order of ranks. A thread beside
+it notices when another rank is lost.
 
-The hub listens at the address that is named, where it is this machine's. A secret that all ranks of a run have tells
-them from those of another run, and from strangers; like JAX's own coordinator, the channel trusts whoever can read it.
+The hub listens at the address that is named, where it is this machine's. All ranks of a run share a secret, which
+tells them from ranks of another run and from strangers. Like JAX's own coordinator, the channel trusts everybody who
+can read its traffic.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Channel:
 
     def exchange(self, what: str, value: Any, seconds: float = float("inf")) -> tuple[list[str], list[Any]]:
         """What each rank is at, and its value (JSON types), in the order of ranks; Ended where the run can't go on,
-        ChannelError where the others take more than so many seconds."""
+        ChannelError if the others take more than `seconds`."""
         with self._state:
             self._raise()
             self._turn += 1
@@ -135,7 +136,7 @@ class Channel:
 
     @contextmanager
     def during(self, case: str, seconds: float) -> Iterator[None]:
-        """While one case runs, which may take so many seconds here."""
+        """The context of one case, which may take `seconds` here."""
         self._deadline = seconds
         self._at, self._until = case, time.monotonic() + seconds
         self._send(Begin(case))
@@ -154,7 +155,7 @@ class Channel:
             raise Ended(self._ending)
 
     def interrupt(self, why: str) -> None:
-        """From any thread: this rank was told to end, and so tells the others."""
+        """From any thread: this rank must end, and says so to the others."""
         self._end(Ending("", f"rank {self.rank} was ended: {why}"))
         self._send(Bye(f"was ended: {why}"))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ranks stay in step: they take up the same matters in the same order, and each ends alike on every rank.
+"""Keeps the ranks in step: all work on the same matters in the same order, and agree on the outcome of each.
 
 A matter is a case, or a step of timing one. While they are at it, ranks may consult each other; it ends when every
 rank has settled it with the lines that it found. A rank that can't go on settles early: the others learn that when
@@ -38,7 +38,7 @@ class _Absent:
 
 
 class Consensus:
-    """One rank's part in what all ranks do alike."""
+    """One rank's side of the agreement of all ranks."""
 
     def __init__(self, channel: Channel, stderr: IO[str] | int) -> None:
         """`stderr`: where the stacks of all threads go when this rank is past its deadline."""
@@ -50,7 +50,7 @@ class Consensus:
 
     @contextmanager
     def on(self, matter: str, seconds: float) -> Iterator[None]:
-        """While the ranks are at this matter, which may take so many seconds on each."""
+        """The context of one matter, which may take `seconds` on each rank."""
         self.matter = matter
         faulthandler.dump_traceback_later(seconds + BACKUP, exit=True, file=self.stderr)
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a run of several ranks ends before its time: what its lines and messages say, and the time it takes to say so."""
+"""The early end of a run of several ranks: its record line, its message, and the time to write both."""
 
 from __future__ import annotations
 

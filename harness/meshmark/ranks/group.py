@@ -109,8 +109,8 @@ def coordinates(
 
 
 def _job(environ: Mapping[str, str]) -> str:
-    """The id of the job that started this process; "" where no launcher names one. It is no secret, and tells a job's
-    ranks from those of the job before."""
+    """The id of the job that started this process; "" where no launcher names one. It is not a secret. It tells
+    a job's ranks from those of the job before."""
     for names in JOBS:
         if all(environ.get(name) for name in names):
             return " ".join(f"{name}={environ[name]}" for name in names)
@@ -170,15 +170,15 @@ class Group:
     left: bool = field(default=False)
 
     def alike(self, what: str, value: Any) -> None:
-        """ChannelError, on every rank alike, where the ranks differ in this value."""
+        """Check that all ranks have the same value; ChannelError, on every rank, if they differ."""
         _, values = self.channel.exchange(what, value, JOIN)
         if differences := spans(values):
             raise ChannelError(f"the ranks differ in {what}: {differences}")
 
     @contextmanager
     def beginning(self) -> Iterator[None]:
-        """While this rank chooses cases and opens files: where it can't, it leaves, and the others learn why.
-        ChannelError where another rank can't."""
+        """The context in which this rank chooses cases and opens files. If it fails, it leaves, and the others learn
+        why. ChannelError if another rank fails."""
         try:
             yield
         except Ended as ended:
@@ -206,7 +206,7 @@ class Group:
 def join(found: Coordinates, options: Mapping[str, Any], seconds: float = JOIN, **channel: Any) -> Group:
     """Bring this rank together with the others, in JAX and in the channel.
 
-    ChannelError where they do not come within so many seconds, differ in what all must have alike (see
+    ChannelError if they do not come within `seconds`, differ in what must be equal on all ranks (see
     `introduction`), one of them ends, or JAX's cluster does not start. `channel` goes to Channel.
     """
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FILE.rank0, FILE.rank1 ... into FILE: one line a check of each case, as one process would have written it.
+"""Merges FILE.rank0, FILE.rank1 ... into FILE: one line per check of each case, as one process would write it.
 
-Of timings one line a case and cadence: `samples_s` is the slowest rank's at each position, `samples_by_rank` has those
-of each rank, and `skew` how much they differ (meshmark.core.skew).
+Timings have one line per case and cadence: `samples_s` is the slowest rank's at each position, `samples_by_rank` has
+those of each rank, and `skew` how much they differ (meshmark.core.skew).
 """
 
 from __future__ import annotations

@@ -145,8 +145,8 @@ class Over(Message):
 
 
 def proof(secret: str, who: str) -> str:
-    """What a member of a run says of itself to prove that it is one: it is had from the run's secret alone. Whoever can
-    read the connection can say it again, so this tells runs apart and keeps out who can't read."""
+    """The text by which a member of a run proves that it is one. It follows from the run's secret alone. A reader of
+    the connection can repeat it, so it tells runs apart, and keeps out everybody who can't read the connection."""
     return hmac.new(secret.encode(errors="surrogateescape"), who.encode(), hashlib.sha256).hexdigest()
 
 

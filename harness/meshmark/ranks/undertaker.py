@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends what a launcher leaves behind, also where the launcher itself is killed: what its ranks have started.
+"""Ends the processes that ranks have started, also if their launcher is killed.
 
 A rank ends with its launcher (PR_SET_PDEATHSIG), but what a rank started does not end with the rank. A small forked
 process waits for the launcher's end, finds by their environment the processes that descend from its ranks, wherever

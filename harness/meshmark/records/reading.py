@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading record files: what is a record is kept, and every other line becomes a problem.
+"""Reads record files: keeps the valid lines, and turns every other line into a problem.
 
 Every command reads records here. The checks follow from the definition (meshmark.records.definition): of each kind of
 line, the fields that the code relies on must be there, and every listed field that is there has the type and limits of

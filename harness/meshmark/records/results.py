@@ -102,7 +102,7 @@ def product_in(path: Path) -> Product:
     release = path.parent.name
     if not RELEASE.fullmatch(release):
         raise ResultError(
-            f"{path}: a product stands in <jax release>/<product>, and {release[:40]!a} is no release"
+            f"{path}: a product stands in <jax release>/<product>, and {release[:40]!a} is not a release"
         )
     if not NAME.fullmatch(path.name):
         raise ResultError(f"{path}: no name of a product: use lower-case letters, digits, '.', '_' and '-'")
@@ -133,7 +133,7 @@ def _version(release: str) -> Version:
     try:
         return Version(release)
     except InvalidVersion:
-        raise ResultError(f"{release[:40]!a} is no JAX release: use one such as 0.12.0.1") from None
+        raise ResultError(f"{release[:40]!a} is not a JAX release: use one such as 0.12.0.1") from None
 
 
 def expired(release: str, newest: str) -> bool:
@@ -154,7 +154,7 @@ def newest(releases: Iterable[str]) -> str:
 
 
 def read_product(path: Path) -> dict[str, Any]:
-    """A product.yaml; ResultError for what is none, each in one line."""
+    """The contents of a product.yaml; ResultError, in one line, if it is not valid."""
     try:
         with files.opened(path) as file:
             data = file.read(LONGEST_PRODUCT + 1)

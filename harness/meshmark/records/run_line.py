@@ -23,7 +23,7 @@ OF_ONE_RANK = (
 """Prefixes of JAX's variables that differ from rank to rank, and from start to start, by their nature."""
 
 SETTINGS = ("selection", "seed", "repeat", "timing", "table")
-"""What the run lines of one run say alike, beside the environment; a line without `table` means 1."""
+"""The fields, beside the environment, that are equal in all run lines of one run; a line without `table` means 1."""
 
 COMPILER_FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 """The variables with options of the compiler."""
@@ -44,8 +44,8 @@ FACTS = (
 
 
 def environment(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What two run lines of one environment say alike: devices, versions of packages, flags, host, and the suite's
-    commit, clean state and digest. Fields that a run line lacks are None."""
+    """The fields that are equal in all run lines of one environment: devices, versions of packages, flags, host, and
+    the suite's commit, clean state and digest. Fields that a run line lacks are None."""
     facts = run.get("facts") or {}
     suite, flags = facts.get("suite") or {}, facts.get("flags")
     kept = {k: v for k, v in flags.items() if not k.startswith(OF_ONE_RANK)} if flags else {}
@@ -70,7 +70,7 @@ def departures(facts: Mapping[str, Any]) -> list[str]:
 
 
 def settings(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What two run lines of one run say alike beside their environment."""
+    """The fields, beside the environment, that are equal in all run lines of one run."""
     return {name: run.get(name, 1 if name == "table" else None) for name in SETTINGS}
 
 

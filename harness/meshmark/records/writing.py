@@ -77,7 +77,7 @@ class Writer:
 
     @classmethod
     def create(cls, path: Path, run: Mapping[str, Any]) -> Writer:
-        """A new file; RecordError where it exists or can't be written, or the run line is none."""
+        """A new file; RecordError if it exists or can't be written, or if the run line is not valid."""
         _plain(path)
         try:
             file = open(path, "xb", buffering=0)  # noqa: SIM115

@@ -288,7 +288,7 @@ def _statement(records: Records) -> dict[str, Any]:
 
 
 def _interpreted(records: Records) -> dict[str, Any]:
-    """What passes by interpretation in a compile-only run, by level. It is no level: nothing ran."""
+    """What passes by interpretation in a compile-only run, by level. It is not a level: nothing ran."""
     if not any(judged.interpreted for judged in records.cases.values()):
         return {}
     try:

@@ -23,7 +23,7 @@ SHORT = 80
 INTERPRETED = "interpreted"
 SHOWN_VERDICTS = (*VERDICTS[:-1], INTERPRETED, VERDICTS[-1])
 """The verdicts as the page shows them: numbers that pass by interpretation of the compiled text, where nothing ran,
-have a mark of their own, and are no pass."""
+have a mark of their own, and are not passes."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a report is what its records give: byte by byte where the libraries are the same, or else by its data."""
+"""Compares a report with its records: byte by byte where the libraries are the same, or else by its data."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 """The bytes that the modes of one cell send, side by side, as their programs were compiled.
 
 Manual mode is the yardstick by what it compiles to, not by what its program asks for: the backend may widen a narrow
-type or gather in another way there too, and then the same is no excess of auto or explicit mode.
+type or gather in another way there too, and then the same does not count as an excess of auto or explicit mode.
 """
 
 from __future__ import annotations

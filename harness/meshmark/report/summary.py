@@ -15,7 +15,7 @@ from meshmark.records.reading import Judged
 from meshmark.report import sent
 
 INTERPRETED = "interpreted"
-"""The word for a case that compiled, and whose numbers pass by interpretation. It is no verdict: nothing ran."""
+"""The word for a case that compiled, and whose numbers pass by interpretation. It is not a verdict: nothing ran."""
 
 
 def tally(verdicts: Sequence[str]) -> str:
@@ -64,7 +64,7 @@ def counts(cases: Mapping[str, Judged]) -> str:
 
 
 def levels(cases: Mapping[str, Judged]) -> list[str]:
-    """One line a level: passed of all, with the other verdicts."""
+    """One line per level: passed of all, with the other verdicts."""
     lines = []
     for level in sorted({j["level"] for j in cases.values()}):
         tallied = Counter(j.verdict for j in cases.values() if j["level"] == level)

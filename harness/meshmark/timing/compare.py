@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The comparison of two environments: pairs of processes in random order, planned looks, counters exactly.
 
-A first process of each side compiles, verifies and counts; it is no sample, since it also warms the disk's cache
+A first process of each side compiles, verifies and counts; it is not a sample, since it also warms the disk's cache
 and writes bytecode, which the later ones find done. Then the processes that are samples run in pairs, one of A and one
 of B, in an order that is drawn for each pair; each gives one figure per case and cadence, the median of its samples.
 core.pairs judges at the looks.
@@ -136,7 +136,7 @@ def key_of(case: str, cadence: str) -> str:
 
 
 def planned(looks: Sequence[int], cases: int, least: float) -> Rule:
-    """The rule for so many cases: the looks that were asked for, or those that suffice; CompareError where those
+    """The rule for this many cases: the looks that were asked for, or enough of them; CompareError if those that were
     asked for can find nothing. least: the smallest change that is reported, 0.03 is 3 percent."""
     try:
         if looks:
@@ -157,7 +157,7 @@ class Side:
     first: dict[str, str] = field(default_factory=dict)
     """Of the first process: "" for each key that passed, else what was wrong."""
     lost: dict[str, list[str]] = field(default_factory=dict)
-    """Of the sampling processes: how a key was lost, once a process."""
+    """Of the sampling processes: how a key was lost, one entry per process."""
     seconds: float = 0.0
     """How long its first process took."""
 
@@ -168,7 +168,7 @@ class Comparison:
 
     run: Run
     cells: list[list[str]]
-    """Case ids, a list a cell."""
+    """Case ids, one list per cell."""
     job: Job
     """What every process is to do, but for cells and process."""
     budget: float

@@ -59,7 +59,7 @@ SPREADS = (0.01, 0.03, 0.1, 0.3)
 
 
 def detectable(rule: Rule, pairs: int, cases: int) -> str:
-    """What so many pairs can find, before the first of them; how much processes differ here is not known yet."""
+    """What this many pairs can find, before the first of them: how much processes differ here is not known yet."""
     if pairs < rule.needed(cases):
         return (
             f"{pairs} pairs of {cases} cases find no change, however large: {rule.needed(cases)} are needed"

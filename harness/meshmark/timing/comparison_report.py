@@ -146,12 +146,13 @@ def notes_on_files(fewest: int, number: int) -> list[str]:
     least = recorded.needed(number)
     if fewest == 1:
         notes.append(
-            "one process a side cannot tell machine noise from change: record with `meshmark bench --processes N`,"
+            "one process per side cannot tell machine noise from change: record with `meshmark bench --processes N`,"
             f" N at least {least}"
         )
     elif fewest < least:
         notes.append(
-            f"{fewest} processes a side can find nothing among {number}: record with --processes {least} or more"
+            f"{fewest} processes per side can find nothing among {number} cases: record with"
+            f" --processes {least} or more"
         )
     notes.append(
         "the two files are of two times: what the machine did in between counts as a change of B; `meshmark compare`"

@@ -257,7 +257,7 @@ def exported(ref: str, directory: Path) -> tuple[Path, str]:
     found = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     commit = found.stdout.decode().strip()
     if found.returncode or not commit:
-        raise NoEnvironment(f"commit:{ref} is no commit of this checkout: see `git log --oneline`")
+        raise NoEnvironment(f"commit:{ref} is not a commit of this checkout: see `git log --oneline`")
     path = directory / commit
     if not path.exists():
         archive = git("archive", "--format=tar", commit)

@@ -125,7 +125,8 @@ def over_processes(ratios: Sequence[float], confidence: float = 1 - ERROR) -> Es
 
 
 def needed(number: int) -> int:
-    """The processes from which a table of so many ratios can claim an order: ceil(log2(2 number / 0.05)).
+    """The least number of processes with which a table of this many ratios can claim an order: ceil(log2(2 number /
+    0.05)).
 
     Raises ValueError for less than one ratio.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two record files of `meshmark bench`, compared: counters exactly, process medians unpaired.
 
-Processes of two files ran at different times, so that they are no pairs: Mann and Whitney's rank-sum test and the
+Processes of two files ran at different times, so they are not pairs: Mann and Whitney's rank-sum test and the
 Hodges-Lehmann shift of two samples take the place of the signed ranks. What the machine did between the two runs
 is in the shift and nobody can take it out afterwards; whoever needs the stated error rate runs `meshmark compare` on
 the environments themselves.
@@ -46,7 +46,7 @@ class Recorded:
 
     facts: Mapping[str, Any]
     medians: dict[str, list[float]] = field(default_factory=dict)
-    """Seconds by key (meshmark.timing.compare.key_of), one a process."""
+    """Seconds by key (meshmark.timing.compare.key_of), one per process."""
     counters: dict[str, dict[str, str | float | None]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -70,8 +70,8 @@ def taken(records: Records, name: str) -> Recorded:
 
 
 def needed(cases: int, alpha: float = ALPHA) -> int:
-    """The least number of processes a side with which one case of so many can be found: the smallest two-sided p of
-    n and n samples is 2 / C(2n, n)."""
+    """The least number of processes per side with which one case among `cases` can be found: the smallest two-sided p
+    of n and n samples is 2 / C(2n, n)."""
     return next(n for n in range(1, 100) if 2 / math.comb(2 * n, n) < alpha / cases)
 
 

@@ -24,11 +24,11 @@ Key = tuple[str, str]
 """A cell's id and a cadence."""
 
 Cells = Mapping[Key, Mapping[str, list[Mapping[str, Any]]]]
-"""Timing records by cell and cadence, then by mode; a list holds one a process."""
+"""Timing records by cell and cadence, then by mode; a list holds one per process."""
 
 
 def by_cell(timings: Sequence[Mapping[str, Any]]) -> dict[Key, dict[str, list[Mapping[str, Any]]]]:
-    """Timing records by cell and cadence, then by mode; a list holds one a process."""
+    """Timing records by cell and cadence, then by mode; a list holds one per process."""
     found: dict[Key, dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for record in timings:
         found[cell_of(record["case"]), record["cadence"]][record["mode"]].append(record)

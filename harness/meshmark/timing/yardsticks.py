@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a time is held against: the least time of the same work, by peaks of the devices or by ceilings measured here.
+"""Rooflines: the least time of the same work, by published peaks of the devices or by ceilings measured here.
 
-It is a roofline (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009) with a third part, the network:
+The model is the roofline (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009) with a third part,
+the network:
 
     compute = flops / peak FLOP/s               flops of the plan's model, all devices together
     memory  = bytes moved / memory bandwidth    arguments read once and results written once, per device

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions made smaller: what is known is written in, and what that decides is gone.
+"""Specializes functions: known values are written in, and the branches that they decide are removed.
 
 A spelling of the table serves many cases: it asks whether there are groups, and takes the axes as an option. A script
 is of one case. Here a function's syntax tree is rewritten for given values of its parameters: known names become

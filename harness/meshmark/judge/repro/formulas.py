@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a result is of its input, in one line of NumPy that a reader takes in at a glance.
+"""Finds one line of NumPy that computes a result from its input.
 
 The suite's references follow the textbook: cut the array into blocks, do what the collective does, put the blocks
 together. In a script that takes sixty lines. Most results are simpler: the input itself, its sum over a dimension, its

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A case of the table as a program that the printer takes: its spelling folded, its inputs and reference made short.
 
-Nothing that is printed is believed: the statements that make the inputs and what is expected are run here, in NumPy,
-and where they do not give the suite's own numbers to the bit, its functions are copied as they stand.
+Nothing is printed untested. The statements that make the inputs and the expected values are run here, in NumPy. Where
+they do not give the suite's own numbers to the bit, the suite's functions are copied as they stand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WHOLE = Form()
 
 
 def script(case: Case, num_devices: int, seed: int = 0, form: Form = WHOLE) -> str:
-    """The script of one case, for so many devices; ReproError where the table has what can't be printed."""
+    """The script of one case, for this many devices; ReproError if it can't be printed."""
     return printer.render(read(case, num_devices, seed, form))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The smallest script of a case that still fails on the devices at hand.
 
-What is tried is what is handed over: each candidate is printed and run as a script, in a child process of its own, so
-that a crash or a hang costs one candidate and no JAX backend starts here. A case that passes here, or that can't be
+Each candidate is printed and run as the script that would be handed over, in a child process of its own: a crash or a
+hang costs one candidate, and no JAX backend starts here. A case that passes here, or that can't be
 run, gets the script of the whole case: the failure was seen elsewhere.
 """
 
@@ -137,7 +137,7 @@ class Runner:
 def shrunk(case: Case, num_devices: int, seed: int, seconds: float, say: Callable[[str], None]) -> str:
     """The script of the smallest form of a case that still fails here; of the whole case where none does.
 
-    `say` is told in a line each what goes on. The search ends after so many seconds.
+    say: takes a line about each step. The search ends after `seconds`.
     """
     runner = Runner(seconds, say)
     say(

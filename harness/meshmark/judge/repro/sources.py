@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The suite's own functions as text: copied with whatever they use, recursively, less annotations and docstrings.
+"""Copies the suite's own functions as text, with all that they use, without annotations and docstrings.
 
-So no second copy can drift from what was judged. Of everything that is not the suite's the import is taken. Nothing
+The copy is made from the code that judges, so no second version can drift from it. Other packages are imported. Nothing
 here starts a JAX backend.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 from meshmark.core.errors import BadInput
 
 STAND_INS = (("meshmark.core.bounds", "Bounded"), ("meshmark.core.extras", "command"))
-"""What is not copied, but replaced by what this module has of the same name."""
+"""Names that are not copied: this module's object of the same name takes their place."""
 
 
 def command(extra):
@@ -201,7 +201,7 @@ class Bundle:
         ReproError where it uses what has no source here.
         """
         if not isinstance(function, FunctionType):
-            raise ReproError(f"{function!r} is no plain function: write it as one in the table")
+            raise ReproError(f"{function!r} is not a plain function: write it as one in the table")
         if (function.__module__, function.__name__) in STAND_INS:
             return self._global(sys.modules[__name__], function.__name__)
         module = sys.modules[function.__module__]
@@ -405,5 +405,5 @@ def literal(value: Any) -> str:
     except (ValueError, SyntaxError):
         if isinstance(value, float):
             return f'float("{value}")'
-        raise ReproError(f"{text} is no literal: options of the table must be") from None
+        raise ReproError(f"{text} is not a literal: options of the table must be literals") from None
     return text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The case that is printed, how, and the script's definitions so far: what the other modules here write into."""
+"""The state of one script: its case, the form in which it is printed, and the definitions so far."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 """The JSON Schema of a record line, made from the definition (meshmark.records.definition).
 
 `python -m meshmark.records.schema` writes it to records.schema.json beside this module. The file is committed, since
-others check records with it; a test holds that it is what the definition gives. Each field has its `description` and,
+others check records with it; a test compares it with the definition. Each field has its `description` and,
 where it has one, its `unit`, which validators leave alone.
 """
 
