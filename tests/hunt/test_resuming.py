@@ -178,7 +178,7 @@ OTHERS = {
     "topology": ({"topology": "v5e:2x4"}, "go on with --topology v5e:2x4"),
     "devices": ({"devices": 4}, "go on with --num-devices 4"),
     "older": ({"vocabulary": None}, "is of vocabulary none"),
-    "other records": ({"hunt": None}, "no record of a hunt"),
+    "other records": ({"hunt": None}, "not a record of a hunt"),
 }
 
 

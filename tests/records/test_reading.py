@@ -32,7 +32,7 @@ def case():
         ('{"schema": 1, "kind": "conf', "not JSON"),
         ("[]", "not a record"),
         ('{"schema": 2, "kind": "run", "run": "a", "facts": {}}', "schema 2"),
-        ('{"schema": 1, "kind": "conformance"}', "`case` is no case id"),
+        ('{"schema": 1, "kind": "conformance"}', "`case` is not a case id"),
         ('{"schema": 1, "kind": "run", "run": "a", "facts": NaN}', "not JSON"),
         ("[" * 100_000, "not JSON"),
         ("9" * 10_000, "not JSON"),
@@ -77,7 +77,7 @@ def test_a_line_of_no_run_and_a_case_of_three_parts_are_problems(tmp_path, case)
     with path.open("a") as file:
         file.write(dumps(line) + "\n" + dumps(line | {"run": "r", "case": "psum/plain/auto"}) + "\n")
     first, second = read(path).problems
-    assert "`run`" in first and "is no case id: 'psum/plain/auto'" in second
+    assert "`run`" in first and "is not a case id: 'psum/plain/auto'" in second
 
 
 def test_half_of_a_surrogate_pair_is_replaced(tmp_path, case):

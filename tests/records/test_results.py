@@ -87,7 +87,7 @@ def test_a_result_expires_with_the_third_minor_after_it(old, new, gone):
 
 
 def test_no_release(tmp_path):
-    with pytest.raises(ResultError, match="'nightly' is no JAX release"):
+    with pytest.raises(ResultError, match="'nightly' is not a JAX release"):
         expired("nightly", "0.12.0")
 
 

@@ -2,7 +2,7 @@
 """Whether a value is what the definition says: checks that are made from annotations, without a schema library.
 
 A check takes a value and gives the first problem, or "". It holds types, limits, choices and, where asked, required
-fields. Patterns are left to the JSON Schema, except those that code takes apart (`FORMS`).
+fields. Patterns are left to the JSON Schema, except of those texts that code takes apart (`shaped`).
 """
 
 from __future__ import annotations
@@ -174,5 +174,5 @@ def shaped(pattern: str, called: str) -> Check:
     """The check of a text that code takes apart."""
     form = re.compile(pattern)
     return lambda value: (
-        "" if type(value) is str and form.search(value) else f"is no {called}: {str(value)[:60]!a}"
+        "" if type(value) is str and form.search(value) else f"is not a {called}: {str(value)[:60]!a}"
     )
