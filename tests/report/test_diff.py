@@ -117,3 +117,22 @@ def test_the_file_of_one_rank_is_told(tmp_path, capsys):
     )
     assert main(["diff", *paths]) == 0
     assert capsys.readouterr().out.startswith("OLD is of 1 process and NEW of rank 1 alone: ")
+
+
+@pytest.mark.parametrize("compiled", [(), ("--compiled",)])
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("", '"table":2,', "OLD has version 1 of the case table and NEW version 2: "),
+        ('"table":2,', '"table":2,', ""),
+    ],
+)
+def test_other_versions_of_the_table_are_told(tmp_path, capsys, old, new, told, compiled):
+    """Otherwise a payload that the table changed looks like a change of the compiler."""
+    paths = []
+    for name, table in (("old", old), ("new", new)):
+        paths.append(file(tmp_path / name, a="pass"))
+        (tmp_path / name).write_text((tmp_path / name).read_text().replace('"facts"', f'{table}"facts"'))
+    assert main(["diff", *compiled, *paths]) == 0
+    seen = capsys.readouterr().out.replace("\n  ", " ")
+    assert seen.startswith(told) and ("of the case table" in seen) is bool(told)

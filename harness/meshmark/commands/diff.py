@@ -32,6 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     if len(files) < 2:
         return 2
     show(diff.processes(*files))
+    show(diff.tables(*files))
     if arguments.compiled:
         old, new = files
         found, compared = topology_tables.differences(old, new)

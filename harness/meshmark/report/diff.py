@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from meshmark.core.escaping import plain
 from meshmark.core.text import printable, text_table
 from meshmark.core.verdicts import BAD, VERDICTS
 from meshmark.records import run_line
@@ -68,6 +69,16 @@ def processes(old: Records, new: Records) -> Iterator[str]:
         yield (
             f"OLD is of {told[0]} and NEW of {told[1]}: a case id does not name the same program in both, so a case"
             " that only one has is not a change"
+        )
+
+
+def tables(old: Records, new: Records) -> Iterator[str]:
+    """A line if the two runs have other versions of the case table: a difference may then be one of the table."""
+    versions = [plain(run_line.table_version(r.runs[0])) for r in (old, new)]
+    if versions[0] != versions[1]:
+        yield (
+            f"OLD has version {versions[0]} of the case table and NEW version {versions[1]}: sizes and programs of a"
+            " case may differ, and what differs below may come from the table"
         )
 
 
