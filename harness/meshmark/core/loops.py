@@ -180,22 +180,22 @@ def _part(module: Module, start: str, without: tuple[str, ...]) -> str:
 def _not_counted(module: Module, place: str, loop: Instruction, called: dict[str, str]) -> str:
     """Why a loop does not run as often as the first argument says; "" where it does. `place` is where it stands."""
     condition, body = (module.instructions(called[name]) for name in ("condition", "body"))
-    outside, carry = _behind(module, place, operands(loop)[0])
+    outside, carry = _followed(module, place, operands(loop)[0])
     if carry[3] != "tuple":
         return f"loop {loop[1]} begins with a {carry[3]}"
     initial = operands(carry)
-    test, given, _ = _through(module, condition["ROOT"])
+    test, given, _ = _inside_fusion(module, condition["ROOT"])
     if test[3] != "compare" or "direction=LT" not in test[4]:
         return f"loop {loop[1]} does not end at a number of turns"
     index, bound = (_element(condition, given[o]) for o in operands(test))
     if index is None or bound is None:
         return f"loop {loop[1]} is not bounded by an argument"
-    where, argument = _behind(module, outside, initial[bound])
+    where, argument = _followed(module, outside, initial[bound])
     if where != module.entry or argument[3] != "parameter" or not argument[4].startswith("0)"):
         return f"loop {loop[1]} is not bounded by the argument `count` itself"
-    if not _constant(_behind(module, outside, initial[index])[1], 0):
+    if not _constant(_followed(module, outside, initial[index])[1], 0):
         return f"loop {loop[1]} does not begin at 0"
-    step, given, own = _through(module, body[operands(body["ROOT"])[index]])
+    step, given, own = _inside_fusion(module, body[operands(body["ROOT"])[index]])
     named = {_element(body, outer): outer for outer in given.values() if _element(body, outer) is not None}
     numbers = [o for o in operands(step) if _element(body, given[o]) != index]
     if step[3] != "add" or index not in named or len(numbers) != 1:
@@ -204,14 +204,16 @@ def _not_counted(module: Module, place: str, loop: Instruction, called: dict[str
     element = _element(body, given[number])
     if element is not None:  # it does not change, as the compiler's own constants
         stays = operands(body["ROOT"])[element]
-        one = _element(body, stays) == element and _constant(_behind(module, outside, initial[element])[1], 1)
+        one = _element(body, stays) == element and _constant(
+            _followed(module, outside, initial[element])[1], 1
+        )
     else:
         one = _constant(body.get(_source(body, given[number])) or own.get(number), 1)
     return "" if one else f"loop {loop[1]} does not count in steps of 1"
 
 
-def _behind(module: Module, place: str, name: str) -> tuple[str, Instruction]:
-    """(where it stands, the operation) that a name of a computation hands on, through the calls into it."""
+def _followed(module: Module, place: str, name: str) -> tuple[str, Instruction]:
+    """(its computation, the operation) that computes the value of a name, followed through the calls into it."""
     while True:
         own = module.instructions(place)
         name = _source(own, name)
@@ -231,7 +233,7 @@ def _constant(found: Instruction | None, value: int) -> bool:
     return found is not None and found[3] == "constant" and found[4].startswith(f"{value})")
 
 
-def _through(
+def _inside_fusion(
     module: Module, instruction: Instruction
 ) -> tuple[Instruction, dict[str, str], dict[str, Instruction]]:
     """(the operation that a fusion is made of, what each of its operands is outside, what else the fusion holds); of no

@@ -114,7 +114,7 @@ def facts() -> Facts:
 def topology_facts(topology: Topology, layout: str, labels: Iterable[str]) -> Facts:
     """The facts of a compile-only topology, read in this process; loads its compiler."""
     devices = topologies.devices(topology)
-    reasons = {label: topologies.has_layout(topology, parse(label), layout) for label in labels}
+    reasons = {label: topologies.layout_problem(topology, parse(label), layout) for label in labels}
     found = _facts(devices[:MOST_LISTED], devices[0].platform, len({d.process_index for d in devices}))
     return replace(
         found,

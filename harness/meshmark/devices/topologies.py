@@ -260,7 +260,7 @@ def _across(shape: Sequence[int], slices: int) -> tuple[int, ...]:
     raise ValueError(f"no axis of {'x'.join(map(str, shape))} divides into {slices} slices")
 
 
-def has_layout(topology: Topology, mesh: MeshShape, layout: str) -> str:
+def layout_problem(topology: Topology, mesh: MeshShape, layout: str) -> str:
     """Why this mesh is impossible in this layout; "" if it is possible."""
     if layout == "plain":
         return ""

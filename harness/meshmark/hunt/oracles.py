@@ -281,7 +281,7 @@ def by_host(program: Program, known: Truth, rounded: bool) -> Difference | None:
     except Invalid as error:
         return Difference(HOST, "oracles", normal(str(error)), f"a CPU can't run what runs here: {error}")
     here = accelerators.backend()
-    said = _apart(
+    said = _first_difference(
         known.results, right.results, right, rounded, f"one {here} device differs from one of a CPU"
     )
     if not said:
@@ -289,13 +289,13 @@ def by_host(program: Program, known: Truth, rounded: bool) -> Difference | None:
     opinion = alone(program)
     if opinion is None:
         return Difference(HOST, "oracles", "undecided", f"{said}; which is wrong is not known")
-    if not _apart(known.results, opinion, right, rounded, ""):
+    if not _first_difference(known.results, opinion, right, rounded, ""):
         told = f"one CPU device differs from each operation alone, and from one {here} device"
         return Difference(
-            ALONE, "oracles", "CPU", _apart(right.results, opinion, right, rounded, told) or said
+            ALONE, "oracles", "CPU", _first_difference(right.results, opinion, right, rounded, told) or said
         )
     told = f"one {here} device differs from one of a CPU and from each operation alone"
-    return Difference(HOST, "oracles", here, _apart(known.results, opinion, right, rounded, told))
+    return Difference(HOST, "oracles", here, _first_difference(known.results, opinion, right, rounded, told))
 
 
 def by_alone(program: Program, known: Truth, rounded: bool) -> Difference | None:
@@ -305,11 +305,13 @@ def by_alone(program: Program, known: Truth, rounded: bool) -> Difference | None
     if opinion is None:
         raise Inapplicable("its operations do not run alone")
     whole = truth(program, device) if device else known
-    said = _apart(whole.results, opinion, whole, rounded, "one CPU device differs from each operation alone")
+    said = _first_difference(
+        whole.results, opinion, whole, rounded, "one CPU device differs from each operation alone"
+    )
     return Difference(ALONE, "oracles", "CPU", said) if said else None
 
 
-def _apart(
+def _first_difference(
     found: Sequence[np.ndarray], right: Sequence[np.ndarray], known: Truth, rounded: bool, said: str
 ) -> str:
     """What is told of the first result that differs; "" where all are the same."""

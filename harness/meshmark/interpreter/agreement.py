@@ -46,9 +46,9 @@ def check(module: Module) -> None:
         if name not in _HEADER or not _HEADER[name].fullmatch(value):
             raise Refused(f"the attribute {name}={value[:60]} of the module")
     for computation in module.computations.values():
-        _whole(computation)
+        _check_operands(computation)
         for instruction in computation.instructions:
-            _known(instruction)
+            _check_known(instruction)
     for computation in module.computations.values():
         for instruction in computation.instructions:
             for what, given, taken in _passed(module, computation, instruction):
@@ -58,7 +58,7 @@ def check(module: Module) -> None:
     _check_entry(module)
 
 
-def _known(instruction: Instruction) -> None:
+def _check_known(instruction: Instruction) -> None:
     """Refused where the opcode, an attribute or an element type is not known."""
     if instruction.opcode == "parameter":
         check_attributes(instruction, _OF_PARAMETERS)
@@ -69,7 +69,7 @@ def _known(instruction: Instruction) -> None:
             raise Refused(f"type {shape.dtype}")
 
 
-def _whole(computation: Computation) -> None:
+def _check_operands(computation: Computation) -> None:
     """Refused where parameters are missing, or an operand is not computed before."""
     numbers = [int(p.literal) for p in computation.parameters]
     if numbers != list(range(len(numbers))):

@@ -84,8 +84,8 @@ class Compared:
 
 
 @dataclass
-class Told:
-    """What the steps of one program say, as they are computed."""
+class Explanation:
+    """Collects the lines of one program's explanation, step by step, while it is interpreted."""
 
     module: Module
     mesh: MeshShape
@@ -131,8 +131,8 @@ class Told:
         self.lines.append(f"{self.steps}. {named}{self._holds(result)}")
         if where:
             self.lines.append(f"   from {where}")
-        if told := self.beside.get(instruction.name):
-            self.lines.append(f"   {told}")
+        if schedule := self.beside.get(instruction.name):
+            self.lines.append(f"   {schedule}")
         if between:
             by = 'is_spmd_generated="true"' in instruction.frontend
             who = "the partitioner put it there" if by else "the program spells it"
@@ -291,14 +291,14 @@ def explained(
 ) -> list[str]:
     """The lines of a program, and whether every device holds its part of each result in the end. beside: what the
     schedule says (`scheduled`). program: what each operation should give."""
-    told = Told(module, mesh, devices, parts, beside or {}, program or Lowered())
+    explanation = Explanation(module, mesh, devices, parts, beside or {}, program or Lowered())
     try:
-        outputs = interpret(module, arguments, bits, told.step)
+        outputs = interpret(module, arguments, bits, explanation.step)
     except (Fault, Refused) as error:
-        told.close()
-        return [*told.lines, f"here it ends: {error}", *([told.parting()] if program else [])]
-    told.close()
-    lines, first_wrong = told.lines, None
+        explanation.close()
+        return [*explanation.lines, f"here it ends: {error}", *([explanation.parting()] if program else [])]
+    explanation.close()
+    lines, first_wrong = explanation.lines, None
     for number, (output, part) in enumerate(zip(outputs, parts, strict=True)):
         wrong = [d for d in range(len(part)) if not same(output[d], part[d])]
         if not wrong:
@@ -310,10 +310,10 @@ def explained(
         at = tuple(int(i) for i in off[0]) if len(off) else ()
         lines.append(
             f"In the end {len(wrong)} of {len(part)} devices hold something else than their part of result {number}:"
-            f" {told._at(first)} at {list(at)} holds {output[first][at]} and not {part[first][at]}."
+            f" {explanation._at(first)} at {list(at)} holds {output[first][at]} and not {part[first][at]}."
         )
     if program and first_wrong is not None:
-        lines.append(told.parting(first_wrong))
+        lines.append(explanation.parting(first_wrong))
     return lines
 
 
@@ -408,9 +408,9 @@ def lines_of(options: Any) -> list[str]:
     ]
     arguments = interpreted.arguments(program, compiled, options.seed)
     wholes = [array for array, _ in interpreted.given(program, compiled, options.seed)]
-    told = lowered(handed.as_text(dialect="hlo", debug_info=True), case.mesh.size, wholes)
+    values = lowered(handed.as_text(dialect="hlo", debug_info=True), case.mesh.size, wholes)
     beside = scheduled(text, case.mesh.size)
-    return opening + explained(module, case.mesh, arguments, parts, shown, bits, beside, told)
+    return opening + explained(module, case.mesh, arguments, parts, shown, bits, beside, values)
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ def statement(
     facts = environment(files)
     processes = run_line.processes(facts)
     if processes > 1:
-        _merged(files, processes)
+        _require_all_ranks(files, processes)
     table = _table_version(files)
     version = versions(directory)[-1] if version is None else version
     if differing := parts.difference(parts.judging(files)):
@@ -203,7 +203,9 @@ def statement(
         interpreted=interpreted.levels([(must.level, must.cases) for must in lists], compiled, devices)
         if computed
         else (),
-        own=tuple(dict.fromkeys(_own(run) for file in files for run in file.runs if _own(run))),
+        own=tuple(
+            dict.fromkeys(_vendor_issues(run) for file in files for run in file.runs if _vendor_issues(run))
+        ),
     )
 
 
@@ -225,7 +227,7 @@ def _table_version(files: Sequence[Records]) -> int | None:
     return None
 
 
-def _own(run: Mapping[str, Any]) -> str:
+def _vendor_issues(run: Mapping[str, Any]) -> str:
     """Known issues that a vendor named for a run, as its selection has them: acme.toml (0123456789abcdef)."""
     listed = field_of(run.get("selection"), "known_issues")
     named = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
@@ -233,7 +235,7 @@ def _own(run: Mapping[str, Any]) -> str:
     return ", ".join(printable(text)[:100] for text in told)
 
 
-def _merged(files: Sequence[Records], processes: int) -> None:
+def _require_all_ranks(files: Sequence[Records], processes: int) -> None:
     """LevelError if a run that judged cases lacks the results of some ranks."""
     for file in files:
         judged = {line["run"] for one in file.cases.values() for line in one.lines}

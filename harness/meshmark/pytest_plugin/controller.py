@@ -236,7 +236,7 @@ class Controller:
             if self.exitstatus in WELL:
                 self.session.exitstatus = self.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def _untold(self, reporter: Any) -> list[str]:
+    def _unreported(self, reporter: Any) -> list[str]:
         """The cases with a bad verdict that pytest's own summary does not name: a plugin may have shown the failure as
         something else, and options may leave all names out."""
         if self.config.getoption("tbstyle", "") == "no" and not {"f", "E"} & set(reporter.reportchars):
@@ -292,7 +292,7 @@ class Controller:
         for case, judged in self.config.stash[FINISHED].items():
             if judged.verdict in BAD:  # pytest tells of those of this session alone
                 write(f"before: {judged.verdict} {case}: {text.printable(judged.reason)}")
-        closing = (*self._untold(terminalreporter), *self.count.lines())
+        closing = (*self._unreported(terminalreporter), *self.count.lines())
         for line in (*closing, expecting.unjudged(self.config, self.cases)):
             if line:
                 write(text.printable(line))

@@ -353,7 +353,7 @@ class Comparison:
         try:
             for message in self.run(name, replace(self.job, cells=cells, process=i)):
                 if "facts" in message:
-                    self._same(name, message["facts"])
+                    self._check_environment(name, message["facts"])
                 lines += message.get("timings", ())
                 if "end" in message:
                     spread = max(message["spread"])
@@ -394,7 +394,7 @@ class Comparison:
                 self.left_out[key] = f"{name}: {lost[-1]} (in {len(lost)} of {number} processes)"
                 self.say(f"left out: {key}: {self.left_out[key]}")
 
-    def _same(self, name: str, facts: Mapping[str, Any]) -> None:
+    def _check_environment(self, name: str, facts: Mapping[str, Any]) -> None:
         """CompareError where a later process is not of the environment of the first."""
         was = self.sides[name].facts
         for what in ("versions", "backend", "device_kind", "num_devices"):

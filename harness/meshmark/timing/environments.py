@@ -179,7 +179,7 @@ def cache() -> Path:
 def environment_of(version: str, extras: str, python: str, say: Callable[[str], None]) -> Path:
     """The interpreter of the virtual environment with this JAX release, made where there is none."""
     wanted = f"jax{extras}=={version}"
-    tag = _said(
+    tag = _output_of(
         [python, "-c", "import platform, sys; print(sys.implementation.cache_tag, platform.machine())"]
     )
     home = cache() / f"jax{extras}-{version}-{tag.replace(' ', '-')}"
@@ -194,7 +194,7 @@ def environment_of(version: str, extras: str, python: str, say: Callable[[str], 
         ) from None
     try:
         say(f"{wanted}: making a virtual environment, once ({tag})")
-        _said([python, "-m", "venv", str(making)])
+        _output_of([python, "-m", "venv", str(making)])
         made = _python_of(making)
         if made is None:
             raise NoEnvironment(f"{python} -m venv made no interpreter")
@@ -228,7 +228,7 @@ def _pip(python: str, wanted: str, say: Callable[[str], None]) -> None:
         )
 
 
-def _said(command: Sequence[str]) -> str:
+def _output_of(command: Sequence[str]) -> str:
     """What a short command prints; NoEnvironment where it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS)
@@ -282,7 +282,7 @@ def layout_of(path: Path, name: str) -> Layout:
 def facts(environment: Environment, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The facts of an environment (devices.facts), read by its interpreter with `variables` set; NoEnvironment where
     JAX is missing, finds no device, or is another release than was asked for."""
-    found = _asked(environment, ["-m", environment.layout.probe], "", variables)
+    found = _ask_interpreter(environment, ["-m", environment.layout.probe], "", variables)
     version = found["versions"]["jax"]
     if environment.jax and version != environment.jax:
         raise NoEnvironment(
@@ -300,7 +300,7 @@ def table_version(environment: Environment) -> int:
     if not environment.layout.versions:
         return 1
     code = _TABLE_VERSION.format(mark=MARK, versions=environment.layout.versions)
-    return int(_asked(environment, ["-c", code], ""))
+    return int(_ask_interpreter(environment, ["-c", code], ""))
 
 
 def missing(environment: Environment, ids: Sequence[str], num_devices: int) -> set[str]:
@@ -308,7 +308,7 @@ def missing(environment: Environment, ids: Sequence[str], num_devices: int) -> s
     if not environment.commit:
         return set()
     return set(
-        _asked(
+        _ask_interpreter(
             environment,
             ["-c", _MISSING.format(mark=MARK, cases=environment.layout.cases)],
             json.dumps([list(ids), num_devices]),
@@ -316,7 +316,7 @@ def missing(environment: Environment, ids: Sequence[str], num_devices: int) -> s
     )
 
 
-def _asked(
+def _ask_interpreter(
     environment: Environment,
     arguments: Sequence[str],
     words: str,

@@ -178,7 +178,7 @@ def _program(case: Case, judge: Judge) -> Prepared:
         stop = perf_counter()
     inputs = [judge.inputs(program), placed_inputs(program, judge.seed)]
     contract = communication(case, compiled)
-    _met(judge, case, contract.data["collectives"])
+    _meet_other_ranks(judge, case, contract.data["collectives"])
 
     def execute() -> list[jax.Array]:
         with program.context():
@@ -196,7 +196,7 @@ def _program(case: Case, judge: Judge) -> Prepared:
     )
 
 
-def _met(judge: Judge, case: Case, found: Sequence[dict[str, Any]]) -> None:
+def _meet_other_ranks(judge: Judge, case: Case, found: Sequence[dict[str, Any]]) -> None:
     """With several processes, before the first run: Wrong if another rank does not take part."""
     if judge.meeting and (reason := judge.meeting(case, found)):
         raise Wrong(reason, [Line("execute", "error", reason)])
@@ -294,7 +294,7 @@ def verify_stream(prepared: Prepared, judge: Judge) -> Stream:
                 jax.jit(streamed, **over).lower(jnp.int32(1), *prepared.inputs[0], *outputs).compile()
             )
             made.compile_s = perf_counter() - start
-            _met(judge, prepared.case, prepared.counters["communication"])
+            _meet_other_ranks(judge, prepared.case, prepared.counters["communication"])
             lines = list(judge.executed(program, lambda: jax.tree.leaves(made.run(2))))
     except Wrong:
         raise

@@ -270,17 +270,19 @@ def _modes(cells: Cells, cadence: str, of: Yardsticks) -> Iterator[tuple[str, di
             if mode != BASE and times[mode] and times.get(BASE)
         }
         if best:
-            row |= _told(modes[best], of)
+            row |= _cells_of_mode(modes[best], of)
         yield _short(cell), row
         for mode, own in modes.items():
             if any(r.get("control_s") for r in own):
                 twins = [{**r, "samples_s": r["control_s"]} for r in own if r.get("control_s")]
                 against = versus(figures.ratios(own, own, "control_s"), number)
-                control = row | _told(twins, of) | {"times": {mode: figures.pooled(twins)}, "ratios": {}}
+                control = (
+                    row | _cells_of_mode(twins, of) | {"times": {mode: figures.pooled(twins)}, "ratios": {}}
+                )
                 yield f"control, {against} of {mode}: {_short(cell)}", control
 
 
-def _told(own: Sequence[Mapping[str, Any]], of: Yardsticks) -> dict[str, str]:
+def _cells_of_mode(own: Sequence[Mapping[str, Any]], of: Yardsticks) -> dict[str, str]:
     """The cells of a row that are of one mode."""
     row = _row(own, "", of)
     told = {"rate": rate(row), "runs": str(row["processes"])}
