@@ -6,6 +6,7 @@ from dataclasses import replace
 from meshmark.devices.facts import Facts
 from meshmark.operations import cases
 from meshmark.operations.selection import Selection
+from meshmark.pytest_plugin.choosing import operations_of
 from meshmark.pytest_plugin.trials import Trial, split_id, trials_of
 
 FACTS = Facts(
@@ -50,3 +51,13 @@ def test_real_devices_leave_nothing_out_and_ids_are_those_of_the_cases():
     taken, left_out = trials_of(selection, here)
     assert left_out == {}
     assert [trial.id for trial in taken] == [case.id for case in cases.cases(selection, 8)]
+
+
+def test_operations_are_known_only_where_every_argument_names_one_case():
+    file = "conformance/test_collectives.py"
+    one = f"{file}::test_collectives[psum/axes=x+y/auto/2x4/float32/4KiB]"
+    other = f"{file}::test_collectives[pmax/axes=x/manual/2x4/float32/4KiB]"
+    assert operations_of([one, other, one]) == ("psum", "pmax")
+    for arguments in ([], ["conformance"], [one, file], [f"{file}::test_collectives"]):
+        assert operations_of(arguments) == ()
+    assert operations_of([one.replace("psum/", "no_such_operation/")]) == ()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -13,11 +14,11 @@ from meshmark.core.errors import unknown
 from meshmark.devices import probe, topologies
 from meshmark.devices.facts import Facts
 from meshmark.judge import capabilities
-from meshmark.operations import cases, choosing
+from meshmark.operations import OPERATIONS, cases, choosing
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from meshmark.pytest_plugin.options import names_of, selection_of
 from meshmark.pytest_plugin.stashed import FACTS, LEFT_OUT, PLACES, SELECTION, TRIALS
-from meshmark.pytest_plugin.trials import trials_of
+from meshmark.pytest_plugin.trials import case_of, trials_of
 
 
 def choose(config: pytest.Config, places: list[Facts], processes: int = 1) -> None:
@@ -75,6 +76,15 @@ def _probed(config: pytest.Config) -> Facts:
     wanted = config.getoption("with_")
     given = choosing.named(vars(config.option))
     chosen = Selection(profile=config.getoption("profile"), **given)
+    if not chosen.operations:
+        # Cases that are named one by one need no probe of what other operations use.
+        chosen = replace(chosen, operations=operations_of(config.args))
     joining = replace(chosen, present=tuple(CAPABILITIES)).joining
     names = [name for name in CAPABILITIES if name in (*wanted, *joining)]
     return capabilities.facts(chosen, names)
+
+
+def operations_of(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The operations of cases that are named by their node ids; () where any argument names more than one case."""
+    named = [case_of(argument).partition("/")[0] for argument in arguments]
+    return tuple(dict.fromkeys(named)) if all(name in OPERATIONS for name in named) else ()
