@@ -2,6 +2,7 @@
 """Containment, each kind of trouble in a real pytest process: crashes, hangs, interruptions, --resume."""
 
 import errno
+import hashlib
 import json
 import os
 import resource
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from meshmark.devices import containment
-from meshmark.records import reading, writing
+from meshmark.records import reading, sealing, writing
 from tests.interrupts import deaf
 from tests.refusals import refusals
 from tests.trouble.runs import NO_PROBES, Run, finished, lines, listed, table, unclosed
@@ -273,14 +274,18 @@ def test_a_worker_killed_from_outside_is_a_crash_of_its_case_alone(tmp_path):
 
 def test_resume_refuses_another_run_in_one_line(whole, tmp_path):
     path = whole[1]
-    other = tmp_path / "other.jsonl"
-    other.write_text(path.read_text().replace('"jax":"', '"jax":"9.', 1))
+    other, changed = tmp_path / "other.jsonl", tmp_path / "changed.jsonl"
+    changed.write_text(path.read_text().replace('"jax":"', '"jax":"9.', 1))
+    first = changed.read_text().splitlines(keepends=True)[0]
+    first = first.replace(f',"{sealing.FIELD}":"{sealing.seal_of(first)}"', "")
+    other.write_bytes(sealing.sealed(hashlib.sha256(), [first]))
     before = path.read_bytes()
     options = {
         "seed": ("--seed", "7", "--resume", path),
         "selection": ("--operations", "slow0", "--resume", path),
         "can't read": ("--resume", tmp_path / "missing.jsonl"),
         "versions": ("--resume", other),
+        "the file was changed": ("--resume", changed),
         "one file each": ("--resume", path, "--record", tmp_path / "new.jsonl"),
     }
     given = [(*ON_ONE_MESH, *NO_PROBES, "-n", "1", *arguments) for arguments in options.values()]
