@@ -70,7 +70,9 @@ def test_releases_are_told_as_spans():
 
 def test_an_unknown_finding_is_named(capsys, tmp_path):
     assert main(["hunt", "--replay", "nothing", "--known", str(tmp_path)]) == 2
-    assert "there is no finding 'nothing'" in capsys.readouterr().err
+    assert "unknown finding 'nothing'" in capsys.readouterr().err
+    assert main(["hunt", "--replay", "reshard-onto-one-dimensions"]) == 2
+    assert "did you mean reshard-onto-one-dimension?" in capsys.readouterr().err
     with pytest.raises(FindingError, match="is not a finding"):
         (tmp_path / "finding.json").write_text("{}")
         findings.read(tmp_path)

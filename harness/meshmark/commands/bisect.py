@@ -7,7 +7,7 @@ import argparse
 import json
 
 from meshmark.commands.arguments import path, release
-from meshmark.core.terminal import note
+from meshmark.core.terminal import note, show, width
 from meshmark.core.text import text_table
 from meshmark.hunt import bisect, findings, reports
 
@@ -58,8 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     tried = [r.version for r in every if any(r.version in outcomes for outcomes in found.values())]
     names = list(scripts)
-    for line in text_table(["JAX", *names], [[v, *(found[n].get(v, "") for n in names)] for v in tried]):
-        print(line)
+    show(text_table(["JAX", *names], [[v, *(found[n].get(v, "") for n in names)] for v in tried], width()))
     for finding in chosen:
         if arguments.write:
             finding.releases = found[finding.name]

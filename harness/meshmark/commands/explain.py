@@ -11,7 +11,7 @@ from pathlib import Path
 
 from meshmark.commands.arguments import natural
 from meshmark.core.errors import BadInput
-from meshmark.core.terminal import note
+from meshmark.core.terminal import note, show
 from meshmark.devices import environment, topologies
 from meshmark.operations import cases
 
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadInput(
             f"{arguments.case} took more than {SECONDS} s to explain: take a smaller one"
         ) from None
-    print(child.stdout, end="")
+    show(child.stdout.splitlines())
     if child.returncode:
         last = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
         note(last.removeprefix("meshmark: "))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Any
 from meshmark.commands.arguments import devices, natural, path, positive, seconds
 from meshmark.commands.options import add_ranks, of_ranks
 from meshmark.core.errors import BadInput
-from meshmark.core.terminal import note
+from meshmark.core.terminal import note, show, width
 from meshmark.core.text import text_table
 from meshmark.devices import topologies
 from meshmark.devices.environment import cpu_devices
@@ -123,8 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         hunt.run(arguments.minutes, _workers(arguments.workers, settings.backend), note, arguments.programs)
     finally:  # an interruption loses nothing that was found
-        for line in told(hunt):
-            print(line)
+        show(told(hunt))
         if hunt.out:
             hunt.out.close()
         if arguments.keep:
@@ -155,7 +155,8 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
         rank.resume(lines)
 
     def report(ended: Hunt) -> None:
-        print("\n".join(told(ended)), flush=True)
+        show(told(ended))
+        sys.stdout.flush()
 
     rank.run(arguments.minutes, arguments.programs, report)
     if hunt.out:
@@ -166,11 +167,10 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
 def show_yields(files: Sequence[Path], store: Path) -> int:
     """Print what hunts found per hour, by kind of program; a finding of the store is one root cause."""
     found = yields.read(files, findings.known_groups(findings.every(store)))
-    for line in text_table(YIELDS, [*yields.table(found)]):
-        print(line)
-    print(
-        "\none program has several kinds, so the rows overlap; per hour of a processor, with the 95 % interval"
+    meaning = (
+        "one program has several kinds, so the rows overlap; per hour of a processor, with the 95 % interval"
     )
+    show(text_table(YIELDS, [*yields.table(found)], width()), ["", meaning])
     return 0
 
 
@@ -236,7 +236,7 @@ def _version() -> str:
 def told(hunt: Hunt) -> list[str]:
     """The table and the sums of a hunt."""
     rows = table(hunt)
-    lines = text_table(HEAD, rows) if rows else ["no findings"]
+    lines = text_table(HEAD, rows, width()) if rows else ["no findings"]
     minutes = (time.monotonic() - hunt.start) / 60
     before = f" ({hunt.before} of them before)" if hunt.before else ""
     lines += [

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from meshmark.core import files
-from meshmark.core.errors import BadInput
+from meshmark.core.errors import BadInput, unknown
 from meshmark.hunt.program import Program, from_json
 from meshmark.records import checking
 
@@ -102,8 +102,9 @@ def find(name: str, store: Path = STORE) -> Finding:
     for path in (store / name, Path(name)):
         if path.exists():
             return read(path)
-    there = ", ".join(f.name for f in every(store)) or "none"
-    raise FindingError(f"there is no finding {name[:80]!a}: {store} has {there}")
+    if names := [f.name for f in every(store)]:
+        raise FindingError(unknown("finding", name, names, f"ls {store}"))
+    raise FindingError(f"unknown finding {name[:80]!a}: {store} holds none")
 
 
 def every(store: Path = STORE) -> list[Finding]:

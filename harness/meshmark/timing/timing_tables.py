@@ -246,7 +246,7 @@ def _claims(number: int, processes: int) -> Iterator[str]:
     """What the ratios of a table may claim."""
     if number:
         least = figures.needed(number)
-        enough = "" if processes >= least else f", and here are {processes}: ? is not resolved"
+        enough = "" if processes >= least else f"; this one has {processes}: ? is not resolved"
         yield (
             f"ratios: {number} in this table, which can claim an order from {least} processes on{enough}; < faster and"
             f" > slower than {BASE}, corrected over the table; a control is the same program twice"
