@@ -28,11 +28,12 @@ def program() -> str | None:
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """A browser without a network to speak of: whatever it asks for beyond files is refused by name."""
+    """A browser without a network to speak of: whatever it asks for beyond files and this machine is
+    refused by name."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND"]
+        arguments = ["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
         found = playwright.chromium.launch(executable_path=program(), args=arguments)
         try:
             yield found

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import webbrowser
 
 from meshmark.commands.arguments import natural, path
+from meshmark.core.text import printable
 from meshmark.report import live
 
 
@@ -34,7 +36,10 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
-    with live.make_server(live.Live(arguments.records, arguments.refresh), arguments.port) as server:
+    shown = live.Live(arguments.records, arguments.refresh)
+    with live.make_server(shown, arguments.port) as server:
+        for missing in shown.absent():  # a run may make it, or its name is wrong
+            print(f"meshmark: {printable(str(missing))} is not there yet", file=sys.stderr)
         address = f"http://{live.HOST}:{server.server_address[1]}/"
         print(f"{address} shows these records to this machine alone; Ctrl-C ends it", flush=True)
         if arguments.open:

@@ -48,6 +48,10 @@ class Live:
         stats = [(f, f.stat()) for f in files if f.is_file()]
         return [(str(f), s.st_mtime_ns, s.st_size) for f, s in stats]
 
+    def absent(self) -> list[Path]:
+        """The paths that are not there yet."""
+        return [p for p in self.paths if not p.exists()]
+
     def waits(self) -> str:
         """What the page says below a reason why there is none yet."""
         return f"<p>This page loads again every {self.refresh} s.</p>" * bool(self.refresh and self.growing())
@@ -86,12 +90,15 @@ def make_server(live: Live, port: int) -> ThreadingHTTPServer:
             except (BadInput, OSError) as error:  # no record yet, or a line that is being written
                 status = HTTPStatus.SERVICE_UNAVAILABLE
                 text = f"<!DOCTYPE html><title>Meshmark</title><p>{html.escape(str(error))}</p>{live.waits()}"
+            again = bool(live.refresh) and live.growing()
+            if again and status is HTTPStatus.OK:
+                text = text.replace("<head>", f'<head>\n<meta name="load-again" content="{live.refresh}">', 1)
             data = text.encode()
             self.send_response(status)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(data)))
             self.send_header("Cache-Control", "no-store")
-            if live.refresh and live.growing():
+            if again and status is not HTTPStatus.OK:  # a page loads itself again, and keeps its address
                 self.send_header("Refresh", str(live.refresh))
             self.end_headers()
             if body:
@@ -103,5 +110,7 @@ def make_server(live: Live, port: int) -> ThreadingHTTPServer:
 
     try:
         return ThreadingHTTPServer((HOST, port), Handler)
+    except OverflowError:
+        raise BadInput(f"there is no port {port}: choose a --port from 0 to 65535") from None
     except OSError as error:
         raise BadInput(f"can't listen on {HOST}:{port}: {error.strerror}: choose another --port") from None

@@ -68,6 +68,9 @@ theme(["light", "dark"].includes(kept) ? kept : "");
 $("theme").addEventListener("change", (e) => { theme(e.target.value); try { localStorage.setItem("meshmark-theme", e.target.value); } catch { /* a file without storage */ } changed("speed-note"); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => changed("speed-note"));
 
+// A page that `meshmark serve` gives out while its files grow: loading it again keeps the address and the place.
+const again = Number(document.querySelector("meta[name=load-again]")?.content);
+if (again > 0) setTimeout(() => location.reload(), 1000 * again);
 drawPages(); drawAnswers(); chooseMachine(); controls(); showCell();
 document.documentElement.dataset.shown = "yes";  // the first view
 for (const id of ["bw-chart", "scale-chart", "share-chart", "roof-chart"]) watcher.observe($(id));

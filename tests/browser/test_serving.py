@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of a run that goes on, in a browser: it loads again while the file grows, and keeps the search and place."""
+
+from meshmark.report import live
+from tests.browser import records as made_up
+from tests.browser.waiting import SECONDS, shows
+from tests.report.test_live import serving
+
+
+def test_a_page_that_loads_again_keeps_the_search_and_the_place(browser, tmp_path, monkeypatch):
+    file, lines = tmp_path / "run.jsonl", made_up.judged()
+    made_up.file(file, made_up.run("aaaa"), lines[:20])
+    monkeypatch.setattr(live, "GROWING", 3600.0)
+    with serving(file, refresh=2) as address:
+        tab = browser.new_page(viewport={"width": 1280, "height": 900})
+        tab.goto(address)
+        tab.wait_for_selector("html[data-ready=yes]")
+        tab.fill("#f-q", "manual")
+        tab.wait_for_url("**q=manual*")
+        shows(tab, "#matrix-status", "of 10 cases match")
+        tab.evaluate("scrollTo({ top: 700, behavior: 'instant' })")
+        made_up.file(file, made_up.run("aaaa"), lines)
+        shows(tab, "#matrix-status", "of 15 cases match")
+        assert tab.input_value("#f-q") == "manual"
+        tab.wait_for_function("() => Math.abs(scrollY - 700) < 60", timeout=SECONDS * 1000)
+        tab.close()
