@@ -7,6 +7,7 @@ import pytest
 
 from tests.browser import chromium
 from tests.browser.records import write
+from tests.checkout import ROOT
 from tests.cluster import packages
 
 
@@ -74,6 +75,17 @@ def open_file(browser):
     assert not wrong
     of = [url.partition("#")[0] for url in asked if not url.startswith(("data:", "blob:"))]
     assert all(url.endswith(".html") and url.rpartition("/")[0] in opened for url in of), of
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory, browser):
+    """The page of the published results, drawn by the code as it is now."""
+    from meshmark.report import page
+
+    data = page.data_of((ROOT / "results" / "page" / "index.html").read_text(encoding="utf-8"))
+    file = tmp_path_factory.mktemp("published") / "index.html"
+    file.write_text(page.page(data), encoding="utf-8")
+    return file
 
 
 @pytest.fixture

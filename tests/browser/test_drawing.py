@@ -37,7 +37,7 @@ def test_a_link_draws_what_it_leads_to_and_what_is_above(busy):
     busy.click("nav a[href='#view=growth']")
     shows(busy, "#growth-out", "grow faster than theory")
     assert busy.locator("#wrong-out tbody tr").count() == 3 and busy.locator(".matrix").count() == 1
-    assert not busy.inner_text("#runs-out"), "what is below waits"
+    assert not busy.text_content("#runs-out"), "what is below waits"
     busy.wait_for_function(
         "() => Math.abs(document.getElementById('growth').getBoundingClientRect().top) < 120"
     )

@@ -12,11 +12,13 @@ function tallyNode(run) {
   return bad ? el("button", { type: "button", class: "link loud", onclick: () => { set("runs", run.key); set("verdict", "bad"); drawAll(); go("matrix", true); } }, text) : text;
 }
 const phone = matchMedia("(max-width: 40rem)");
-phone.addEventListener("change", () => { drawGlance(); document.querySelectorAll(".card > details").forEach((d) => { d.open = !phone.matches; }); });
-// A card is a question, its answer in one line, and what stands behind it, which a phone shows on demand.
-function answer(question, first, ...rest) {
-  const behind = rest.flat(9).filter((x) => x !== "");
-  return el("div", { class: "card" }, el("h2", {}, question), el("p", {}, first), behind.length ? el("details", { open: !phone.matches }, el("summary", {}, "More"), behind) : "");
+const tablet = matchMedia("(max-width: 60rem)");  // too narrow for a square of each operation: one for each family
+for (const width of [phone, tablet]) width.addEventListener("change", drawAnswers);
+// A card is a question, its answer in one line, the few cases that say most, and what stands behind it on demand; a phone
+// shows the few cases on demand too.
+function answer(question, first, list, rest) {
+  const few = phone.matches ? "" : list, behind = [phone.matches ? list : "", ...rest].filter((x) => x !== "");
+  return el("div", { class: "card" }, el("h2", {}, question), el("p", {}, first), few, behind.length ? el("details", {}, el("summary", {}, "More"), behind) : "");
 }
 // Findings of the newest release first: what was mended since is less urgent.
 const newestFirst = (list) => { const now = new Set(judgedRuns.filter((r) => r.release === newestRelease).map((r) => r.key)); return [...list].sort((a, b) => a.known - b.known || b.runs.some(([k]) => now.has(k)) - a.runs.some(([k]) => now.has(k))); };
@@ -34,31 +36,34 @@ function drawHeadline() {
 }
 function worksCard() {
   const card = el("div"), fresh = D.wrong.filter((f) => !f.known), known = D.wrong.length - fresh.length, question = "What is wrong, and what works?";
-  if (!judgedRuns.length) return answer(question, "No conformance records here.");
+  if (!judgedRuns.length) return answer(question, "No conformance records here.", "", []);
+  const few = el("div");
   const first = [fresh.length ? [el("strong", { class: "bar-slow" }, `${plural(fresh.length, "failure")} that no list knows`), `, ${plural(known, "known issue")}. `] : known ? `${plural(known, "known issue")} over all runs, and nothing else is wrong. ` : "Nothing is wrong in any run. ", jump("wrong", "All findings")];
-  if (D.wrong.length) card.append(el("ul", {}, newestFirst(D.wrong).slice(0, 2).map((f) => el("li", {}, el("strong", {}, short(f.operations, 2)), `: ${f.kind}${fresh.length && f.known ? ", known" : ""}, in JAX ${[...seenIn(f)].join(", ")}${passesIn(f).length ? `; passes in ${passesIn(f).join(", ")}` : ""}`))));
+  if (D.wrong.length) few.append(el("ul", {}, newestFirst(D.wrong).slice(0, 2).map((f) => el("li", {}, el("strong", {}, short(f.operations, 1)), `: ${f.kind}${fresh.length && f.known ? ", known" : ""}, in JAX ${[...seenIn(f)].join(", ")}${passesIn(f).length ? `; passes in ${passesIn(f).join(", ")}` : ""}`))));
   const ran = judgedRuns.filter((r) => r.class !== "compiled");
   ran.filter((r, nth) => !nth || r.release === newestRelease).slice(0, 3).forEach((r, nth) => {
-    card.append(el("p", {}, el("strong", {}, r.label), r.expired ? [" ", el("span", { class: "tag expired" }, "expired")] : "", r.met ? `: level ${r.met} is met` : r.levels.some((s) => s.missing) ? ": no level, since not every case of the must-pass list was judged" : "", nth && !r.met ? [", ", tallyNode(r)] : ""));
-    if (r.levels.length && (!nth || !r.met)) card.append(el("ul", { class: "badges", "aria-label": "Levels, cases met of the must-pass list" }, r.levels.map(badge)));
+    const to = nth && !r.judged.verdict.some((v) => BAD.has(V[v])) ? card : few;  // the newest run, and what fails, stand on the card
+    to.append(el("p", {}, el("strong", {}, r.label), r.expired ? [" ", el("span", { class: "tag expired" }, "expired")] : "", r.met ? `: level ${r.met} is met` : r.levels.some((s) => s.missing) ? ": no level, since not every case of the must-pass list was judged" : "", nth && !r.met ? [", ", tallyNode(r)] : ""));
+    if (r.levels.length && (!nth || !r.met)) to.append(el("ul", { class: "badges", "aria-label": "Levels, cases met of the must-pass list" }, r.levels.map(badge)));
   });
   const computed = judgedRuns.find((r) => r.interpreted.length);
   if (computed) card.append(el("p", {}, el("strong", {}, computed.label), ", interpreted: nothing ran"), el("ul", { class: "badges", "aria-label": "Must-pass cases over all devices whose numbers pass by interpretation" }, computed.interpreted.filter((s) => s.cases).map((s) => el("li", { class: "v-interpreted" }, `${SYMBOL.interpreted} ${s.level} ${count(s.passed)}/${count(s.cases)}`, s.missing ? ` · ${count(s.missing)} not judged` : ""))));
   if (judgedRuns.length > 1) card.append(el("p", { class: "soft" }, jump("runs", `All ${judgedRuns.length} runs`)));
-  return answer(question, first, ...card.childNodes);
+  return answer(question, first, few, [...card.childNodes]);
 }
 function modeCard() {
-  const card = el("div"), question = "Which mode should I use?", newest = judgedRuns.find((r) => r.class !== "compiled" && r.devices > 1 && whole(r)) || judgedRuns.find(whole);  // one device sends nothing
+  const few = el("ul"), card = el("div"), question = "Which mode should I use?", newest = judgedRuns.find((r) => r.class !== "compiled" && r.devices > 1 && whole(r)) || judgedRuns.find(whole);  // one device sends nothing
   let said = ["No records here."];
   if (newest) {
     const compared = newest.judged.manual.filter((x) => x !== null).length;
     const list = excess(newest).sort((a, b) => b.times - a.times), first = list.filter((r, i) => list.findIndex((x) => x.operation === r.operation) === i);
-    if (!compared) said = ["No automatic or explicit case stands beside a manual one."];
+    if (newest.devices === 1) said = ["One device sends nothing, in any mode: a run on several devices says which mode to choose."];
+    else if (!compared) said = ["No automatic or explicit case stands beside a manual one."];
     else if (!first.length) said = [`In none of ${plural(compared, "case")} does auto or explicit sharding send more than manual.`];
     else {
       said = [`The compiler of JAX ${newest.release} sends more than shard_map in ${count(first.length)} of ${plural(new Set(newest.judged.case.filter((_, i) => newest.judged.manual[i] !== null).map((c) => C.operation[c])).size, "operation")}, and no more in the others. `, jump("communication", "All")];
       const finite = first.filter((r) => r.times !== Infinity), only = first.filter((r) => r.times === Infinity);
-      card.append(el("ul", {}, finite.slice(0, 3).map((r) => el("li", {}, el("strong", {}, r.operation), ` in ${r.mode}: up to ${digits(r.times)}× the bytes`)), only.length ? el("li", {}, el("strong", {}, short(only.map((r) => r.operation), 2)), ": bytes where shard_map sends none") : ""));
+      few.append(...finite.slice(0, 2).map((r) => el("li", {}, el("strong", {}, r.operation), ` in ${r.mode}: up to ${digits(r.times)}× the bytes`)), only.length ? el("li", {}, el("strong", {}, short(only.map((r) => r.operation), 2)), ": bytes where shard_map sends none") : "");
     }
   }
   for (const m of [timed.find((t) => t.devices > 1) || timed[0]].filter(Boolean)) {
@@ -70,21 +75,23 @@ function modeCard() {
       const resolved = r.filter((t) => order(t)), slow = resolved.filter((t) => order(t) > 0).length;
       lines.push(el("li", {}, el("strong", {}, x), ` takes ${median(r.map((t) => t.ratio)).toFixed(2)} times as long as manual (median of ${plural(r.length, "cell")})`, resolved.length ? `: slower in ${slow}, faster in ${resolved.length - slow}` : ""));
     }
-    if (lines.length) card.append(el("h3", {}, `Time on ${m.machine}`), el("ul", {}, lines), el("p", { class: "soft" }, single(m, m.times.some((u) => u.cadence === "stream") ? "stream" : "isolated", true), " ", jump("modes", "Side by side")));
+    few.append(...lines);
+    if (lines.length) card.append(el("p", { class: "soft" }, `Times are of ${m.machine}. `, single(m, m.times.some((u) => u.cadence === "stream") ? "stream" : "isolated", true), " ", jump("modes", "Side by side")));
     if (!newest && lines.length) said = [jump("modes", "Times side by side")];
   }
-  return answer(question, said, ...card.childNodes);
+  return answer(question, said, few.childNodes.length ? few : "", [...card.childNodes]);
 }
 function fastCard() {
-  const card = el("div");
+  const card = el("div"), few = el("ul");
   let said = ["No times here."];
   for (const m of timed.slice(0, 1)) {
     const list = best(m);
-    said = list.length ? [`${list[0].operation} reaches ${rate(list[0])}, ${percent(list[0].share)} of its ceiling. `, jump("speed", "Charts")] : [`${plural(m.times.length, "time")}, and no ceiling was measured or published for them. `, jump("speed", "Charts")];
-    if (list.length) card.append(el("ul", {}, list.slice(0, 3).map((t) => el("li", {}, el("strong", {}, t.operation), ` reaches ${rate(t)}, ${percent(t.share)} of its ceiling (${t.bound_by})`, t.share > 1 ? el("span", { class: "soft" }, " (more than the ceiling that was measured, which is then too low)") : ""))), el("p", { class: "soft" }, `${m.label}. Ceilings: ${short([...new Set(list.slice(0, 3).map((t) => t.share_of))], 3)}.`));
+    said = list.length ? [`${list[0].operation} reaches ${rate(list[0])}, ${percent(list[0].share)} of its ceiling (${list[0].bound_by}). `, list[0].share > 1 ? "That is more than the ceiling that was measured, which is then too low. " : "", jump("speed", "Charts")] : [`${plural(m.times.length, "time")}, and no ceiling was measured or published for them. `, jump("speed", "Charts")];
+    few.append(...list.slice(1, 3).map((t) => el("li", {}, el("strong", {}, t.operation), ` reaches ${rate(t)}, ${percent(t.share)} of its ceiling (${t.bound_by})`, t.share > 1 ? el("span", { class: "soft" }, " (more than the ceiling that was measured, which is then too low)") : "")));
+    if (list.length) card.append(el("p", { class: "soft" }, `${m.label}. Ceilings: ${short([...new Set(list.slice(0, 3).map((t) => t.share_of))], 3)}.`));
   }
   card.append(el("p", { class: "soft" }, timed.some((m) => m.class === "virtual") ? "Virtual devices share the cores of one machine: their times compare modes, not hardware." : ""));
-  return answer("Is it as fast as it should be?", said, ...card.childNodes);
+  return answer("Is it as fast as it should be?", said, few.childNodes.length ? few : "", [...card.childNodes]);
 }
 function drawAnswers() {
   drawHeadline();

@@ -12,7 +12,7 @@ function excess(run, m) {
   return [...found.values()];
 }
 function drawCommunication() {
-  const shown = shownRuns(), m = matcher(), found = new Map();
+  const shown = shownRuns().filter((r) => r.devices !== 1), m = matcher(), found = new Map();
   shown.forEach((run, k) => { for (const r of excess(run, m)) {
     const key = `${r.operation}~${r.mode}`;
     if (!found.has(key)) found.set(key, { operation: r.operation, mode: r.mode, by: [], worst: r });

@@ -7,7 +7,7 @@ const rank = new Map(D.operations.map((o, i) => [o.name, i]));
 const info = new Map(D.operations.map((o) => [o.name, o]));
 const runs = D.runs, byKey = new Map(runs.map((r) => [r.key, r]));
 const judgedRuns = runs.filter((r) => r.judged);
-const newestRelease = judgedRuns.map((r) => r.release).sort((a, b) => a.localeCompare(b, undefined, { numeric: true })).at(-1);
+const newestRelease = judgedRuns.map((r) => r.release).sort(byRelease).at(-1);
 // A machine is what the runs of one release, product and kind of devices belong to.
 const machines = [];
 for (const r of runs.filter((x) => !x.comparison)) {

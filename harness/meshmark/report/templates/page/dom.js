@@ -45,4 +45,8 @@ const spread = (m, lo, hi) => m === null ? "" : seconds(m) + (lo === null || hi 
 const rate = (t) => t.busbw ? `${digits(t.busbw / 1e9)} GB/s bus` : t.flops_per_s ? (t.flops_per_s >= 1e12 ? `${digits(t.flops_per_s / 1e12)} TFLOP/s` : `${digits(t.flops_per_s / 1e9)} GFLOP/s`) : t.algbw ? `${digits(t.algbw / 1e9)} GB/s` : "";
 const over = (x) => x.processes === 1 ? "one process" : `${x.processes} processes`;
 const percent = (x) => x === null || x === undefined ? "" : `${digits(100 * x)} %`;
+// Orders of texts and of releases, without the tables of languages.
+const byText = (a, b) => a < b ? -1 : a > b ? 1 : 0;
+const numbersOf = (release) => (release.match(/\d+/g) || []).map(Number);
+function byRelease(a, b) { const x = numbersOf(a), y = numbersOf(b); for (let i = 0; i < Math.max(x.length, y.length); i++) if ((x[i] ?? -1) !== (y[i] ?? -1)) return (x[i] ?? -1) - (y[i] ?? -1); return byText(a, b); }
 const median = (xs) => { const s = [...xs].sort((a, b) => a - b), m = s.length >> 1; return s.length ? (s.length % 2 ? s[m] : (s[m - 1] + s[m]) / 2) : null; };

@@ -13,20 +13,20 @@ function draw(tag, attributes, ...children) {
 function places() {
   const found = [], seen = new Set();
   const fullest = (run) => run.class === "compiled" ? run.judged.case.length + (run.interpreted.length ? 1e6 : 0) : 0;
-  for (const run of [...judgedRuns].sort((a, b) => (a.class === "compiled") - (b.class === "compiled") || b.release.localeCompare(a.release, "en", { numeric: true }) * (a.class === "compiled") || fullest(b) - fullest(a))) {
+  for (const run of [...judgedRuns].sort((a, b) => (a.class === "compiled") - (b.class === "compiled") || byRelease(b.release, a.release) * (a.class === "compiled") || fullest(b) - fullest(a))) {
     const what = run.class === "compiled" ? (run.kind.startsWith("TPU") ? "TPU" : "GPU") : run.class;
     if (!seen.has(what)) { seen.add(what); found.push(run); }
   }
   return found.slice(0, 4);
 }
 const QUIET = { pass: "g-pass", known: "g-known", not_run: "g-compiled", interpreted: "g-interpreted", unsupported: "g-none" };
-const STATES = [["g-pass", "every case passes"], ["g-known", "a known issue"], ["g-bad", "a failure"], ["g-compiled", "compiled, not run"], ["g-interpreted", "numbers interpreted, not run"]];
+const STATES = [["g-pass", "every case passes"], ["g-known", "a known issue"], ["g-bad", "a failure"], ["g-compiled", "compiled, not run"], ["g-interpreted", "interpreted, not run"]];
 // What the picture has a column for: each operation, on a phone each family.
 function pictured(shown) {
   const M = modesSeen.length, has = (r) => shown.some((run) => modesSeen.some((_, m) => worstOf(run)[r * M + m] >= 0)), found = [];
   for (const [family, every] of families) {
     const members = every.filter(has);
-    if (members.length) found.push({ family, items: phone.matches ? [{ name: family, rows: members }] : members.map((r) => ({ name: rows[r].operation, rows: [r] })) });
+    if (members.length) found.push({ family, items: tablet.matches ? [{ name: family, rows: members }] : members.map((r) => ({ name: rows[r].operation, rows: [r] })) });
   }
   return found;
 }
@@ -43,9 +43,9 @@ function stagger(groups_) {
 function drawGlance() {
   const shown = places(), box = $("glance");
   if (!shown.length) { box.replaceChildren(el("p", { class: "soft" }, "No conformance records here.")); return; }
-  const small_ = phone.matches, M = modesSeen.length, found = pictured(shown), number = found.reduce((n, g) => n + g.items.length, 0), tall = 11, line = 13, left = small_ ? 50 : 60;
+  const small_ = tablet.matches, M = modesSeen.length, found = pictured(shown), number = found.reduce((n, g) => n + g.items.length, 0), tall = small_ ? 11 : 9.5, line = small_ ? 13 : 11.5, left = small_ ? 50 : 60;
   // Squares where there is room; with many operations a square becomes a bar, so that all stand side by side.
-  const gap = small_ ? 0 : 8, step = small_ ? 12.5 : Math.max(4, Math.min(13, (1250 - left - gap * found.length) / number)), size = step > 9 ? step - 2 : step - 1;
+  const gap = small_ ? 0 : 8, step = phone.matches ? 12.5 : small_ ? Math.min(26, (700 - left) / number) : Math.max(4, Math.min(13, (1250 - left - gap * found.length) / number)), size = step > 9 ? step - 2 : step - 1;
   let x = left;
   for (const g of found) { g.x = x; for (const item of g.items) { item.x = x; x += step; } x += gap; }
   const named = stagger(found), most = small_ ? 60 : 11 * Math.max(...named.map((g) => g.line + 1)) + 3, width = Math.max(...named.map((g) => g.x + 6 + (small_ ? 30 : 5.6 * g.family.length)), x), used_ = new Set();
@@ -68,15 +68,19 @@ function drawGlance() {
         if (v < 0) continue;
         const bad = BAD.has(V[v]), name = QUIET[V[v]] || "g-bad", go_ = item.rows.length === 1 ? () => openCell("", rows[item.rows[0]].operation, modesSeen[m], run.key, true) : () => { opened.set(item.name, true); drawUpTo($("matrix")); drawMatrix(); go("matrix", true); };
         used_.add(name);
-        marks.push(draw("rect", { x: item.x, y, width: size, height: tall, rx: size > 6 ? 2 : 1, class: name, onclick: go_ }, draw("title", {}, `${item.name}, ${modesSeen[m]}: ${MEANING[V[v]]}`)));
+        const square = draw("rect", { x: item.x, y, width: size, height: tall, rx: size > 6 ? 2 : 1, class: name });
+        square.open = go_; square.said = `${item.name}, ${modesSeen[m]}: ${MEANING[V[v]]}`;
+        marks.push(square);
         if (size > 6 && (bad || V[v] === "known")) marks.push(draw("text", { x: item.x + size / 2, y: y + tall - 2, class: `g-mark${bad ? " g-mark-bad" : ""}` }, SYMBOL[V[v]]));
       }
     });
     const said = run.class === "compiled" ? `compiled, not run${computed ? `; numbers of ${count(computed)} interpreted` : ""}` : "pass";
     const title = `${run.label}: ${count(pass)} of ${plural(total, "case")} ${said}`;
-    return el("figure", {}, el("figcaption", {}, el("strong", {}, `JAX ${run.release} · ${run.machine}`), small_ && !nth ? "" : ` · ${count(pass)} of ${count(total)} cases ${said}`),
+    return el("figure", {}, el("figcaption", {}, el("strong", {}, `JAX ${run.release} · ${run.machine}`), phone.matches && !nth ? "" : ` · ${count(pass)} of ${count(total)} cases ${said}`),
       draw("svg", { viewBox: `0 0 ${width} ${bottom + 4}`, style: `max-width: ${width}px`, role: "img", "aria-label": `${title}. One square for each ${small_ ? "family" : "operation"} and mode; the matrix below has the same as a table.` }, marks));
   });
   const [first, ...others] = strips;
-  box.replaceChildren(first, ...(small_ && others.length ? [el("details", {}, el("summary", {}, `${plural(others.length, "more picture")}: ${shown.slice(1).map((r) => r.machine).join(", ")}`), others)] : others), el("ul", { class: "legend" }, el("li", { class: "what" }, "One square for each operation and mode: ", ["auto", "explicit", "manual"].map((x, i) => [i ? ", " : "", el("code", {}, x), { auto: " sharding", explicit: " axes", manual: " (shard_map)" }[x]]), " and older forms."), STATES.filter(([name]) => used_.has(name)).map(([name, text]) => el("li", {}, el("span", { class: `dot ${name}` }), ` ${text}`))));
+  box.replaceChildren(first, ...(phone.matches && others.length ? [el("details", {}, el("summary", {}, `${plural(others.length, "more picture")}: ${shown.slice(1).map((r) => r.machine).join(", ")}`), others)] : others), el("ul", { class: "legend" }, el("li", { class: "what" }, "A square is an operation in a mode: ", ["auto", "explicit", "manual"].map((x, i) => [i ? ", " : "", el("code", {}, x), { auto: " sharding", explicit: " axes", manual: " (shard_map)" }[x]]), "."), STATES.filter(([name]) => used_.has(name)).map(([name, text]) => el("li", {}, el("span", { class: `dot ${name}` }), ` ${text}`))));
 }
+$("glance").addEventListener("click", (e) => { e.target.open?.(); });
+$("glance").addEventListener("pointerover", (e) => { if (e.target.said && !e.target.firstChild) e.target.append(draw("title", {}, e.target.said)); });

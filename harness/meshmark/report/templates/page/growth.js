@@ -4,7 +4,7 @@ const G = D.beside.growth;
 const LINES = { auto: "g-auto", explicit: "g-explicit", manual: "g-manual", theory: "g-theory" };
 // Lines over devices on logarithmic scales, with their names at their ends; lines that coincide share one label.
 function growthLines(title, series, text) {
-  const w = 360, h = 210, left = 58, right = 86, top = 12, bottom = 30, all = series.flatMap((s) => s.points);
+  const w = 360, h = 210, left = 58, right = 104, top = 12, bottom = 30, all = series.flatMap((s) => s.points);
   if (!all.length) return "";
   const xs = [...new Set(all.map((p) => p[0]))].sort((a, b) => a - b), low = Math.min(...all.map((p) => p[1])), high = Math.max(...all.map((p) => p[1]));
   const span = Math.max(Math.log(high / low), 0.7), mid = (Math.log(high) + Math.log(low)) / 2;

@@ -34,7 +34,7 @@ function drawHeat(m, cadence, list) {
     if (!found.get(row).has(column)) found.get(row).set(column, []);
     found.get(row).get(column).push(t);
   }
-  const ordered = [...heads].sort(([, a], [, b]) => a[0].length - b[0].length || a[0].localeCompare(b[0]) || a[1] - b[1] || a[2] - b[2]).map(([name]) => name);
+  const ordered = [...heads].sort(([, a], [, b]) => a[0].length - b[0].length || byText(a[0], b[0]) || a[1] - b[1] || a[2] - b[2]).map(([name]) => name);
   const operations = [...found.keys()].sort((a, b) => place(a) - place(b));
   const cell = (ts) => {
     if (!ts) return el("td", { class: "num" });
@@ -85,8 +85,10 @@ function advice(run, m, cadence) {
     return row;
   }).sort((a, b) => finite(b.worst) - finite(a.worst) || place(a.operation) - place(b.operation));
 }
+// On one device nothing is sent, and the modes are one program: it says nothing of which to choose.
+const several = (run) => run.devices > 1;
 function drawAdvice() {
-  const shown = shownRuns(), run = shown.find(whole), out = $("advice-out"), away = elsewhere(shown, "modes");
+  const shown = shownRuns(), here = shown.filter(whole), run = here.find(several) || judgedRuns.find((r) => r.class !== "compiled" && whole(r) && several(r)) || here[0], out = $("advice-out"), away = elsewhere(shown, "modes");
   if (!run) { out.replaceChildren(away || el("p", { class: "soft" }, "No conformance records here.")); return; }
   const m = timed.find((x) => x.class === run.class && x.release === run.release) || null, cadence = $("m-cadence").value || "isolated";
   out.replaceChildren(...[grid("advice", `Advice for each operation, from ${run.label}`, [
@@ -94,5 +96,5 @@ function drawAdvice() {
     { name: "advice", wide: true, text: (r) => r.say, value: (r) => r.say },
     { name: "bytes beside manual", wide: true, text: (r) => r.bytes, value: (r) => r.worst },
     { name: m ? "time beside manual, median of cells" : "time (no times of this run)", text: (r) => r.time, value: (r) => r.slowest },
-  ], advice(run, m, cadence), { empty: "No auto or explicit case stands beside a manual one." }), away, provenance([run, ...(m ? m.timedRuns : [])])].flat(3).filter((x) => x !== ""));
+  ], several(run) ? advice(run, m, cadence) : [], { empty: !several(run) ? "One device sends nothing, in any mode: a run on several devices says which mode to choose." : "No auto or explicit case stands beside a manual one." }), away, provenance([run, ...(m ? m.timedRuns : [])])].flat(3).filter((x) => x !== ""));
 }

@@ -7,7 +7,7 @@ function controls() {
   options($("f-level"), [all("all levels"), ...distinct(C.level).map((l) => [l, LEVELS[l] || l])], state.level);
   options($("f-mode"), [all("all modes"), ...modesSeen.map((m) => [m, m])], state.mode);
   options($("f-dtype"), [all("all dtypes"), ...distinct(C.dtype).map((d) => [d, d])], state.dtype);
-  options($("f-mesh"), [all("all meshes"), ...distinct(C.mesh, (a, b) => a.length - b.length || a.localeCompare(b)).map((d) => [d, d])], state.mesh);
+  options($("f-mesh"), [all("all meshes"), ...distinct(C.mesh, (a, b) => a.length - b.length || byText(a, b)).map((d) => [d, d])], state.mesh);
   options($("f-verdict"), [all("all verdicts"), ["notpass", "all but pass"], ["bad", "any failure"], ...[...V].reverse().map((v) => [v, v])], state.verdict);
   const shown = shownRuns();
   const chip = (r) => el("label", {}, el("input", { type: "checkbox", value: r.key, checked: shown.includes(r), onchange: () => {
@@ -17,9 +17,9 @@ function controls() {
   const [ran, compiled] = [judgedRuns.filter((r) => r.class !== "compiled"), judgedRuns.filter((r) => r.class === "compiled")];
   $("run-chips").replaceChildren(el("legend", {}, "Runs shown"), ...ran.map(chip), compiled.length && ran.length ? el("details", { class: "more-runs", open: compiled.some((r) => shown.includes(r)) }, el("summary", {}, `compiled for ${plural(compiled.length, "machine")} that ${compiled.length === 1 ? "was" : "were"} not there`), compiled.map(chip)) : el("span", {}, compiled.map(chip)));
 }
-function filtered() { drawMatrix(); clearTimeout(timer); timer = setTimeout(() => changed(...FILTERED), 120); }  // what is below follows
+function filtered() { drawMatrix(); clearTimeout(timer); timer = setTimeout(() => { writeHash(); changed(...FILTERED); }, 120); }  // the address and what is below follow
 let timer = 0;
-const FILTERED = ["advice-out", "modes-out", "communication-out", "side-table", "changes-out", "compared-out"];
+const FILTERED = ["modes-out", "communication-out", "side-table", "changes-out", "compared-out"];
 for (const [id, draw] of [
   ["wrong-out", drawWrong], ["matrix-box", drawMatrix], ["matrix-prov", () => $("matrix-prov").replaceChildren(elsewhere(shownRuns(), "matrix"), provenance(shownRuns()))], ["advice-out", drawAdvice], ["modes-out", drawModes], ["communication-out", drawCommunication], ["speed-note", drawSpeed], ["side-table", drawSide],
   ["time-out", drawOverTime], ["weather-out", drawWeather], ["growth-out", drawGrowth], ["others-out", drawOthers], ["changes-out", drawChanges], ["compared-out", drawComparisons], ["runs-out", drawRuns],
@@ -38,12 +38,13 @@ function go(view, focus) {
 
 readHash();
 $("legend").replaceChildren(...[...V].reverse().map((v) => el("li", {}, symbol(v), ` ${v === MEANING[v] ? v : `${v === "not_run" ? "not run" : v}: ${MEANING[v]}`}`)));
-for (const [id, key] of [["f-level", "level"], ["f-mode", "mode"], ["f-dtype", "dtype"], ["f-mesh", "mesh"], ["f-verdict", "verdict"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); filtered(); });
-$("f-q").addEventListener("input", (e) => { set("q", e.target.value.slice(0, 500)); filtered(); });
+for (const [id, key] of [["f-level", "level"], ["f-mode", "mode"], ["f-dtype", "dtype"], ["f-mesh", "mesh"], ["f-verdict", "verdict"]]) $(id).addEventListener("change", (e) => { state[key] = e.target.value; filtered(); });
+$("f-q").addEventListener("input", (e) => { state.q = e.target.value.slice(0, 500); filtered(); });
 $("filters").addEventListener("submit", (e) => e.preventDefault());
 $("filters").addEventListener("reset", () => { for (const k of ["q", "level", "mode", "dtype", "mesh", "verdict"]) state[k] = ""; writeHash(); setTimeout(() => { controls(); filtered(); }); });
 for (const [id, key] of [["c-old", "old"], ["c-new", "new"], ["c-what", "what"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawChanges(); });
 for (const [id, key] of [["m-machine", "machine"], ["m-cadence", "cadence"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); chooseMachine(); drawAdvice(); drawModes(); changed("speed-note", "side-table"); });
+for (const [id, key] of [["s-machine", "smachine"], ["s-cadence", "scadence"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); chooseMachine(); drawSpeed(); changed("side-table"); });
 $("m-mode").addEventListener("change", (e) => { set("hmode", e.target.value); drawModes(); });
 $("t-machine").addEventListener("change", (e) => { set("tmachine", e.target.value); drawOverTime(); });
 for (const [id, key] of [["w-place", "wplace"], ["w-step", "wstep"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawWeather(); });

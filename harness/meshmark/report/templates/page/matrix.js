@@ -15,14 +15,14 @@ const rows = [];
   }
 }
 const place = (name) => rank.get(name) ?? 9999;
-const rowOrder = rows.map((_, i) => i).sort((a, b) => place(rows[a].operation) - place(rows[b].operation) || rows[a].operation.localeCompare(rows[b].operation));
+const rowOrder = rows.map((_, i) => i).sort((a, b) => place(rows[a].operation) - place(rows[b].operation) || byText(rows[a].operation, rows[b].operation));
 const families = new Map();  // family -> its rows, both in the order of the table
 for (const r of rowOrder) {
   if (!families.has(rows[r].family)) families.set(rows[r].family, []);
   families.get(rows[r].family).push(r);
 }
 const opened = new Map();  // family -> whether the reader opened or closed it
-let built = "", columns = [], groups = [], lines = [];  // a line: a row of the table, of an operation or a family
+let built = "", columns = [], groups = [], lines = [], last = null;  // a line: a row of the table, of an operation or a family
 
 function shownRuns() {
   const chosen = state.runs ? state.runs.split(".").map((k) => byKey.get(k)).filter((r) => r && r.judged) : [];
@@ -72,44 +72,63 @@ function fold(shown) {
   return found;
 }
 
+// The table is laid out as blocks of rows, a block for each family: a change in one family leaves the layout of the others
+// alone, which the layout of a table would not. Roles keep it a table for screen readers.
 function buildMatrix(shown) {
   columns = fold(shown);
   const number = columns.reduce((n, f) => n + f.modes.length, 0);
-  const table = el("table", { class: "matrix", style: `--cells: ${number}` }, el("caption", {}, "Cases by operation and mode. A cell opens its cases; arrow keys move between cells."), el("colgroup", {}, el("col", { class: "c-op" }), el("col", { span: Math.max(1, number) })));
-  const head = (f) => el("th", { class: "first", scope: "colgroup", colspan: Math.max(1, f.modes.length) }, f.label, " ",
+  const table = el("table", { class: "matrix", role: "table", style: `--cells: ${Math.max(1, number)}` }, el("caption", {}, "Cases by operation and mode. A cell opens its cases; arrow keys move between cells."));
+  const head = (f) => el("th", { class: "first", role: "columnheader", scope: "colgroup", colspan: Math.max(1, f.modes.length), "aria-colspan": Math.max(1, f.modes.length), style: `--span: ${Math.max(1, f.modes.length)}` }, f.label, " ",
     el("span", { class: `tag ${f.runs[0].class}` }, CLASS[f.runs[0].class]),
     f.runs.length > 1 ? el("div", { class: "soft small" }, `${f.runs.length} runs with the same verdicts`) : "",
     f.runs.some((r) => r.expired) ? [" ", el("span", { class: "tag expired" }, f.runs.every((r) => r.expired) ? "expired" : "partly expired")] : "");
-  table.append(el("thead", {},
-    el("tr", {}, el("th", { class: "corner", rowspan: 2, scope: "col" }, "operation"), columns.map(head)),
-    el("tr", {}, columns.map((f) => f.modes.map((m, j) => el("th", { scope: "col", class: j ? null : "first" }, modesSeen[m].replace("manual-novma", "no-vma")))))));
+  table.append(el("thead", { role: "rowgroup" },
+    el("tr", { role: "row" }, el("th", { class: "corner", role: "columnheader", scope: "col" }, "operation"), columns.map(head)),
+    el("tr", { role: "row" }, el("td", { class: "corner", role: "cell" }), columns.map((f) => f.modes.map((m, j) => el("th", { role: "columnheader", scope: "col", class: j ? null : "first" }, modesSeen[m].replace("manual-novma", "no-vma")))))));
   groups = []; lines = new Array(rows.length);
   for (const [family, members] of families) {
-    const body = el("tbody"), group = { family, members, line: { members, name: family, tr: el("tr", { class: "group" }), cells: null, open: () => { opened.set(family, true); drawMatrix(); } } };
+    const body = el("tbody", { role: "rowgroup" }), group = { family, members, body, line: { members, name: family, tr: el("tr", { class: "group", role: "row" }), cells: null, open: () => { opened.set(family, true); drawMatrix(); } } };
     group.toggle = el("button", { type: "button", class: "toggle", tabindex: "-1", "aria-expanded": "false", onclick: () => { opened.set(family, group.toggle.getAttribute("aria-expanded") !== "true"); drawMatrix(); } }, family);
-    group.line.tr.append(el("th", { class: "level", scope: "rowgroup" }, group.toggle));
+    group.line.tr.append(el("th", { class: "level", role: "rowheader", scope: "rowgroup" }, group.toggle));
     body.append(group.line.tr);
     for (const r of members) {
       const operation = rows[r].operation;
-      lines[r] = { members: [r], name: operation, cells: null, tr: el("tr", { hidden: true }, el("th", { scope: "row", title: info.get(operation)?.about }, operation)), open: (m, f) => openCell("", operation, modesSeen[m], f.runs.map((x) => x.key).join(".")) };
+      lines[r] = { members: [r], name: operation, cells: null, tr: el("tr", { role: "row", hidden: true }, el("th", { role: "rowheader", scope: "row", title: info.get(operation)?.about }, operation)), open: (m, f) => openCell("", operation, modesSeen[m], f.runs.map((x) => x.key).join(".")) };
       body.append(lines[r].tr);
     }
     table.append(body);
     groups.push(group);
   }
   $("matrix-box").replaceChildren(table);
-  requestAnimationFrame(() => { const h = table.querySelector("thead tr"); if (h) table.style.setProperty("--head", `${h.offsetHeight}px`); });
 }
-// The cells of a line, made when it is first shown.
+// While nobody waits, the lines that are still folded get their cells.
+function fillAhead(deadline) {
+  for (const line of lines) {
+    if (!built || deadline.timeRemaining?.() < 4) break;
+    if (!line.cells) fillLine(line, last);
+  }
+  if (lines.some((line) => !line.cells)) whenIdle(fillAhead);
+}
+// The cells of a line, made when it is first shown; a cell has a button from its first case on.
+const EMPTY = el("td", { role: "cell", class: "no" }), BUTTON = el("button", { type: "button", class: "cell", tabindex: "-1" }, el("b"), "0");
 function cellsOf(line) {
   if (!line.cells) {
     line.cells = columns.flatMap((f, k) => f.modes.map((m, j) => {
-      const n = el("span", { class: "n" }), b = el("b", { "aria-hidden": "true" }), button = el("button", { type: "button", class: "cell", tabindex: "-1", hidden: true, onclick: () => line.open(m, f) }, b, n), none = el("span", { class: "none", "aria-label": "no case" }, "·");
-      line.tr.append(el("td", { class: j ? null : "first" }, button, none));
-      return { k, m, button, b, n, none, last: "" };
+      const td = EMPTY.cloneNode();
+      if (!j) td.classList.add("first");
+      return { k, m, td, button: null, last: "" };
     }));
+    line.tr.append(...line.cells.map((cell) => cell.td));
   }
   return line.cells;
+}
+function buttonOf(cell, line) {
+  if (!cell.button) {
+    cell.button = BUTTON.cloneNode(true);
+    cell.button.open = () => line.open(cell.m, columns[cell.k]);
+    cell.td.append(cell.button);
+  }
+  return cell.button;
 }
 const want = () => state.verdict === "bad" ? V.map((v) => BAD.has(v)) : state.verdict === "notpass" ? V.map((v) => !QUIETLY.has(v)) : state.verdict ? V.map((v) => v === state.verdict) : V.map(() => true);
 const filtering = () => ["q", "level", "mode", "dtype", "mesh", "verdict"].some((k) => state[k]);
@@ -128,51 +147,55 @@ function drawMatrix() {
       if (wanted[v] && passes(m, c, j.reason[i])) { t[(rowOf[c] * M + modeOf[c]) * K + v] += n; hits += n; }
     }
   }));
+  if (!last) whenIdle(fillAhead);
+  last = total;
   const visible = (r) => columns.some((_, k) => { for (let i = r * M * K; i < (r + 1) * M * K; i++) if (total[k][i]) return true; return false; });
-  const narrow = filtering(), wait = [];
-  let quota = AT_ONCE;
-  clearTimeout(unfolding);
+  const narrow = filtering(), order = [];
   for (const g of groups) {
-    const some = new Set(g.members.filter(visible)), loud = fillLine(g.line, total), open = opened.get(g.family) ?? (narrow || loud || families.size < 3);
-    g.line.tr.hidden = !some.size;
-    g.toggle.setAttribute("aria-expanded", String(open));
-    g.toggle.textContent = `${open ? "▾" : "▸"} ${g.family} `;
-    g.toggle.append(el("span", { class: "soft small" }, plural(some.size, "operation")));
-    for (const r of g.members) {
-      const seen = open && some.has(r);
-      if (seen && quota-- > 0) fillLine(lines[r], total); else if (seen) wait.push(r);
-      lines[r].tr.hidden = !seen || quota < 0;
-    }
+    const some = new Set(g.members.filter(visible)), open = opened.get(g.family) ?? (narrow || families.size < 3 || isLoud(g.line, total));
+    g.body.hidden = !some.size;
+    if (some.size) {
+      const sign = `${open ? "▾" : "▸"} ${g.family} `, number = plural(some.size, "operation");
+      if (g.said !== sign + number) { g.said = sign + number; g.toggle.setAttribute("aria-expanded", String(open)); g.toggle.replaceChildren(sign, el("span", { class: "soft small" }, number)); }
+      order.push(g.line);
+    } else g.line.tr.hidden = true;
+    for (const r of g.members) if (open && some.has(r)) order.push(lines[r]); else lines[r].tr.hidden = true;
   }
-  const unfold = () => { for (const r of wait.splice(0, AT_ONCE)) { fillLine(lines[r], total); lines[r].tr.hidden = false; } if (wait.length) unfolding = setTimeout(unfold, 30); };
-  if (wait.length) unfolding = setTimeout(unfold, 30);
+  // First what the box can show; the others follow in their order.
+  const show = (line) => { fillLine(line, total); line.tr.hidden = false; }, most = Math.ceil(innerHeight * .78 / LOW) + 2;
+  clearTimeout(unfolding);
+  for (const line of order.splice(0, most)) show(line);
+  for (const line of order) line.tr.hidden = true;
+  const unfold = () => { for (const line of order.splice(0, 2 * most)) show(line); if (order.length) unfolding = setTimeout(unfold, 30); };
+  if (order.length) unfolding = setTimeout(unfold, 30);
   rove();
   $("matrix-status").textContent = (hits === all ? `${plural(all, "case")} in ${plural(shown.length, "run")}.` : `${count(hits)} of ${plural(all, "case")} match, in ${plural(shown.length, "run")}.`) + (D.cut ? ` ${plural(D.cut, "reason")} cut short to keep the page small.` : "");
 }
-// Lines that are shown at once, more than the box is high; the others follow.
-const AT_ONCE = 24;
+// The least height of a line in pixels.
+const LOW = 32;
 let unfolding = 0;
-// Fill the cells of a line with what the filters leave; says whether one of them holds a failure.
+// Whether one of the cases of a line that the filters leave is a failure.
+function isLoud(line, total) {
+  const M = modesSeen.length, K = V.length, bad = V.map((v, i) => BAD.has(v) ? i : -1).filter((i) => i >= 0);
+  return total.some((t) => line.members.some((r) => { for (let m = 0; m < M; m++) for (const v of bad) if (t[(r * M + m) * K + v]) return true; return false; }));
+}
+// Fill the cells of a line with what the filters leave.
 function fillLine(line, total) {
   const M = modesSeen.length, K = V.length, sum = new Int32Array(K);
-  let loud = false;
   for (const cell of cellsOf(line)) {
     sum.fill(0);
     for (const r of line.members) for (let v = 0, at = (r * M + cell.m) * K; v < K; v++) sum[v] += total[cell.k][at + v];
     let n = 0, worst = -1;
     for (let v = 0; v < K; v++) if (sum[v]) { n += sum[v]; if (worst < 0) worst = v; }
     const name = n ? V[worst] : "", nothing = name === "not_run" || name === "interpreted", computed = sum[V.indexOf("interpreted")], passed = name === "not_run" ? n : name === "interpreted" ? computed + sum[PASS] : sum[PASS], text = n ? (passed === n || !passed ? `${n}` : `${passed}/${n}`) : "";
-    loud ||= BAD.has(name);
     const now = `${name}${text}`;
     if (now === cell.last) continue;
-    cell.last = now; cell.button.hidden = !n; cell.none.hidden = !!n;
-    if (!n) continue;
-    cell.button.className = `cell v-${name}`; cell.b.textContent = SYMBOL[name]; cell.n.textContent = text;
-    const said = nothing ? `${n} compiled, not run${computed ? `, numbers of ${computed} pass by interpretation` : ""}` : `${passed} of ${n} pass${name === "pass" ? "" : `, worst: ${name}`}`;
-    cell.button.setAttribute("aria-label", `${line.name}, ${modesSeen[cell.m]}, ${columns[cell.k].label}: ${said}`);
-    cell.button.title = said;
+    cell.last = now; cell.td.classList.toggle("no", !n);
+    if (!n) { cell.button.hidden = true; continue; }
+    const button = buttonOf(cell, line), said = nothing ? `${n} compiled, not run${computed ? `, numbers of ${computed} pass by interpretation` : ""}` : `${passed} of ${n} pass${name === "pass" ? "" : `, worst: ${name}`}`;
+    button.hidden = false; button.className = `cell v-${name}`; button.firstChild.textContent = SYMBOL[name]; button.lastChild.data = text;
+    button.setAttribute("aria-label", `${line.name}, ${modesSeen[cell.m]}, ${columns[cell.k].label}: ${said}`);
   }
-  return loud;
 }
 function tally(s, n) {
   const parts = V.map((v, i) => [v, s[i]]).filter(([v, x]) => x && v !== "pass").map(([v, x]) => `${count(x)} ${v === "not_run" ? "compiled" : v}`);
@@ -198,9 +221,10 @@ function moveInMatrix(e) {
   const table = grid2d(), r = table.findIndex((line) => line.includes(from)), c = table[r].indexOf(from);
   const clamp = (x, n) => Math.max(0, Math.min(n - 1, x));
   let to = null;
-  if (step[0]) {  // up or down: the next row that has a button in this column
-    const sign = Math.sign(step[0]);
-    for (let i = clamp(r + step[0], table.length); i >= 0 && i < table.length && !to && i !== r; i += sign) to = table[i][c];
+  if (step[0]) {  // up or down: the next row that has a button in this column, or else the last before it
+    const sign = Math.sign(step[0]), aim = clamp(r + step[0], table.length);
+    for (let i = aim; i >= 0 && i < table.length && !to && i !== r; i += sign) to = table[i][c];
+    for (let i = aim; !to && i !== r; i -= sign) to = table[i][c];
   } else {
     const sign = Math.sign(step[1]), line = table[r];
     for (let i = clamp(c + step[1], line.length); i >= 0 && i < line.length && !to && i !== c; i += Math.abs(step[1]) > 1 ? -sign : sign) to = line[i];
@@ -209,3 +233,5 @@ function moveInMatrix(e) {
 }
 $("matrix-box").addEventListener("keydown", moveInMatrix);
 $("matrix-box").addEventListener("focusin", (e) => { const b = e.target.closest("button"); if (b) rove(b); });
+$("matrix-box").addEventListener("click", (e) => { e.target.closest("button.cell")?.open(); });
+$("matrix-box").addEventListener("pointerover", (e) => { const b = e.target.closest("button.cell"); if (b) b.title = b.getAttribute("aria-label"); });

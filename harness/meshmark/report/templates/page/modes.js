@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // Modes side by side.
-const machine = () => timed.find((m) => m.key === state.machine) || timed[0];
+// Modes are compared on several devices where there are any: on one device nothing is sent.
+const machine = () => timed.find((m) => m.key === state.machine) || timed.find((m) => m.devices > 1) || timed[0];
+const fastMachine = () => timed.find((m) => m.key === state.smachine) || timed.find((m) => m.key === state.machine) || timed[0];
 const CADENCES = ["isolated", "stream", "plain", "device"];  // first what compares modes
-// What the sections on times are about; they all read the cadence from its control.
+const CADENCE = { plain: "plain: one call, same buffers, one mode alone", isolated: "isolated: one call, rotated buffers, modes in turns", stream: "stream: calls inside one program", device: "device: what the profiler saw" };
+// What the sections on times are about; they read the cadence from their controls. Speed has the machine and cadence of the
+// modes until another is chosen for it.
 function chooseMachine() {
   if (!timed.length) return;
-  options($("m-machine"), timed.map((m) => [m.key, m.label]), machine().key);
-  const cadences = [...new Set(machine().timedRuns.flatMap((r) => [...new Set(r.timings.cadence)]))].map((i) => S[i]).sort((a, b) => CADENCES.indexOf(a) - CADENCES.indexOf(b));
-  options($("m-cadence"), cadences.map((c) => [c, { plain: "plain: one call, same buffers, one mode alone", isolated: "isolated: one call, rotated buffers, modes in turns", stream: "stream: calls inside one program", device: "device: what the profiler saw" }[c] || c]), state.cadence);
+  for (const [at, m, cadence] of [["m", machine(), state.cadence], ["s", fastMachine(), state.scadence || state.cadence]]) {
+    const cadences = [...new Set(m.timedRuns.flatMap((r) => [...new Set(r.timings.cadence)]))].map((i) => S[i]).sort((a, b) => CADENCES.indexOf(a) - CADENCES.indexOf(b));
+    options($(`${at}-machine`), timed.map((x) => [x.key, x.label]), m.key);
+    options($(`${at}-cadence`), cadences.map((c) => [c, CADENCE[c] || c]), cadence);
+  }
 }
 function sideBySide(m, cadence) {
   const found = new Map(), words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
@@ -54,7 +60,7 @@ function drawSteps(m, cadence) {
     ["time", (s, g, k) => k.median_s ? spread(k.median_s, k.low_s, k.high_s) : seconds(s.seconds)], ["time over manual", (s, g, k) => ratioNode(k)], ["MFU", (s) => percent(s.mfu)],
     ["a device sends", (s) => s.sent.map(([kind, n]) => el("div", { class: "nowrap" }, `${bytes(n)} in ${kind}`)).concat(s.sent.length ? [] : "nothing")], ["memory of a device", (s) => bytes(s.memory)],
   ];
-  const bodies = [...groups_].sort(([, a], [, b]) => a.step.localeCompare(b.step) || a.where.localeCompare(b.where)).map(([k, g]) => {
+  const bodies = [...groups_].sort(([, a], [, b]) => byText(a.step, b.step) || byText(a.where, b.where)).map(([k, g]) => {
     const top = Math.max(...Object.values(g.by).map((s) => s.tokens_per_s)), shown = figures.filter(([, text]) => modes.some((x) => g.by[x] && [text(g.by[x], g, timesBy.get(`${k} ${x}`) || {})].flat().some((y) => y !== "")));
     return el("tbody", {}, shown.map(([name, text, bar], i) => el("tr", {}, i ? "" : el("th", { scope: "rowgroup", rowspan: shown.length, class: "id" }, el("span", { class: "op" }, g.step), el("div", { class: "soft small" }, g.where)), el("th", { scope: "row", class: "soft nowrap" }, name),
       modes.map((x) => el("td", { class: "num", style: bar && g.by[x] ? `background: linear-gradient(to right, var(--accent-soft) ${Math.round(100 * bar(g.by[x]) / top)}%, transparent 0)` : null }, g.by[x] ? text(g.by[x], g, timesBy.get(`${k} ${x}`) || {}) : "")))));

@@ -30,6 +30,7 @@ function drawOverTime() {
       { name: "JAX", text: (r) => r.run.release, cls: "nowrap" }, { name: "jaxlib", text: (r) => r.run.jaxlib, cls: "nowrap" }, ...(one.runs.some((r) => r.compiler) ? [{ name: "compiler", text: (r) => r.run.compiler, cls: "nowrap" }] : []),
       { name: "pass", num: true, text: (r) => count(r.row.pass) }, { name: "known", num: true, text: (r) => count(r.row.known) }, { name: "failures", num: true, text: (r) => count(r.row.bad) },
       { name: "bytes sent by a device", num: true, text: (r) => count(Math.round(r.row.wire)) }, { name: "temporary memory", num: true, text: (r) => bytes(r.row.temp) },
+      ...(taken ? [{ name: `time over JAX ${one.runs[0].release}`, num: true, text: (r) => r.time.toFixed(2) }] : []),
       { name: "programs with other collectives than the release before", num: true, text: (r) => r.row.changed === null ? "" : count(r.row.changed) },
-    ], list.map((row, k) => ({ row, run: one.runs[k] })), { sortable: false }), provenance(one.runs)].flat(3));
+    ], list.map((row, k) => ({ row, run: one.runs[k], time: taken?.ratios[k] })), { sortable: false }), provenance(one.runs)].flat(3));
 }

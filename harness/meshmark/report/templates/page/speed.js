@@ -16,8 +16,8 @@ function ceilings(points) {
 }
 function drawSpeed() {
   if (!timed.length) { $("speed-note").textContent = "No times among these records."; for (const id of ["bw", "scale", "share", "roof"]) { $(`${id}-chart`).classList.add("empty"); $(`${id}-chart`).textContent = ""; } return; }
-  const m = machine(), cadence = $("m-cadence").value, theme = dark() ? "d" : "l";
-  $("speed-note").replaceChildren(el("span", { class: `tag ${m.class}` }, CLASS[m.class]), ` ${m.label}, ${cadence} calls (choose above). `, peaks(m), m.class === "virtual" ? " Virtual devices share the cores of one machine." : "");
+  const m = fastMachine(), cadence = $("s-cadence").value, theme = dark() ? "d" : "l";
+  $("speed-note").replaceChildren(el("span", { class: `tag ${m.class}` }, CLASS[m.class]), ` ${m.label}, ${cadence} calls. `, peaks(m), m.class === "virtual" ? " Virtual devices share the cores of one machine." : "");
   const ops = [...new Set(m.times.filter((t) => t.busbw).map((t) => t.operation))], op = options($("s-op"), ops.map((o) => [o, o]), state.op || (ops.includes("psum") ? "psum" : ""));
   const modes = D.modes.filter((x) => m.times.some((t) => t.mode === x && t.operation === op)), mode = options($("s-mode"), [...modes.map((x) => [x, x]), ["all", "all modes"]], state.smode || (modes.includes("manual") ? "manual" : modes[0]));
   const meshes = [...new Set(m.times.filter((t) => t.operation === op).map((t) => t.mesh))], mesh = options($("s-mesh"), [["", "all meshes"], ...meshes.map((x) => [x, x])], state.smesh);
@@ -56,7 +56,7 @@ function drawSpeed() {
     nameLines(B, f, items, right / 1.6, ends);
     return f;
   });
-  $("bw-table").replaceChildren(el("p", { class: "soft small" }, every > MOST_SERIES ? `Drawn are ${MOST_SERIES} of ${every} series, those of most points: choose a mesh for others; the table has all. ` : "", "Bars are 95 % intervals, dashed lines the fit t = α + S / β, dotted lines the ceilings of the links that the groups can use. "), behind(grid("bw", `Bus bandwidth of ${op} on ${m.label}, ${cadence}`, [
+  $("bw-table").replaceChildren(el("p", { class: "soft small" }, every > MOST_SERIES ? `Drawn are ${MOST_SERIES} of ${every} series, those of most points: choose a mesh for others; the table has all. ` : "", m.devices === 1 ? "One device sends nothing to others: choose a machine with several. " : "", "Bars are 95 % intervals, dashed lines the fit t = α + S / β, dotted lines the ceilings of the links that the groups can use. "), behind(grid("bw", `Bus bandwidth of ${op} on ${m.label}, ${cadence}`, [
     { name: "series", text: (t) => `${t.variant} · ${t.mesh} · ${t.dtype} · ${t.mode}`, value: (t) => `${t.variant} ${t.mesh} ${t.dtype} ${t.mode}` },
     { name: "S", num: true, text: (t) => size(t.nbytes), value: (t) => t.nbytes }, { name: "time", num: true, text: (t) => spread(t.median_s, t.low_s, t.high_s), value: (t) => t.median_s },
     { name: "bus bandwidth, GB/s", num: true, text: (t) => digits(t.busbw / 1e9), value: (t) => t.busbw }, { name: "share of ceiling", num: true, text: (t) => percent(t.share), value: (t) => t.share }, { name: "ceiling", text: (t) => t.share === null ? "" : t.share_of },
@@ -108,7 +108,7 @@ const shareColumns = [
 function drawSide() {
   const groups = new Map();
   for (const m of timed) { const k = m.class === "virtual" ? "virtual devices" : m.class === "real" ? `${m.kind}, real` : "compiled"; if (!groups.has(k)) groups.set(k, []); groups.get(k).push(m); }
-  const chosen = options($("s-class"), [...groups.keys()].map((k) => [k, k]), state.class), list = groups.get(chosen) || [], cadence = $("m-cadence").value, found = new Map(), words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
+  const chosen = options($("s-class"), [...groups.keys()].map((k) => [k, k]), state.class), list = groups.get(chosen) || [], cadence = $("s-cadence").value, found = new Map(), words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
   list.forEach((m, k) => { for (const t of m.times) if (t.mode === "manual" && t.cadence === cadence && t.median_s !== null && keep(t, words, state.mode)) { if (!found.has(t.cell)) found.set(t.cell, { first: t, by: [] }); found.get(t.cell).by[k] = t; } });
   $("side-table").replaceChildren(...[grid("side", `Times of manual mode, ${chosen}, ${cadence}`, [
     { name: "case", text: (r) => [el("span", { class: "op" }, r.first.operation), ` ${r.first.variant} `, el("span", { class: "soft" }, `${r.first.mesh} ${r.first.dtype} ${r.first.size}`)], value: (r) => r.first.cell, cls: "id" },

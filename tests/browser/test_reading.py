@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page as a reader walks through it: a screen reader has all of it, the first choice of machine answers the
+question of its section, nothing is cut at any width, and pages of few records say what they have."""
+
+import pytest
+
+from tests.browser import records as made_up
+from tests.browser.conftest import make
+from tests.browser.waiting import shows
+
+NEAR = "e => e.scrollIntoView({ block: 'center', behavior: 'instant' })"
+
+
+def screen_reader(tab):
+    """All that the browser tells a screen reader."""
+    session = tab.context.new_cdp_session(tab)
+    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
+    return " ".join(str(n.get("name", {}).get("value", "")) for n in nodes if not n.get("ignored"))
+
+
+def test_a_screen_reader_has_what_is_far_from_the_view(open_page):
+    """Chromium leaves what content-visibility skips out of what it tells a screen reader."""
+    tab = open_page()
+    text = screen_reader(tab)
+    assert "grow faster than theory" in text and "Beside others: JAX, torch and MPI" in text
+    assert "psum" in text and "collectives, auto, JAX" in text, "the cells of the matrix have names"
+    roles = tab.evaluate(
+        "[...document.querySelectorAll('.matrix, .matrix *')].filter(e => /^(TABLE|T[A-Z]+)$/.test(e.tagName)"
+        " && !e.getAttribute('role')).map(e => e.tagName)"
+    )
+    assert roles == [], "laid out as blocks, the matrix is a table by its roles"
+
+
+def test_arrows_reach_the_last_row_of_all(open_file, published):
+    tab = open_file(published, "#q=x&view=matrix")  # a search opens every family
+    tab.wait_for_function("() => document.querySelectorAll('.matrix tbody tr:not([hidden])').length > 100")
+    tab.focus("#matrix-box button[tabindex='0']")
+    number = tab.evaluate("document.querySelectorAll('.matrix tbody tr:not([hidden])').length")
+    for _ in range(number // 10 + 1):
+        tab.keyboard.press("PageDown")
+    rows = "[...document.querySelectorAll('.matrix tbody tr:not([hidden])')]"
+    cell = (
+        "[...document.activeElement.closest('tr').children].indexOf(document.activeElement.closest('td, th'))"
+    )
+    last = f"{rows}.findLast((tr) => tr.children[{cell}].querySelector('button:not([hidden])'))"
+    assert tab.evaluate(f"document.activeElement.closest('tr') === {last}")
+    box = tab.evaluate(
+        "(() => { const r = document.activeElement.getBoundingClientRect(); return [r.top, r.bottom]; })()"
+    )
+    assert 0 < box[0] < 890, "the cell with the focus is in view"
+
+
+def test_a_search_fills_every_row_that_it_leaves(open_file, published):
+    """The first rows come at once and the others after them, each with the cells that its cases have."""
+    tab = open_file(published, "#q=float32")
+    status = tab.inner_text("#matrix-status")
+    tab.wait_for_function(
+        "() => [...document.querySelectorAll('.matrix tr.group .toggle .small')].reduce((n, e) => n +"
+        " (e.closest('tr').hidden ? 0 : parseInt(e.textContent)), 0) ==="
+        " document.querySelectorAll('.matrix tbody tr:not(.group):not([hidden])').length"
+    )
+    shown = tab.evaluate(
+        "[...document.querySelectorAll('.matrix tbody tr:not(.group):not([hidden]) .cell:not([hidden])')]"
+        ".map(e => Number(e.getAttribute('aria-label').match(/: (?:\\d+ of )?(\\d+) /)[1])).reduce((a, b) => a + b, 0)"
+    )
+    runs = tab.locator("#run-chips input:checked").count()
+    found = int(status.split(" of ")[0].replace(",", ""))
+    assert runs == 3 and shown == found
+
+
+CUT = """() => { const found = [], walk = (n) => { for (const e of n.children) {
+  const r = e.getBoundingClientRect(), text = e.classList.contains("bk-label") || e.tagName === "text";
+  if (text && r.width && r.right > innerWidth + 1 && !e.closest(".scroll")) found.push(e.textContent.slice(0, 60));
+  if (e.shadowRoot) walk(e.shadowRoot); walk(e); } };
+  walk(document.body); return found; }"""
+"""Names in charts and pictures that go beyond the right edge of the page."""
+
+
+@pytest.mark.parametrize("width", [1440, 768, 390])
+def test_nothing_is_cut_at_any_width(open_file, published, width):
+    """All sections of the published page, with their charts: no sideways scrolling, and names end within the page."""
+    tab = open_file(published, width=width)
+    for section in tab.eval_on_selector_all("section", "all => all.map(s => s.id)"):
+        tab.eval_on_selector(f"#{section}", "e => e.scrollIntoView({ behavior: 'instant' })")
+        for chart in tab.locator(f"#{section} .chart").all():
+            chart.evaluate(NEAR)
+        tab.wait_for_timeout(300)
+        assert tab.evaluate("document.documentElement.scrollWidth") == width, section
+        assert tab.evaluate(CUT) == [], section
+    tab.eval_on_selector("#growth", "e => e.scrollIntoView({ behavior: 'instant' })")
+    beyond = """all => all.filter(t => { const b = t.getBBox(), w = t.ownerSVGElement.viewBox.baseVal;
+        return b.x < w.x - 1 || b.x + b.width > w.x + w.width + 1; }).map(t => t.textContent)"""
+    for place in ("#growth-out svg text", "#time-out svg text", "#weather-out svg text"):
+        tab.locator(place).first.evaluate(NEAR)
+        assert tab.eval_on_selector_all(place, beyond) == [], place
+
+
+def test_modes_are_of_several_devices_and_speed_is_of_real_ones(open_file, published):
+    tab = open_file(published)
+    chosen = "e => e.selectedOptions[0].textContent"
+    assert "8 × cpu" in tab.eval_on_selector("#m-machine", chosen)
+    assert "1 × NVIDIA H100" in tab.eval_on_selector("#s-machine", chosen)
+    advice = tab.inner_text("#advice-out")
+    assert "8 × cpu" in advice.partition("\n")[0] and "Use shard_map where the bytes matter." in advice
+    heads = tab.inner_text("#communication-out thead")
+    assert "H100" not in heads and "8 × cpu" in heads, "one device sends nothing"
+    virtual = tab.locator("#s-machine option", has_text="0.12.0.1 · 8 × cpu").first.get_attribute("value")
+    tab.select_option("#s-machine", virtual)
+    shows(tab, "#speed-note", "8 × cpu")
+    assert f"smachine={virtual}" in tab.url and "8 × cpu" in tab.eval_on_selector("#m-machine", chosen)
+    again = open_file(published, "#" + tab.url.partition("#")[2])
+    assert again.input_value("#s-machine") == virtual
+
+
+def test_one_device_says_that_it_sends_nothing(open_file, tmp_path):
+    made_up.file(tmp_path / "in" / "one.jsonl", made_up.run("aaaa", num_devices=1), made_up.judged())
+    tab = open_file(make(tmp_path / "in"))
+    shows(tab, "#answers-cards", "One device sends nothing, in any mode")
+    shows(tab, "#advice-out", "a run on several devices says which mode to choose")
+
+
+def test_the_trend_of_times_has_its_figures_in_the_table(open_page):
+    tab = open_page()
+    head = tab.locator("#time-out thead").inner_text()
+    rows = [row.inner_text().split("\t") for row in tab.locator("#time-out tbody tr").all()]
+    assert "time over JAX 0.10.2" in head and [row[-2] for row in rows] == ["1.00", "0.67"]
+
+
+def few(kind):
+    """The lines of a run of one kind, after its first."""
+    lines = made_up.judged()
+    if kind == "no records":
+        return []
+    if kind == "one record":
+        return lines[:2]
+    verdict = {"verdict": "fail", "reason": f"1 differs {made_up.HOSTILE}"}
+    return [line | verdict for line in lines]
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("kind", ["no records", "one record", "only failures", "only compiled"])
+def test_pages_of_few_records_say_what_they_have(open_file, tmp_path, kind, width):
+    if kind == "only compiled":
+        first = made_up.run("dddd", kind="TPU v5 lite", virtual=False, topology="v5e:2x4")
+        lines = made_up.judged(topology="v5e:2x4")
+    else:
+        first, lines = made_up.run("aaaa"), few(kind)
+    made_up.file(tmp_path / "in" / "few.jsonl", first, lines)
+    tab = open_file(make(tmp_path / "in"), width=width)
+    text = tab.inner_text("#answers")
+    for expected in {
+        "no records": ["No conformance records here."],
+        "one record": ["1 of 1 pass", "Nothing is wrong"],
+        "only failures": ["15 fail", "that no list knows"],
+        "only compiled": ["v5e:2x4", "compiled, not run"],
+    }[kind]:
+        assert expected in text, text
+    if kind == "only failures":
+        assert (
+            tab.locator("#glance rect:not(.g-bad)").count() == 0 and tab.locator("#glance .g-bad").count() > 0
+        )
+        assert tab.locator(".matrix .v-fail").count() > 0 and tab.locator(".matrix .v-pass").count() == 0
+    if kind == "only compiled":
+        assert tab.locator("#glance .g-pass").count() == 0 and "pass" not in tab.inner_text("#headline")
+    assert tab.evaluate("window.hacked") is None
+    assert tab.evaluate("document.documentElement.scrollWidth") == width
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = axe.Axe().run(tab).response["violations"]
+    assert [(v["id"], v["nodes"][0]["html"][:100]) for v in found] == []
