@@ -40,7 +40,7 @@ INEXPRESSIBLE = re.compile(
 
 
 class BisectError(BadInput, RuntimeError):
-    """The index or an environment is not to be had; the message is one line."""
+    """The index or an environment is not available; the message is one line."""
 
 
 @dataclass(frozen=True)

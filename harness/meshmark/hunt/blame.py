@@ -24,8 +24,8 @@ def blamed(
 ) -> dict[str, Any]:
     """The difference of the unsharded program where that is what is wrong; else the difference as it is.
 
-    Wrong numbers are told beside the unsharded program: where each operation alone says something else, that is no
-    truth."""
+    Wrong numbers are differences from the unsharded program. If each operation alone gives something else, the
+    unsharded program is not a reference."""
     if difference["kind"] != "numbers":
         return difference
     asked = ALONE if backend == "cpu" else HOST

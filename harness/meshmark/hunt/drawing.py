@@ -79,7 +79,7 @@ class Draw:
         return self.random.choice(list(items))
 
     def chance(self, share: float) -> bool:
-        """True so often."""
+        """True with this probability."""
         return self.random.random() < share
 
     def value(
@@ -118,7 +118,7 @@ class Draw:
         return self.fresh(shape, dtype, fill)
 
     def axis(self, v: Value, least: int = 1) -> int:
-        """A dimension of a value that is at least so large."""
+        """A dimension of a value with at least this size."""
         return self.choice([d for d in range(v.ndim) if v.shape[d] >= least])
 
     def permutation(self, n: int) -> list[int]:

@@ -84,7 +84,7 @@ def _wrong(found: Finding) -> str:
 
 
 def read(path: Path) -> Finding:
-    """One finding, by its directory or file; FindingError where it is none."""
+    """One finding, by its directory or file; FindingError if it is not one."""
     file = path / "finding.json" if path.is_dir() else path
     try:
         found = Finding(**json.loads(files.text(file)))

@@ -326,12 +326,12 @@ class Drawing:
 
 
 def meshes_of(devices: int) -> list[tuple[int, ...]]:
-    """Those of MESHES that so many devices have, and those of one device."""
+    """The entries of MESHES that fit this many devices, and those of one device."""
     return [*SINGLE] if devices == 1 else [shape for shape in MESHES if math.prod(shape) <= devices]
 
 
 def meshes_over(devices: int) -> list[tuple[int, ...]]:
-    """The meshes over all of so many devices, of one to three axes longer than 1: a topology is compiled for whole."""
+    """The meshes over all of these devices, of one to three axes longer than 1: a topology is compiled for whole."""
     found = [s for axes in (1, 2, 3) for s in shapes(devices, axes) if 1 not in s]
     return found or [(devices,)]
 

@@ -115,9 +115,9 @@ def located(program: Program, difference: Mapping[str, Any]) -> str:
 
 
 def place(difference: Mapping[str, Any]) -> str:
-    """The kind and the place of a difference that is no wrong number. The compiler's verifier says of every instruction
-    alike that its shape is another one, so its operation tells the places apart; of a copy, which stands behind any
-    operation, what it copies."""
+    """The kind and the place of a difference other than wrong numbers. The compiler's verifier says of every
+    instruction alike that its shape is another one, so its operation tells the places apart; of a copy, which stands
+    behind any operation, what it copies."""
     said = f"{difference['kind']}: {where(difference['what'])}"
     named = VERIFIED.search(str(difference.get("text", "")))
     if not named:

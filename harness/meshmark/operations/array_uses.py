@@ -2,7 +2,8 @@
 """What a host program does with sharded arrays and compiled programs besides calling them: copies, puts between meshes,
 programs that are compiled ahead or exported with their derivatives, contexts, what is asked of an array.
 
-The program is that of `program_forms`: f(x) = x * s(x). What goes wrong on the way raises.
+The program is that of `program_forms`: f(x) = x * s(x). Where a number can't show an error, the case
+raises.
 """
 
 from __future__ import annotations

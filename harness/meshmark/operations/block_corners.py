@@ -3,7 +3,7 @@
 dtypes and of carried values; axes of all three types in one program, uneven parts between manual axes, batches over a
 mesh axis; memory kinds, mutable arrays and notes for the compiler under derivatives.
 
-The program is that of `program_forms`: f(x) = x * s(x). What is expected is NumPy's. What goes wrong raises.
+The program is that of `program_forms`: f(x) = x * s(x). The expected values are NumPy's. Other errors raise.
 """
 
 from __future__ import annotations

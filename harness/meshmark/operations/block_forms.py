@@ -2,7 +2,8 @@
 """Collectives where shard_map and pmap are not the ordinary ones: over some axes only, one inside another, run eagerly
 and without jit, in branches and loops that each line of devices takes for itself, over axes of nested pmaps.
 
-The program is that of `program_forms`: f(x) = x * s(x). What devices have is held against NumPy.
+The program is that of `program_forms`: f(x) = x * s(x). The values on the devices are compared with
+NumPy.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 functions, of rules that are told which arguments vary, of roots and solutions, of reads and writes at places outside
 of an array, and inside of shard_map.
 
-The program is that of `program_forms`: f(x) = x * s(x). What is expected is written down, or NumPy's.
+The program is that of `program_forms`: f(x) = x * s(x). The expected values are written down, or NumPy's.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """Ways to call derivatives, loops, batches and compiled functions that are not the ordinary ones, each in one sharded
 program.
 
-The program is that of `program_forms`: f(x) = x * s(x). Each way gives x back where it does what it says, and another
-number otherwise. What a program can't tell of itself raises: a shape, a place, a call that differs from another.
+The program is that of `program_forms`: f(x) = x * s(x). A case returns x if its way of calling does what it says,
+and another number otherwise. Where a number can't show it (a shape, a place, two calls that differ), the case raises.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the table has of JAX's public functions, name by name.
+"""Lists which of JAX's public functions the table has, name by name.
 
 `data/names.tsv` has a row for each public function of these modules on each tested release: the name, a kind, and a
 detail. Kind `case` names a case whose program takes the function from its public module. `python -m

@@ -2,8 +2,8 @@
 """What holds in one sharded program only under some condition: on one device, in one branch, for one length, one order
 of groups, one argument of a derivative.
 
-The program is that of `program_forms`: f(x) = x * s(x). Each condition gives x back where JAX does what it says, and
-another number otherwise. What a program can't tell of itself raises.
+The program is that of `program_forms`: f(x) = x * s(x). A case returns x if JAX does what it says under its
+condition, and another number otherwise. Where a number can't show it, the case raises.
 """
 
 from __future__ import annotations

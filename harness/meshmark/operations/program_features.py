@@ -2,7 +2,8 @@
 """Features of JAX around one sharded program: sums that are not reduced yet, mutable arrays, layouts, checks inside of
 a program, kernels, programs without compiler, and vmap of a shard_map that closes over what is mapped.
 
-The program is that of `program_forms`: f(x) = x * s(x). What it can't tell of itself raises.
+The program is that of `program_forms`: f(x) = x * s(x). Where a number can't show a feature, its
+case raises.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """Options of jit, pmap, loops, batches, callbacks and functions of arrays that are not the ordinary ones, each in one
 sharded program.
 
-The program is that of `program_forms`: f(x) = x * s(x). Each option is used in a way that gives x back where it does
-what it says, and another number otherwise. What a program can't tell of itself raises: a dtype, a sharding, a type.
+The program is that of `program_forms`: f(x) = x * s(x). A case returns x if its option does what it says, and
+another number otherwise. Where a number can't show it (a dtype, a sharding, a type), the case raises.
 """
 
 from __future__ import annotations

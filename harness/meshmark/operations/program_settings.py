@@ -2,8 +2,8 @@
 """Settings around one sharded program: contexts of precision and width, options of the compiler, memories and the
 host's part of a program, callbacks in order, names, and host arrays of every form of memory.
 
-The program is that of `program_forms`: f(x) = x * s(x). Each setting gives x back where JAX does what it says, and
-another number otherwise. What a program can't tell of itself raises.
+The program is that of `program_forms`: f(x) = x * s(x). A case returns x if its setting does what it says, and
+another number otherwise. Where a number can't show it, the case raises.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ print({mark!r} + json.dumps(TABLE_VERSION))
 
 
 class NoEnvironment(BadInput, ValueError):
-    """An environment that can't be had; the message is one line that names it and the mend."""
+    """An environment that is not available; the message is one line that names it and the mend."""
 
 
 @dataclass(frozen=True)
