@@ -18,7 +18,7 @@ a run describes the run. Every other line names its run. This page is made from 
   (`end`). A file without its closing line is of a run that did not end, or was cut: `levels`, `report` and the other
   readers say how many of the chosen cases are there, and `validate` refuses it. `--resume` takes the line away and
   writes a new one. Files of earlier versions have neither line: their run line has no `closes`, and a cut can't be seen
-  in them. The line shows a cut and a slip. It is no proof: whoever can write records can write it.
+  in them. The line shows a cut and a slip. It is not a proof: whoever can write records can write it.
 - Fields that are not listed may stand in a line. A reader ignores them.
 - A number that JSON cannot write stands as the text `inf`, `-inf` or `nan`.
 - Sizes are bytes, times are seconds, unless the name says otherwise.
@@ -32,7 +32,7 @@ KINDS = {
     "comparison": "What `meshmark compare` found, and one line per child process.",
     "schedule": "One per compiled program of `meshmark weather`.",
     "chosen": "What the run is to judge, once that is known.",
-    "end": "The last line: the run ended, and so many lines, cases and timings are there.",
+    "end": "The last line: that the run ended, and how many lines, cases and timings the file has.",
 }
 """What a line of each kind is, where the schema does not say it."""
 
