@@ -273,7 +273,7 @@ def test_an_interruption_keeps_what_was_timed(tmp_path, started, number):
         (["--sizes", "5 apples"], "'5 apples' is not a size"),
         (["--operations", "psum", "--sizes", "64GiB"], "GB are available: name a smaller size"),
         (["--operations", "axis_index", "--scaling"], "axis_index is not timed over sizes: choose from psum"),
-        (["--seconds", "0"], "use one above 0"),
+        (["--seconds", "0"], "is not a number above 0"),
         (["--operations", "psum", "--record", "{tmp}/no/where.jsonl"], "can't write records to"),
         (["--operations", "psum", "--record", "a", "--resume", "b"], "name one file each"),
     ],

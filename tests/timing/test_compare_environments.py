@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -16,8 +17,8 @@ from tests.timing.replayed import CASES
 # Environments -----------------------------------------------------------------------------------------------
 
 
-def resolve(text, tmp_path, python=sys.executable):
-    return environments.resolve(text, python, tmp_path, lambda _: None)
+def resolve(text, tmp_path, python=sys.executable, oldest=""):
+    return environments.resolve(text, python, tmp_path, lambda _: None, oldest)
 
 
 def test_interpreters_and_virtual_environments(tmp_path):
@@ -30,8 +31,8 @@ def test_interpreters_and_virtual_environments(tmp_path):
         ("", "names nothing"),
         ("a\0b", "names nothing"),
         ("~nobody-of-this-name/venv", "there is no"),
-        ("commit:no-such-ref", "no commit of this checkout"),
-        ("commit:--all", "no commit of this checkout"),
+        ("commit:no-such-ref", "not a commit of this checkout"),
+        ("commit:--all", "not a commit of this checkout"),
     ):
         with pytest.raises(NoEnvironment, match=words):
             resolve(text, tmp_path)
@@ -55,13 +56,26 @@ def test_a_release_is_made_once_and_pip_complains_in_one_line(tmp_path, monkeypa
         return "cpython-399 x86_64"
 
     monkeypatch.setattr(environments, "_pip", pip)
-    monkeypatch.setattr(environments, "_said", said)
+    monkeypatch.setattr(environments, "_output_of", said)
     first = resolve("0.11.2", tmp_path)
     assert resolve("jax==0.11.2", tmp_path).python == first.python and installed == ["jax==0.11.2"]
     assert first.jax == "0.11.2" and str(tmp_path / "cache") in first.python
     with pytest.raises(NoEnvironment, match=r"0\.0\.99"):
         resolve("0.0.99", tmp_path)
     assert [p.name for p in environments.cache().iterdir()] == ["jax-0.11.2-cpython-399-x86_64"]
+
+
+def test_a_release_that_cannot_time_is_refused_before_anything_is_made(tmp_path, monkeypatch):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert f"jax>={environments.OLDEST_JAX}" in project["dependencies"]
+    monkeypatch.setattr(environments, "environment_of", lambda *_: tmp_path / "python")
+    for text, fine in (("0.10.1", False), ("jax==0.9.2", False), ("0.10.2", True), ("0.12.0.1", True)):
+        if fine:
+            resolve(text, tmp_path, oldest=environments.OLDEST_JAX)
+            continue
+        with pytest.raises(NoEnvironment, match=r"JAX 0\.10\.2 is the oldest release that can be timed"):
+            resolve(text, tmp_path, oldest=environments.OLDEST_JAX)
+    assert resolve("0.9.2", tmp_path).jax == "0.9.2"  # the weather compiles older releases too
 
 
 def test_another_release_than_asked_for_is_refused(tmp_path):

@@ -175,7 +175,10 @@ def compare_environments(arguments: argparse.Namespace) -> int:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="meshmark-compare-")))
         python = str(arguments.python or sys.executable)
         sides = {
-            side: environments.resolve(getattr(arguments, side), python, directory, note) for side in SIDES
+            side: environments.resolve(
+                getattr(arguments, side), python, directory, note, environments.OLDEST_JAX
+            )
+            for side in SIDES
         }
         facts = {side: environments.facts(made, variables) for side, made in sides.items()}
         refuse(compare.incomparable(facts["A"], facts["B"]), arguments.anyway)

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from meshmark.core.errors import BadInput
 from meshmark.core.installation import CHECKOUT, PACKAGE, SOURCE
 from meshmark.core.privacy import redact
@@ -34,6 +36,9 @@ FORMS = (
     " or a record file (.jsonl; then the other side is one too)"
 )
 """What a comparison takes."""
+
+OLDEST_JAX = "0.10.2"
+"""The oldest release of JAX in which this package times (pyproject.toml asks for the same)."""
 
 PROBE_SECONDS = 300.0
 """How long an interpreter may take to list its devices."""
@@ -115,11 +120,13 @@ class Environment:
         return f"{self.name} ({self.commit[:12]})" if self.commit else self.name
 
 
-def resolve(text: str, python: str, directory: Path, say: Callable[[str], None]) -> Environment:
+def resolve(
+    text: str, python: str, directory: Path, say: Callable[[str], None], oldest: str = ""
+) -> Environment:
     """The environment that a text names; NoEnvironment where there is none.
 
     python: the interpreter for releases and commits. directory: where files may be put that go with the comparison.
-    say: is told what takes long.
+    say: is told what takes long. oldest: the oldest JAX release that will do; "" for any.
     """
     if text.startswith("commit:"):
         path, commit = exported(text.removeprefix("commit:"), directory)
@@ -127,6 +134,10 @@ def resolve(text: str, python: str, directory: Path, say: Callable[[str], None])
         return Environment(text, _interpreter(python), path / layout.source, commit, layout=layout)
     release = _RELEASE.fullmatch(text)
     if release:
+        if oldest and Version(release["version"]) < Version(oldest):
+            raise NoEnvironment(
+                f"{text}: JAX {oldest} is the oldest release that can be timed: name a newer one"
+            )
         made = environment_of(release["version"], release["extras"] or "", _interpreter(python), say)
         return Environment(text, str(made), _package(directory), jax=release["version"])
     return Environment(text, _interpreter(text), _package(directory))
