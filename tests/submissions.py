@@ -23,6 +23,8 @@ from meshmark.publish.submit import Wanted
 from meshmark.records import writing
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+ANOTHER = COMMIT[::-1]
+"""Another commit of the same history."""
 RUN = "0123456789ab"
 TIMED = "9876543210ab"
 DEVICES = 4

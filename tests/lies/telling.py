@@ -138,6 +138,16 @@ def of_host(**fields: object) -> Change:
     return lie
 
 
+def with_flags(**fields: str) -> Change:
+    """Other variables in every run line, which tells its settings too."""
+    return on_facts(flags=facts()["flags"] | fields, surroundings={})
+
+
+def of_versions(**fields: str) -> Change:
+    """Other versions in every run line."""
+    return on_facts(versions=facts()["versions"] | fields)
+
+
 def told(lie: Lie, start: tuple[Records, Records]) -> tuple[Records, Records]:
     """The records after the lie."""
     conformance, timed = copy.deepcopy(start)

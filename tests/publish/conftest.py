@@ -12,11 +12,12 @@ from tests.publish.tampering import CASE
 
 @pytest.fixture(scope="session", autouse=True)
 def known_commit():
-    """`origin.look_up` knows the commit of tests.submissions, and asks git for every other."""
+    """`origin.look_up` knows the commits of tests.submissions, and asks git for every other."""
     ask = origin.look_up
 
     def look_up(commit):
-        return origin.Commit(origin.FIRST, "") if commit == submissions.COMMIT else ask(commit)
+        known = commit in (submissions.COMMIT, submissions.ANOTHER)
+        return origin.Commit(origin.FIRST, "") if known else ask(commit)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(origin, "look_up", look_up)

@@ -94,9 +94,8 @@ def of_timings(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> 
         if "environment" not in run and record["process"] >= run.get("repeat", 1):
             text = f"process {record['process']}, and the run had {run.get('repeat', 1)}"
             yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
-        by_rank = [tuple(own) for own in record.get("samples_by_rank", ())]
-        if record["samples_s"] and len(set(by_rank)) < len(by_rank) and len(by_rank[0]) >= FEW_SAMPLES:
-            yield number, f"{record['case']}: two ranks have the same samples: {AS_WRITTEN}"
+        if record["samples_s"] and (why := _of_one_rank(record.get("samples_by_rank", ()))):
+            yield number, f"{record['case']}: {why}: {AS_WRITTEN}"
 
 
 def of_samples(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
@@ -111,6 +110,21 @@ def of_samples(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
             yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
         seen.setdefault(values, number)
     yield from _scaled(lines)
+
+
+def _of_one_rank(by_rank: Sequence[Sequence[float]]) -> str:
+    """Why samples of several ranks are those of one, in whatever order and times whatever factor; ""."""
+    shapes: dict[tuple[int, ...], int] = {}
+    for rank, samples in enumerate(by_rank):
+        own = sorted(samples)
+        if len(set(own)) < FEW_SAMPLES or own[0] <= 0:
+            continue
+        shape = tuple(round(math.log(s / own[0]) / SPREAD) for s in own)
+        for other, before in shapes.items():
+            if all(abs(a - b) <= 1 for a, b in zip(shape, other, strict=False)):
+                return f"ranks {before} and {rank} have the same samples, but for their order or a factor"
+        shapes[shape] = rank
+    return ""
 
 
 def _untaken(record: Mapping[str, Any]) -> str:

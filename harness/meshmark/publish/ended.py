@@ -18,6 +18,9 @@ from meshmark.records.closing import Account
 TOOK = ("conformance", "timing")
 """The kinds of lines whose `seconds` are those of a case; in any other line such a field may hold anything."""
 
+ROUNDED = 1.05
+"""The factor by which the seconds of all cells may exceed those of their run: of ranks, the slowest counts in each."""
+
 CLOCK = 120.0
 """Seconds by which the clock of one machine may be set back or forth during a run."""
 
@@ -69,6 +72,7 @@ def _backwards(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
     before: float | None = None
     began: dict[str, float] = {}
     took: dict[str, tuple[int, float]] = {}
+    timed, own = 0.0, ""
     for number, record in lines:
         if record["kind"] in ("run", "end"):
             at = origin.begin(record.get("started" if record["kind"] == "run" else "ended"))
@@ -81,6 +85,10 @@ def _backwards(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
                 )
             if before is not None and at < before - CLOCK:
                 yield number, f"its time is {before - at:.0f} s before that of a line above it: {AS_WRITTEN}"
+            elif own and before is not None and timed > ROUNDED * (at - before) + CLOCK:
+                text = f"timed cells for {timed:.4g} s, and had {at - before:.4g} s"
+                yield number, f"run {own} {text}: {AS_WRITTEN}"
+            timed, own = 0.0, "" if "environment" in record else record["run"]
             before = at
             if record["kind"] == "run":
                 began[record["run"]] = at
@@ -92,6 +100,7 @@ def _backwards(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
                         f"took {longest[1]:.4g} s, and its run {there:.4g} s at most: {AS_WRITTEN}",
                     )
         elif record["kind"] in TOOK and "seconds" in record:
+            timed += record["seconds"] * (record["kind"] == "timing")
             took[record["run"]] = max(
                 took.get(record["run"], (0, 0.0)), (number, record["seconds"]), key=lambda one: one[1]
             )

@@ -15,6 +15,27 @@ from meshmark.publish.review import AS_WRITTEN
 OLDEST_PYTHON = {"0.10": Version("3.11"), "0.11": Version("3.12")}
 """The oldest Python on which JAX runs, from these releases on."""
 
+NEEDED = {
+    "0.10": {"numpy": Version("2.0"), "ml_dtypes": Version("0.5")},
+    "0.11": {"numpy": Version("2.1"), "ml_dtypes": Version("0.5")},
+    "0.12": {"numpy": Version("2.2"), "ml_dtypes": Version("0.5")},
+}
+"""The oldest packages with which JAX runs, from these releases on, by what its own package asks for."""
+
+PLATFORMS = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu", "cuda": "gpu", "rocm": "gpu"}
+"""The backend of each platform that JAX_PLATFORMS can name; plugins have names of their own."""
+
+SETTINGS = {
+    "JAX_ENABLE_X64": ("", "0", "false", "f", "no", "n", "off"),
+    "JAX_DISABLE_JIT": ("", "0", "false", "f", "no", "n", "off"),
+    "JAX_DEFAULT_MATMUL_PRECISION": ("", "none", "default"),
+    "JAX_NUMPY_DTYPE_PROMOTION": ("", "standard"),
+    "JAX_DEFAULT_PRNG_IMPL": ("", "threefry2x32"),
+}
+"""The variables of settings that change numbers, each with the values that leave them as they are."""
+
+SHOWN = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""The variables that say which GPUs a process sees."""
 
 SYSTEMS = ("Linux", "Darwin", "Windows")
 """The systems that JAX is built for, as Python names them."""
@@ -67,20 +88,64 @@ def problems(facts: Mapping[str, Any], marked: bool = False) -> Iterator[str]:
     asked = _asked(facts["flags"])
     if facts.get("virtual") and asked not in (None, each):
         yield f"{each} CPU devices of one process, and its flags make {asked}: {AS_WRITTEN}"
+    yield from _of_cpus(facts)
+    yield from _of_variables(facts)
     chip = chips.chip_of(kind)
     if chip is not None and chip.network == "torus":
         coordinates = [tuple(device.get("coords") or ()) for device in devices]
         most = coordinates.count(max(coordinates, key=coordinates.count))
         if () in coordinates or most > chip.devices_per_chip:
             yield f"{most} devices of {chip.name} at one place of the torus, or without a place: {AS_WRITTEN}"
-    versions = facts["versions"]
+    yield from _of_versions(facts["versions"])
+
+
+def _of_cpus(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What CPU devices can't be. JAX numbers those of one process from 0 on, and gives none of them a place."""
+    if facts["backend"] != "cpu" or facts.get("topology"):
+        return
+    ids = [device["id"] for device in facts["devices"]]
+    if ids != sorted(ids) or (facts["num_processes"] == 1 and ids != list(range(len(ids)))):
+        yield f"CPU devices with the ids {str(ids)[:60]}, which JAX does not give: {AS_WRITTEN}"
+    if any(device.get("coords") for device in facts["devices"]):
+        yield f"a CPU device with a place: {AS_WRITTEN}"
+
+
+def _of_variables(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What the variables of a run say of it that is not so."""
+    flags, backend, around = facts["flags"], facts["backend"], facts.get("surroundings")
+    named = [name.strip() for name in str(flags.get("JAX_PLATFORMS", "")).lower().split(",") if name.strip()]
+    if named and all(n in PLATFORMS for n in named) and backend not in {PLATFORMS[n] for n in named}:
+        yield f"backend {backend[:20]!a} under JAX_PLATFORMS={','.join(named)}: {AS_WRITTEN}"
+    for name in SHOWN if backend == "gpu" and facts["num_processes"] == 1 else ():
+        if name in flags and (seen := len(str(flags[name]).split(","))) < facts["num_devices"]:
+            yield f"{facts['num_devices']} GPUs, and {name} shows {seen}: {AS_WRITTEN}"
+    for name, plain in SETTINGS.items() if around is not None else ():
+        if str(flags.get(name, "")).lower() not in plain and name.lower() not in around:
+            value = str(flags[name])[:40]
+            yield f"{name}={value!a}, and its settings are without {name.lower()}: {AS_WRITTEN}"
+    if not facts.get("topology"):
+        for name in (name for name in ("compiler", "no_layout") if facts.get(name)):
+            yield f"`{name}` of a run on devices, which only a compile-only run has: {AS_WRITTEN}"
+        if facts.get("layout", "plain") != "plain":
+            yield f"layout {str(facts['layout'])[:20]!a} of a run on devices: {AS_WRITTEN}"
+
+
+def _of_versions(versions: Mapping[str, str]) -> Iterator[str]:
+    """Which packages do not run together."""
     try:
         jax, jaxlib, python = (Version(versions[name]) for name in ("jax", "jaxlib", "python"))
+        others = {name: Version(versions[name]) for name in ("numpy", "ml_dtypes") if name in versions}
     except InvalidVersion:
-        yield f"a version of jax, jaxlib or python is not a version number: {AS_WRITTEN}"
+        yield f"a version of jax, jaxlib, numpy, ml_dtypes or python is not a version number: {AS_WRITTEN}"
         return
-    if jaxlib.release[:2] != jax.release[:2]:
+    if jaxlib.release[:2] != jax.release[:2] or Version(jaxlib.base_version) > Version(jax.base_version):
         yield f"jaxlib {jaxlib} with jax {jax}: JAX does not run with it, {AS_WRITTEN}"
+    needed = next((own for release, own in reversed(NEEDED.items()) if jax >= Version(release)), {})
+    for name, least in needed.items():
+        if name in others and others[name] < least:
+            yield f"{name} {others[name]} with jax {jax}, which asks for {least}: {AS_WRITTEN}"
+    if len(python.release) != 3 or python.major != 3:
+        yield f"Python {python}, which is not a release of Python 3: {AS_WRITTEN}"
     oldest = [least for release, least in OLDEST_PYTHON.items() if jax >= Version(release)]
     if not oldest or python < oldest[-1]:
         yield f"JAX {jax} on Python {python}, on which it does not run: {AS_WRITTEN}"

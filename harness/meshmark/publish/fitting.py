@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from meshmark.core.dtypes import DTYPES
 from meshmark.core.errors import BadInput
 from meshmark.judge import communication, theory
 from meshmark.judge.checks import has_special_values
@@ -24,7 +25,7 @@ from meshmark.operations.versions import TABLE_VERSION
 from meshmark.publish import against_contract, against_table, origin
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
 from meshmark.records import run_line
-from meshmark.records.definition import ConformanceLine
+from meshmark.records.definition import ConformanceLine, TimingLine
 from meshmark.records.fields import entries
 from meshmark.records.shared import EveryLine
 
@@ -60,6 +61,9 @@ OF_A_CHECK: Mapping[str, set[str]] = {
 LISTED = {entry.name for entry in entries(ConformanceLine)}
 """Every field that the definition lists; others may stand anywhere."""
 
+LEAST_PREPARED = 1e-3
+"""Seconds to compile that are not compared with those of the cell: both are rounded."""
+
 OF_DEVICE_TIMES = ("per_device_s", "launch_skew_s", "wire_s")
 """The fields of cadence `device` alone."""
 
@@ -74,6 +78,9 @@ MOST_ASKED = 2**32
 
 UNKNOWN: Mapping[str, range] = {"gpu": range(-1000, 0)}
 """What XLA gives by backend for operations that it can't count: -1, and on a GPU -1 for each call of a library."""
+
+OF_JUDGING = LISTED - {entry.name for entry in entries(TimingLine)}
+"""The fields that a check has, and no timing."""
 
 ENDED = ("stack", "stacks", "stderr", "signal", "ended_rank", "link", "was")
 """The fields of what did not go well; a timing that passes has none."""
@@ -205,7 +212,7 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
     yield from _sampled(record, run)
     if record["verdict"] != "pass":
         return
-    found = [name for name in ENDED if name in record]
+    found = [name for name in record if name in OF_JUDGING or name in ENDED]
     if record["cadence"] != "device":
         found += [name for name in OF_DEVICE_TIMES if name in record]
     if "samples_by_rank" not in record and "skew" in record:
@@ -220,6 +227,10 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
         there = sum(one["trips"] for one in collectives)
         if number != there:
             yield f"has {there} collectives, and counts {number}: {AS_WRITTEN}"
+    if (whole := record.get("seconds")) is not None and (
+        prepared := record.get("lower_s", 0.0) + record.get("compile_s", 0.0)
+    ) > max(whole, LEAST_PREPARED):
+        yield f"took {prepared:.4g} s to compile, and {whole:.4g} s in all: {AS_WRITTEN}"
     began, took = origin.begin(run.get("started")), record.get("lower_s", 0.0) + record.get("compile_s", 0.0)
     if began is not None and took > max(0.0, time.time() + origin.SLACK - began):
         yield f"took {took:.4g} s to compile, and its run began later: {AS_WRITTEN}"
@@ -230,7 +241,15 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
 
 def of_timed_program(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
     """What the collectives of a timed program say that can't be, by the contract of its case."""
-    if record["verdict"] != "pass" or "communication" not in record:
+    if record["verdict"] != "pass":
+        return
+    if (
+        against_table.compiles_as_today(case, run)
+        and record.get("precision", case.plan.precision) != case.plan.precision
+    ):
+        text = f"precision {str(record['precision'])[:40]!a} of a case at {case.plan.precision or 'none'!a}"
+        yield f"{text}: {AS_WRITTEN}"
+    if "communication" not in record:
         return
     if against_table.compiles_as_today(case, run):
         said = {"collectives": record["communication"], "wire_bytes": record.get("wire_bytes")}
@@ -286,6 +305,11 @@ def of_ceilings(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
     for number, record in lines:
         if record["kind"] != "ceiling":
             continue
+        if record.get("dtype", "float32") not in DTYPES:
+            yield (
+                number,
+                f"{record['name']} is of dtype {str(record['dtype'])[:20]!a}, which there is not: {AS_WRITTEN}",
+            )
         key = record["run"], record["name"], record.get("dtype")
         if key in seen:
             yield number, f"{record['name']} is in line {seen[key]} too, of the same run: {AS_WRITTEN}"
@@ -293,7 +317,8 @@ def of_ceilings(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
 
 
 def differing(runs: Mapping[str, Mapping[str, Any]]) -> str:
-    """In which version, compiler flag or setting the runs of one product differ; "" for none."""
+    """In which version, compiler flag or setting the runs of one product differ, or runs of one commit in the version
+    of the case table; "" for none."""
     every = [
         {
             **{f"versions.{name}": value for name, value in run["facts"]["versions"].items()},
@@ -301,7 +326,14 @@ def differing(runs: Mapping[str, Mapping[str, Any]]) -> str:
         }
         for run in runs.values()
     ]
-    return next(filter(None, (run_line.difference(every[0], other) for other in every[1:])), "")
+    if found := next(filter(None, (run_line.difference(every[0], other) for other in every[1:])), ""):
+        return found
+    tables: dict[str, int] = {}
+    for run in runs.values():
+        suite, version = run["facts"]["suite"], run_line.table_version(run)
+        if suite["commit"] and suite["clean"] and tables.setdefault(suite["commit"], version) != version:
+            return f"the version of the case table ({tables[suite['commit']]} and {version}), and are of one commit"
+    return ""
 
 
 def of_runs(
@@ -313,6 +345,12 @@ def of_runs(
     deselected = {record["run"]: record["deselected"] for _, record in lines if record["kind"] == "chosen"}
     for number, record in lines:
         own = record["run"]
+        if record["kind"] == "conformance" and "environment" in runs[own]:
+            yield (
+                number,
+                f"{record['case']} is judged by a run of a comparison, which judges no cases: {AS_WRITTEN}",
+            )
+            return
         if record["kind"] == "run":
             for text in of_capabilities(record, passing.get(own, set())):
                 yield number, f"the run {text}"

@@ -29,7 +29,9 @@ PACKAGE = "harness/meshmark"
 VERSION = ("__init__.py", r'^__version__ = "([^"]+)"')
 TABLE = ("operations/versions.py", r"^TABLE_VERSION = (\d+)")
 CLOSES = ("records/closing.py", r"^CLOSES = (.+)")
-"""The files of the package that name its version and that of its case table, and that runs close records, and how."""
+AROUND = ("devices/surroundings.py", r"^def (around)\(")
+"""The files of the package that name its version and that of its case table, that runs close records, and that they say
+what is not as JAX comes; and how."""
 
 FIRST = 1793491200
 """The first day on which a run can have begun, as seconds: 2026-11-01, before the suite's first commit."""
@@ -52,6 +54,8 @@ class Commit:
     """The version of its case table; 0 where it names none."""
     closes: bool = False
     """Whether its runs close their records with a line (meshmark.records.closing)."""
+    tells: bool = False
+    """Whether its runs say what is not as JAX comes (meshmark.devices.surroundings)."""
 
 
 def problems(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
@@ -78,6 +82,8 @@ def problems(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
         )
     if found.closes and not run.get("closes"):
         yield f"`closes` is missing, and the commit closes its records: {AS_WRITTEN}"
+    if found.tells and run["facts"].get("surroundings") is None:
+        yield f"`surroundings` is missing, and the commit tells of settings and functions: {AS_WRITTEN}"
     if found.digest and suite.get("digest") != found.digest and not marked:
         yield (
             f"the package that ran ({suite.get('digest', 'no digest')}) is not that of its commit ({found.digest}): run"
@@ -119,8 +125,8 @@ def _ask(commit: str) -> Commit | str | None:
             return cut if shallow else None
         made = _git("show", "--no-patch", "--format=%ct", commit)
         version, table = (_said(commit, *place) for place in (VERSION, TABLE))
-        closes = bool(_said(commit, *CLOSES))
-        return Commit(int(made or b"0"), _digest(commit), version, int(table or 0), closes)
+        closes, tells = (bool(_said(commit, *place)) for place in (CLOSES, AROUND))
+        return Commit(int(made or b"0"), _digest(commit), version, int(table or 0), closes, tells)
     except (OSError, subprocess.TimeoutExpired):
         return f"suite commit {commit} could not be looked up: git is not at hand"
 

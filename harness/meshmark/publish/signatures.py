@@ -39,6 +39,8 @@ def sign(manifest: bytes, key: Path) -> bytes:
 
     SignatureError if there is no ssh-keygen, or it refuses the key.
     """
+    if key.exists() and not key.is_file():  # ssh-keygen would wait for somebody who writes into a pipe
+        raise SignatureError(f"{key} is no plain file: name a key of SSH")
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "manifest.json"
         path.write_bytes(manifest)
@@ -61,6 +63,8 @@ def look(manifest: bytes, signature: bytes | None, allowed: Path | None) -> tupl
 
     allowed: a list of allowed signers. With it, a product must have a signature by one of them.
     """
+    if allowed is not None and not allowed.is_file():
+        return "", f"{allowed} is no plain file: name a list of allowed signers"
     if signature is None:
         return "", "not signed, and --allowed-signers asks for a signature" if allowed else ""
     try:
