@@ -2,6 +2,8 @@
 """Output that can't be written: what writes it goes on, and Python ends without a complaint of its own."""
 
 import io
+import os
+import shlex
 import subprocess
 import sys
 
@@ -21,6 +23,30 @@ out.flush()
 print("went on", out.lost, file=sys.stderr)
 sys.exit(7)
 """
+
+
+@pytest.mark.parametrize("shell", ["{} >&-", "{} 2>&-", "{} <&- >&- 2>&-"], ids=["output", "errors", "all"])
+@pytest.mark.parametrize(
+    ("words", "code"), [((), 0), (("levels", "nothing.jsonl"), 2), (("test", "--nonsense"), 4)]
+)
+def test_a_command_without_a_standard_stream_ends_as_with_one(shell, words, code, tmp_path):
+    line = shlex.join([sys.executable, "-m", "meshmark", *words])
+    variables = os.environ | {"PYTHONPATH": str(ROOT / "harness")}
+    done = subprocess.run(
+        ["bash", "-c", shell.format(line)], cwd=tmp_path, env=variables, capture_output=True, text=True
+    )
+    assert done.returncode == code and "Traceback" not in done.stdout + done.stderr, done
+
+
+def test_a_package_that_does_not_fit_into_the_memory_is_told_in_a_line(tmp_path):
+    """JAX's libraries need some hundred megabytes of addresses."""
+    command = f"ulimit -v 200000; {shlex.quote(sys.executable)} -m meshmark levels nothing.jsonl"
+    variables = os.environ | {"PYTHONPATH": str(ROOT / "harness")}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=variables, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "give more memory (`ulimit -v`)" in done.stderr
 
 
 def test_a_reader_that_has_seen_enough_is_no_problem():

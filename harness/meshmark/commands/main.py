@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from meshmark import __version__
-from meshmark.core import interrupts, saying
+from meshmark.core import interrupts, saying, steady
 from meshmark.core.errors import BadInput, not_installed, unknown
 from meshmark.core.terminal import note
 
@@ -54,6 +54,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    steady.standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a locale without a character must not make a command fail
         sys.stdout.reconfigure(errors="backslashreplace")
     named = next((word for word in words if not word.startswith("-")), None)
@@ -74,6 +75,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if (mend := not_installed(error)) is None:
             raise
         note(mend)
+        return 2
+    except ImportError as error:
+        if str(error.name).startswith("meshmark"):
+            raise
+        why = (str(error).strip().splitlines() or ["no reason"])[-1]
+        note(f"a package can't be loaded ({why[:200]}): give more memory (`ulimit -v`), or install it again")
         return 2
     except OSError as error:
         what = f"can't use {error.filename}" if error.filename else "can't write the output"

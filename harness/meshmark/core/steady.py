@@ -62,17 +62,19 @@ class Steady:
 
 
 def standard_output() -> Steady:
-    """This process's standard output, steady from now on.
+    """This process's standard output, steady from now on; all streams as `standard_streams` makes them."""
+    standard_streams()
+    if not isinstance(sys.stdout, Steady):
+        sys.stdout = Steady(sys.stdout)  # type: ignore[assignment]
+    return sys.stdout  # type: ignore[return-value]
 
-    Where standard streams were closed before Python began (`>&-`), they lead nowhere: their descriptors would be
-    those of the next files, such as the records, and what a library prints would be written there.
-    """
+
+def standard_streams() -> None:
+    """Standard streams that were closed before Python began (`>&-`) lead nowhere from now on: their descriptors would
+    be those of the next files, such as the records, and what a library prints would be written there."""
     while (made := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(made, True)
     os.close(made)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-    if not isinstance(sys.stdout, Steady):
-        sys.stdout = Steady(sys.stdout)  # type: ignore[assignment]
-    return sys.stdout  # type: ignore[return-value]

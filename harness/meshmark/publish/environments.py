@@ -119,8 +119,9 @@ def _of_variables(facts: Mapping[str, Any]) -> Iterator[str]:
     for name in SHOWN if backend == "gpu" and facts["num_processes"] == 1 else ():
         if name in flags and (seen := len(str(flags[name]).split(","))) < facts["num_devices"]:
             yield f"{facts['num_devices']} GPUs, and {name} shows {seen}: {AS_WRITTEN}"
-    for name, plain in SETTINGS.items() if around is not None else ():
-        if str(flags.get(name, "")).lower() not in plain and name.lower() not in around:
+    told = SETTINGS if around is None else around
+    for name, plain in SETTINGS.items():
+        if str(flags.get(name, "")).lower() not in plain and not {name, name.lower()} & set(told):
             value = str(flags[name])[:40]
             yield f"{name}={value!a}, and its settings are without {name.lower()}: {AS_WRITTEN}"
     if not facts.get("topology"):
