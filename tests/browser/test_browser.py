@@ -166,6 +166,17 @@ def test_the_keyboard_reaches_everything(open_page):
     tab.keyboard.press("Enter")
     assert tab.get_attribute("#modes-out thead th:nth-child(4)", "aria-sort") == "ascending"
     assert "sort=modes" in tab.url
+    found = tab.locator("#wrong-out tbody a, #wrong-out tbody button")
+    stopped = "all => all.map(e => e.tabIndex)"
+    assert found.evaluate_all(stopped) == [0, -1, -1, -1, -1, -1]  # and so is what can be pressed in its rows
+    found.first.focus()
+    for key in ("ArrowDown", "ArrowDown"):
+        tab.keyboard.press(key)
+    assert found.evaluate_all(stopped) == [-1, -1, 0, -1, -1, -1]
+    tab.keyboard.press("End")
+    assert tab.evaluate(
+        "document.activeElement === [...document.querySelectorAll('#wrong-out tbody a')].at(-1)"
+    )
     unnamed = tab.evaluate(
         "[...document.querySelectorAll('button, select, input, [role=region]')].filter(e => !(e.textContent.trim() ||"
         " e.getAttribute('aria-label') || e.labels?.length)).map(e => e.outerHTML.slice(0, 80))"

@@ -53,6 +53,25 @@ def test_a_known_issue_is_one_finding_over_its_operations_and_modes():
     assert (found.operations, found.modes) == (["cumsum", "shift"], ["auto", "explicit"])
 
 
+def test_a_known_issue_is_one_finding_however_it_shows_and_whoever_lists_it():
+    """Wrong numbers here and an error there, with the place of its script in a later list, from one rank of several."""
+    old = [judged(case("pmax"), "known", "execute", "a NaN is lost | raised ValueError")]
+    new = [
+        judged(case("pmax"), "known", reason="a NaN is lost (results/findings/lost-nan) | 3 differ"),
+        judged(
+            case("pmin"), "known", "sharding", "rank 0: a NaN is lost | on 1 device", link="https://x.org/2"
+        ),
+        judged(case("psum"), "known", reason="a NaN is lost (on one device too)"),
+    ]
+    found = wrong.find({"old": old, "new": new})
+    assert [(f.text, f.kind, f.operations, f.link) for f in found] == [
+        ("a NaN is lost", "wrong numbers", ["pmax", "pmin"], "https://x.org/2"),
+        ("a NaN is lost (on one device too)", "wrong numbers", ["psum"], ""),
+    ]
+    assert {run: len(cases) for run, cases in found[0].cases.items()} == {"old": 1, "new": 2}
+    assert len(found[0].every_case) == 2
+
+
 def test_new_failures_come_before_known_ones_and_wrong_numbers_before_all():
     run = [
         judged(case("a"), "known", reason="known wrong numbers"),

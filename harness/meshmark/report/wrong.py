@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is wrong over several runs: failures and known issues, each once, with the runs where it shows and where not.
 
-Failing cases are one finding where their known issue is the same, or else where operation, check, verdict and the words
-of the reason are the same: numbers, devices and indices in a reason differ from case to case.
+Failing cases are one finding where their known issue is the same, however each of them shows it, or else where
+operation, check, verdict and the words of the reason are the same: numbers, devices and indices in a reason differ from
+case to case.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _KIND_OF_CHECK = {
     "communication": "communication",
 }
 _KIND_OF_VERDICT = {"crash": "process dies", "hang": "hangs", "error": "raises"}
+_RANK = re.compile(r"^rank \d+: ", re.ASCII)
+_PLACE = re.compile(r" \(results/findings/[\w-]+\)$", re.ASCII)
 _FIGURES = re.compile(r"\d[\d.,e+-]*|\[[^\]]*\]|cpu:\d+|0x[0-9a-f]+", re.ASCII)
 
 
@@ -64,13 +67,10 @@ def find(runs: Mapping[str, Sequence[Judged]]) -> list[Finding]:
             if (verdict := judged.verdict) != "known" and verdict not in BAD:
                 continue
             one = _finding(judged)
-            key = (
-                one.kind,
-                str(one.known),
-                one.text if one.known else _words(one.text),
-                *_where(one, judged),
-            )
-            finding = found.setdefault(key, one)
+            key = (one.text,) if one.known else (one.kind, _words(one.text), judged["operation"])
+            finding = found.setdefault((str(one.known), *key), one)
+            finding.kind = min(finding.kind, one.kind, key=KINDS.index)
+            finding.link = finding.link or one.link
             for names, name in ((finding.operations, "operation"), (finding.modes, "mode")):
                 if judged[name] not in names:
                     names.append(judged[name])
@@ -89,14 +89,15 @@ def _finding(judged: Judged) -> Finding:
     known = verdict == "known"
     if known and line["check"] in ("execute", "compile", "export"):
         kind = "raises"
-    text = line["reason"].partition(" | ")[0] if known else line["reason"]
+    text = _issue(line["reason"]) if known else line["reason"]
     link = line.get("link")
     return Finding(kind, known, text, link if isinstance(link, str) else "")
 
 
-def _where(finding: Finding, judged: Judged) -> tuple[str, ...]:
-    """What parts two failures with the same words; a known issue is one over all of its operations."""
-    return () if finding.known else (judged["operation"],)
+def _issue(reason: str) -> str:
+    """The words of a known issue in a reason: without the rank that says it, what it failed with, and the place of its
+    script, which later lists name and earlier ones do not."""
+    return _PLACE.sub("", _RANK.sub("", reason.partition(" | ")[0]))
 
 
 def _words(reason: str) -> str:

@@ -28,12 +28,21 @@ function moveInHead(e) {
   const to = all[Math.max(0, Math.min(all.length - 1, from + step))];
   e.target.tabIndex = -1; to.tabIndex = 0; to.focus();
 }
+// What can be pressed in the rows of a table is one tab stop too; arrow keys, Home and End move between them.
+const pressable = (body) => [...body.querySelectorAll("a[href], button")];
+function moveInBody(e) {
+  const step = { ArrowUp: -1, ArrowLeft: -1, ArrowDown: 1, ArrowRight: 1, Home: -1e4, End: 1e4 }[e.key], all = pressable(e.currentTarget), from = all.indexOf(e.target);
+  if (!step || from < 0) return;
+  e.preventDefault();
+  rest(e.currentTarget, all[Math.max(0, Math.min(all.length - 1, from + step))]).focus();
+}
+function rest(body, stop) { for (const x of pressable(body)) x.tabIndex = x === stop ? 0 : -1; return stop; }
 // columns: {name, text: row -> node or text, value: row -> what is sorted by, num, wide}
 function grid(id, caption, columns, rows, { sortable = true, empty = "Nothing to show here." } = {}) {
   if (!rows.length) return el("p", { class: "soft" }, empty);
   const [sortId, sortCol, sortDir] = state.sort.split("~");
   let by = sortable && sortId === id ? columns.findIndex((c) => c.name === sortCol) : -1, down = sortDir === "down", shown = STEP, order = rows;
-  const body = el("tbody"), more = el("button", { type: "button", class: "more", onclick: () => { shown += 10 * STEP; fill(); } });
+  const body = el("tbody", { onkeydown: moveInBody, onfocusin: (e) => { if (pressable(body).includes(e.target)) rest(body, e.target); } }), more = el("button", { type: "button", class: "more", onclick: () => { shown += 10 * STEP; fill(); } });
   const heads = columns.map((c, i) => el("th", { scope: "col", class: [c.num && "num", c.name.length > 24 && "long"].filter(Boolean).join(" ") || null }, sortable && c.value
     ? el("button", { type: "button", tabindex: columns.findIndex((x) => x.value) === i ? "0" : "-1", onclick: () => { down = by === i ? !down : false; by = i; set("sort", `${id}~${c.name}~${down ? "down" : "up"}`); fill(); } }, c.name) : c.name));
   function fill() {
@@ -45,6 +54,7 @@ function grid(id, caption, columns, rows, { sortable = true, empty = "Nothing to
       order = keyed.map(([, r]) => r);
     } else order = rows;
     body.replaceChildren(...order.slice(0, shown).map((r) => el("tr", {}, columns.map((c, i) => el(i === 0 && !c.num ? "th" : "td", { scope: i === 0 && !c.num ? "row" : null, class: [c.num && "num", c.wide && "wide", c.cls].filter(Boolean).join(" ") || null, style: null }, c.text(r))))));
+    rest(body, pressable(body)[0]);
     more.hidden = shown >= order.length;
     more.textContent = `Show more (${count(Math.min(shown, order.length))} of ${count(order.length)} rows)`;
   }
