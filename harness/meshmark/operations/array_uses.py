@@ -43,6 +43,7 @@ def _copies(mesh, a, x):
         "copy.copy": copy.copy(x),
         "copy.deepcopy": copy.deepcopy(x),
         "jnp.array": jnp.array(x),
+        "jnp.asarray": jnp.asarray(x),
         "jnp.copy": jnp.copy(x),
         "astype": x.astype(jnp.float32, copy=True),
     }
@@ -129,6 +130,7 @@ def _puts(mesh, a, x):
     for place in places:
         y = jax.device_put(y, place)
         same_as(np.asarray(y), given, f"an array put to {place}")
+        wrong(not y.sharding.is_equivalent_to(place, 2), f"an array put to {place} lies as {y.sharding}")
         for shard in y.addressable_shards:
             wrong(not np.array_equal(shard.data, given[shard.index]), f"{shard.device} has another block")
     tree = jax.device_put({"p": given, "q": (x, x + 1)}, {"p": places[0], "q": (places[1], places[3])})

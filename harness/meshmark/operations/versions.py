@@ -35,7 +35,7 @@ from meshmark.operations.program_forms import ProgramForm
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 7
+TABLE_VERSION = 8
 """The version of the table as the code has it. Run lines name it as `table`."""
 
 
@@ -257,6 +257,15 @@ def _added_seventh(case: Case) -> bool:
     return case.operation.name in SEVENTH_OPERATIONS
 
 
+EIGHTH_OPERATIONS = frozenset(("keyword_options", "option_form"))
+"""The operations that version 8 added."""
+
+
+def _added_eighth(case: Case) -> bool:
+    """Whether version 8 added the case: its operation, or a way of partly sharded functions, whose matrix is drawn."""
+    return case.operation.name in EIGHTH_OPERATIONS or case.cell.request.variant.get("way") is not None
+
+
 def _small_plan(case: Case, plan: Plan) -> Plan:
     """The plan of a case in version 6: forms of programs had small arrays on one device and on two."""
     size = case.mesh.size
@@ -271,6 +280,11 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
 
 
 CHANGES: dict[int, Change] = {
+    8: Change(
+        "options of functions, derivatives, batches, collectives and placements that no case set; functions of partly"
+        " sharded matrices that are drawn, eager, in batches over a mesh axis and between manual axes",
+        new=_added_eighth,
+    ),
     7: Change(
         "settings of random numbers in turn in one process, and choices of sharded rows; what the hunt found of parts"
         " of sorted rows and of narrow sums beside an automatic axis; functions of arrays that are sharded over some"
