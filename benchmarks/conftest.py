@@ -216,7 +216,7 @@ def timed(bench: Bench, benchmark: Any) -> Callable[[str], None]:
 def _extra(made: Prepared, benchmark: Any, config: pytest.Config) -> dict[str, Any]:
     """The extra fields of a benchmark: the verdict, rates from the median, compile time and counters."""
     from meshmark.timing import figures
-    from meshmark.timing.yardsticks import Yardsticks
+    from meshmark.timing.rooflines import Rooflines
 
     case, facts = made.case, config.stash[FACTS]
     bad = [line for line in made.lines if line.verdict != "pass"]
@@ -232,7 +232,7 @@ def _extra(made: Prepared, benchmark: Any, config: pytest.Config) -> dict[str, A
         "cost": {"flops": cost.flops, "nbytes": cost.nbytes, "factor": cost.factor},
         **made.counters,
     }
-    found = figures.of(record, Yardsticks.of(facts.to_json(), ()))
+    found = figures.of(record, Rooflines.of(facts.to_json(), ()))
     interval = [found.get("low_s", math.nan), found.get("high_s", math.nan)]
     scaled = {
         name: None if found.get(key) is None else found[key] / unit

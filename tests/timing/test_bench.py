@@ -22,8 +22,8 @@ from meshmark.publish.lines import schema_problem
 from meshmark.records import reading
 from meshmark.timing import bench, figures, footprint, timing_tables
 from meshmark.timing.children import ChildError, Children
+from meshmark.timing.rooflines import Rooflines
 from meshmark.timing.timer import Job
-from meshmark.timing.yardsticks import Yardsticks
 from tests.checkout import ROOT
 from tests.interrupts import deaf, interruptible
 from tests.waiting import PATIENCE, until
@@ -412,18 +412,18 @@ def test_figures_are_of_the_median():
 def test_shares_are_of_a_published_peak_or_of_a_measured_ceiling():
     matmul = "matmul/rows=x,check=exact/auto/8/bfloat16/n64"
     record = timing(matmul, [1e-3] * 10, flops=4e9) | {"precision": "highest", "devices": 2}
-    published = figures.of(record, Yardsticks("TPU v5p"))
+    published = figures.of(record, Rooflines("TPU v5p"))
     assert published["share"] == pytest.approx(4e12 / (2 * 459e12)) and "published" in published["share_of"]
     ceiling = {"name": "largest matmul", "dtype": "bfloat16", "value": 8e12, "unit": "FLOP/s", "devices": 8}
-    measured = figures.of(record, Yardsticks("new", False, [ceiling]))
+    measured = figures.of(record, Rooflines("new", False, [ceiling]))
     assert measured["share"] == pytest.approx(4e12 / 2e12) and "measured here" in measured["share_of"]
-    assert figures.of(record, Yardsticks("cpu", True, [ceiling]))["share"] == pytest.approx(0.5)
-    assert figures.of(record, Yardsticks("new"))["share"] is None
+    assert figures.of(record, Rooflines("cpu", True, [ceiling]))["share"] == pytest.approx(0.5)
+    assert figures.of(record, Rooflines("new"))["share"] is None
     copied = {"name": "copy bandwidth", "dtype": "float32", "value": 8e9, "unit": "B/s", "devices": 8}
     message = timing(PSUM[2], [1e-3] * 10, nbytes=10**5, factor=1.75)
-    of_new = figures.of(message, Yardsticks("new", False, [copied]))
+    of_new = figures.of(message, Rooflines("new", False, [copied]))
     assert of_new["share"] == pytest.approx(0.175) and of_new["share_of"] == "copy bandwidth measured here"
-    assert figures.of(message, Yardsticks("cpu", True, [copied]))["share"] is None
+    assert figures.of(message, Rooflines("cpu", True, [copied]))["share"] is None
 
 
 def test_modes_are_compared_by_rounds_of_one_process():

@@ -23,7 +23,7 @@ from meshmark.commands.compare import case_ids
 from meshmark.core import interrupts
 from meshmark.core.statistics import Estimate
 from meshmark.records import reading, writing
-from meshmark.timing import bench, environments, recorded
+from meshmark.timing import bench, environments, file_comparison
 from meshmark.timing.compare import FIRST
 from tests.checkout import ROOT
 from tests.interrupts import interruptible
@@ -242,14 +242,14 @@ def test_the_unpaired_rule_against_scipy():
     rng = np.random.default_rng(3)
     for n, m in ((4, 7), (9, 9), (12, 5)):
         a, b = rng.normal(size=n), rng.normal(0.8, size=m)
-        found = recorded.compare({"x": (np.exp(a), np.exp(b))})["x"]
+        found = file_comparison.compare({"x": (np.exp(a), np.exp(b))})["x"]
         told = stats.mannwhitneyu(a, b, method="exact")
         assert found.p == pytest.approx(told.pvalue, rel=1e-9)
         assert math.log(found.change.value) == pytest.approx(float(np.median(np.subtract.outer(b, a))))
         assert found.change.low < found.change.value < found.change.high
-    normal = recorded._below(60, 60)
+    normal = file_comparison._below(60, 60)
     assert normal[1500] == pytest.approx(stats.norm.cdf((1500.5 - 1800) / math.sqrt(36300)), rel=1e-9)
-    assert recorded._below(60, 41)[-1] == pytest.approx(1, abs=1e-6)
+    assert file_comparison._below(60, 41)[-1] == pytest.approx(1, abs=1e-6)
 
 
 def test_the_unpaired_rule_raises_few_false_alarms_and_covers():
@@ -257,11 +257,11 @@ def test_the_unpaired_rule_raises_few_false_alarms_and_covers():
     flagged = covered = 0
     for i in range(200):
         a, b = np.exp(rng.normal(0, 0.03, (2, 10)))
-        found = recorded.compare({"x": (a, b)}, resamples=200, seed=i)["x"]
+        found = file_comparison.compare({"x": (a, b)}, resamples=200, seed=i)["x"]
         flagged += found.verdict in ("slower", "faster")
         covered += found.change.low <= 1 <= found.change.high
     assert flagged <= 6 and covered >= 180
-    found = recorded.compare({"x": ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])})["x"]
+    found = file_comparison.compare({"x": ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])})["x"]
     assert found.verdict == "inconclusive" and found.p == 1 and found.change == Estimate(1.0, 0.0, math.inf)
 
 

@@ -27,7 +27,7 @@ from meshmark.operations import cases
 from meshmark.operations.choosing import MANY, add_options, named, selected
 from meshmark.operations.selection import SelectionError
 from meshmark.records import reading, writing
-from meshmark.timing import bench, compare, environments, recorded
+from meshmark.timing import bench, compare, environments, file_comparison
 from meshmark.timing.children import Children
 from meshmark.timing.compare import SIDES, CompareError, Comparison, Difference
 from meshmark.timing.comparison_file import ComparisonFile
@@ -334,7 +334,7 @@ def compare_files(arguments: argparse.Namespace) -> int:
         for problem in read.problems:
             note(problem)
             lost = 2
-        sides[side] = recorded.taken(read, getattr(arguments, side))
+        sides[side] = file_comparison.taken(read, getattr(arguments, side))
     a, b = (sides[side] for side in SIDES)
     refuse(compare.incomparable(a.facts, b.facts), arguments.anyway)
     shared = {
@@ -346,7 +346,7 @@ def compare_files(arguments: argparse.Namespace) -> int:
         raise CompareError(f"{arguments.A} and {arguments.B} have no case in common that passed in both")
     fewest = min(len(x) for both in shared.values() for x in both)
     found = Findings(
-        outcomes=recorded.compare(shared, arguments.least / 100),
+        outcomes=file_comparison.compare(shared, arguments.least / 100),
         left_out={k: f"{s}: {w}" for s in SIDES for k, w in sides[s].failed.items()},
         differences=compare.differences(a.counters, b.counters),
         counted=sum(bool(b.counters.get(case)) for case in a.counters),

@@ -16,7 +16,7 @@ from meshmark.hunt import (  # noqa: F401 - they fill the vocabulary
     collectives,
     elementwise,
     forms,
-    further,
+    general_vocabulary,
     idioms,
     indexing,
     layers,

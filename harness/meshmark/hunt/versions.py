@@ -8,7 +8,17 @@ GENERATOR = 9
 """The version of the generator: raised whenever the same seed and number give another program."""
 
 SOURCES = (
-    *("generator", "levels", "forms", "drawing", "values", "collectives", "elementwise", "further", "idioms"),
+    *(
+        "generator",
+        "levels",
+        "forms",
+        "drawing",
+        "values",
+        "collectives",
+        "elementwise",
+        "general_vocabulary",
+        "idioms",
+    ),
     *("indexing", "layers", "structural", "uneven", "windows"),
 )
 """The modules that draw."""

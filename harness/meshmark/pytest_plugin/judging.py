@@ -46,7 +46,7 @@ def judge_case(pytestconfig: pytest.Config) -> Iterator[Callable[[Trial], list[L
     import jax
 
     from meshmark.judge.checks import Judge
-    from meshmark.judge.proof import prove
+    from meshmark.judge.self_test import prove
 
     facts, watchdog = pytestconfig.stash[FACTS], pytestconfig.stash[WATCHDOG]
     settle()

@@ -28,7 +28,7 @@ from meshmark.core.errors import BadInput
 from meshmark.core.ports import free_ports
 from meshmark.core.steady import Steady
 from meshmark.devices.environment import cpu_devices
-from meshmark.ranks import handover, undertaker
+from meshmark.ranks import cleanup, handover
 from meshmark.ranks.group import ENVIRONMENT
 from meshmark.ranks.handover import ENDED, LAUNCHED
 
@@ -111,7 +111,7 @@ class Launcher:
         the command can't be started.
         """
         shown = Shown(to, self.size)
-        with undertaker.watching(self.directory, f"{LAUNCHED}={self.directory}"):
+        with cleanup.watching(self.directory, f"{LAUNCHED}={self.directory}"):
             code = self._run(shown)
         return code or 2 * bool(shown.lost)
 
@@ -157,7 +157,7 @@ class Launcher:
             self._signal(signal.SIGKILL)
             for child in self._ranks:
                 child.wait()
-            undertaker.end(f"{LAUNCHED}={self.directory}")  # what has left its rank's process group
+            cleanup.end(f"{LAUNCHED}={self.directory}")  # what has left its rank's process group
             for reader in readers:
                 reader.join(2.0)
 

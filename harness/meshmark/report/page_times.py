@@ -12,7 +12,7 @@ from meshmark.core.escaping import plain
 from meshmark.core.text import number
 from meshmark.records.reading import Records
 from meshmark.report.page_parts import SHOWN_VERDICTS, Source, Strings, format_collectives, rounded
-from meshmark.timing import figures, steps, timing_tables, yardsticks
+from meshmark.timing import figures, rooflines, steps, timing_tables
 
 TIMED_TEXTS = ("operation", "variant", "mode", "mesh", "dtype", "size", "cadence")
 TIMED_NUMBERS = (
@@ -105,11 +105,11 @@ def _steps(records: Records) -> Iterator[dict[str, Any]]:
 def _roofs(records: Records) -> Iterator[dict[str, Any]]:
     """The roofs over the timed layers and contractions, one per dtype and precision: FLOP/s and bytes/s with names. Of
     one device; virtual devices share a machine, and theirs are of all together (`together`)."""
-    of = timing_tables.yardsticks(records)
+    of = timing_tables.rooflines_of(records)
     seen = {
         (r["dtype"], str(r.get("precision", ""))): None
         for r in records.timings
-        if yardsticks.intensity(r) and r["samples_s"]
+        if rooflines.intensity(r) and r["samples_s"]
     }
     for dtype, precision in seen:
         flops, memory = of.flops(dtype, precision, 1), of.memory(1)

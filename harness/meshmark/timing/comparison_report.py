@@ -11,7 +11,7 @@ from typing import Any
 from meshmark.core import pairs
 from meshmark.core.pairs import Outcome
 from meshmark.core.text import text_table
-from meshmark.timing import bench, compare, recorded
+from meshmark.timing import bench, compare, file_comparison
 from meshmark.timing.compare import Comparison, Difference
 
 VERDICTS = ("slower", "faster", "inconclusive", "no change")
@@ -143,7 +143,7 @@ class Findings:
 def notes_on_files(fewest: int, number: int) -> list[str]:
     """What must be known of a comparison of files."""
     notes = []
-    least = recorded.needed(number)
+    least = file_comparison.needed(number)
     if fewest == 1:
         notes.append(
             "one process per side cannot tell machine noise from change: record with `meshmark bench --processes N`,"

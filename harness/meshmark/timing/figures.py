@@ -3,7 +3,7 @@
 
 Bandwidths and rates are computed from the aggregated time, never averaged, in bytes/s and FLOP/s (decimal). With S and
 f of the case's cost (the bandwidth table of NVIDIA's nccl-tests, doc/PERFORMANCE.md): algbw = S / t, busbw = S / t * f.
-A share is of the ceiling that binds the case (meshmark.timing.yardsticks), and names it. Without any there is no share.
+A share is of the ceiling that binds the case (meshmark.timing.rooflines), and names it. Without any there is no share.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 from meshmark.core import statistics
 from meshmark.core.statistics import Estimate
-from meshmark.timing import yardsticks as peaks
-from meshmark.timing.yardsticks import Yardsticks
+from meshmark.timing import rooflines as peaks
+from meshmark.timing.rooflines import Rooflines
 
 
-def of(record: Mapping[str, Any], yardsticks: Yardsticks | None = None) -> dict[str, Any]:
+def of(record: Mapping[str, Any], rooflines: Rooflines | None = None) -> dict[str, Any]:
     """The figures of one timing record from its samples; {} if it has none. The interval is of its samples: it says
     nothing of another process."""
     samples = record["samples_s"]
@@ -32,11 +32,11 @@ def of(record: Mapping[str, Any], yardsticks: Yardsticks | None = None) -> dict[
         "high_s": middle.high,
         "least_s": min(samples),
         **tails([record]),
-        **rates(record, middle.value, yardsticks),
+        **rates(record, middle.value, rooflines),
     }
 
 
-def rates(record: Mapping[str, Any], seconds: float, yardsticks: Yardsticks | None = None) -> dict[str, Any]:
+def rates(record: Mapping[str, Any], seconds: float, rooflines: Rooflines | None = None) -> dict[str, Any]:
     """algbw, busbw (bytes/s), flops_per_s (all devices), intensity (FLOP/B) and moved_bytes (of one device, at least);
     and of the ceiling that binds its share, its part (compute, memory, network) and its name. None: not applicable."""
     cost = record.get("cost") or {}
@@ -51,7 +51,7 @@ def rates(record: Mapping[str, Any], seconds: float, yardsticks: Yardsticks | No
         "bound_by": "",
         "share_of": "",
     }
-    binding = yardsticks.binding(record) if yardsticks and (factor or flops) else None
+    binding = rooflines.binding(record) if rooflines and (factor or flops) else None
     if binding:
         found |= {
             "share": binding.seconds / seconds,

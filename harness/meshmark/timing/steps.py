@@ -19,7 +19,7 @@ from meshmark.core.text import number
 from meshmark.operations import cases
 from meshmark.records.reading import Records
 from meshmark.timing import figures
-from meshmark.timing.yardsticks import Yardsticks
+from meshmark.timing.rooflines import Rooflines
 
 STEPS = ("decoder", "decoder_training", "decode_step")
 """The operations that are steps of the decoder: forward, training, decode. Their first argument holds the tokens."""
@@ -29,7 +29,7 @@ def rows(records: Records) -> Iterator[dict[str, Any]]:
     """One row per case and cadence of the decoder's steps: step, where, mode, cadence, seconds, tokens_per_s, mfu and
     the name of its peak, sent (bytes of a device's payload by collective), memory (bytes of a device's arguments,
     results and temporaries). A case whose values were not verified, or which the table does not have, is left out."""
-    of = Yardsticks.of(records.runs[0]["facts"], records.ceilings)
+    of = Rooflines.of(records.runs[0]["facts"], records.ceilings)
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for record in records.timings:
         if record["operation"] in STEPS and record["verdict"] == "pass" and record.get("verified") is True:

@@ -30,7 +30,7 @@ from meshmark.core.privacy import redact
 from meshmark.core.verdicts import Line, worst
 from meshmark.devices import containment, probe, surroundings
 from meshmark.judge.checks import Judge
-from meshmark.judge.proof import prove
+from meshmark.judge.self_test import prove
 from meshmark.operations import cases
 from meshmark.operations.cases import Case
 from meshmark.operations.record_lines import case_cost, case_head

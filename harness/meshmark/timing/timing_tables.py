@@ -14,7 +14,7 @@ from meshmark.core.text import printable, text_table
 from meshmark.operations.base import MODES, parse_size
 from meshmark.records.reading import Records
 from meshmark.timing import figures, steps
-from meshmark.timing.yardsticks import Yardsticks
+from meshmark.timing.rooflines import Rooflines
 
 CADENCES = ("plain", "isolated", "stream", "device")
 BASE = "manual"
@@ -41,9 +41,9 @@ def cell_of(case: str) -> str:
     return "/".join([*parts[:2], "*", *parts[3:]]) if len(parts) == 6 else case
 
 
-def yardsticks(records: Records) -> Yardsticks:
+def rooflines_of(records: Records) -> Rooflines:
     """The peaks for the shares of a file."""
-    return Yardsticks.of(records.runs[0]["facts"], records.ceilings)
+    return Rooflines.of(records.runs[0]["facts"], records.ceilings)
 
 
 CONTROL = "control"
@@ -58,7 +58,7 @@ def rows(records: Records) -> list[dict[str, Any]]:
     An interval is over processes and None with fewer than six (`interval`: single run). An order is corrected over all
     ratios of the same cadence; the best is parted by such intervals from every other mode.
     """
-    of = yardsticks(records)
+    of = rooflines_of(records)
     found = []
     cells = by_cell(records.timings)
     dispatches = dispatch(cells)
@@ -83,7 +83,7 @@ def rows(records: Records) -> list[dict[str, Any]]:
     return found
 
 
-def _row(own: Sequence[Mapping[str, Any]], cadence: str, of: Yardsticks) -> dict[str, Any]:
+def _row(own: Sequence[Mapping[str, Any]], cadence: str, of: Rooflines) -> dict[str, Any]:
     first = own[0]
     each = figures.by_process(own)
     time = statistics.median(list(each.values())) if each else None
@@ -145,7 +145,7 @@ def _compared(ratios: Sequence[float], parted: Estimate | None) -> dict[str, Any
 
 
 def _control(
-    row: Mapping[str, Any], own: Sequence[Mapping[str, Any]], of: Yardsticks, number: int
+    row: Mapping[str, Any], own: Sequence[Mapping[str, Any]], of: Rooflines, number: int
 ) -> dict[str, Any]:
     """The control row of a case."""
     twins = [{**r, "samples_s": r["control_s"]} for r in own if r.get("control_s")]
@@ -170,7 +170,7 @@ def count_ratios(cells: Cells, cadence: str) -> int:
 
 def lines(records: Records, width: int | None = None) -> Iterator[str]:
     """The lines of all tables of a file. Each line of a table has at most `width` characters (None: no limit)."""
-    of = yardsticks(records)
+    of = rooflines_of(records)
     cells = by_cell(records.timings)
     processes = len({r["process"] for r in records.timings})
     for cadence in CADENCES:
@@ -253,7 +253,7 @@ def _claims(number: int, processes: int) -> Iterator[str]:
         )
 
 
-def _modes(cells: Cells, cadence: str, of: Yardsticks) -> Iterator[tuple[str, dict[str, Any]]]:
+def _modes(cells: Cells, cadence: str, of: Rooflines) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, by mode: time; "ratios": by mode; "rate", "share") for each cell."""
     number = count_ratios(cells, cadence)
     for (cell, found), modes in cells.items():
@@ -282,7 +282,7 @@ def _modes(cells: Cells, cadence: str, of: Yardsticks) -> Iterator[tuple[str, di
                 yield f"control, {against} of {mode}: {_short(cell)}", control
 
 
-def _cells_of_mode(own: Sequence[Mapping[str, Any]], of: Yardsticks) -> dict[str, str]:
+def _cells_of_mode(own: Sequence[Mapping[str, Any]], of: Rooflines) -> dict[str, str]:
     """The cells of a row that are of one mode."""
     row = _row(own, "", of)
     told = {"rate": rate(row), "runs": str(row["processes"])}
@@ -437,7 +437,7 @@ def _fits(cells: Cells) -> Iterator[list[str]]:
         ]
 
 
-def _rooflines(cells: Cells, of: Yardsticks) -> Iterator[list[str]]:
+def _rooflines(cells: Cells, of: Rooflines) -> Iterator[list[str]]:
     """The layers and contractions whose ceiling is known: arithmetic intensity, the part that binds, and its share."""
     for (cell, cadence), modes in cells.items():
         row = _row(modes[BASE], cadence, of) if BASE in modes else {}

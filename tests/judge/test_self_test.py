@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from meshmark.core import verdicts
-from meshmark.judge import numbers, proof
+from meshmark.judge import numbers, self_test
 
 
 def test_the_judge_of_an_ordinary_process_is_proven():
-    proof.prove()
-    assert len([*proof.planted()]) >= 18
+    self_test.prove()
+    assert len([*self_test.planted()]) >= 18
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,9 @@ def test_the_judge_of_an_ordinary_process_is_proven():
 def test_a_judge_that_passes_what_is_wrong_is_refused(monkeypatch, module, name, replacement):
     monkeypatch.setattr(module, name, replacement)
     if module is not np:
-        monkeypatch.setattr(proof, "difference", numbers.difference)
+        monkeypatch.setattr(self_test, "difference", numbers.difference)
     with pytest.raises((RuntimeError, ValueError)):
-        proof.prove()
+        self_test.prove()
 
 
 def test_a_processor_that_flushes_subnormal_numbers_is_noticed(monkeypatch):
@@ -40,6 +40,6 @@ def test_a_processor_that_flushes_subnormal_numbers_is_noticed(monkeypatch):
         seen = numbers.without_subnormals(seen) if judge == "exact" else seen
         return numbers.difference(judge, seen, want, bound)
 
-    monkeypatch.setattr(proof, "difference", flushing)
+    monkeypatch.setattr(self_test, "difference", flushing)
     with pytest.raises(RuntimeError, match="a subnormal number"):
-        proof.prove()
+        self_test.prove()

@@ -53,7 +53,7 @@ class Ceiling:
 
 
 @dataclass(frozen=True)
-class Yardsticks:
+class Rooflines:
     """The peaks and ceilings of one run: its kind of device, where its devices lie, and its ceiling lines."""
 
     device_kind: str = ""
@@ -64,7 +64,7 @@ class Yardsticks:
     _traffic: dict[str, tuple[Traffic, ...] | None] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any], ceilings: Iterable[Mapping[str, Any]]) -> Yardsticks:
+    def of(cls, facts: Mapping[str, Any], ceilings: Iterable[Mapping[str, Any]]) -> Rooflines:
         """Make them from the facts of a run and its ceiling lines."""
         devices = tuple(d for d in facts.get("devices") or () if isinstance(d, dict))
         return cls(str(facts.get("device_kind")), bool(facts.get("virtual")), tuple(ceilings), devices)
