@@ -11,7 +11,7 @@ are whole, or sharded where devices divide them.
 The program is compiled, or eager, or a batch whose matrices lie over the last axis, or it stands between manual axes:
 in a shard_map over the last axis, where the others shard the matrix. The matrices of these ways are drawn, with no
 pattern. Up to version 7 of the table there was one way, and its matrix went up in equal steps: a place that was
-off by a few rows could hold a number with the same remainder. These cases are in the full profile.
+off by a few rows could hold a number with the same remainder. The groups of it are in the full profile.
 
 The gradients are those of a weighted sum, of numbers that lie between the whole ones: there functions that take
 remainders have no steps. NumPy takes them from differences, which are exact (`polynomials`).
@@ -223,7 +223,8 @@ class PartlySharded(Operation):
                     for name in self.taken(group, way):
                         apart = name in self.alone.get(group, ()) and mesh.shape == (2, 2, 2) and turn == 1
                         known = other and name in self.apart_in.get(way or "", ())
-                        weight = own if apart and way == "jit" else 2 if known else 3
+                        full = 3 if way == "jit" else 5  # of other ways and matrices the groups are enough
+                        weight = own if apart and way == "jit" else 2 if known else full
                         yield Variant.of(weight, **options, function=name)
 
     @staticmethod
