@@ -68,6 +68,16 @@ def test_a_search_fills_every_row_that_it_leaves(open_file, published):
     assert runs == 3 and shown == found
 
 
+def test_a_filter_waits_for_no_more_rows_than_the_box_can_show(open_file, published):
+    """The frame after a key has the rows in the box; those below it follow, and each row is filled in the end."""
+    tab = open_file(published, "#view=matrix")
+    typed = """() => { const q = document.getElementById("f-q"); q.value = "x";
+        q.dispatchEvent(new Event("input", { bubbles: true }));
+        return document.querySelectorAll(".matrix tbody tr:not([hidden])").length; }"""
+    assert 10 < tab.evaluate(typed) <= 0.78 * 900 / 32 + 3
+    tab.wait_for_function("() => document.querySelectorAll('.matrix tbody tr:not([hidden])').length > 100")
+
+
 CUT = """() => { const found = [], walk = (n) => { for (const e of n.children) {
   const r = e.getBoundingClientRect(), text = e.classList.contains("bk-label") || e.tagName === "text";
   if (text && r.width && r.right > innerWidth + 1 && !e.closest(".scroll")) found.push(e.textContent.slice(0, 60));
