@@ -263,7 +263,8 @@ EIGHTH_OPERATIONS = frozenset(("keyword_options", "option_form"))
 
 def _added_eighth(case: Case) -> bool:
     """Whether version 8 added the case: its operation, or a way of partly sharded functions, whose matrix is drawn."""
-    return case.operation.name in EIGHTH_OPERATIONS or case.cell.request.variant.get("way") is not None
+    name, way = case.operation.name, case.cell.request.variant.get("way")
+    return name in EIGHTH_OPERATIONS or (name.startswith("partly_sharded") and way is not None)
 
 
 def _small_plan(case: Case, plan: Plan) -> Plan:
