@@ -12,7 +12,8 @@ import numpy as np
 from jax import lax
 
 from meshmark.operations import refusals
-from tests.studies.faults_of_conditions import changed, form, refused
+from tests.studies.faults_of_conditions import changed, form
+from tests.studies.faults_of_uses import refused
 from tests.studies.planting import fault, patched
 
 
