@@ -28,8 +28,8 @@ from meshmark.operations.base import MODES
 from meshmark.records import results, run_line
 from meshmark.records.reading import Judged, Records
 from meshmark.report import page_comparisons, page_over_time, page_programs, page_times, sent, wrong
-from meshmark.report.beside import Beside
-from meshmark.report.beside import build as beside_data
+from meshmark.report.context_data import Beside
+from meshmark.report.context_data import build as beside_data
 from meshmark.report.page_parts import (
     INTERPRETED,
     SHOWN_VERDICTS,

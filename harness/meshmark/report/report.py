@@ -30,8 +30,8 @@ from meshmark.core.statistics import Estimate
 from meshmark.operations.base import MODES
 from meshmark.records import closing, reading, results, run_line
 from meshmark.records.reading import MOST_BYTES, RecordError
-from meshmark.report import beside, latex, page, page_data, page_site, page_times, tables
-from meshmark.report.beside import Beside
+from meshmark.report import context_data, latex, page, page_data, page_site, page_times, tables
+from meshmark.report.context_data import Beside
 from meshmark.report.page_parts import Source
 from meshmark.timing.timing_tables import CONTROL, rate, ratio, seconds, spread
 
@@ -78,7 +78,7 @@ def find(paths: Sequence[Path]) -> Inputs:
             found.notes.append(f"{file.name}: the same file as {seen[sha256]}; taken once")
             continue
         seen[sha256] = file.name
-        if kind := beside.kind_of(file.path):
+        if kind := context_data.kind_of(file.path):
             found.problems += found.beside.add(kind, file.path, file.name, sha256)
             continue
         read = reading.read(file.path)

@@ -7,8 +7,8 @@ import re
 
 from meshmark.growth import lines as growth_lines
 from meshmark.records import reading
-from meshmark.report import beside, page_data, report
-from meshmark.report.beside import Beside
+from meshmark.report import context_data, page_data, report
+from meshmark.report.context_data import Beside
 from meshmark.weather import compiling
 from tests.browser import records as made_up
 from tests.checkout import ROOT
@@ -19,9 +19,9 @@ def weather(tmp_path, *environments):
     found = Beside()
     for lines in environments:
         path = compiling.write(lines, tmp_path)
-        assert beside.kind_of(path) == "schedule"
+        assert context_data.kind_of(path) == "schedule"
         found.add("schedule", path, path.name, "0" * 64)
-    return beside.build(found)["weather"]
+    return context_data.build(found)["weather"]
 
 
 def test_the_weather_has_sums_and_every_change(tmp_path):
@@ -57,7 +57,7 @@ def test_growth_tells_what_grows_faster_than_its_theory():
     fair = [line | {"devices": n, "wire_bytes": 10.0, "theory": {"wire_bytes": 10.0}} for n in sizes]
     steep = [one | {"operation": "all_gather", "wire_bytes": 2.5 * one["devices"]} for one in fair]
     strange = [one | {"operation": "no_such_operation"} for one in fair]
-    found = beside.build(
+    found = context_data.build(
         Beside(growth=[one for one in (*fair, *steep, *strange) if not growth_lines.problem(one)])
     )["growth"]
     assert [(row["operation"], row["faster"]) for row in found] == [
@@ -72,8 +72,8 @@ def test_the_figures_beside_others_are_those_of_their_own_page():
     """The published records, against the tables that python -m benchmarks.others made of them."""
     found = Beside()
     path = ROOT / "results/others/cpu-2.jsonl.gz"
-    found.add(beside.kind_of(path), path, path.name, "0" * 64)
-    (data,) = beside.build(found)["others"]
+    found.add(context_data.kind_of(path), path, path.name, "0" * 64)
+    (data,) = context_data.build(found)["others"]
     page = (ROOT / "docs/others.md").read_text(encoding="utf-8")
     times = page.partition("**all_reduce: time of a call, us")[2]
     expected = re.search(r"\| 4 KiB \| ([\d,.]+) \(([\d,.]+) to ([\d,.]+)\)", times)
@@ -87,7 +87,7 @@ def test_the_figures_beside_others_are_those_of_their_own_page():
 def test_a_contestant_with_a_wrong_value_is_left_out():
     run = {
         "kind": "run",
-        "schema": beside.OTHERS,
+        "schema": context_data.OTHERS,
         "contestants": [{"name": n, "label": n} for n in ("jax", "mpi")],
     }
     block = {
@@ -98,12 +98,12 @@ def test_a_contestant_with_a_wrong_value_is_left_out():
         "wrong": None,
     }
     lines = [run, *(block | {"contestant": n, "round": r} for n in ("jax", "mpi") for r in range(6))]
-    (row,) = beside._others(lines)["rows"]
+    (row,) = context_data._others(lines)["rows"]
     assert row["times"]["jax"][0] == 3e-6  # the slowest rank's
     lines[-1] |= {"wrong": "the sum"}
-    (row,) = beside._others(lines)["rows"]
+    (row,) = context_data._others(lines)["rows"]
     assert set(row["times"]) == {"jax"}
-    assert beside._of_others([run | {"contestants": [3]}, {"kind": "block"}]) is None
+    assert context_data._of_others([run | {"contestants": [3]}, {"kind": "block"}]) is None
 
 
 def test_interpreted_numbers_have_a_mark_of_their_own(tmp_path):
@@ -152,7 +152,7 @@ def test_a_file_is_known_by_its_first_lines(tmp_path):
         opened = gzip.open if name.endswith("gz") else open
         with opened(tmp_path / name, "wt") as file:
             file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in (first, second))
-        assert beside.kind_of(tmp_path / name) == kind
+        assert context_data.kind_of(tmp_path / name) == kind
     assert "schedule" in reading.KINDS
 
 
