@@ -32,7 +32,7 @@ from meshmark.publish import (
     duplicates,
     ended,
     environments,
-    fitting,
+    field_checks,
     logs,
     origin,
     physics,
@@ -229,7 +229,7 @@ def _runs(
         review.complain(
             "", f"runs of {len(hosts)} machines ({' and '.join(sorted(hosts))[:200]}): submit one"
         )
-    if differing := fitting.differing(runs):
+    if differing := field_checks.differing(runs):
         review.complain("", f"the runs differ in {differing}: submit runs of one environment")
     looked_up = [origin.look_up(commit) for commit in sorted(commits)[:5]]
     review.notes += [unknown for unknown in looked_up if isinstance(unknown, str)]
@@ -361,7 +361,7 @@ def _judged(
             continue
         if against_table.compiles_as_today(case, runs[run]):
             _recompute(name, found, case, runs[run]["facts"], work, review)
-            fitting.check_case(name, found, case, runs[run], issues, review)
+            field_checks.check_case(name, found, case, runs[run], issues, review)
         if all(r["verdict"] == "pass" for _, r in found):
             passing.setdefault(run, set()).update(case.cell.capabilities)
         if all(r["verdict"] == "pass" for _, r in found):
@@ -376,7 +376,7 @@ def _judged(
                 )
         if any(r["verdict"] == "unsupported" for _, r in found) and not case.cell.capabilities:
             review.notes.append(f"unsupported where nothing is optional: {own} ({name}:{first})")
-    for number, text in fitting.of_runs(lines, {own for _, own in by_case}, passing):
+    for number, text in field_checks.of_runs(lines, {own for _, own in by_case}, passing):
         review.complain(name, text, number, "run")
     own_runs = (consistent.of_time(conformance, runs), consistent.of_selection(conformance, runs))
     for number, text in itertools.chain(consistent.of_cases(conformance), *own_runs):
@@ -475,10 +475,10 @@ def _timed(
     """The timing, ceiling and comparison lines: plausible, and their cost the table's."""
     explained = any(note["about"] == "peak" for note in product["notes"])
     of_timings = [(n, r) for n, r in lines if r["kind"] == "timing"]
-    sampled = fitting.with_controls(of_timings)
+    sampled = field_checks.with_controls(of_timings)
     found_in_all = (
         *(sampling.of_file(of_timings, runs), consistent.of_timings(of_timings, runs)),
-        *(sampling.of_orders(sampled), consistent.of_samples(sampled), fitting.of_others(lines, runs)),
+        *(sampling.of_orders(sampled), consistent.of_samples(sampled), field_checks.of_others(lines, runs)),
         against_table.untimed_modes(of_timings, runs),
     )
     for number, text in itertools.chain.from_iterable(found_in_all):
@@ -500,14 +500,14 @@ def _timed(
             if against_table.agrees(name, number, record, case, run, review) and case is not None:
                 found += against_table.wrong_costs(record, case, run)
                 found += physics.timing(record, case, facts, ceilings.get(record["run"], ()))
-                found += fitting.of_timed_program(record, case, run)
-            found += fitting.of_timing(record, run)
+                found += field_checks.of_timed_program(record, case, run)
+            found += field_checks.of_timing(record, run)
             found += plausible.timing(record, facts, explained)
         elif kind == "ceiling":
             found += plausible.ceiling(record, facts, explained)
             found += physics.ceiling(record, facts)
         elif kind == "comparison":
-            found += [*consistent.of_comparison(record), *fitting.of_comparison(record, run)]
+            found += [*consistent.of_comparison(record), *field_checks.of_comparison(record, run)]
         for text in found:
             label = record.get("case") or record.get("name") or kind
             review.complain(name, f"{label}: {text}", number, "timing")
