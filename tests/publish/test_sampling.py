@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which numbers of samples a run can have."""
+"""Which numbers of samples a run can have, and what samples tell of who took them."""
 
+import math
 import random
 
 import pytest
 
-from meshmark.publish import sampling
+from meshmark.publish import consistent, sampling
 
 RUN = {"timing": {"seconds": 0.06, "least": 10, "most": 1000}, "facts": {"devices": [{"process": 0}]}}
 COUNTS = {"auto": 66, "explicit": 67, "manual": 71}
@@ -44,3 +45,15 @@ def test_half_of_the_samples_is_missed(cadence):
 
 def test_a_plain_sample_is_one_call():
     assert "4 calls per sample of plain calls" in said(lines("plain", COUNTS, calls=4))[0]
+
+
+def test_samples_of_one_rank_are_not_those_of_two():
+    draw = random.Random(1)
+    own = [1e-5 * math.exp(draw.gauss(0, 0.02)) for _ in range(20)]
+    for made_up in (own, own[::-1], [1.3 * s for s in sorted(own)]):
+        assert "ranks 0 and 2 have the same samples" in consistent.of_one_rank([own, [1e-5] * 20, made_up])
+    assert consistent.of_one_rank([own[:5], own[:5]]) == "", "a few samples are alike by chance"
+    for seed in range(200):  # a clock of a nanosecond, and calls of ten microseconds
+        draw = random.Random(seed)
+        honest = [[round(1e-5 * math.exp(abs(draw.gauss(0, 0.005))), 9) for _ in range(20)] for _ in range(2)]
+        assert consistent.of_one_rank(honest) == ""

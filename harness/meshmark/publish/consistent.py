@@ -94,7 +94,7 @@ def of_timings(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> 
         if "environment" not in run and record["process"] >= run.get("repeat", 1):
             text = f"process {record['process']}, and the run had {run.get('repeat', 1)}"
             yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
-        if record["samples_s"] and (why := _of_one_rank(record.get("samples_by_rank", ()))):
+        if record["samples_s"] and (why := of_one_rank(record.get("samples_by_rank", ()))):
             yield number, f"{record['case']}: {why}: {AS_WRITTEN}"
 
 
@@ -112,7 +112,7 @@ def of_samples(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
     yield from _scaled(lines)
 
 
-def _of_one_rank(by_rank: Sequence[Sequence[float]]) -> str:
+def of_one_rank(by_rank: Sequence[Sequence[float]]) -> str:
     """Why samples of several ranks are those of one, in whatever order and times whatever factor; ""."""
     shapes: dict[tuple[int, ...], int] = {}
     for rank, samples in enumerate(by_rank):
