@@ -15,6 +15,7 @@ from meshmark.pytest_plugin.controller import message
 from meshmark.pytest_plugin.trials import Trial
 from tests.checkout import ROOT
 from tests.studies.faults import load_families
+from tests.studies.faults_of_functions import psum_forgets_the_last_device
 from tests.studies.planting import CATALOGUE
 
 TEXT = (ROOT / "README.md").read_text()
@@ -71,7 +72,7 @@ def test_its_table_of_levels_is_that_of_the_published_report():
 def test_its_failure_is_one_that_the_suite_prints():
     """A psum that forgets the last device fails with the very lines of the README."""
     case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
-    with CATALOGUE["psum forgets the last device"].put_in():
+    with psum_forgets_the_last_device():
         lines = Judge(tuple(jax.devices())).run(case)
     printed = message(Trial(case, probe.probe()), lines, 0)
     assert "".join(f"    {line}\n" for line in printed.splitlines()) in TEXT
