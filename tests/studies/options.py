@@ -76,7 +76,7 @@ class Noted:
         """Whether an option has another value than the usual one."""
         try:
             return value is not self._options[name] and not bool(value == self._options[name])
-        except Exception:  # an array
+        except (TypeError, ValueError):  # an array, or a traced one, has no one truth
             return True
 
 

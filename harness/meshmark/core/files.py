@@ -27,6 +27,8 @@ WRITER = 5.0
 def opened(path: Path | str) -> BinaryIO:
     """The file, to be read as bytes; OSError where it can't be read. A pipe is waited for as long as somebody has it
     open to write, and not for ever where nobody has: `open` alone would wait for one."""
+    if not hasattr(os, "O_NONBLOCK"):  # Windows, where no path names such a pipe
+        return open(path, "rb")
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     try:
         if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):

@@ -22,6 +22,7 @@ from meshmark.operations.collective_options import same_as
 from meshmark.operations.explicit_forms import EXPLICIT_FORMS, lies
 from meshmark.operations.program_forms import ProgramForm, at, over
 from meshmark.operations.program_options import wrong
+from meshmark.operations.program_settings import on_host
 
 # Derivatives and batches.
 
@@ -378,20 +379,7 @@ def _draws_by_option(mesh, a, x):
 def _gradient_on_host(mesh, a, x):
     """Gradients through a part that the host computes (`compute_on`): alone, in a scan, in a rematerialized function
     and beside a part that the device computes."""
-    from jax.experimental import compute_on
-
     given = np.asarray(x)
-
-    def on_host(f):
-        def as_context(y):
-            with compute_on.compute_on("device_host"):
-                return f(y)
-
-        try:
-            place = {"compute_type": "device_host", "out_memory_spaces": jax.memory.Space.Device}
-            return compute_on.compute_on(f, **place)
-        except TypeError:  # older releases have a context manager
-            return as_context
 
     def cube(y):
         return on_host(lambda b: b * b * b)(y)

@@ -305,20 +305,23 @@ def _memory_gradient(mesh, a, x):
     return jax.jit(over(mesh, a))(x)
 
 
-def _computed_on(mesh, a, x):
-    """A part of a program that the host computes, inside of jit, of a loop and of a derivative."""
+def on_host(f):
+    """A function as a part of a program that the host computes, as this release spells it."""
     from jax.experimental import compute_on
 
-    def on_host(f):
-        def as_context(y):
-            with compute_on.compute_on("device_host"):
-                return f(y)
+    def as_context(y):
+        with compute_on.compute_on("device_host"):
+            return f(y)
 
-        try:
-            place = {"compute_type": "device_host", "out_memory_spaces": jax.memory.Space.Device}
-            return compute_on.compute_on(f, **place)
-        except TypeError:  # older releases have a context manager
-            return as_context
+    try:
+        place = {"compute_type": "device_host", "out_memory_spaces": jax.memory.Space.Device}
+        return compute_on.compute_on(f, **place)
+    except TypeError:  # older releases have a context manager
+        return as_context
+
+
+def _computed_on(mesh, a, x):
+    """A part of a program that the host computes, inside of jit, of a loop and of a derivative."""
 
     def f(y):
         y = 3 * on_host(lambda b: b * 2)(y) - 5 * y
