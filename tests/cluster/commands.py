@@ -35,7 +35,8 @@ class Done:
 def run(command: Sequence[str], environment: Mapping[str, str], limit: float, after=None) -> Done:
     """Run a command from the root of the repository for at most `limit` seconds.
 
-    `after(mark)`, if given, is called once the command has started: it may look for marked processes and end some.
+    `after(mark, ended)`, if given, is called once the command has started: it may look for marked processes and end
+    some. `ended()` says whether the command has ended. An AssertionError of it has what the command said as a note.
     """
     mark = uuid.uuid4().hex
     kept = {k: v for k, v in environment.items() if not k.startswith(("PYTEST_", "COV_"))}
@@ -47,13 +48,17 @@ def run(command: Sequence[str], environment: Mapping[str, str], limit: float, af
     )  # fmt: skip
     try:
         if after is not None:
-            after(mark)
+            after(mark, lambda: process.poll() is not None)
         text, _ = process.communicate(timeout=limit - (time.monotonic() - start))
         code: int | None = process.returncode
     except subprocess.TimeoutExpired:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         code, text = None, _rest(process)
+    except AssertionError as error:
+        process.kill()
+        error.add_note(_rest(process))
+        raise
     except BaseException:
         process.kill()
         raise

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from meshmark.core.ports import QUIET
 from tests.cluster import packages, slurm
 from tests.cluster.commands import ROOT, run
 
@@ -108,3 +109,15 @@ def test_mpi_as_transport_refuses_two_devices_a_process(mpirun, bare, transport)
 def test_scripts_are_bash(script):
     done = subprocess.run(["bash", "-n", ROOT / "docs" / "cluster" / script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.files_alone
+@pytest.mark.parametrize("job", [1, 6, 2499, 2500, 4_095, 10_007, 4_294_901_759])
+def test_the_port_of_a_batch_job_is_no_ephemeral_port(job):
+    """The system may have given an ephemeral port to a connection: then rank 0 can't listen, and no case runs."""
+    script = (ROOT / "docs" / "cluster" / "slurm.sbatch").read_text()
+    [line] = [line for line in script.splitlines() if line.startswith("control=")]
+    shell = f'first=node; SLURM_JOB_ID={job}; {line}; echo "$control"; SLURM_JOB_ID={job + 1}; {line}; echo "$control"'
+    said = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True).stdout.split()
+    ports = [int(address.removeprefix("node:")) for address in said]
+    assert all(QUIET.stop <= port < 32_768 for port in ports) and len(set(ports)) == 2

@@ -17,6 +17,16 @@ from tests.cluster.commands import ROOT, marked, run
 
 SUITE = [sys.executable, "-m", "pytest", "conformance", "--distributed", "--profile", "smoke"]
 FEW = ["--operations", "psum,all_gather,matmul,mlp"]
+# A batch job, and its exit code at its end. `sbatch --wait` would do, but asks after 2, 4, 8, 16 and 32 seconds.
+WAIT = """
+set -e
+job=$(sbatch --parsable "$@")
+until scontrol --oneliner show job "$job" | grep -qE ' JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL)'; do
+    sleep 0.2
+done
+exit $(scontrol --oneliner show job "$job" | sed -E 's/.* ExitCode=([0-9]+):.*/\\1/')
+"""
+BATCH = ["bash", "-c", WAIT, "sbatch", "--nodes=1", "--ntasks=2"]
 LIMIT = 300.0  # seconds for what takes 40 on two idle cores
 
 
@@ -39,14 +49,17 @@ def finished(path):
     return set()
 
 
-def killer(record, rank, after=5):
-    """Kills a rank once it has finished so many cases."""
+def killer(record, rank, after=5, output=None):
+    """Kills a rank once it has finished so many cases. `output`: the file of a batch job's output, for the case that it
+    never gets so far."""
 
-    def kill(mark):
-        end = time.monotonic() + LIMIT / 2
+    def kill(mark, ended):
+        end = time.monotonic() + LIMIT * 0.8
         path = Path(f"{record}.rank{rank}")
         while len(finished(path)) < after:
-            assert time.monotonic() < end, f"{path} has {len(finished(path))} cases"
+            if ended() or time.monotonic() > end:
+                said = output.read_text() if output and output.exists() else "nothing"
+                raise AssertionError(f"{path} has {len(finished(path))} cases; the job said {said}")
             time.sleep(0.05)
         victims = [n for n in marked(mark) if _is_rank(n, rank)]
         assert 1 <= len(victims) <= 2, "the rank, and the process that watches it"
@@ -154,14 +167,7 @@ def test_a_killed_rank_under_srun_and_the_rest_by_resume(slurm_environment, envi
 
 def test_the_batch_script(slurm_environment, environment, tmp_path):
     record, output = tmp_path / "records.jsonl", tmp_path / "job.out"
-    command = [
-        "sbatch",
-        "--wait",
-        "--nodes=1",
-        "--ntasks=2",
-        f"--output={output}",
-        "docs/cluster/slurm.sbatch",
-    ]
+    command = [*BATCH, f"--output={output}", "docs/cluster/slurm.sbatch"]
     variables = environment | slurm_environment | {"MESHMARK_RECORD": str(record)}
     done = run([*command, "--profile", "smoke", *FEW], variables, LIMIT)
     done.text = output.read_text()
@@ -170,16 +176,10 @@ def test_the_batch_script(slurm_environment, environment, tmp_path):
 
 def test_the_batch_script_goes_on_after_a_killed_rank(slurm_environment, environment, tmp_path):
     record, output = tmp_path / "records.jsonl", tmp_path / "job.out"
-    command = [
-        "sbatch",
-        "--wait",
-        "--nodes=1",
-        "--ntasks=2",
-        f"--output={output}",
-        "docs/cluster/slurm.sbatch",
-    ]
+    command = [*BATCH, f"--output={output}", "docs/cluster/slurm.sbatch"]
     variables = environment | slurm_environment | {"MESHMARK_RECORD": str(record)}
-    done = run([*command, "--profile", "smoke", *FEW], variables, LIMIT, after=killer(record, 1))
+    kill = killer(record, 1, output=output)
+    done = run([*command, "--profile", "smoke", *FEW], variables, LIMIT, after=kill)
     text = output.read_text()
     assert done.code in (0, 1) and done.left == [], text
     assert "before the end (start 1)" in text and "(start 2)" not in text
