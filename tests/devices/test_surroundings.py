@@ -32,7 +32,7 @@ CHANGES = {
 }
 """Variables that change numbers or programs, a value, and the setting."""
 
-SAYS = "import json, jax; from meshmark.devices import surroundings as s; print(json.dumps(s.around()))"
+SAYS = "import json, jax; from meshmark.devices import surroundings as s; print(json.dumps(s.unusual_settings()))"
 CUSTOM = "import numpy\nnumpy.allclose = lambda *arguments, **options: True\n"
 
 
@@ -81,17 +81,17 @@ def facts(**around):
 
 
 def test_a_worker_whose_settings_are_not_those_of_the_run_line_judges_nothing(monkeypatch):
-    monkeypatch.setattr(surroundings, "around", dict)
+    monkeypatch.setattr(surroundings, "unusual_settings", dict)
     before = jax.config.jax_enable_compilation_cache
     jax.config.update("jax_enable_compilation_cache", False)
     try:
         unchanged(facts())
         with pytest.raises(RuntimeError, match="jax_debug_nans is the default, and was True"):
             unchanged(facts(jax_debug_nans="True"))
-        monkeypatch.setattr(surroundings, "around", lambda: {"numpy.sum": "replaced"})
+        monkeypatch.setattr(surroundings, "unusual_settings", lambda: {"numpy.sum": "replaced"})
         with pytest.raises(RuntimeError, match=r"numpy\.sum is replaced, and was the default"):
             unchanged(facts())
-        monkeypatch.setattr(surroundings, "around", dict)
+        monkeypatch.setattr(surroundings, "unusual_settings", dict)
         jax.config.update("jax_enable_compilation_cache", True)
         with pytest.raises(RuntimeError, match="jax_enable_compilation_cache is True"):
             unchanged(facts())
@@ -108,7 +108,7 @@ def test_a_replaced_function_of_the_judge_is_found(monkeypatch):
     assert ("meshmark.judge.numbers.difference", why) in list(surroundings.judge_replaced())
     monkeypatch.undo()
     monkeypatch.setattr(np, "where", lambda *arguments: None)
-    assert "numpy.where" in surroundings.around()
+    assert "numpy.where" in surroundings.unusual_settings()
 
 
 def test_what_a_statement_names():
@@ -180,12 +180,12 @@ def test_replaced_methods_and_wrappers_are_found(monkeypatch):
 
     from meshmark.judge.checks import Judge
 
-    assert surroundings.around() == {} and list(surroundings.judge_replaced()) == []
+    assert surroundings.unusual_settings() == {} and list(surroundings.judge_replaced()) == []
     monkeypatch.setattr(ArrayImpl, "addressable_shards", property(lambda self: []))
     monkeypatch.setattr(np, "allclose", functools.wraps(np.allclose)(lambda *arguments, **options: True))
     monkeypatch.setattr(jax.sharding.Mesh, "devices", property(lambda self: None), raising=False)
     monkeypatch.setattr(Judge, "run", lambda self, case: [])
-    found = surroundings.around()
+    found = surroundings.unusual_settings()
     assert all(why.endswith("test_surroundings.py") for why in found.values())
     assert {name.rpartition(".")[2] for name in found} == {"addressable_shards", "allclose", "devices"}
     assert dict(surroundings.judge_replaced())["meshmark.judge.checks.Judge.run"].endswith(

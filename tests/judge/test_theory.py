@@ -89,7 +89,7 @@ def test_only_a_narrow_type_may_grow_and_only_by_its_wider_type(dtype, hlo, grow
     case = cases.find(PSUM.format(dtype), 8)
     group = (tuple(range(8)),)
     found = [Collective("all-reduce", 4096 * growth, hlo, group, ())]
-    spelled = communication.unspelled(found, case.plan.traffic, {}, communication.itemsize_of(case))
+    spelled = communication.traffic_difference(found, case.plan.traffic, {}, communication.itemsize_of(case))
     assert (spelled == "") is good
 
 
@@ -100,7 +100,7 @@ def test_a_narrow_array_that_moves_in_32_bits_is_told_only_where_nothing_else_di
         Collective("all-to-all", 1024, "bf16", ROWS, ()),
     ]
     told = "moved in 32 bits, twice the bytes, and nothing else differs"
-    assert communication.unspelled(doubled, owed, {}, 2).endswith(told)
+    assert communication.traffic_difference(doubled, owed, {}, 2).endswith(told)
     for wrong in (
         [doubled[0]],  # one is lost
         [*doubled, Collective("all-reduce", 64, "f32", ROWS, ())],  # one more
@@ -108,7 +108,7 @@ def test_a_narrow_array_that_moves_in_32_bits_is_told_only_where_nothing_else_di
         [replace(doubled[0], dtype="bf16"), doubled[1]],  # twice the bytes of the narrow type itself
         [replace(doubled[0], groups=COLUMNS), doubled[1]],  # the other axis
     ):
-        reason = communication.unspelled(wrong, owed, {}, 2)
+        reason = communication.traffic_difference(wrong, owed, {}, 2)
         assert reason and told not in reason
 
 
@@ -117,7 +117,7 @@ def test_what_is_summed_in_a_wide_type_already_does_not_grow():
     owed = [Traffic("all-reduce", 4096, ROWS, 4)]
     for growth, good in ((1, True), (2, False)):
         found = [Collective("all-reduce", 4096 * growth, "f32", ROWS, ())]
-        assert (communication.unspelled(found, owed, {}, 2) == "") is good
+        assert (communication.traffic_difference(found, owed, {}, 2) == "") is good
 
 
 def test_a_gradient_may_send_its_theory_with_a_factor():
@@ -314,5 +314,5 @@ def test_a_transformation_keeps_the_kinds_that_its_plan_names():
     pair = Collective("collective-permute", 64, "f32", (), ((0, 1), (1, 0)))
     gather = Collective("all-gather", 64, "f32", ((0, 1),), ())
     exchange = Collective("all-to-all", 64, "f32", ((0, 1),), ())
-    assert communication.unmade([pair, exchange], case.plan.kinds) == ""
-    assert "has no all-to-all" in communication.unmade([pair, gather], case.plan.kinds)
+    assert communication.missing_kind([pair, exchange], case.plan.kinds) == ""
+    assert "has no all-to-all" in communication.missing_kind([pair, gather], case.plan.kinds)

@@ -164,7 +164,7 @@ def hunts_on(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
         chosen = SimpleNamespace(resume=path, record=None)
         try:
             hunt.resume(hunt_command._open(hunt, chosen, 4))
-            hunt_command.told(hunt)
+            hunt_command.summary_lines(hunt)
         except BadInput as error:
             assert "\n" not in str(error)
         finally:

@@ -228,7 +228,7 @@ def compare_environments(arguments: argparse.Namespace) -> int:
             return 2
         finally:
             file.close([raw for each in children.values() for raw in each.raw])
-        return told(Findings.of(comparison, facts, heading, differences), arguments)
+        return print_findings(Findings.of(comparison, facts, heading, differences), arguments)
 
 
 def started(children: Mapping[str, Children], processes: Mapping[str, int]) -> None:
@@ -267,7 +267,7 @@ def run_lines(
     }
 
 
-def told(found: Findings, arguments: argparse.Namespace) -> int:
+def print_findings(found: Findings, arguments: argparse.Namespace) -> int:
     """Print what was found; gives the exit code."""
     if arguments.json:
         print(json.dumps(json.loads(writing.dumps(found.to_json())), indent=2))
@@ -360,4 +360,4 @@ def compare_files(arguments: argparse.Namespace) -> int:
             found.notes.append(f"{len(only)} are in {side} only, such as {only[0]}")
     if not arguments.json:
         show(found.heading)
-    return told(found, arguments) or lost
+    return print_findings(found, arguments) or lost

@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         hunt.run(arguments.minutes, _workers(arguments.workers, settings.backend), note, arguments.programs)
     finally:  # an interruption loses nothing that was found
-        show(told(hunt))
+        show(summary_lines(hunt))
         if hunt.out:
             hunt.out.close()
         if arguments.keep:
@@ -155,7 +155,7 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
         rank.resume(lines)
 
     def report(ended: Hunt) -> None:
-        show(told(ended))
+        show(summary_lines(ended))
         sys.stdout.flush()
 
     rank.run(arguments.minutes, arguments.programs, report)
@@ -233,7 +233,7 @@ def _version() -> str:
     return version("jax")
 
 
-def told(hunt: Hunt) -> list[str]:
+def summary_lines(hunt: Hunt) -> list[str]:
     """The table and the sums of a hunt."""
     rows = table(hunt)
     lines = text_table(HEAD, rows, width()) if rows else ["no findings"]

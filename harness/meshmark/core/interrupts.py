@@ -111,8 +111,8 @@ def warn() -> None:
         print(f"meshmark: {text}", file=sys.stderr, flush=True)
 
 
-def listen(told: Callable[[signal.Signals], object]) -> None:
-    """Call `told` in a separate thread as soon as SIGINT or SIGTERM arrives.
+def listen(callback: Callable[[signal.Signals], object]) -> None:
+    """Call `callback` in a separate thread as soon as SIGINT or SIGTERM arrives.
 
     This works while the main thread is inside a collective, where its own handler has to wait. Call it in the main
     thread, after joining JAX's cluster: joining replaces the handler of SIGTERM with one of JAX's, which does not end
@@ -125,6 +125,6 @@ def listen(told: Callable[[signal.Signals], object]) -> None:
     def wait() -> None:
         while data := os.read(reading, 1):
             if data[0] in (signal.SIGTERM, signal.SIGINT):
-                told(signal.Signals(data[0]))
+                callback(signal.Signals(data[0]))
 
     threading.Thread(target=wait, name="meshmark-signals", daemon=True).start()

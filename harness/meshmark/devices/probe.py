@@ -152,7 +152,7 @@ def _facts(devices: Sequence[Any], backend: str, num_processes: int) -> Facts:
         flags={k: _kept(redact(_named(k, v))) for k, v in os.environ.items() if k.startswith(FLAGS)},
         host={"system": platform.system(), "machine": platform.machine(), "cores": os.cpu_count()},
         suite=suite(),
-        surroundings=surroundings.around(),
+        surroundings=surroundings.unusual_settings(),
     )
 
 

@@ -101,7 +101,7 @@ OWN_TYPES = {
 """The packages whose types may be called in the namespaces of NumPy and JAX."""
 
 
-def around() -> dict[str, str]:
+def unusual_settings() -> dict[str, str]:
     """The settings of JAX that are not the default ones, and the functions of NumPy and JAX that are not theirs, by
     name; {} in a usual process. Texts are of bounded length and name no path."""
     import jax

@@ -78,7 +78,7 @@ def communication(
     if owed is not None:
         data["theory"] = owed
     manual = case.mode in SPELLED
-    told = [] if manual else theory.told(found, case, words)
+    told = [] if manual else theory.slow_but_right(found, case, words)
     beyond = theory.stray(found, case) if not manual or case.plan.traffic is None else ""
     beyond = beyond or theory.overwork(case, text, data["flops"], data["temp_bytes"], manual)
     reason = broken(case, compiled, found, sent)
@@ -101,14 +101,14 @@ def broken(case: Case, compiled: Any, found: Sequence[Collective], sent: float) 
     """How the collectives break the contract of the case's mode; "" if they do not."""
     plan = case.plan
     if case.mode not in SPELLED:
-        return unconnected(found, sent, plan.connected, case.mesh.size, ceiling(case))
+        return missing_connection(found, sent, plan.connected, case.mesh.size, ceiling(case))
     if plan.traffic is None:
-        return theory.overrun(sent, case) or unmade(found, plan.kinds)
+        return theory.overrun(sent, case) or missing_kind(found, plan.kinds)
     equivalents = EQUIVALENTS | EQUIVALENTS_BY_PLATFORM.get(platform(compiled), {})
-    return unspelled(found, plan.traffic, equivalents, itemsize_of(case))
+    return traffic_difference(found, plan.traffic, equivalents, itemsize_of(case))
 
 
-def unmade(found: Sequence[Collective], kinds: Sequence[str]) -> str:
+def missing_kind(found: Sequence[Collective], kinds: Sequence[str]) -> str:
     """The first kind of collective that a program must have and has not; "" if it has all."""
     missing = next((kind for kind in kinds if all(c.kind != kind for c in found)), "")
     return missing and f"has no {missing}, which manual mode spells; found {_describe(found)}"
@@ -125,7 +125,7 @@ def platform(compiled: Any) -> str:
     return next((device.platform for s in shardings for device in s.device_set), "")
 
 
-def unspelled(
+def traffic_difference(
     found: Sequence[Collective],
     traffic: Sequence[Traffic],
     equivalents: Mapping[str, tuple[str, ...]],
@@ -180,7 +180,7 @@ def _widened(kind: str, seen: int, payload: int, width: int, own: int) -> bool:
     )
 
 
-def unconnected(
+def missing_connection(
     found: Sequence[Collective], sent: float, connect: Sequence[Sequence[int]], size: int, limit: float
 ) -> str:
     """Why a global program over `size` devices communicates too little (`connect`: groups of mesh positions that must

@@ -208,7 +208,7 @@ REMATERIALIZED = "Involuntary full rematerialization"
 """What XLA's partitioner says where it gathers a whole array because it knows no better way between two shardings."""
 
 
-def told(found: Sequence[Collective], case: Case, words: str) -> list[str]:
+def slow_but_right(found: Sequence[Collective], case: Case, words: str) -> list[str]:
     """What is slow and not wrong, by name; `words` is what the compiler wrote on standard error."""
     lines = whole_gathers(found, case)
     if times := words.count(REMATERIALIZED):

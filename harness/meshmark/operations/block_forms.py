@@ -65,7 +65,7 @@ def in_blocks(given, n):
     return tuple(np.concatenate(list(r)) for r in results)
 
 
-def told(found, given, n, what):
+def compare_collectives(found, given, n, what):
     """Raise where what a program collected is not what NumPy does."""
     for number, (y, own) in enumerate(zip(found, in_blocks(given, n), strict=True)):
         same_as(np.asarray(y), own.astype(given.dtype), f"collective {number} {what}")
@@ -81,7 +81,7 @@ def _over_some_axes(mesh, a, x):
         mapped = jax.shard_map(
             collected(a, n), mesh=mesh, in_specs=P(a), out_specs=(P(a),) * results, axis_names={a}
         )
-        told(jax.jit(mapped)(there), given, n, f"over some axes, with columns over {columns},")
+        compare_collectives(jax.jit(mapped)(there), given, n, f"over some axes, with columns over {columns},")
     turn = [(i, (i + 1) % n) for i in range(n)]
 
     def smooth(b):
@@ -152,9 +152,9 @@ def _step_by_step(mesh, a, x):
     n, given = mesh.shape[a], np.asarray(x)
     results = len(in_blocks(given, n))
     mapped = jax.shard_map(collected(a, n), mesh=mesh, in_specs=P(a), out_specs=(P(a),) * results)
-    told(mapped(x), given, n, "run eagerly")
+    compare_collectives(mapped(x), given, n, "run eagerly")
     with jax.disable_jit():
-        told(jax.jit(mapped)(x), given, n, "where jit is off")
+        compare_collectives(jax.jit(mapped)(x), given, n, "where jit is off")
     return jax.jit(over(mesh, a))(x)
 
 

@@ -34,7 +34,15 @@ from meshmark.core.meshes import MeshShape
 from meshmark.core.ports import free_ports
 from meshmark.operations.base import Argument, Missing, Plan, Request, Result, Variant
 from meshmark.operations.placement import fill_of, from_host, home, matrix, spec_labels, spec_of
-from meshmark.operations.processes import OverProcesses, ordinary, own, owners, raises, telling, told
+from meshmark.operations.processes import (
+    OverProcesses,
+    ordinary,
+    own,
+    owners,
+    process_report,
+    process_report_result,
+    raises,
+)
 
 LAUNCHERS = (
     *("SLURM_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "KUBERNETES_", "JOB_", "TPU_", "CLOUD_TPU_"),
@@ -280,7 +288,7 @@ class DistributedInitialize(OverProcesses):
             "owners": owners(request),
             "count": request.processes,
         }
-        return Plan((), (telling(request.mesh, 6),), options, judge="exact")
+        return Plan((), (process_report_result(request.mesh, 6),), options, judge="exact")
 
     @staticmethod
     def host(mesh, *, again, wrong, count):
@@ -312,7 +320,7 @@ class DistributedInitialize(OverProcesses):
                 ended = children([program] * TRIED.get(wrong, 1))
             outcomes = [outcome(code, output) for code, output, _ in ended]
             row = [0 if 0 in outcomes else max(outcomes), 0, 0, 0, 0, 0]
-        return told(mesh, row)
+        return process_report(mesh, row)
 
     @staticmethod
     def reference(*, again, wrong, owners, count):

@@ -17,7 +17,7 @@ from meshmark.core import values
 from meshmark.core.meshes import MeshShape
 from meshmark.operations.base import Argument, Plan, Request, Variant, parse_size
 from meshmark.operations.placement import from_host
-from meshmark.operations.processes import OverProcesses, ordinary, owners, telling
+from meshmark.operations.processes import OverProcesses, ordinary, owners, process_report_result
 
 REPEATS = 20
 """How often a large message is sent, each time with different values."""
@@ -50,7 +50,7 @@ class LargeMessage(OverProcesses):
         below = min(2**16, 2**22 // mesh.shape[axis])
         return Plan(
             (Argument((mesh.size, PERIOD), "float32", (mesh.names, None), values.tokens, {"below": below}),),
-            (telling(mesh, REPEATS),),
+            (process_report_result(mesh, REPEATS),),
             {"shape": mesh.shape, "axis": axis, "count": parse_size(request.size) // 4, "repeats": REPEATS},
             judge="exact",
         )

@@ -14,7 +14,15 @@ from jax.experimental import multihost_utils
 from meshmark.core.meshes import MeshShape
 from meshmark.operations.base import Argument, Plan, Request, Result, Variant
 from meshmark.operations.placement import fill_of, from_host, home, matrix, spec_of
-from meshmark.operations.processes import MOVED, OverProcesses, ordinary, own, raises, telling, told
+from meshmark.operations.processes import (
+    MOVED,
+    OverProcesses,
+    ordinary,
+    own,
+    process_report,
+    process_report_result,
+    raises,
+)
 
 
 class ProcessAllgather(OverProcesses):
@@ -47,7 +55,7 @@ class ProcessAllgather(OverProcesses):
             whole += (Result((count,), "int32", ()),)
         return Plan(
             (x,),
-            (*whole, telling(mesh, 1)),
+            (*whole, process_report_result(mesh, 1)),
             {"of": of, "tiled": tiled, "count": count, "spec": spec_of(home(mesh)), "devices": mesh.size},
             judge="bits",
         )
@@ -60,12 +68,12 @@ class ProcessAllgather(OverProcesses):
             array = from_host(mesh, x, spec)
             refused = raises(ValueError, lambda: multihost_utils.process_allgather(array, tiled=False))
             copy = multihost_utils.process_allgather(array, tiled=True)
-            return own(mesh, copy), told(mesh, [refused])
+            return own(mesh, copy), process_report(mesh, [refused])
         if of == "tree":
             tree = {"rows": mine, "number": [np.int32(process * process)]}
             seen = multihost_utils.process_allgather(tree, tiled=tiled)
-            return own(mesh, seen["rows"]), own(mesh, seen["number"][0]), told(mesh, [0])
-        return own(mesh, multihost_utils.process_allgather(mine, tiled=tiled)), told(mesh, [0])
+            return own(mesh, seen["rows"]), own(mesh, seen["number"][0]), process_report(mesh, [0])
+        return own(mesh, multihost_utils.process_allgather(mine, tiled=tiled)), process_report(mesh, [0])
 
     @staticmethod
     def reference(x, *, of, tiled, count, devices):
@@ -126,7 +134,7 @@ class AssertEqual(OverProcesses):
             "tree": request.variant.get("tree", False),
             "devices": request.mesh.size,
         }
-        return Plan((x,), (telling(request.mesh, 1),), options, judge="exact")
+        return Plan((x,), (process_report_result(request.mesh, 1),), options, judge="exact")
 
     @staticmethod
     def host(mesh, x, *, unequal, tree):
@@ -134,7 +142,9 @@ class AssertEqual(OverProcesses):
         if unequal and jax.process_index() == jax.process_count() - 1:
             mine[-1, -1] = 0 if mine[-1, -1] else 1
         what = {"first": x, "others": [np.arange(3), mine]} if tree else mine
-        return told(mesh, [raises(AssertionError, lambda: multihost_utils.assert_equal(what, "unlike"))])
+        return process_report(
+            mesh, [raises(AssertionError, lambda: multihost_utils.assert_equal(what, "unlike"))]
+        )
 
     @staticmethod
     def reference(x, *, unequal, devices):
@@ -164,7 +174,7 @@ class SyncGlobalDevices(OverProcesses):
             "late": variant.get("late", False),
             "devices": request.mesh.size,
         }
-        return Plan((), (telling(request.mesh, 2),), options, judge="exact")
+        return Plan((), (process_report_result(request.mesh, 2),), options, judge="exact")
 
     @staticmethod
     def host(mesh, *, different, late):
@@ -172,7 +182,7 @@ class SyncGlobalDevices(OverProcesses):
         if different:
             name = f"name {process}"
             told_so = raises(AssertionError, lambda: multihost_utils.sync_global_devices(name))
-            return told(mesh, [told_so, 0])
+            return process_report(mesh, [told_so, 0])
         if late:
             started = time.monotonic()
             # No process leaves this barrier before all have come, so the rest starts after the last process's sleep.
@@ -180,10 +190,10 @@ class SyncGlobalDevices(OverProcesses):
             if process == jax.process_count() - 1:
                 time.sleep(LATE)
             multihost_utils.sync_global_devices("the late one too")
-            return told(mesh, [0, time.monotonic() - started >= LATE])
+            return process_report(mesh, [0, time.monotonic() - started >= LATE])
         for number in range(20):
             multihost_utils.sync_global_devices(f"step {number}")
-        return told(mesh, [0, 0])
+        return process_report(mesh, [0, 0])
 
     @staticmethod
     def reference(*, different, late, devices):

@@ -67,15 +67,15 @@ def own(mesh, array):
     return jax.make_array_from_callback(array.shape, NamedSharding(mesh, P()), lambda index: array[index])
 
 
-def told(mesh, row):
+def process_report(mesh, row):
     """int32[devices, ...]: what this process has to tell, once for each of its devices."""
     row = np.asarray(row, np.int32)
     sharding = NamedSharding(mesh, P(mesh.axis_names))
     return jax.make_array_from_callback((mesh.size, *row.shape), sharding, lambda index: row[None])
 
 
-def telling(mesh: MeshShape, *shape: int) -> Result:
-    """The result that `told` makes."""
+def process_report_result(mesh: MeshShape, *shape: int) -> Result:
+    """The result that `process_report` makes."""
     return Result((mesh.size, *shape), "int32", (mesh.names, *[None] * len(shape)))
 
 
@@ -104,7 +104,7 @@ class ProcessIdentity(OverProcesses):
 
     def plan(self, request: Request) -> Plan:
         options = {"owners": owners(request), "count": request.processes}
-        return Plan((), (telling(request.mesh, 5),), options, judge="exact")
+        return Plan((), (process_report_result(request.mesh, 5),), options, judge="exact")
 
     @staticmethod
     def host(mesh, *, count):
@@ -115,7 +115,7 @@ class ProcessIdentity(OverProcesses):
             len({d.process_index for d in mesh.devices.flat}),
         ]
         same = set(mine) == set(jax.local_devices()) and len(mine) == jax.local_device_count()
-        return told(mesh, [*numbers, same, jax.device_count() == count * jax.local_device_count()])
+        return process_report(mesh, [*numbers, same, jax.device_count() == count * jax.local_device_count()])
 
     @staticmethod
     def reference(*, owners, count):
@@ -139,7 +139,7 @@ class AddressableShards(OverProcesses):
         held = Result((mesh.size, *argument.shape), "bool", (mesh.names, None, None))
         options = {"spec": spec, "sizes": dict(mesh.sizes), "owners": owners(request)}
         read = Result(argument.shape, request.dtype, spec)
-        return Plan((argument,), (read, held, telling(mesh, 8)), options, judge="bits")
+        return Plan((argument,), (read, held, process_report_result(mesh, 8)), options, judge="bits")
 
     @staticmethod
     def host(mesh, x, *, spec):
@@ -170,7 +170,7 @@ class AddressableShards(OverProcesses):
         return (
             read,
             jax.make_array_from_callback(held.shape, sharding, lambda index: held[index]),
-            told(mesh, row),
+            process_report(mesh, row),
         )
 
     @staticmethod
@@ -209,18 +209,18 @@ class DevicePutOfHostArray(OverProcesses):
             "different": request.variant.get("different", False),
             "devices": request.mesh.size,
         }
-        results = (Result(argument.shape, request.dtype, spec), telling(request.mesh, 1))
+        results = (Result(argument.shape, request.dtype, spec), process_report_result(request.mesh, 1))
         return Plan((argument,), results, options, judge="bits")
 
     @staticmethod
     def host(mesh, x, *, out_spec, different):
         sharding = NamedSharding(mesh, P(*out_spec))
         if not different:
-            return jax.device_put(x, sharding), told(mesh, [0])
+            return jax.device_put(x, sharding), process_report(mesh, [0])
         mine = x.copy()
         if jax.process_index() == jax.process_count() - 1:
             mine[-1, -1] = 0 if mine[-1, -1] else 1
-        return from_host(mesh, x, out_spec), told(
+        return from_host(mesh, x, out_spec), process_report(
             mesh, [raises(AssertionError, lambda: jax.device_put(mine, sharding))]
         )
 
@@ -258,7 +258,7 @@ class ProcessBatches(OverProcesses):
                 batch,
                 Result((rows,), "bool", (mesh.names,)),
                 Result((5,), request.dtype, (None,)),
-                telling(mesh, 1),
+                process_report_result(mesh, 1),
             ),
             {"owners": owners(request), "starts": tuple(starts), "padded": split != "unpadded"},
             judge="exact",
@@ -281,7 +281,7 @@ class ProcessBatches(OverProcesses):
         total = jax.jit(
             lambda a, m: jnp.sum(jnp.where(m[:, None], a, 0), axis=0), out_shardings=NamedSharding(mesh, P())
         )
-        return data, mask, total(data, mask), told(mesh, [refused])
+        return data, mask, total(data, mask), process_report(mesh, [refused])
 
     @staticmethod
     def reference(x, *, owners, starts, padded):
@@ -312,7 +312,7 @@ class PmapOfLocalRows(OverProcesses):
         total = Result((mesh.size, 16), request.dtype, (mesh.names, None))
         return Plan(
             (Argument((mesh.size, 16), request.dtype, (None, None), values.summands, {"terms": mesh.size}),),
-            (total, telling(mesh)),
+            (total, process_report_result(mesh)),
             {"devices": mesh.size},
             judge="exact",
         )

@@ -102,7 +102,7 @@ def unchanged(facts: Facts) -> None:
     records would know."""
     import jax
 
-    here = surroundings.around()
+    here = surroundings.unusual_settings()
     told = {n: v for n, v in facts.surroundings.items() if not v.startswith(installed.ALTERED)}
     differing = [n for n in (*here, *told) if here.get(n) != told.get(n)]
     if jax.config.values["jax_enable_compilation_cache"]:

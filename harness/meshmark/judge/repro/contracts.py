@@ -82,7 +82,7 @@ def _strict(case: Case, bundle: Bundle) -> list[str]:
     lines = [*_told(case), f"found = {read}(compiled.as_text(), {n})"]
     lines.append('print("compiled:", *found, sep="\\n  ")')
     if case.mode in communication.SPELLED:
-        judge, traffic = bundle.add(communication.unspelled), bundle.add_class(Traffic)
+        judge, traffic = bundle.add(communication.traffic_difference), bundle.add_class(Traffic)
         spelled = ", ".join(
             f"{traffic}({literal(t.kind)}, {t.nbytes}, {literal(t.groups)}, {t.itemsize})"
             for t in plan.traffic or ()
@@ -90,7 +90,7 @@ def _strict(case: Case, bundle: Bundle) -> list[str]:
         equivalents, itemsize = literal(dict(communication.EQUIVALENTS)), communication.itemsize_of(case)
         lines.append(f"reason = {judge}(found, [{spelled}], {equivalents}, {itemsize})")
     else:
-        judge = bundle.add(communication.unconnected)
+        judge = bundle.add(communication.missing_connection)
         limit = communication.ceiling(case)
         lines.append(f"sent = sum(map({wire}, found))")
         lines.append(f"reason = {judge}(found, sent, {literal(plan.connected)}, {n}, {limit})")

@@ -190,7 +190,9 @@ class _Search:
                     break
             best, outcome = self.counted(best, outcome)
         case, number, form = best
-        return script(case, number, self.seed, replace(form, seen=tuple(self.told(outcome, case.mesh.size))))
+        return script(
+            case, number, self.seed, replace(form, seen=tuple(self.seen_lines(outcome, case.mesh.size)))
+        )
 
     def base(self, form: Form) -> tuple[Form, Outcome | None]:
         """The first form of the whole case that fails: with inputs of zeros where no value matters, with the suite's
@@ -234,7 +236,7 @@ class _Search:
         seen = self.attempt(case, number, simple, outcome)
         return ((case, number, simple), seen) if seen is not None else (best, outcome)
 
-    def told(self, outcome: Outcome, devices: int) -> Iterator[str]:
+    def seen_lines(self, outcome: Outcome, devices: int) -> Iterator[str]:
         """What the script showed here, for its heading; the first wrong device stands for the others."""
         lines = [line for line in outcome.output if " wrong, first at " in line]
         if lines:
