@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from meshmark.core.hlo import CALL, NAME, Instruction, Module, operands, shapes
 
-PASSING = ("copy", "copy-start", "copy-done", "bitcast", "convert", "reshape", "optimization-barrier")
-"""Operations that hand a number on."""
+PASSING = ("copy", "copy-start", "copy-done", "bitcast", "reshape", "optimization-barrier")
+"""Operations that hand a number on as it is: a conversion to a narrower type would wrap it."""
 
 ALLOCATING = (
     *("AllocateBuffer", "AssumeGatherIndicesInBound", "AsyncCollectiveStart", "AsyncCollectiveDone"),
@@ -128,6 +128,52 @@ def effort(text: str) -> Effort:
     return Effort(flops, written)
 
 
+def branches(text: str) -> Counter[str]:
+    """Every conditional of a program, with its type, and how often it is met: its branches may never run."""
+    module = Module(text)
+    return Counter(
+        f"{found[3]} of {found[2]} {module.runs(name)[0]} times"
+        for name in module.lines
+        for key, found in module.instructions(name).items()
+        if found[3] == "conditional" and key != "ROOT"
+    )
+
+
+def derived(text: str, parameters: frozenset[int]) -> int:
+    """Flops, as `effort` counts them, of what is computed from these parameters of a module's entry, loops taken to run
+    once. A loop whose body is not in the text gives what is derived from its carry."""
+    module = Module(text)
+    return _derived(module, module.entry, parameters)
+
+
+def _derived(module: Module, name: str, parameters: frozenset[int]) -> int:
+    """Flops of what derives from these parameters of a computation."""
+    flops, known = 0, set[str]()
+    own = module.instructions(name)
+    for key, instruction in own.items():
+        opcode, taken = instruction[3], operands(instruction)
+        if key == "ROOT":
+            continue
+        if opcode == "parameter":
+            if int(instruction[4].partition(")")[0]) in parameters:
+                known.add(key)
+            continue
+        given = frozenset(i for i, operand in enumerate(taken) if operand in known)
+        if not given:
+            continue
+        known.add(key)
+        called = [n for _, names in CALL.findall(instruction[4]) for n in NAME.findall(names)]
+        if opcode in ("fusion", "call", "while", "conditional", "async-start"):
+            # A branch has the operand of its own as its parameter 0, and the first operand chooses.
+            inner = frozenset({0}) if opcode == "conditional" else given
+            flops += sum(_derived(module, n, inner) for n in called if n in module.lines)
+        elif opcode in REDUCING and taken[0] in own:
+            flops += _elements(own[taken[0]][2])
+        elif opcode not in (*MOVING, *FREE):
+            flops += _elements(instruction[2])
+    return flops
+
+
 def divide(text: str) -> tuple[str, str]:
     """(what one turn of the loop does that the first argument bounds, what is done once), each the text of a module.
 
@@ -183,19 +229,21 @@ def _not_counted(module: Module, place: str, loop: Instruction, called: dict[str
     outside, carry = _followed(module, place, operands(loop)[0])
     if carry[3] != "tuple":
         return f"loop {loop[1]} begins with a {carry[3]}"
-    initial = operands(carry)
+    initial, kept = operands(carry), operands(body["ROOT"])
     test, given, _ = _inside_fusion(module, condition["ROOT"])
     if test[3] != "compare" or "direction=LT" not in test[4]:
         return f"loop {loop[1]} does not end at a number of turns"
     index, bound = (_element(condition, given[o]) for o in operands(test))
     if index is None or bound is None:
         return f"loop {loop[1]} is not bounded by an argument"
+    if _element(body, kept[bound]) != bound:
+        return f"loop {loop[1]} changes its bound"
     where, argument = _followed(module, outside, initial[bound])
     if where != module.entry or argument[3] != "parameter" or not argument[4].startswith("0)"):
         return f"loop {loop[1]} is not bounded by the argument `count` itself"
     if not _constant(_followed(module, outside, initial[index])[1], 0):
         return f"loop {loop[1]} does not begin at 0"
-    step, given, own = _inside_fusion(module, body[operands(body["ROOT"])[index]])
+    step, given, own = _inside_fusion(module, body[kept[index]])
     named = {_element(body, outer): outer for outer in given.values() if _element(body, outer) is not None}
     numbers = [o for o in operands(step) if _element(body, given[o]) != index]
     if step[3] != "add" or index not in named or len(numbers) != 1:
@@ -203,8 +251,7 @@ def _not_counted(module: Module, place: str, loop: Instruction, called: dict[str
     number = numbers[0]
     element = _element(body, given[number])
     if element is not None:  # it does not change, as the compiler's own constants
-        stays = operands(body["ROOT"])[element]
-        one = _element(body, stays) == element and _constant(
+        one = _element(body, kept[element]) == element and _constant(
             _followed(module, outside, initial[element])[1], 1
         )
     else:

@@ -54,6 +54,10 @@ LEAST_EFFORT = 0.5
 """The least share of a call's flops, and of what it writes, that one turn of its stream has. It is not 1, since the
 compiler fuses otherwise in a loop."""
 
+MOST_OUTSIDE = 0.02
+"""The largest share of a call's flops that a stream may compute outside its loop from its inputs or results. It is not
+0, since indices may be clipped there. What depends on neither, as a mask does, is computed once by right."""
+
 
 class Wrong(RuntimeError):
     """A program that must not be timed: it raised or its values are wrong; `lines` holds the check lines."""
@@ -313,8 +317,10 @@ def hollow(alone: str, streamed: str, size: int) -> str:
     """Why a stream is not as many calls as it counts, by the optimized HLO of the call and of the stream; else "".
 
     Each collective, contraction and custom call of the call stands in the body of the loop that `count` bounds, runs as
-    often there as in the call, and nowhere else. A program without any is held by its flops and by what it writes.
-    size: the number of devices.
+    often there as in the call, and nowhere else; a turn has no branch that the call has not. All other arithmetic is
+    held by its flops: none that needs the inputs stands before or behind the loop, and a turn does at least half of
+    what the call does. A program without collectives and contractions is held by what it writes, too. size: the number
+    of devices.
     """
     try:
         turn, once = loops.divide(streamed)
@@ -328,13 +334,20 @@ def hollow(alone: str, streamed: str, size: int) -> str:
         return f"communicates differently: {_told(inside)} instead of {_told(wanted)}"
     if work[1] != work[0]:
         return f"computes differently: {_told(work[1])} instead of {_told(work[0])}"
-    if not wanted and not work[0]:
-        call, here = loops.effort(alone), loops.effort(turn)
-        if here.flops < LEAST_EFFORT * call.flops or here.written < LEAST_EFFORT * call.written:
-            return (
-                f"does less than a call: {here.flops} of {call.flops} flops, and writes {here.written} of"
-                f" {call.written} elements"
-            )
+    if loops.branches(turn) != loops.branches(alone):
+        return f"has other branches than a call: {_told(loops.branches(turn))}"
+    call, here, fixed = (loops.effort(t) for t in (alone, turn, once))
+    arguments = frozenset(range(1, once.count(" parameter(")))  # 0 is the number of turns
+    outside_flops = loops.derived(once, arguments)
+    if outside_flops > MOST_OUTSIDE * call.flops + 16:
+        return f"does work outside its loop: {outside_flops} flops on its inputs or results, of {call.flops} of a call"
+    plain = not wanted and not work[0]  # nothing else shows that a turn does what a call does
+    needed = call.flops if plain else call.flops - fixed.flops
+    if here.flops < LEAST_EFFORT * needed or (plain and here.written < LEAST_EFFORT * call.written):
+        return (
+            f"does less than a call: {here.flops} of {call.flops} flops, and writes {here.written} of"
+            f" {call.written} elements"
+        )
     return ""
 
 
