@@ -105,7 +105,8 @@ def _uneven_exchange(mesh, x, a):
 
 
 def _uneven_groups(mesh, x, a):
-    groups = [[0], list(range(1, mesh.shape[a]))]
+    n = mesh.shape[a]
+    groups = [[0], list(range(1, n))] if n > 2 else [[0, 1], []]  # of two devices, one each would be even
     return mapped(lambda y: lax.all_gather(y, a, axis_index_groups=groups), mesh, P(a), P(a))(x)
 
 
@@ -437,7 +438,7 @@ REFUSALS: dict[str, tuple[Callable[..., Any], str]] = {
     "duplicate_targets": (_duplicate_targets, "unique|duplicate"),
     "uneven_scatter": (_uneven_scatter, "divisible|divide|scatter"),
     "uneven_exchange": (_uneven_exchange, "divisible|divide|split"),
-    "uneven_groups": (_uneven_groups, "group"),
+    "uneven_groups": (_uneven_groups, "group|replica id"),
     "axis_mapped_twice": (_axis_mapped_twice, "mesh|Manual|manual"),
     "changing_carry": (_changing_carry, "carry"),
     "other_mesh": (_other_mesh, "incompatible devices"),
