@@ -316,3 +316,28 @@ def test_a_transformation_keeps_the_kinds_that_its_plan_names():
     exchange = Collective("all-to-all", 64, "f32", ((0, 1),), ())
     assert communication.missing_kind([pair, exchange], case.plan.kinds) == ""
     assert "has no all-to-all" in communication.missing_kind([pair, gather], case.plan.kinds)
+
+
+# What waits for the host ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '%c = f32[2] custom-call(%x), custom_call_target="xla_ffi_python_cpu_callback"',
+        "%o = token[] outfeed(%x, %t), outfeed_shape=f32[2]",
+        "%s = (f32[2], u32[], token[]) send(%x, %t), channel_id=1, is_host_transfer=true",
+    ],
+)
+def test_a_program_that_waits_for_the_host_is_no_pass(line):
+    case = cases.find(PSUM.format("float32"), 8)
+    program = edited(compiled(case), text=lambda text: f"{text}\n  {line}\n")
+    found = communication.communication(case, program)
+    assert found.verdict == "fail" and "asks the host" in found.reason
+
+
+def test_an_operation_that_calls_the_host_may_wait_for_it():
+    case = cases.find("transform/transform=pure_callback,axes=x/manual/2x4/float32/4KiB", 8)
+    program = compiled(case)
+    assert "callback" in program.as_text()
+    assert communication.communication(case, program).verdict == "pass"

@@ -7,7 +7,8 @@ modes (auto, explicit, pjit) must connect the devices that the operation connect
 everything everywhere would, and no more than an older release did. What they send beyond manual mode is recorded as
 `excess_bytes`, and `told` names what is slow and not wrong. In every mode mesh axes, operations and memory are compared
 with the plan (meshmark.judge.theory). An excess is a fault if the operation says that its plan is complete, and else
-it is named in `told`. None of this needs committed counters; where there are some, they are compared exactly.
+it is named in `told`. A program that waits for the host though its operation calls none is a fault. None of this
+needs committed counters; where there are some, they are compared exactly.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def communication(
     told = [] if manual else theory.slow_but_right(found, case, words)
     beyond = theory.stray(found, case) if not manual or case.plan.traffic is None else ""
     beyond = beyond or theory.overwork(case, text, data["flops"], data["temp_bytes"], manual)
-    reason = broken(case, compiled, found, sent)
+    reason = broken(case, compiled, found, sent) or theory.asks_host(case, text)
     if beyond and case.operation.complete:
         reason = reason or beyond
     elif beyond:

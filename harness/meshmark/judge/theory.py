@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -221,3 +222,17 @@ def grown(sent: float, before: float, release: str) -> str:
     if sent <= before:
         return ""
     return f"sends {sent:.0f} B per device, and with JAX {release} it sent {before:.0f} B (its committed counters)"
+
+
+HOST = re.compile(
+    r'custom_call_target="([^"]*callback[^"]*)"|= [^=]*\b(infeed|outfeed)\(|(is_host_transfer=true)'
+)
+"""What a compiled program has where it waits for the host: a callback, infeed or outfeed, or a transfer."""
+
+
+def asks_host(case: Case, text: str) -> str:
+    """How a program asks the host though its operation does not; "" if it does not."""
+    found = None if case.operation.calls_host(case.cell.request.variant) else HOST.search(text)
+    return (
+        f"asks the host ({next(filter(None, found.groups()))}), and the operation does not" if found else ""
+    )

@@ -23,6 +23,7 @@ from meshmark.operations import (
     derivative_forms,
     derivatives,
     distributions,
+    dtype_grids,
     elementwise,
     exact_functions,
     experts,
@@ -41,6 +42,7 @@ from meshmark.operations import (
     lookups,
     messages,
     multihost,
+    nested_transforms,
     networks,
     optimizers,
     option_forms,
@@ -65,6 +67,7 @@ from meshmark.operations import (
     restoring,
     rounded_functions,
     scatter_add,
+    second_uses,
     shapes,
     special_functions,
     stencils,
@@ -146,6 +149,9 @@ FAMILIES = (
     random_settings,
     partly_sharded,
     block_corners,
+    dtype_grids,
+    nested_transforms,
+    second_uses,
 )
 
 

@@ -35,7 +35,7 @@ from meshmark.operations.program_forms import ProgramForm
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 8
+TABLE_VERSION = 9
 """The version of the table as the code has it. Run lines name it as `table`."""
 
 
@@ -267,6 +267,15 @@ def _added_eighth(case: Case) -> bool:
     return name in EIGHTH_OPERATIONS or (name.startswith("partly_sharded") and way is not None)
 
 
+NINTH_OPERATIONS = frozenset(("dtype_grid", "nested_transform", "second_use"))
+"""The operations that version 9 added."""
+
+
+def _added_ninth(case: Case) -> bool:
+    """Whether version 9 added the case: its operation."""
+    return case.operation.name in NINTH_OPERATIONS
+
+
 def _small_plan(case: Case, plan: Plan) -> Plan:
     """The plan of a case in version 6: forms of programs had small arrays on one device and on two."""
     size = case.mesh.size
@@ -281,6 +290,11 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
 
 
 CHANGES: dict[int, Change] = {
+    9: Change(
+        "functions that compute, of every dtype, on partly sharded matrices; transformations of transformations of"
+        " collectives in loops, branches and rules; second uses of one function, and what arrays say of themselves",
+        new=_added_ninth,
+    ),
     8: Change(
         "options of functions, derivatives, batches, collectives and placements that no case set; functions of partly"
         " sharded matrices that are drawn, eager, in batches over a mesh axis and between manual axes",
