@@ -251,7 +251,8 @@ def _extra(made: Prepared, benchmark: Any, config: pytest.Config) -> dict[str, A
         "reason": redact("; ".join(f"{line.check}: {line.reason}" for line in bad)),
         **scaled,
         "peak": found.get("share_of", ""),
-        "median_interval_s": interval if all(map(math.isfinite, interval)) else None,  # from six samples on
+        # Of the samples of this one process, from six on: another process's median lies outside more often than inside.
+        "samples_interval_s": interval if all(map(math.isfinite, interval)) else None,
         "lower_s": made.lower_s,
         "compile_s": made.compile_s,
         **made.counters,

@@ -140,7 +140,7 @@ def test_extra_info_goes_with_the_times(runs):
         assert extra["algbw_GB_per_s"] == pytest.approx(4096 / entry["stats"]["median"] / 1e9)
         assert extra["busbw_GB_per_s"] == pytest.approx(1.75 * extra["algbw_GB_per_s"])
         assert extra["TFLOP_per_s"] is None  # nothing is multiplied
-        low, high = extra["median_interval_s"]
+        low, high = extra["samples_interval_s"]
         assert low <= entry["stats"]["median"] <= high
 
 

@@ -223,6 +223,19 @@ def test_a_look_has_its_share():
     assert judged(pairs, percent(looks=(20,)), look=0, final=False).verdict == "slower"
 
 
+def test_each_end_that_was_gone_on_from_halves_what_is_left():
+    """Ending, looking and going on until something is found would else find something."""
+    shares = [percent(looks=(40, 80), earlier=k).share(1, True) for k in range(30)]
+    assert shares[:3] == [1 / 2, 1 / 4, 1 / 8] and sum(2 * s for s in shares) <= 2
+    assert percent(earlier=3).needed(1) == percent().needed(1) + 3
+    pairs = made(0.5, n=8, null=made(0.0).null)
+    once = judged(pairs, percent(), 0, True)
+    again = judged(pairs, percent(looks=(20, 40), earlier=1), 0, True)
+    assert (
+        once.verdict == "slower" and again.verdict == "inconclusive" and again.change.high > once.change.high
+    )
+
+
 def test_many_cases_ask_for_more():
     """A p that is enough alone is not among fifty: Benjamini and Hochberg."""
     n = 10

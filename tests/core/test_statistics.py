@@ -260,3 +260,40 @@ def test_line_edges():
     steep = fit_line([10, 20, 30], [1.0, 3.0, 5.0])  # the unbounded line starts at -1
     assert steep.alpha == 0 and steep.beta > 0
     assert isinstance(steep, LineFit) and len(steep.residuals) == 3
+
+
+def series(rng, length, stay):
+    """A first-order autoregression."""
+    x = rng.normal(0, 1, length)
+    for i in range(1, length):
+        x[i] = stay * x[i - 1] + math.sqrt(1 - stay**2) * x[i]
+    return x
+
+
+def test_samples_that_are_like_their_neighbours_count_for_fewer():
+    """12 and 24 in a row of a machine that changes slowly: the plain interval holds 0.6 of the time, this one 0.8; of
+    independent samples both hold as they say."""
+    rng = np.random.default_rng(2)
+    held = {}
+    for stay in (0.0, 0.8):
+        for n in (12, 24):
+            drawn = [series(rng, n + 50, stay)[50:] for _ in range(500)]
+            for rule in (statistics.median, statistics.series_median):
+                found = [rule(x) for x in drawn]
+                held[stay, n, rule.__name__] = np.mean([e.low <= 0 <= e.high for e in found])
+    for n in (12, 24):
+        assert 0.95 <= held[0.0, n, "series_median"] <= 0.999
+        assert held[0.8, n, "series_median"] > held[0.8, n, "median"] + 0.12
+        assert held[0.8, n, "series_median"] > 0.8
+
+
+def test_a_series_never_has_a_narrower_interval():
+    rng = np.random.default_rng(0)
+    for n in (1, 5, 6, 8, 9, 12, 30):
+        for x in (rng.normal(0, 1, n), np.sort(rng.normal(0, 1, n)), np.ones(n), rng.integers(0, 2, n)):
+            plain, found = statistics.median(x), statistics.series_median(x)
+            assert found.value == plain.value and found.low <= plain.low and found.high >= plain.high
+    rising = statistics.series_median(np.arange(12.0))
+    assert (rising.low, rising.high) == (0.0, 11.0), "a machine that drifts: all that was seen"
+    assert statistics.series_median(np.ones(12)) == statistics.median(np.ones(12))
+    assert statistics.series_median(np.arange(5.0)).high == math.inf

@@ -2,12 +2,17 @@
 """Do intervals of six processes hold what other processes measure, and do control rows claim nothing?
 
     python -m tests.studies.coverage [--processes 60] [--seconds 0.03] [--cells ID ...] [--json FILE] [--markdown FILE]
+    python -m tests.studies.coverage --read FILE    # the medians that --json wrote: groups in their order alone
 
 So many fresh processes time the same cells, each in an order of its own, and each cell's program twice, under two
 names. They are drawn into groups of six. A group's 95 percent interval of a figure (timing.figures.pooled) holds the
 median of all other processes, or it does not; a group's interval of a control ratio holds 1, or it does not. On a
 quiet machine 60 processes take about 8 minutes. Exit code 1 where the share that holds is outside 90 to 99 percent, or
 the upper limit of controls that exclude 1 is 8 percent or more.
+
+Groups that are drawn are of processes that have nothing to do with each other. A person's run has them one after the
+other, and a machine has fast and slow hours. So the table also has every group of 6, 8, 12 and 20 neighbours, and the
+same groups with the interval of independent processes (core.statistics.median).
 """
 
 from __future__ import annotations
@@ -19,10 +24,12 @@ import random
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from meshmark.core.pairs import upper_limit
+from meshmark.core.statistics import Estimate, median, series_median
 from meshmark.devices.environment import cpu_devices
 from meshmark.timing import figures
 from meshmark.timing.bench import load
@@ -30,6 +37,7 @@ from meshmark.timing.children import Children
 from meshmark.timing.timer import Job
 
 GROUP = 6
+IN_ORDER = (6, 8, 12, 20)
 CELLS = (
     *(f"psum/axes=x/manual/8/float32/{size}" for size in ("4KiB", "64KiB", "1MiB")),
     *(f"psum/axes=x/auto/8/float32/{size}" for size in ("4KiB", "1MiB")),
@@ -93,6 +101,32 @@ def judged(found: dict[str, list[dict[str, Any]]], rng: random.Random) -> dict[s
     return {"held": sum(held), "of": len(held), "widths": widths, "excluded": excluded, "controls": controls}
 
 
+def in_order(
+    medians: dict[str, list[float]], size: int, rule: Callable[[list[float]], Estimate]
+) -> tuple[int, int]:
+    """(how many intervals of `size` neighbours hold the median of all other processes, how many groups)."""
+    held = number = 0
+    for own in medians.values():
+        for start in range(len(own) - size + 1):
+            found = rule(own[start : start + size])
+            held += found.low <= statistics.median(own[:start] + own[start + size :]) <= found.high
+            number += 1
+    return held, number
+
+
+def table_in_order(medians: dict[str, list[float]]) -> list[str]:
+    """The Markdown table of neighbours."""
+    lines = [
+        "| neighbours | their interval holds the median of the others | as if they were independent |",
+        "|---|---|---|",
+    ]
+    for size in IN_ORDER:
+        if size < min(map(len, medians.values())):
+            shares = [in_order(medians, size, rule) for rule in (series_median, median)]
+            lines.append(f"| {size} | {' | '.join(f'{held / of:.1%} of {of}' for held, of in shares)} |")
+    return lines
+
+
 def table(result: dict[str, Any]) -> list[str]:
     """The Markdown table."""
     widths = sorted(result["widths"])
@@ -122,17 +156,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write every process's medians to this file")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
+    parser.add_argument("--read", type=Path, metavar="FILE", help="judge what --json wrote; nothing is timed")
     options = parser.parse_args()
+    if options.read:
+        print("\n".join(table_in_order(json.loads(options.read.read_text()))))
+        return 0
     if options.processes < 2 * GROUP:
         parser.error(f"--processes {options.processes}: at least {2 * GROUP}, so that there are others")
     for line in load():
         print(line, file=sys.stderr)
     found = timed(options.cells, options.processes, options.seconds, options.seed)
+    medians = {case: list(figures.by_process(lines).values()) for case, lines in found.items()}
     if options.json:
-        medians = {case: list(figures.by_process(lines).values()) for case, lines in found.items()}
         options.json.write_text(json.dumps(medians))
     result = judged(found, random.Random(options.seed))
-    lines = table(result)
+    lines = [*table(result), "", *table_in_order(medians)]
     print("\n".join(lines))
     if options.markdown:
         options.markdown.write_text("\n".join(lines) + "\n")

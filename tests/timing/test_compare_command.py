@@ -158,7 +158,10 @@ def test_an_interrupted_comparison_goes_on(monkeypatch, capsys, tmp_path):
 
     assert command("--resume", str(path), "--budget", "0") == 0  # nothing more is timed
     assert [p for _, p, _ in replayed.ran[-2:]] == [FIRST, FIRST]
-    assert "a look that was not planned" in capsys.readouterr().err
+    assert "a look that was not planned" in (err := capsys.readouterr().err)
+    assert "1 / 2 of the error" in err
+    assert command("--resume", str(path), "--budget", "0") == 0
+    assert "1 / 4 of the error" in capsys.readouterr().err
 
 
 def test_what_was_recorded_is_not_overwritten(monkeypatch, capsys, tmp_path):

@@ -213,6 +213,7 @@ def compare_environments(arguments: argparse.Namespace) -> int:
             missing=missing,
         )
         file = ComparisonFile(arguments.record, arguments.resume, run_lines(arguments, facts, sides))
+        comparison.earlier = file.earlier
         heading = [described(side, sides[side].shown, facts[side]) for side in SIDES]
         if not arguments.json:
             show(heading, (f"left out: {why}" for why in left_out))
@@ -316,7 +317,7 @@ def timed(comparison: Comparison, file: ComparisonFile) -> list[Difference]:
         for line in announced(comparison, differences):
             say(line)
         comparison.proceed()
-    file.write(compare.verdict_lines(comparison.outcomes, comparison.left_out))
+    file.write(compare.verdict_lines(comparison.outcomes, comparison.left_out, comparison.earlier))
     return differences
 
 

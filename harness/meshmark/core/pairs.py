@@ -101,6 +101,9 @@ class Rule:
     """The numbers of pairs at which a look may end the comparison. Each look has alpha / len(looks)."""
     cases: int = 1
     """The number of cases that are compared. It serves to refuse looks that can find nothing."""
+    earlier: int = 0
+    """How often these pairs were judged to an end before, and gone on with: each such end was a look that nobody had
+    planned. What may be spent is halved each time, so that all of them together spend at most twice alpha."""
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha <= _INTERVAL:
@@ -124,7 +127,7 @@ class Rule:
         """
         if cases < 1:
             raise ValueError(f"a comparison needs at least one case, not {cases}")
-        return math.floor(math.log2(2 * cases * len(self.looks) / self.alpha)) + 1
+        return math.floor(math.log2(2 * cases * len(self.looks) * 2**self.earlier / self.alpha)) + 1
 
     def check(self, cases: int) -> None:
         """Raise ValueError if the first look has too few pairs to find a change among `cases` cases."""
@@ -134,13 +137,14 @@ class Rule:
             )
 
     def share(self, look_index: int, final: bool) -> float:
-        """Give the part of the error that this look may spend: 1 / len(looks), and for a final look all that is left.
+        """Give the part of the error that this look may spend: 1 / len(looks), and for a final look all that is left;
+        half of it for each earlier end.
 
         Raises ValueError if this rule has no look of that index.
         """
         if not 0 <= look_index < len(self.looks):
             raise ValueError(f"look_index must be 0 to {len(self.looks) - 1}, not {look_index}")
-        return (len(self.looks) - look_index if final else 1) / len(self.looks)
+        return (len(self.looks) - look_index if final else 1) / len(self.looks) / 2**self.earlier
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,35 @@ def median(samples: Floats, confidence: float = 0.95) -> Estimate:
     return Estimate(float((x[(x.size - 1) // 2] + x[x.size // 2]) / 2), float(low), float(high))
 
 
+def series_median(samples: Floats, confidence: float = 0.95) -> Estimate:
+    """Give `median` of samples in the order in which they were taken, which may be like their neighbours.
+
+    Twelve processes one after the other are fewer than twelve independent ones where the machine has slow and fast
+    hours. So the interval has the ends of n (1 - r) / (1 + r) samples, r being the first autocorrelation of the ranks
+    (without its bias of -1 / n); at least as many count as have an interval at all. It is never narrower than `median`
+    gives. It cannot know of an hour in which no sample was taken.
+    """
+    x = _sample(samples)
+    plain = median(x, confidence)
+    rank = _end_rank(x.size, confidence)
+    if rank < 2:
+        return plain
+    order = np.sort(x)
+    places = (
+        np.searchsorted(order, x, "left") + np.searchsorted(order, x, "right") - x.size
+    )  # twice, without its mean
+    if not places.any():
+        return plain
+    r = float(places[1:] @ places[:-1] / (places @ places)) + 1 / x.size
+    count = min(x.size, math.floor(x.size * (1 - r) / (1 + r)))
+    if count >= x.size:
+        return plain
+    while not _end_rank(count, confidence):
+        count += 1
+    rank = min(rank, max(1, math.floor((_end_rank(count, confidence) - 0.5) * x.size / count + 0.5)))
+    return Estimate(plain.value, float(order[rank - 1]), float(order[-rank]))
+
+
 @functools.cache
 def _end_rank(n: int, confidence: float) -> int:
     """Give the largest r with 2 P(Binomial(n, 1/2) < r) <= 1 - confidence; 0 if there is none."""

@@ -308,6 +308,16 @@ class ComparisonLine(EveryLine):
     ]
     false_alarms: NotRequired[Annotated[Number, Field("The share of A/A comparisons that the rule flags.")]]
     spread: NotRequired[Annotated[Number, Field("How much a fixed piece of work varied in the process.")]]
+    earlier: NotRequired[
+        Annotated[
+            int,
+            Field(
+                "How often the comparison had given verdicts before and went on; missing for never.",
+                least=0,
+                most=1000,
+            ),
+        ]
+    ]
 
 
 class Asynchronous(TypedDict):

@@ -135,15 +135,16 @@ def key_of(case: str, cadence: str) -> str:
     return case if cadence == "isolated" else f"{case} ({cadence})"
 
 
-def planned(looks: Sequence[int], cases: int, least: float) -> Rule:
+def planned(looks: Sequence[int], cases: int, least: float, earlier: int = 0) -> Rule:
     """The rule for this many cases: the looks that were asked for, or enough of them; CompareError if those that were
-    asked for can find nothing. least: the smallest change that is reported, 0.03 is 3 percent."""
+    asked for can find nothing. least: the smallest change that is reported, 0.03 is 3 percent. earlier: how often it
+    ended before."""
     try:
         if looks:
-            return Rule(least=least, looks=tuple(looks), cases=cases)
-        needed = Rule(least=least).needed(cases)
+            return Rule(least=least, looks=tuple(looks), cases=cases, earlier=earlier)
+        needed = Rule(least=least, earlier=earlier).needed(cases)
         first = max(LEAST_LOOKS[0], needed)
-        return Rule(least=least, looks=(first, max(LEAST_LOOKS[1], 2 * first)), cases=cases)
+        return Rule(least=least, looks=(first, max(LEAST_LOOKS[1], 2 * first)), cases=cases, earlier=earlier)
     except ValueError as error:
         raise CompareError(f"--pairs: {error}") from None
 
@@ -176,6 +177,8 @@ class Comparison:
     looks: tuple[int, ...] = ()
     """Numbers of pairs at which it may end; empty for enough."""
     least: float = 0.03
+    earlier: int = 0
+    """How often it had given verdicts before it went on."""
     ahead: Callable[[Mapping[str, int]], None] = lambda _: None
     """Is told before each pair which process comes on each side, and may start them: nothing is measured then."""
     write: Callable[[list[dict[str, Any]]], None] = lambda _: None
@@ -268,7 +271,7 @@ class Comparison:
                 self.left_out[key] = "; ".join(whys)
             self.figures.setdefault(key, {})
         if self.keys:
-            self.rule = planned(self.looks, len(self.keys), self.least)
+            self.rule = planned(self.looks, len(self.keys), self.least, self.earlier)
         return differences(self.sides["A"].counters, self.sides["B"].counters)
 
     def _first(self, side: Side, line: Mapping[str, Any]) -> None:
@@ -369,8 +372,9 @@ class Comparison:
         for line in lines:
             line["environment"] = name
         noted = {} if math.isnan(spread) else {"spread": spread}
+        gone_on = {"earlier": self.earlier} if self.earlier else {}
         end = {"schema": SCHEMA, "kind": "comparison", "what": "process", "environment": name, "process": i}
-        self.write([*lines, {**end, **noted, "seconds": round(taken, 6)}])
+        self.write([*lines, {**end, **noted, **gone_on, "seconds": round(taken, 6)}])
         self.take(name, i, lines)
         self.noise += noted.values()
         self.took.append(taken)
@@ -443,9 +447,12 @@ def _told(line: Mapping[str, Any]) -> str:
     return f"{line['verdict']}: {line['reason']}" if line.get("reason") else str(line["verdict"])
 
 
-def verdict_lines(outcomes: Mapping[str, Outcome], left_out: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The record lines of what was found, without `run`."""
-    head = {"schema": SCHEMA, "kind": "comparison", "what": "verdict"}
+def verdict_lines(
+    outcomes: Mapping[str, Outcome], left_out: Mapping[str, str], earlier: int = 0
+) -> list[dict[str, Any]]:
+    """The record lines of what was found, without `run`. earlier: how often verdicts were given before."""
+    head: dict[str, Any] = {"schema": SCHEMA, "kind": "comparison", "what": "verdict"}
+    head |= {"earlier": earlier} if earlier else {}
     judged = [
         {
             **head,

@@ -32,6 +32,8 @@ class ComparisonFile:
         self.path = record or resume
         self.before: dict[int, tuple[str, list[TimingLine]]] = {}
         """Of each process that had ended: its side and its lines."""
+        self.earlier = 0
+        """How often the file had been given verdicts."""
         self.writers: dict[str, Writer] = {}
         if record:
             self.writers["A"] = Writer.create(record, runs["A"])
@@ -62,8 +64,14 @@ class ComparisonFile:
                 raise reading.RecordError(
                     f"can't resume {file}: processes {min(i, i ^ 1)} and {max(i, i ^ 1)} are both of {side}"
                 )
-        if any(line["what"] == "verdict" for line in before.comparisons):
-            note(f"{file} has its verdicts already; what is added now is a look that was not planned")
+        # Going on cuts the verdicts off, so that each line says how often that was done.
+        ends = (c.get("earlier", 0) + (c["what"] == "verdict") for c in before.comparisons)
+        self.earlier = max(ends, default=0)
+        if self.earlier:
+            note(
+                f"{file} has its verdicts already; what is added now is a look that was not planned, and needs stronger"
+                f" evidence: 1 / {2**self.earlier} of the error that the first one could spend"
+            )
         self.writers["A"], kept = Writer.going_on(file, runs["A"])
         for process, side in ended.items():
             self.before[process] = (side, [line for line in kept.timings if line["process"] == process])

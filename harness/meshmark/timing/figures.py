@@ -62,18 +62,21 @@ def rates(record: Mapping[str, Any], seconds: float, rooflines: Rooflines | None
 
 
 def by_process(records: Sequence[Mapping[str, Any]], samples: str = "samples_s") -> dict[int, float]:
-    """The one figure of each process: the median of its samples, in seconds. Over ranks, a launch is a process."""
-    return {r["process"]: statistics.median(r[samples]).value for r in records if r.get(samples)}
+    """The one figure of each process, in their order: the median of its samples, in seconds. Over ranks, a launch is a
+    process."""
+    found = {r["process"]: statistics.median(r[samples]).value for r in records if r.get(samples)}
+    return dict(sorted(found.items()))
 
 
 def pooled(records: Sequence[Mapping[str, Any]]) -> Estimate | None:
     """The time of one case and cadence over its processes, in seconds: the median of the processes' medians.
 
-    The process is the replicate: from six processes on there is a 95 percent interval, which no other row corrects.
-    Fewer give none, whatever their samples say, and the figure is a single run's. None without samples.
+    The process is the replicate: from six processes on there is a 95 percent interval, which no other row corrects. It
+    is wider where processes are like those before and after them. Fewer give none, whatever their samples say, and the
+    figure is a single run's. None without samples.
     """
     found = by_process(records)
-    return statistics.median(list(found.values())) if found else None
+    return statistics.series_median(list(found.values())) if found else None
 
 
 def extremes(each: Mapping[int, float]) -> tuple[float, float]:

@@ -142,25 +142,24 @@ class Timing:
         """The record lines of one cell: its modes, timed in turns."""
         start = perf_counter()
         lines: list[dict[str, Any]] = []
-        ready: list[Prepared] = []
-        for case_id in ids:
+        made: dict[str, Prepared] = {}
+        wrongs: dict[str, dict[str, Any]] = {}
+        # Which mode comes first is drawn in each process: what comes later finds other memory, and warmer caches.
+        for case_id in self.rng.sample(ids, len(ids)):
             case = cases.find(case_id, self.job.num_devices)
             with self.watched("prepare", [case_id]):
                 try:
-                    ready.append(prepare(case, self.devices, judge=self.judge))
+                    made[case_id] = prepare(case, self.devices, judge=self.judge)
                 except Wrong as wrong:
-                    lines.append(self.line(case, "isolated", wrong=wrong))
+                    wrongs[case_id] = self.line(case, "isolated", wrong=wrong)
+        lines += (wrongs[i] for i in ids if i in wrongs)
+        ready = [made[i] for i in ids if i in made]
         twins = self.twins(ready)
         every = [*ready, *twins.values()]
         names = [p.case.id for p in ready]
         factor = max(1.0, 4 * len(every) * self.budget.seconds / self.job.deadline)
         if "plain" in self.job.cadences:
-            alone: dict[str, dict[str, Any]] = {}
-            for p in every:
-                with self.watched("sample alone", [p.case.id]):
-                    (samples,) = sample([Plain(p)], self.budget, self.rng)
-                    self.add(alone, Plain(p), p, samples, "plain")
-            lines += alone.values()
+            lines += self.alone(every)
         if "isolated" in self.job.cadences and ready:
             with self.watched("sample", names, factor):
                 lines += self.sampled(every, every, "isolated")
@@ -189,6 +188,17 @@ class Timing:
         if lines:
             lines[-1]["seconds"] = round(perf_counter() - start, 6)
         return lines
+
+    def alone(self, every: Sequence[Prepared]) -> Iterator[dict[str, Any]]:
+        """One line per case, each program sampled alone, in drawn order."""
+        found: dict[str, dict[str, Any]] = {}
+        taken: dict[int, list[float]] = {}
+        for i in self.rng.sample(range(len(every)), len(every)):
+            with self.watched("sample alone", [every[i].case.id]):
+                (taken[i],) = sample([Plain(every[i])], self.budget, self.rng)
+        for i, p in enumerate(every):
+            self.add(found, Plain(p), p, taken[i], "plain")
+        yield from found.values()
 
     def twins(self, ready: Sequence[Prepared]) -> dict[str, Prepared]:
         """The controls among these cases, compiled and verified a second time, by case id."""

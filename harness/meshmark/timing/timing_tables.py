@@ -86,7 +86,7 @@ def rows(records: Records) -> list[dict[str, Any]]:
 def _row(own: Sequence[Mapping[str, Any]], cadence: str, of: Rooflines) -> dict[str, Any]:
     first = own[0]
     each = figures.by_process(own)
-    time = statistics.median(list(each.values())) if each else None
+    time = figures.pooled(own)
     row = {
         name: first.get(name)
         for name in ("case", "operation", "variant", "mode", "mesh", "dtype", "size_bytes", "level")
