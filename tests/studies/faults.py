@@ -35,7 +35,7 @@ from tests.studies.planting import CATALOGUE, Fault
 def load_families() -> None:
     """Import the modules that add faults to the catalogue."""
     names = ("results", "functions", "calls", "communication", "programs", "transforms", "values", "breadth")
-    names += ("features", "options", "conditions", "uses", "settings", "corners")
+    names += ("features", "options", "conditions", "uses", "settings", "corners", "combinations", "nesting")
     for name in names:
         importlib.import_module(f"tests.studies.faults_of_{name}")
 

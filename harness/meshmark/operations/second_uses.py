@@ -264,6 +264,13 @@ def _within_a_batch(mesh, a, x):
     names += ("pmin of both", "ppermute of devices")
     for name, y, want in zip(names, found, right, strict=True):
         same_as(np.asarray(y), np.asarray(want, np.float32), f"{name} within a batch")
+    three = given[: 3 * n].reshape(n, 3, -1)
+    cycle = jax.vmap(lambda b: lax.ppermute(b, "batch", [(0, 1), (1, 2), (2, 0)]), axis_name="batch")
+    mapped = jax.shard_map(
+        lambda b: cycle(b[0])[None], mesh=mesh, in_specs=P(a), out_specs=P(a), check_vma=False
+    )
+    found = jax.jit(mapped)(jax.device_put(three, at(mesh, a)))
+    same_as(np.asarray(found), np.roll(three, 1, axis=1), "a cycle within a batch")
     return jax.jit(over(mesh, a))(x)
 
 
