@@ -67,7 +67,7 @@ def test_median_coverage(n):
 @pytest.mark.parametrize("confidence", [0.6, 0.9, 0.95, 0.99])
 def test_the_ends_of_a_median_s_interval_are_scipy_s(confidence):
     sizes = np.arange(1, 1200)
-    assert [statistics._end_rank(int(n), confidence) for n in sizes] == list(
+    assert [statistics.end_rank(int(n), confidence) for n in sizes] == list(
         stats.binom.ppf((1 - confidence) / 2, sizes, 0.5)
     )
 

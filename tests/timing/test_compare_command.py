@@ -268,6 +268,48 @@ def test_the_unpaired_rule_raises_few_false_alarms_and_covers():
     assert found.verdict == "inconclusive" and found.p == 1 and found.change == Estimate(1.0, 0.0, math.inf)
 
 
+@pytest.mark.parametrize(("quiet", "noisy"), [(40, 8), (16, 16), (10, 10)])
+def test_a_noisier_day_is_no_change(quiet, noisy):
+    """Forty cases of one median, on a quiet day and on a noisy one: by the rank-sum test alone half of the runs of 40
+    against 8 processes flagged something. The interval of the ratio holds 1 as often as it says."""
+    rng = np.random.default_rng(3)
+    flagged = missed = 0
+    for _ in range(12):
+        files = {
+            str(i): (np.exp(rng.normal(0, 0.02, quiet)), np.exp(rng.normal(0, 0.3, noisy))) for i in range(40)
+        }
+        found = file_comparison.compare(files, resamples=20).values()
+        flagged += any(o.verdict in ("slower", "faster") for o in found)
+        missed += sum(not o.change.low <= 1 <= o.change.high for o in found)
+    assert flagged == 0 and missed <= 0.05 * 12 * 40
+
+
+def test_a_change_between_files_parts_them():
+    a = np.exp(np.linspace(-0.02, 0.02, 10))
+    cases = {str(i): (a, a) for i in range(39)}
+
+    def of(b):
+        return file_comparison.compare({**cases, "x": (a, b)}, resamples=50)["x"].verdict
+
+    assert of(1.5 * a) == "slower" and of(a / 1.5) == "faster"
+    assert of(1.5 * a**4) == "inconclusive", (
+        "too few for medians of 40 cases, and B spreads four times as wide"
+    )
+    assert of(np.r_[1.5 * a[:-1], 1.0]) == "inconclusive"
+    few = file_comparison.compare({"x": (a[:5], 1.5 * a[:5])}, resamples=50)["x"]
+    assert (few.change.low, few.change.high) == (0.0, math.inf), "five processes have no interval"
+
+
+def test_all_cases_that_go_one_way_are_told():
+    def of(*changes):
+        cases = {str(i): (np.full(6, 1.0), np.full(6, x)) for i, x in enumerate(changes)}
+        return file_comparison.common_shift(file_comparison.compare(cases, resamples=20))
+
+    assert "12 of 12 cases are slower in B, by 20 % in the middle" in of(*[1.2] * 12)
+    assert "11 of 12 cases are faster in B, by 25 %" in of(*[0.8] * 11, 1.1)
+    assert of(*[1.2] * 9) == of(*[1.2] * 10, 0.8, 0.9) == of(*[1.01] * 12) == ""
+
+
 # Real processes ---------------------------------------------------------------------------------------------
 
 

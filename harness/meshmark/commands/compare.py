@@ -346,14 +346,15 @@ def compare_files(arguments: argparse.Namespace) -> int:
     if not shared:
         raise CompareError(f"{arguments.A} and {arguments.B} have no case in common that passed in both")
     fewest = min(len(x) for both in shared.values() for x in both)
+    outcomes = file_comparison.compare(shared, arguments.least / 100)
     found = Findings(
-        outcomes=file_comparison.compare(shared, arguments.least / 100),
+        outcomes=outcomes,
         left_out={k: f"{s}: {w}" for s in SIDES for k, w in sides[s].failed.items()},
         differences=compare.differences(a.counters, b.counters),
         counted=sum(bool(b.counters.get(case)) for case in a.counters),
         heading=[described(s, getattr(arguments, s), sides[s].facts) for s in SIDES],
         what="processes",
-        notes=notes_on_files(fewest, len(shared)),
+        notes=notes_on_files(fewest, outcomes),
         facts={side: sides[side].facts for side in SIDES},
     )
     for side, other in (("A", b), ("B", a)):

@@ -71,7 +71,7 @@ def median(samples: Floats, confidence: float = 0.95) -> Estimate:
     Raises ValueError for an empty sample, one that is not finite, or a confidence outside (0, 1).
     """
     x = np.sort(_sample(samples))
-    r = _end_rank(x.size, inside(confidence, "confidence"))
+    r = end_rank(x.size, inside(confidence, "confidence"))
     low, high = (x[r - 1], x[-r]) if r else (-math.inf, math.inf)
     return Estimate(float((x[(x.size - 1) // 2] + x[x.size // 2]) / 2), float(low), float(high))
 
@@ -86,7 +86,7 @@ def series_median(samples: Floats, confidence: float = 0.95) -> Estimate:
     """
     x = _sample(samples)
     plain = median(x, confidence)
-    rank = _end_rank(x.size, confidence)
+    rank = end_rank(x.size, confidence)
     if rank < 2:
         return plain
     order = np.sort(x)
@@ -99,14 +99,14 @@ def series_median(samples: Floats, confidence: float = 0.95) -> Estimate:
     count = min(x.size, math.floor(x.size * (1 - r) / (1 + r)))
     if count >= x.size:
         return plain
-    while not _end_rank(count, confidence):
+    while not end_rank(count, confidence):
         count += 1
-    rank = min(rank, max(1, math.floor((_end_rank(count, confidence) - 0.5) * x.size / count + 0.5)))
+    rank = min(rank, max(1, math.floor((end_rank(count, confidence) - 0.5) * x.size / count + 0.5)))
     return Estimate(plain.value, float(order[rank - 1]), float(order[-rank]))
 
 
 @functools.cache
-def _end_rank(n: int, confidence: float) -> int:
+def end_rank(n: int, confidence: float) -> int:
     """Give the largest r with 2 P(Binomial(n, 1/2) < r) <= 1 - confidence; 0 if there is none."""
     numerator, denominator = ((1 - confidence) / 2).as_integer_ratio()
     most = (numerator << n) // denominator  # each end may leave out this many of the 2**n outcomes

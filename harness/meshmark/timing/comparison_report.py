@@ -140,9 +140,11 @@ class Findings:
         }
 
 
-def notes_on_files(fewest: int, number: int) -> list[str]:
+def notes_on_files(fewest: int, outcomes: Mapping[str, Outcome]) -> list[str]:
     """What must be known of a comparison of files."""
-    notes = []
+    notes, number = [], len(outcomes)
+    if shift := file_comparison.common_shift(outcomes):
+        notes.append(shift)
     least = file_comparison.needed(number)
     if fewest == 1:
         notes.append(

@@ -2,9 +2,12 @@
 """Two record files of `meshmark bench`, compared: counters exactly, process medians unpaired.
 
 Processes of two files ran at different times, so they are not pairs: Mann and Whitney's rank-sum test and the
-Hodges-Lehmann shift of two samples take the place of the signed ranks. What the machine did between the two runs
-is in the shift and nobody can take it out afterwards; whoever needs the stated error rate runs `meshmark compare` on
-the environments themselves.
+Hodges-Lehmann shift of two samples take the place of the signed ranks. Both take it that the two sides differ by their
+level alone. A day may be noisier than another, though: with 40 quiet and 8 noisy processes of the same median, half of
+the runs of 40 cases flagged something. So a change also needs the intervals of both sides' medians to part, and the
+interval of the ratio is made of theirs (core.statistics.series_median, which knows that neighbours are alike). What
+the machine did between the two runs is in the shift, and nobody can take it out afterwards; whoever needs the stated
+error rate runs `meshmark compare` on the environments themselves.
 
 Sources: H. B. Mann and D. R. Whitney, On a test of whether one of two random variables is stochastically larger
 than the other, Ann. Math. Statist. 18 (1947) 50; Hollander, Wolfe and Chicken, Nonparametric statistical methods, 3rd
@@ -15,15 +18,16 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from meshmark.core.pairs import Outcome, Rule, decide_outcome
-from meshmark.core.statistics import Estimate
+from meshmark.core.statistics import Estimate, end_rank, series_median
 from meshmark.records.reading import Records
 from meshmark.timing.compare import CompareError, counted, figure, key_of
 
@@ -35,6 +39,9 @@ EXACT = 2500
 
 ALPHA = 0.01
 """The share of false discoveries; there is one look."""
+
+ALIKE = 3.0
+"""Two sides of few processes are alike where the range of one is at most this many times that of the other."""
 
 LEAST_PROCESSES = 3
 """Processes of each side from which their spread says anything."""
@@ -106,6 +113,28 @@ def _p(ties: Counts, above: Counts, n: int, m: int) -> Array:
     return np.minimum(1.0, 2 * _below(n, m)[np.minimum(np.ceil(u).astype(int), n * m)])
 
 
+def between(a: Array, b: Array, confidence: float) -> tuple[float, float]:
+    """The ends of b - a, by the intervals of the two medians; -inf to inf where one has none."""
+    first, second = (series_median(x, confidence) for x in (a, b))
+    return second.low - first.high, second.high - first.low
+
+
+def parted(a: Array, b: Array, confidence: float) -> bool:
+    """Whether the intervals of the two medians part at this confidence. Where a side has too few processes for such an
+    interval: whether all of a and all of b do, and both spread alike, as the rank-sum test takes it."""
+    if all(end_rank(x.size, confidence) for x in (a, b)):
+        low, high = between(a, b, confidence)
+        return low > 0 or high < 0
+    spreads = sorted(float(np.ptp(x)) for x in (a, b))
+    return bool(b.min() > a.max() or a.min() > b.max()) and spreads[1] <= ALIKE * spreads[0]
+
+
+def _gap(a: Array, b: Array, confidence: float) -> Array:
+    """By how much b, of [resamples, m], must be shifted so that it is parted from a, without regard to spreads."""
+    first, second = (max(1, end_rank(x.shape[1], confidence)) for x in (a, b))
+    return np.asarray(np.sort(a)[:, -first] - np.sort(b)[:, second - 1])
+
+
 def compare(
     pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     least: float = Rule.least,
@@ -118,8 +147,10 @@ def compare(
     As meshmark.core.pairs.compare at a single, final look, with the rank-sum test and, as noise, comparisons drawn
     from the processes' own deviations from their side's median (enlarged by sqrt(n / (n - 1))). `false_alarms` is of
     those draws, each p compared with alpha / cases: it knows nothing of what the machine did between the two runs. The
-    interval has confidence 0.95. `pairs` of an outcome is the smaller number of processes. least: the smallest change
-    that is reported, 0.03 is 3 percent. Raises ValueError for times that are not positive.
+    interval has confidence 0.95: from the lower end of B's median over the upper end of A's to the opposite, from six
+    processes of each side on. A change needs both sides to be `parted` at the confidence 1 - alpha / cases. `pairs` of
+    an outcome is the smaller number of processes. least: the smallest change that is reported, 0.03 is 3 percent.
+    Raises ValueError for times that are not positive.
     """
     from scipy import stats
 
@@ -127,6 +158,7 @@ def compare(
     logs = {key: (np.log(np.asarray(a)), np.log(np.asarray(b))) for key, (a, b) in pairs.items()}
     if any(not np.isfinite(x).all() or not x.size for both in logs.values() for x in both):
         raise ValueError("seconds must be positive numbers")
+    corrected = 1 - alpha / max(1, len(pairs))
     shifts = {key: np.subtract.outer(b, a).ravel() for key, (a, b) in logs.items()}
     p = np.array(
         [
@@ -140,8 +172,7 @@ def compare(
         n, m = a.size, b.size
         ordered = np.sort(shifts[key])
         centre = float(np.median(ordered))
-        at = _critical(n, m, 0.05)
-        low, high = (-math.inf, math.inf) if at is None else (float(ordered[at]), float(ordered[-1 - at]))
+        low, high = between(a, b, 0.95)
         noise = detectable = alarms = math.nan
         if min(n, m) >= LEAST_PROCESSES:
             rng = np.random.default_rng(seed)
@@ -152,15 +183,42 @@ def compare(
             noise = float(np.quantile(np.abs(centres), 0.99))
             margin = max(least, noise)
             null_p = _p((null == 0).sum(axis=-1), (null > 0).sum(axis=-1), n, m)
-            alarms = float(np.mean((null_p < alpha / len(pairs)) & (np.abs(centres) > margin)))
+            gap, back = (
+                _gap(drawn[:, :n], drawn[:, n:], corrected),
+                _gap(drawn[:, n:], drawn[:, :n], corrected),
+            )
+            flagged = (null_p < alpha / len(pairs)) & (np.abs(centres) > margin)
+            alarms = float(np.mean(flagged & ((gap < 0) | (back < 0))))
             found = _critical(n, m, alpha / len(pairs))
-            shift = np.full(resamples, math.inf) if found is None else -null[:, found]
+            shift = np.full(resamples, math.inf) if found is None else np.maximum(-null[:, found], gap)
             detectable = float(np.quantile(np.maximum(margin - centres, shift), 0.95, method="higher"))
-        outcomes[key] = decide_outcome(
+        outcome = decide_outcome(
             Estimate(float(centre), float(low), float(high)),
             (float(p[row]), float(adjusted[row])),
             (alpha, least),
             (noise, detectable, alarms),
             min(n, m),
         )
+        if outcome.verdict in ("slower", "faster") and not parted(a, b, corrected):
+            outcome = replace(outcome, verdict="inconclusive")
+        outcomes[key] = outcome
     return outcomes
+
+
+def common_shift(outcomes: Mapping[str, Outcome]) -> str:
+    """A line where nearly all cases went the same way: so would they if the machine had changed; else "".
+
+    At least ten cases, nine tenths of them on one side of 1, half of them by more than 3 percent.
+    """
+    shifts = [math.log(o.change.value) for o in outcomes.values() if o.change.value > 0]
+    if len(shifts) < 10:
+        return ""
+    middle = statistics.median(shifts)
+    same = sum(x * middle > 0 for x in shifts)
+    if same < 0.9 * len(shifts) or abs(middle) < math.log1p(Rule.least):
+        return ""
+    way = "slower" if middle > 0 else "faster"
+    return (
+        f"{same} of {len(shifts)} cases are {way} in B, by {100 * math.expm1(abs(middle)):.0f} % in the middle: as they"
+        " would be on a machine that had changed in between"
+    )
