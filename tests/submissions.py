@@ -14,6 +14,7 @@ from meshmark.core.hlo import Collective, wire_bytes
 from meshmark.levels import must_pass as levels
 from meshmark.levels import statements
 from meshmark.operations import cases
+from meshmark.operations.base import nbytes
 from meshmark.operations.record_lines import case_cost, case_head
 from meshmark.operations.selection import Selection
 from meshmark.operations.versions import TABLE_VERSION
@@ -36,7 +37,8 @@ def facts(**other):
     each = number // processes
     group = {"devices": each, "detected": False, "transport": "gloo"} if processes > 1 else {}
     return {
-        "versions": {"jax": "0.12.0.1", "jaxlib": "0.12.0.1", "numpy": "2.5.5", "python": "3.12.1"},
+        "versions": {"jax": "0.12.0.1", "jaxlib": "0.12.0.1", "numpy": "2.5.5", "ml_dtypes": "0.6.0",
+                     "python": "3.12.1"},
         "backend": "cpu",
         "device_kind": "cpu",
         "num_devices": number,
@@ -153,7 +155,13 @@ def exchanged(case):
     for one in found:
         inside, pairs = groups.get(one["kind"], groups[None])(one)
         wire += wire_bytes(Collective(one["kind"], one["bytes"], "", inside, pairs))
-    return {"collectives": found, "wire_bytes": wire}
+    return {
+        "collectives": found,
+        "wire_bytes": wire,
+        "flops": None,
+        "bytes_accessed": None,
+        "temp_bytes": None,
+    }
 
 
 def _shape(traffic):
@@ -190,7 +198,7 @@ def sampled(name, number=24, about=0.001):
 
 
 def timing(name="psum/axes=x+y/manual/2x2/float32/64KiB", cadence="isolated", run=TIMED, **other):
-    """A timing line of 24 samples around 1 ms."""
+    """A timing line of 24 samples around 1 ms; the last one of a cell has `seconds`."""
     case = cases.find(name, DEVICES)
     return (
         case_head(case, 0, "timing")
@@ -198,15 +206,24 @@ def timing(name="psum/axes=x+y/manual/2x2/float32/64KiB", cadence="isolated", ru
             "cadence": cadence, "process": 0, "verified": True, "verdict": "pass", "check": "execute", "reason": "",
             "devices": case.mesh.size, "precision": case.plan.precision, "calls": 1,
             "cost": case_cost(case),
-            "compile_s": 0.01, "samples_s": sampled(f"{name} {cadence}"), "seconds": 1.0, "run": run,
+            **compiled(case), "lower_s": 0.001, "compile_s": 0.01,
+            "samples_s": sampled(f"{name} {cadence}"), "run": run,
         }
         | other
     )  # fmt: skip
 
 
+def compiled(case):
+    """What the compiler says of a timed program."""
+    said, sizes = exchanged(case), {"argument_bytes": case.plan.arguments, "output_bytes": case.plan.results}
+    found = said.pop("collectives")
+    said |= {name: sum(nbytes(part, case.mesh) for part in parts) for name, parts in sizes.items()}
+    return said | {"communication": found, "collectives": len(found)}
+
+
 def timed():
     """A timing file: run line, two ceilings, timings."""
-    copied, product = [0.002, 0.001], [0.01, 0.004]
+    copied, product = ([about * (1 + i / 1000) for i in reversed(range(50))] for about in (0.001, 0.004))
     ceiling = {"schema": 1, "kind": "ceiling", "dtype": "float32", "devices": DEVICES, "run": TIMED}
     return [
         run_line(TIMED, selection={"profile": "quick", "timed": True, "modes": ["manual", "auto"]},
@@ -217,7 +234,7 @@ def timed():
                    "samples_s": product, "value": 2 * DEVICES * 512**3 / 0.004},
         timing(),
         timing(cadence="stream"),
-        timing("psum/axes=x+y/auto/2x2/float32/64KiB"),
+        timing("psum/axes=x+y/auto/2x2/float32/64KiB", seconds=1.0),
     ]  # fmt: skip
 
 

@@ -6,13 +6,21 @@ of an accepted product, those of conformance and those of timings, and changes t
 passes, and docs/submitting.md says that this is taken on trust.
 """
 
-from tests.lies import of_ends, of_places, of_runs, of_times, of_verdicts, on_trust
+from tests.lies import of_ends, of_fields, of_places, of_runs, of_times, of_verdicts, on_trust
 from tests.lies.of_ends import closed
 from tests.lies.of_runs import OF_A_COMMIT
 from tests.lies.telling import Lie, told, whole
 
 __all__ = ["LIES", "OF_A_COMMIT", "Lie", "closed", "told", "whole"]
 
-BY_SUBJECT = (of_runs.LIES, of_places.LIES, of_verdicts.LIES, of_times.LIES, of_ends.LIES, on_trust.LIES)
+BY_SUBJECT = (
+    of_runs.LIES,
+    of_places.LIES,
+    of_verdicts.LIES,
+    of_times.LIES,
+    of_ends.LIES,
+    of_fields.LIES,
+    on_trust.LIES,
+)
 
 LIES: dict[str, Lie] = {name: lie for part in BY_SUBJECT for name, lie in part.items()}

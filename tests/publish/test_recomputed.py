@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is computed again is what devices give: the judge's own lines, of programs that ran, have nothing wrong."""
 
+import math
+
 import jax
 import pytest
 
 from meshmark.judge.checks import Judge
 from meshmark.operations import cases
-from meshmark.publish import against_contract, recomputed
+from meshmark.publish import against_contract, field_checks, recomputed
 from tests import submissions
 
 CASES = (
@@ -99,3 +101,16 @@ def test_a_permutation_on_one_device_goes_nowhere():
     record = {"check": "communication", "collectives": sent, "wire_bytes": 0}
     assert list(against_contract.problems(case, record, GPU)) == []
     assert list(against_contract.problems(case, record | {"wire_bytes": 64}, GPU))
+
+
+def test_a_program_tells_what_it_gathers_whole():
+    case = cases.find("psum/axes=x+y/auto/2x2/float32/4KiB", 4)
+    line = {"collectives": [{"kind": "all-reduce", "bytes": 4096, "groups": "1x4", "trips": 1}]}
+    assert list(field_checks._gathered(line, case)) == []
+    whole = sum(math.prod(one.shape) * 4 for one in case.plan.arguments)
+    gathered = {"collectives": [{"kind": "all-gather", "bytes": whole, "groups": "1x4", "trips": 1}]}
+    silent = list(field_checks._gathered(gathered, case))
+    false = list(
+        field_checks._gathered(line | {"told": ["gathers all of argument 0 (1 B) on each device"]}, case)
+    )
+    assert "its collectives show 1" in silent[0] and "its collectives show 0" in false[0]

@@ -84,7 +84,7 @@ def test_counters_are_not_held_against_an_older_program(tmp_path, monkeypatch):
     name = "psum/axes=x+y/manual/2x4/float32/4KiB"
     lines = judged(cases.find(name, 8))
     assert name in counters.load("0.12.0.1", "cpu", 8)
-    lines[0]["collectives"] = []
+    lines[0] |= {"collectives": [], "wire_bytes": 0.0}
     monkeypatch.setattr(versions, "TABLE_VERSION", 2)
     for recompiled in (False, True):
         monkeypatch.setitem(CHANGES, 2, Change("psum", recompiled=lambda case, found=recompiled: found))

@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from meshmark.core.hlo import Collective, wire_bytes
@@ -47,12 +48,16 @@ def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) ->
         return
     wire = sum(map(wire_bytes, known))
     if not _number(record["wire_bytes"]) or not math.isclose(
-        wire, record["wire_bytes"], rel_tol=1e-9, abs_tol=0.5
+        wire, record["wire_bytes"], rel_tol=1e-9, abs_tol=1e-9
     ):
         yield f"wire_bytes {record['wire_bytes']} are not those of its collectives, {wire:g}"
     excess, own = record.get("excess_bytes"), communication.spelled_bytes(case)
     beyond = wire - (own or 0.0)
-    if own is not None and excess is not None and not math.isclose(excess, beyond, rel_tol=1e-9, abs_tol=0.5):
+    if (
+        own is not None
+        and excess is not None
+        and not math.isclose(excess, beyond, rel_tol=1e-9, abs_tol=1e-9)
+    ):
         yield f"excess_bytes {excess} are not those of its collectives, {beyond:g}"
     if case.mode in communication.SPELLED:
         if case.plan.traffic is not None:
@@ -103,6 +108,14 @@ def _collective(record: Mapping[str, Any], step: int) -> Collective | None:
     if number * size > MOST_MEMBERS:
         return None
     return Collective(kind, record["bytes"], "", ((0,) * size,) * number, (), trips)
+
+
+def with_members(record: Mapping[str, Any]) -> Collective | None:
+    """A collective whose groups have as many members as the record says; None for a shape that is none."""
+    found = _collective(record, 1)
+    if found is None or _members(found) > MOST_MEMBERS:
+        return None
+    return replace(found, groups=tuple(tuple(range(len(group))) for group in found.groups))
 
 
 def _size(one: Collective) -> int:

@@ -18,11 +18,12 @@ from meshmark.judge import communication, theory
 from meshmark.judge.checks import has_special_values
 from meshmark.levels import deviations
 from meshmark.levels.known_issues import Issue
-from meshmark.operations import cases
+from meshmark.operations import cases, versions
+from meshmark.operations.base import nbytes
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from meshmark.operations.versions import TABLE_VERSION
-from meshmark.publish import against_contract, against_table, origin
+from meshmark.publish import against_contract, against_table, any_version, origin
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
 from meshmark.records import run_line
 from meshmark.records.definition import ConformanceLine, TimingLine
@@ -70,8 +71,14 @@ OF_DEVICE_TIMES = ("per_device_s", "launch_skew_s", "wire_s")
 COUNT_COLLECTIVES = ("cpu", "tpu")
 """The backends whose compilers were seen to count what collectives read and write."""
 
+GATHERS = "gathers all of argument "
+"""How the judge begins to tell that a program gathers a whole argument on each device."""
+
 CONTRACTED = "contractions of "
 """How the judge begins to tell of more contractions than the plan has, which it counts from the text."""
+
+POINTER = 8
+"""Bytes of a pointer in the table of several results."""
 
 MOST_ASKED = 2**32
 """The most scratch memory of a library that is not held to the plan: what XLA's autotuner lets one have."""
@@ -106,9 +113,6 @@ def of_conformance(
 ) -> Iterator[str]:
     """What a line of a check that passed on devices says that does not fit it, each without the mend."""
     check, facts = record["check"], run["facts"]
-    own = HEAD | OF_A_CHECK.get(check, set())
-    if strange := [name for name in record if name in LISTED and name not in own]:
-        yield f"its check {check} passes with `{strange[0]}`, which such a line does not have"
     if record.get("fixed") and not any(i.covers(case.id) and check in i.checks for i in issues):
         yield "is called fixed, and no known issue lists it"
     if "deviation" in record:
@@ -127,6 +131,13 @@ def of_conformance(
         if asked and (facts["backend"] != "gpu" or not 0 < asked <= record.get("temp_bytes", 0)):
             yield f"`workspace_bytes` is {asked}, of {record.get('temp_bytes')} B on {facts['backend']}"
         yield from _worked(record, case, run)
+        yield from _gathered(record, case) if run.get("closes") else ()
+
+
+def strange(record: Mapping[str, Any]) -> str:
+    """The first field of a line that passes on devices and that only other lines have, or ""."""
+    own = HEAD | OF_A_CHECK.get(record["check"], set())
+    return next((name for name in record if name in LISTED and name not in own), "")
 
 
 def _owed(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
@@ -160,6 +171,17 @@ def _worked(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> It
     counts = run["facts"]["backend"] in COUNT_COLLECTIVES
     if counts and accessed is not None and 0 <= accessed < exchanged:
         yield f"`bytes_accessed` is {accessed:.0f}, and one of its collectives alone has {exchanged} B"
+
+
+def _gathered(record: Mapping[str, Any], case: Case) -> Iterator[str]:
+    """Whether the line tells which arguments a global program gathers whole, as its collectives show."""
+    found = [against_contract.with_members(one) for one in record.get("collectives", ())]
+    if case.mode in communication.SPELLED or None in found:
+        return
+    there = theory.whole_gathers([one for one in found if one is not None], case)
+    said = [text for text in record.get("told", ()) if text.startswith(GATHERS)]
+    if said != there:
+        yield f"tells that it {(said or ['gathers nothing whole'])[0][:60]}, and its collectives show {len(there)}"
 
 
 def _figure(record: Mapping[str, Any], name: str) -> float | None:
@@ -249,6 +271,7 @@ def of_timed_program(record: Mapping[str, Any], case: Case, run: Mapping[str, An
     ):
         text = f"precision {str(record['precision'])[:40]!a} of a case at {case.plan.precision or 'none'!a}"
         yield f"{text}: {AS_WRITTEN}"
+    yield from (f"{text}: {AS_WRITTEN}" for text in _held(record, case, run["facts"]["backend"]))
     if "communication" not in record:
         return
     if against_table.compiles_as_today(case, run):
@@ -256,8 +279,29 @@ def of_timed_program(record: Mapping[str, Any], case: Case, run: Mapping[str, An
         yield from (f"{text}: {AS_WRITTEN}" for text in against_contract.problems(case, said, run["facts"]))
 
 
+def _held(record: Mapping[str, Any], case: Case, backend: str) -> Iterator[str]:
+    """What the memory of a timed program's arguments and results can't be: it is that of the plan, and on a TPU whole
+    tiles of it. Several results come as a tuple, which takes a pointer each."""
+    plan, pointers = case.plan, POINTER * len(case.plan.results)
+    for name, parts, more in (
+        ("argument_bytes", plan.arguments, 0),
+        ("output_bytes", plan.results, pointers),
+    ):
+        least, said = sum(nbytes(part, case.mesh) for part in parts), record.get(name)
+        if said is None or backend not in ("cpu", "gpu", "tpu"):
+            continue
+        if said < least or (backend != "tpu" and said not in (least, least + more)):
+            yield f"`{name}` is {said}, and the plan has {least}"
+
+
 def of_others(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
-    """(line, what can't be) of the ceilings and the schedules of a file."""
+    """(line, what can't be) of the lines of a file by themselves, its ceilings and its schedules."""
+    yield from any_version.of_file(lines, runs)
+    yield from of_timed_choice(lines)
+    for number, record in lines:
+        if record["kind"] == "conformance" and record["verdict"] == "pass" and (found := strange(record)):
+            text = f"its check {record['check']} passes with `{found}`, which such a line does not have"
+            yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
     yield from of_ceilings(lines)
     for number, record in lines:
         if record["kind"] != "schedule":
@@ -364,27 +408,60 @@ ANSWERS = ("has", "lacks", "crash", "hang")
 
 def of_choice(run: Mapping[str, Any], judged: Collection[str], deselected: int) -> str:
     """Why a run did not judge what its selection gives, or "". A run that closes its file says how many cases options
-    or plugins of pytest took away; only a run of today's table can be asked."""
-    if run_line.table_version(run) != TABLE_VERSION:
+    or plugins of pytest took away. Of an earlier version of the table, cases that were chosen and are not today are not
+    known."""
+    version = run_line.table_version(run)
+    if (run.get("selection") or {}).get("timed"):
         return ""
-    names = {field.name for field in fields(Selection)}
-    given: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in (run.get("selection") or {}).items()
-        if name in names
-    }
-    devices = run["facts"]["num_devices"]
     try:
-        chosen = {case.id for case in cases.cases(Selection(**given).checked(devices), devices)}
-    except (SelectionError, TypeError, ValueError) as error:
-        return f"its selection can't be repeated ({str(error)[:80]})"
+        chosen = given(run)
+    except (SelectionError, versions.TableError, TypeError, ValueError) as error:
+        told = f"its selection can't be repeated ({str(error)[:80]})"
+        return told if version == TABLE_VERSION else ""
     missing, strange = chosen - set(judged), set(judged) - chosen
-    if strange:
+    if strange and version == TABLE_VERSION:
         return f"its selection does not give {min(strange)}"
     if len(missing) > deselected:
         told = f", and {deselected} were deselected" if deselected else ""
         return f"its selection gives {len(chosen)} cases{told}: {len(missing)} are not there, such as {min(missing)}"
     return ""
+
+
+def given(run: Mapping[str, Any]) -> set[str]:
+    """The cases that the selection of a run gives, as of its version of the table; SelectionError and the like where
+    it gives none."""
+    names = {field.name for field in fields(Selection)}
+    said: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in (run.get("selection") or {}).items()
+        if name in names
+    }
+    devices = run["facts"]["num_devices"]
+    table = versions.as_of(run_line.table_version(run))
+    return {case.id for case in table.cases(Selection(**said).checked(devices), devices)}
+
+
+def of_timed_choice(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
+    """(line, what can't be) of the timed cases of a run that its selection does not give. What it gives and nobody
+    timed did not fit into the memory, or is told of the file's end."""
+    timed: dict[str, dict[str, int]] = {}
+    for number, record in lines:
+        if record["kind"] == "timing":
+            timed.setdefault(record["run"], {}).setdefault(record["case"], number)
+    for _, run in lines:
+        if run["kind"] != "run" or "environment" in run or run["run"] not in timed:
+            continue
+        try:
+            chosen = given(run)
+        except versions.TableError:
+            continue  # told of the run line
+        except (SelectionError, TypeError, ValueError) as error:
+            first = min(timed[run["run"]].values())
+            yield first, f"its selection can't be repeated ({str(error)[:80]}): {AS_WRITTEN}"
+            continue
+        for case, number in timed[run["run"]].items():
+            if case not in chosen:
+                yield number, f"{case} is not what the selection of its run gives: {AS_WRITTEN}"
 
 
 def of_capabilities(run: Mapping[str, Any], passing: set[str]) -> Iterator[str]:

@@ -24,7 +24,8 @@ from meshmark.records import run_line
 MAIN = ("refs/remotes/origin/main", "refs/remotes/upstream/main", "refs/heads/main", "HEAD")
 """What holds the project's commits: the first of these that there is."""
 
-PACKAGE = "harness/meshmark"
+PACKAGE, EARLIER = "harness/meshmark", "harness"
+"""Where the package is, and where it was before it was called meshmark."""
 
 VERSION = ("__init__.py", r'^__version__ = "([^"]+)"')
 TABLE = ("operations/versions.py", r"^TABLE_VERSION = (\d+)")
@@ -84,6 +85,8 @@ def problems(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
         yield f"`closes` is missing, and the commit closes its records: {AS_WRITTEN}"
     if found.tells and run["facts"].get("surroundings") is None:
         yield f"`surroundings` is missing, and the commit tells of settings and functions: {AS_WRITTEN}"
+    if not found.digest and "digest" in suite:
+        yield f"the package has digest {suite['digest']}, and the commit has none of its name: {AS_WRITTEN}"
     if found.digest and suite.get("digest") != found.digest and not marked:
         yield (
             f"the package that ran ({suite.get('digest', 'no digest')}) is not that of its commit ({found.digest}): run"
@@ -125,15 +128,16 @@ def _ask(commit: str) -> Commit | str | None:
             return cut if shallow else None
         made = _git("show", "--no-patch", "--format=%ct", commit)
         version, table = (_said(commit, *place) for place in (VERSION, TABLE))
+        version = version or _said(commit, *VERSION, package=EARLIER)
         closes, tells = (bool(_said(commit, *place)) for place in (CLOSES, AROUND))
         return Commit(int(made or b"0"), _digest(commit), version, int(table or 0), closes, tells)
     except (OSError, subprocess.TimeoutExpired):
         return f"suite commit {commit} could not be looked up: git is not at hand"
 
 
-def _said(commit: str, name: str, pattern: str) -> str:
+def _said(commit: str, name: str, pattern: str, package: str = PACKAGE) -> str:
     """What a line of a file of the package says in a commit; "" where there is no such file or line."""
-    text = (_git("show", f"{commit}:{PACKAGE}/{name}") or b"").decode(errors="replace")
+    text = (_git("show", f"{commit}:{package}/{name}") or b"").decode(errors="replace")
     match = re.search(pattern, text, re.MULTILINE)
     return match[1] if match else ""
 

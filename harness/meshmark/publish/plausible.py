@@ -138,7 +138,7 @@ def ceiling(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained
         work = record.get("flops", 0)
         if work != 2 * devices * record.get("n", 0) ** 3:
             yield f"flops {work} are not those of {devices} products of n = {record.get('n')}: measure it again"
-    if not math.isclose(record["value"], work / min(samples), rel_tol=1e-6):
+    if not math.isclose(record["value"], work / min(samples), rel_tol=1e-12):
         yield (
             f"value {record['value']:.6g} {record['unit']} is not that of its fastest sample,"
             f" {work / min(samples):.6g}: give the value of its samples"

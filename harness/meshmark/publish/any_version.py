@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that need no case of today's table: what a run line, and a line of a check or of times, says of itself.
+
+A program that later versions of the table compile otherwise is not held to its contract. What its line says must fit
+together all the same, or an old version would excuse anything. Each rule holds in every published run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from meshmark.core.hlo import Collective, wire_bytes
+from meshmark.core.meshes import parse
+from meshmark.publish.review import AS_WRITTEN, Entry
+from meshmark.records import run_line
+from meshmark.timing.ceilings import MOST_SAMPLES, SAMPLES, SAMPLING
+
+UNITS = {"copy bandwidth": "B/s", "largest matmul": "FLOP/s"}
+"""The unit of each ceiling."""
+
+OF_A_CEILING = {"copy bandwidth": {"nbytes", "copies"}, "largest matmul": {"n", "flops"}}
+"""The fields that a ceiling of one name has, and none of another."""
+
+OF_COMPARISONS = ("environment", "named", "commit")
+"""The fields that only a run of a comparison has."""
+
+OF_TOPOLOGIES = ("topology", "layout", "export")
+"""The choices that only a compile-only run makes."""
+
+MACHINES = ("x86_64", "amd64", "aarch64", "arm64", "ppc64le", "riscv64", "s390x", "loongarch64")
+"""The architectures that jaxlib was built for, as Python names them in small letters."""
+
+TRANSPORTS = ("gloo", "mpi", "megascale")
+"""What can carry collectives between CPU processes."""
+
+COUNTED = ("collectives", "wire_bytes", "flops", "bytes_accessed", "temp_bytes")
+"""What the line of a compiled program always says."""
+
+OF_A_PROGRAM = (*COUNTED, "communication", "argument_bytes", "output_bytes", "precision")
+"""What is equal in all lines of a timed program and a run: the same compiler gives the same program."""
+
+OF_A_TIMING = (*COUNTED, "communication", "argument_bytes", "output_bytes", "lower_s", "compile_s", "calls")
+"""What a timing that passes always says."""
+
+OF_CHECKS = ("theory", "told", "excess_bytes")
+"""What the line of a check says of a program, and no timing."""
+
+APART = 10.0
+"""How far apart the medians of a program and of its control may be, as a factor; 1.9 is the most of the published."""
+
+_SHAPE = re.compile(r"(\d{1,6})x(\d{1,6})|(\d{1,6}) pairs")
+
+
+def of_file(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+    """(line, what can't be) of one file."""
+    programs: dict[tuple[str, str], tuple[int, dict[str, str]]] = {}
+    kinds: dict[str, set[str]] = {}
+    for _, record in lines:
+        kinds.setdefault(record["run"], set()).add(record["kind"])
+    for number, record in lines:
+        kind = record["kind"]
+        if "so_far" in record:
+            yield number, f"has a seal (`so_far`), which no published line has: {AS_WRITTEN}"
+        if kind == "run":
+            yield from ((number, f"{t}: {AS_WRITTEN}") for t in of_run(record, kinds[record["run"]]))
+        elif kind == "conformance":
+            yield from ((number, f"{record['case']}: {t}: {AS_WRITTEN}") for t in of_check(record))
+        elif kind == "ceiling":
+            yield from ((number, f"{record['name']}: {t}: {AS_WRITTEN}") for t in of_ceiling(record))
+        elif kind == "timing" and record["verdict"] == "pass":
+            run = runs[record["run"]]
+            yield from ((number, f"{record['case']}: {t}: {AS_WRITTEN}") for t in of_timing(record, run))
+            own = {name: json.dumps(record.get(name), sort_keys=True) for name in OF_A_PROGRAM}
+            key = record["run"], record["case"]
+            first, before = programs.setdefault(key, (number, own))
+            if differing := [name for name in own if own[name] != before[name]]:
+                text = f"`{differing[0]}` is not that of the same program in line {first}"
+                yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
+    yield from _cells(lines, runs)
+
+
+def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
+    """What a run line on devices says that does not fit it. kinds: those of the lines of the run."""
+    facts, selection = run["facts"], run.get("selection") or {}
+    if facts.get("topology"):
+        return  # told as a compile-only run
+    compared, timed = "environment" in run, bool(selection.get("timed"))
+    if found := [name for name in OF_COMPARISONS if name in run and not compared]:
+        yield f"`{found[0]}` of a run that is no side of a comparison"
+    if "cases" in selection and not compared:
+        yield "`selection.cases` of a run that is no side of a comparison"
+    if found := [name for name in OF_TOPOLOGIES if selection.get(name)]:
+        yield f"`selection.{found[0]}` of a run on devices, which only a compile-only run has"
+    if facts.get("others"):
+        yield "`others` of a run on devices, which only a compile-only run has"
+    if not compared and "timing" in kinds and not timed:
+        yield "times cases, and its selection is not of timed ones (`selection.timed`)"
+    if not compared and "conformance" in kinds and timed:
+        yield "judges cases, and its selection is of timed ones (`selection.timed`)"
+    if not compared and timed is not ("timing" in run):
+        yield f"`timing` is {'missing of' if timed else 'that of'} a run that {'times' if timed else 'judges'} cases"
+    over = run_line.processes(facts)
+    if "group" in run and not (timed and over > 1):
+        yield "`group` of a run that does not time over several processes"
+    if over > 1 and not compared and "processes" not in selection:
+        yield f"goes over {over} processes, and `selection.processes` does not say so"
+    transport = (facts.get("group") or {}).get("transport")
+    if transport is not None and (facts["backend"] != "cpu" or transport not in TRANSPORTS):
+        yield f"collectives over {transport[:20]!a} on {facts['backend'][:20]}"
+    if over > 1 and facts["backend"] == "cpu" and transport is None:
+        yield "CPU devices of several processes, and nothing that carries their collectives (`group.transport`)"
+    host = facts.get("host") or {}
+    machine, system = str(host.get("machine", MACHINES[0])), host.get("system", "Linux")
+    if machine.lower() not in MACHINES:
+        yield f"a host of architecture {machine[:20]!a}, for which there is no jaxlib"
+    if facts["backend"] in ("gpu", "tpu") and system not in ("Linux", "Windows"):
+        yield f"backend {facts['backend']} on {str(system)[:20]}"
+    if "ml_dtypes" not in facts["versions"]:
+        yield "`versions` is without ml_dtypes, which every JAX has"
+    answers = facts.get("capabilities")
+    for name in selection.get("present", ()) if answers is not None else ():
+        if answers.get(name) != "has":
+            yield f"`selection.present` has {name[:40]}, and its capabilities say {str(answers.get(name))[:40]}"
+
+
+def of_check(record: Mapping[str, Any]) -> Iterator[str]:
+    """What the line of a check says of itself that can't be."""
+    if record["verdict"] == "not_run" and "@" not in record["case"]:
+        yield "was not run, and the run is on devices"
+    if record["verdict"] != "pass" or record["check"] != "communication":
+        return
+    if lacking := [name for name in COUNTED if name not in record]:
+        yield f"passes its communication check without `{lacking[0]}`"
+        return
+    yield from of_collectives(record["collectives"], record["wire_bytes"], parse(record["mesh"]).size)
+    excess, sent = record.get("excess_bytes"), record["wire_bytes"]
+    if isinstance(excess, (int, float)) and isinstance(sent, (int, float)) and excess > sent:
+        yield f"sends {sent:g} B, and {excess:g} B more than it must"
+
+
+def of_collectives(found: Sequence[Mapping[str, Any]], sent: Any, devices: int) -> Iterator[str]:
+    """What the collectives of a program on so many devices say that can't be, or the bytes that it sends."""
+    low = high = 0.0
+    for one in found:
+        match = _SHAPE.fullmatch(one["groups"])
+        pairs = bool(match and match[3])
+        if not match or pairs is not (one["kind"] == "collective-permute") or one["kind"] not in KINDS:
+            yield f"has a {one['kind'][:40]!a} over {one['groups'][:40]!a}"
+            return
+        number, size = (int(match[3]), 1) if pairs else (int(match[1]), int(match[2]))
+        if number * size > devices:
+            yield f"has a {one['kind']} over {one['groups']} of {devices} devices"
+            return
+        if one["trips"] is not None and one["trips"] < 1:
+            yield f"has a {one['kind']} that runs {one['trips']} times"
+        for step in (0, 1) if pairs else (1,):
+            groups = ((0,) * size,) * number if not pairs else ()
+            moved = tuple((i, i + step) for i in range(number)) if pairs else ()
+            own = wire_bytes(Collective(one["kind"], one["bytes"], "", groups, moved, one["trips"]))
+            low += own if not pairs or not step else 0.0
+            high += own if not pairs or step else 0.0
+    if not isinstance(sent, (int, float)) or not low - 0.5 <= sent <= high + 0.5:
+        yield f"wire_bytes {str(sent)[:20]} are not those of its collectives, {high:g}"
+
+
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all", "collective-permute",
+         "collective-broadcast")  # fmt: skip
+"""The collectives of HLO that move data."""
+
+
+def of_ceiling(record: Mapping[str, Any]) -> Iterator[str]:
+    """What a ceiling says of itself that can't be."""
+    name, samples = record["name"], record["samples_s"]
+    if record["unit"] != UNITS.get(name):
+        yield f"is in {record['unit']}"
+    wanted = OF_A_CEILING.get(name, set())
+    other = set().union(*OF_A_CEILING.values()) - wanted
+    if strange := sorted(other & set(record)):
+        yield f"has `{strange[0]}`, which is of another ceiling"
+    if lacking := sorted(({"dtype"} | wanted) - set(record)):
+        yield f"is without `{lacking[0]}`"
+    if name == "copy bandwidth" and record.get("dtype", "float32") != "float32":
+        yield f"is of {record['dtype'][:20]}, and float32 is copied"
+    number = len(samples)
+    stopped = number >= MOST_SAMPLES or (number >= SAMPLES and sum(samples) >= SAMPLING)
+    on = number <= SAMPLES or (number <= MOST_SAMPLES and sum(samples[:-1]) < SAMPLING)
+    if number and not (stopped and on):
+        yield (
+            f"{number} samples of {sum(samples):.3g} s: sampling stops at {SAMPLES} samples and {SAMPLING:g} s, or at"
+            f" {MOST_SAMPLES}"
+        )
+
+
+def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+    """What a timing that passes says of itself that can't be."""
+    if record["reason"]:
+        yield f"passes, and gives a reason, {record['reason'][:60]!a}"
+    if record.get("check", "execute") != "execute":
+        yield f"passes by its check {record['check']}, and execute is the last one"
+    if "environment" in record and "environment" not in run:
+        yield "is of a side of a comparison, and its run is none"
+    if found := [name for name in OF_CHECKS if name in record]:
+        yield f"passes with `{found[0]}`, which a timing does not have"
+    if record["mode"] == "host":
+        return
+    if lacking := [name for name in OF_A_TIMING if name not in record]:
+        yield f"passes without `{lacking[0]}`"
+        return
+    yield from of_collectives(record["communication"], record["wire_bytes"], record["devices"])
+    control, samples = record.get("control_s") or (), record["samples_s"]
+    if control and samples:
+        ratio = statistics.median(control) / statistics.median(samples)
+        if not 1 / APART <= ratio <= APART:
+            yield f"its control, the same program, takes {ratio:.3g} times as long"
+
+
+def _cells(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+    """Timed cells: the last line of each says how long it took, and what was sampled in it took no longer."""
+    cell: tuple[str, ...] = ()
+    took, last, open_at = 0.0, 0, 0
+    for number, record in lines:
+        if record["kind"] != "timing" or "environment" in runs[record["run"]]:
+            continue
+        operation, variant, _, *rest = record["case"].split("/")
+        own = (record["run"], str(record["process"]), operation, variant, *rest)
+        if own != cell:
+            if open_at:
+                yield last, f"the cell of {cell[2]} is not closed by a line with `seconds`: {AS_WRITTEN}"
+            cell, took = own, 0.0
+        elif not open_at:
+            yield number, f"{record['case']}: a line behind the `seconds` of its cell: {AS_WRITTEN}"
+        taken = (*record["samples_s"], *record.get("control_s", ()))
+        took += math.fsum(taken) * record.get("calls", 1) * (record["cadence"] != "device")
+        last, open_at = number, 0 if "seconds" in record else number
+        if "seconds" in record and took > record["seconds"] * 1.01:
+            text = f"its cell took {record['seconds']:.4g} s, and its samples {took:.4g} s"
+            yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
+    if open_at:
+        yield last, f"the cell of {cell[2]} is not closed by a line with `seconds`: {AS_WRITTEN}"
