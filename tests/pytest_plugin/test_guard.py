@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The guard of a run without workers: whatever the run does, it ends, with a verdict and an honest exit code."""
 
+import os
 import subprocess
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
+from meshmark.pytest_plugin import guard, plugin
 from tests.checkout import ROOT
 from tests.waiting import PATIENCE
 
@@ -79,3 +83,19 @@ def test_a_run_without_workers_ends_as_it_should(runs, name):
     output, code = runs[name]
     expected, told = ENDS[name]
     assert (code, told in output) == (expected, True), output
+
+
+def test_a_function_by_which_the_guard_ends_is_pythons_own(monkeypatch):
+    assert guard.altered() == ""
+    monkeypatch.setattr(os, "_exit", lambda code: None)
+    assert guard.altered() == "os._exit"
+
+
+@pytest.mark.parametrize(
+    ("word", "asks"), [("-kbatch", False), ("-mwidth", False), ("-h", True), ("-qV", True)]
+)
+def test_a_word_that_ends_as_an_option_does_is_none(word, asks):
+    """PYTEST_ADDOPTS=--collect-only with -kbatch collected, judged nothing, and ended with exit code 0."""
+    config = SimpleNamespace(invocation_params=SimpleNamespace(args=(word,)))
+    with nullcontext() if asks else pytest.raises(pytest.UsageError, match="asks to run nothing"):
+        plugin._check_asked(config)

@@ -10,6 +10,7 @@ without JAX. No command starts a JAX backend: `devices` asks a child process, an
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import io
 import os
@@ -83,8 +84,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         note(f"a package can't be loaded ({why[:200]}): give more memory (`ulimit -v`), or install it again")
         return 2
     except OSError as error:
+        mend = ""
         what = f"can't use {error.filename}" if error.filename else "can't write the output"
-        note(f"{what}: {error.strerror}")
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            what, mend = "can't open another file", "; allow more of them (`ulimit -n 1024`)"
+        note(f"{what}: {error.strerror}{mend}")
         return 2
     except MemoryError as error:
         note(

@@ -57,6 +57,27 @@ def probe(variables: Mapping[str, str] | None = None, timeout: float = 300.0) ->
     return facts_said([] if code else marked, last, variables)
 
 
+LEAST_SPACE, LEAST_FILES = 8 << 30, 128
+"""Bytes of address space, and open files, with which JAX was seen to start; below these a limit may be the reason."""
+
+
+def _limits() -> str:
+    """Which limits of this process may keep JAX from starting, and how to lift them; "" where none does."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return ""
+    space, files = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE))
+    told = ""
+    if space != resource.RLIM_INFINITY and space < LEAST_SPACE:
+        told += (
+            f"; its address space is limited to {space >> 20} MiB: give more memory (`ulimit -v unlimited`)"
+        )
+    if files != resource.RLIM_INFINITY and files < LEAST_FILES:
+        told += f"; it may open {files} files: allow more of them (`ulimit -n 1024`)"
+    return told
+
+
 def facts_said(
     said: Sequence[dict[str, Any]], last: str, variables: Mapping[str, str] | None = None
 ) -> Facts:
@@ -64,7 +85,7 @@ def facts_said(
     asked for. last: the last line of its standard error."""
     if not said:
         raise NoBackend(
-            f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r})"
+            f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r}){_limits()}"
         )
     found = Facts.from_json(said[-1])
     asked = environment.of_child(variables or {}).get(environment.CPU_DEVICES, "")

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import BuiltinFunctionType
 from typing import IO, Any, NoReturn
 
 import pytest
@@ -98,6 +99,29 @@ def begin(config: pytest.Config, blame: Blame | None = None) -> Guard | None:
     return Guard(writing, stream)
 
 
+NEEDED = (
+    "_exit",
+    "fork",
+    "getpid",
+    "getppid",
+    "kill",
+    "pipe",
+    "read",
+    "waitid",
+    "waitpid",
+    "waitstatus_to_exitcode",
+)
+"""The functions of the operating system by which the guard knows how a run ended, and says so."""
+
+
+def altered() -> str:
+    """The first of these functions that is not Python's own, or ""."""
+    for name in NEEDED:
+        if (own := getattr(os, name, None)) is not None and not isinstance(own, BuiltinFunctionType):
+            return f"os.{name}"
+    return ""
+
+
 def is_program() -> bool:
     """Whether pytest is what was started in this process: what else calls `pytest.main` goes on behind it, and the
     process that a guard waits in does not."""
@@ -136,6 +160,10 @@ def _watch(child: int, reading: int, stream: IO[str], before: set[int], blame: B
     elif announced is None and not code:
         tell("the run ended before its session did, with exit code 0: cases have no verdict")
     if code < 0:
+        if announced is None:
+            tell(
+                f"the run was ended by {signal.Signals(-code).name} before its session did: cases have no verdict"
+            )
         _end_by(-code)
     os._exit(code or announced or (announced is None))
 

@@ -73,6 +73,9 @@ RUNS_NOTHING = (
 )
 """How a command line spells these options, and the one to collect only."""
 
+FLAGS = "dflqsvx"
+"""The short options without a value, which may stand before -h and -V in one word: `-kbatch` is neither."""
+
 GENERATED = "meshmark.pytest_plugin.generated"
 """The plugin of generated programs. It brings the whole hunt, so only a run with `--generated` has it."""
 
@@ -129,6 +132,11 @@ def _begin(config: pytest.Config) -> None:
         open_records(config)
     except BadInput as error:
         raise pytest.UsageError(str(error)) from None
+    if altered := guard.altered():
+        raise pytest.UsageError(
+            f"{altered} is not Python's own: a sitecustomize, a plugin or a conftest.py replaced it, and the exit code"
+            " would be theirs: take that away"
+        )
     _prepare_workers(config)
     if not _has_workers(config):
         config.stash[GUARD] = guard.begin(config, partial(blame, config))
@@ -140,7 +148,7 @@ def _check_asked(config: pytest.Config) -> None:
     """UsageError where something else than the command line asks to run nothing: a variable or a file with options
     would end a run with exit code 0, and nobody would miss the verdicts."""
     given = [str(argument).partition("=")[0] for argument in config.invocation_params.args]
-    if not any(one in RUNS_NOTHING or re.fullmatch("-[A-Za-z]*[hV]", one) for one in given):
+    if not any(one in RUNS_NOTHING or re.fullmatch(f"-[{FLAGS}]*[hV]", one) for one in given):
         raise pytest.UsageError(
             "PYTEST_ADDOPTS or a configuration file asks to run nothing (such as --collect-only): give that option on"
             " the command line"
