@@ -518,3 +518,37 @@ class FeatureGroups(Found):
         taps = np.split(kernel.reshape(len(features[0]), -1), groups, axis=1)
         parts = [a @ b for a, b in zip(features, taps, strict=True)]
         return np.concatenate(parts).reshape([-1 if c == "C" else 1 for c in layout[2]])
+
+
+class ConvolutionIntoChannels(Found):
+    """`lax.conv_general_dilated` by a kernel that the program holds, of an array whose space lies over one mesh axis,
+    into a result whose channels lie over it; the other mesh axes are left over."""
+
+    name = "convolution_into_channels"
+    kinds = ("first", "last")
+    rare = kinds
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+    axes = 2
+
+    def plan(self, request: Request) -> Plan:
+        axis = request.mesh.names[0 if request.variant["kind"] == "first" else -1]
+        n = request.mesh.sizes[axis]
+        x = small(request, (1, 2, 4 * n), (None, None, axis))
+        result = Result((1, n, 4 * n), request.dtype, (None, axis, None))
+        return Plan((x,), (result,), {"channels": n}, judge="exact")
+
+    @staticmethod
+    def auto(x, *, channels):
+        kernel = jnp.asarray(taps(channels), x.dtype)
+        return lax.conv_general_dilated(x, kernel, (1,), "SAME", precision="highest")
+
+    @staticmethod
+    def reference(x, *, channels):
+        wide = np.pad(x[0], ((0, 0), (1, 1)))
+        windows = np.stack([wide[:, i : i + x.shape[2]] for i in range(3)], axis=1)
+        return np.einsum("ocw,cwp->op", taps(channels), windows)[None]
+
+
+def taps(channels: int) -> np.ndarray:
+    """float64[channels, 2, 3]: a kernel of small integers, all different in neighbouring channels."""
+    return 1.0 + np.arange(channels * 6).reshape(channels, 2, 3) % 7

@@ -267,7 +267,7 @@ def _added_eighth(case: Case) -> bool:
     return name in EIGHTH_OPERATIONS or (name.startswith("partly_sharded") and way is not None)
 
 
-NINTH_OPERATIONS = frozenset(("dtype_grid", "nested_transform", "second_use"))
+NINTH_OPERATIONS = frozenset(("convolution_into_channels", "dtype_grid", "nested_transform", "second_use"))
 """The operations that version 9 added."""
 
 
