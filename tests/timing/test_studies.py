@@ -6,9 +6,9 @@ import random
 import numpy as np
 import pytest
 
-from meshmark.core.statistics import Estimate, median
+from meshmark.core.statistics import Estimate, median, series_median
 from meshmark.timing import figures
-from tests.studies import concurrent, coverage, fidelity
+from tests.studies import concurrent, coverage, fidelity, unseen
 
 
 def processes(number=60, cases=10, control=1.0):
@@ -61,3 +61,40 @@ def test_overlap_is_that_of_the_osu_and_intel_benchmarks():
     assert concurrent.osu(4.0, 2.0, 5.0) == pytest.approx(0.25)
     assert concurrent.intel(4.0, 2.0, 5.0) == pytest.approx(0.5)
     assert concurrent.osu(1.0, 1.0, 9.0) == concurrent.intel(1.0, 1.0, 9.0) == 0
+
+
+def test_neighbours_are_judged_in_their_order():
+    """Slow and fast hours: the interval of a series holds more often than that of independent samples."""
+    rng = np.random.default_rng(0)
+    hours = {
+        str(i): (1 + 0.3 * np.repeat(rng.integers(0, 2, 12), 5) + rng.normal(0, 0.01, 60)).tolist()
+        for i in range(5)
+    }
+    shares = [
+        held / of for held, of in (coverage.in_order(hours, 12, rule) for rule in (series_median, median))
+    ]
+    assert shares[0] > shares[1] + 0.05
+    assert len(coverage.table_in_order(hours)) == 2 + len(coverage.IN_ORDER)
+
+
+@pytest.mark.parametrize(
+    "model", ["two values", "pairs share them, opposed", "groups opposed", "stable, 0.8"]
+)
+def test_unseen_noise_raises_few_false_alarms(model):
+    """A sample of the study: at 1 percent of runs, three of 20 are seen once in a thousand times."""
+    assert unseen.alarms(model, 20, 5) <= 2
+
+
+def test_unseen_noise_of_modes():
+    """Equal modes get no order, but where each has hours of its own; the controls then say so."""
+    assert unseen.orders("two speeds, 95 to 5", 10, 1) <= 3 < unseen.orders("each case autocorrelated", 10, 1)
+    assert unseen.excluded("independent", 100, 1) <= 14 < unseen.excluded("each case autocorrelated", 100, 1)
+    assert unseen.held("stable, 1.5", 200, 1, 6, False) >= 0.9 > unseen.held("random walk", 200, 1, 6, True)
+    assert unseen.found("each case long, then short", 6, 1) >= 5
+
+
+def test_controls_that_exclude_1_make_a_table_doubtful():
+    fine, off = [1.01, 0.99, 1.02, 0.98, 1.0, 1.01], [1.05, 1.06, 1.04, 1.05, 1.07, 1.05]
+    assert figures.distrust([fine] * 4) == figures.distrust([fine] * 20 + [off]) == figures.distrust([]) == ""
+    assert "2 of 4 controls exclude 1" in figures.distrust([fine, off, fine, off])
+    assert figures.distrust([off[:5]] * 4) == "", "five processes say nothing"

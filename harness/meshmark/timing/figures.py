@@ -153,6 +153,25 @@ def order(found: Estimate | None) -> str:
     return "slower" if found.low > 1 else "faster"
 
 
+def distrust(controls: Sequence[Sequence[float]]) -> str:
+    """Why the ratios of a table are not to be trusted, by those of its controls, one list over processes each; else "".
+
+    Five in a hundred controls exclude 1 by chance. Where there are more than that explains (binomial, 5 percent), a
+    mode has something of its own that stays from process to process, and every interval over processes is too narrow.
+    """
+    ends = [found for each in controls if (found := over_processes(each)) and math.isfinite(found.high)]
+    out = sum(not found.low <= 1 <= found.high for found in ends)
+    chance = sum(
+        math.comb(len(ends), k) * ERROR**k * (1 - ERROR) ** (len(ends) - k) for k in range(out, len(ends) + 1)
+    )
+    if not out or chance >= ERROR:
+        return ""
+    return (
+        f"{out} of {len(ends)} controls exclude 1, which are the same program twice: do not trust the orders of this"
+        " table, what sets modes apart here stays from process to process"
+    )
+
+
 def best(against: Mapping[str, Estimate | None], base: str) -> str:
     """The mode that corrected intervals part from all others, as the fastest; "" if they part none.
 

@@ -366,7 +366,12 @@ def dispatch(cells: Cells) -> dict[tuple[str, str], float]:
 
 
 def _remarks(records: Records, cells: Cells) -> Iterator[str]:
-    """Remarks on dispatch, compile time, differences of processes, and modes that send more than manual mode."""
+    """Remarks on controls, dispatch, compile time, differences of processes, and modes that send more than manual."""
+    doubles = [
+        own for modes in cells.values() for own in modes.values() if any(r.get("control_s") for r in own)
+    ]
+    if why := figures.distrust([figures.ratios(own, own, "control_s") for own in doubles]):
+        yield why
     overheads = [v for v in dispatch(cells).values() if v > 0]
     if overheads:
         middle = seconds(statistics.median(overheads).value)
