@@ -147,8 +147,8 @@ def test_a_statement_follows_the_rule_of_the_runs_version(monkeypatch):
 
 def test_a_statement_is_of_one_known_version(monkeypatch):
     lines = level("L0", 4)
-    with pytest.raises(LevelError, match="version 9 of the case table is unknown"):
-        statement(records(as_of(9, lines)))
+    with pytest.raises(LevelError, match=f"version {NEXT} of the case table is unknown"):
+        statement(records(as_of(NEXT, lines)))
     other = [run_line("ba9876543210", table=2), *judged(cases.find(lines[1]["case"], 4), "ba9876543210")]
     with pytest.raises(LevelError, match="the runs are of versions 1, 2 of the case table"):
         statement(records(as_of(1, lines), other))
