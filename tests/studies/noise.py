@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -158,27 +158,39 @@ def alarms(model: str, runs: int, seed: int, order: str = "random", cases: int =
     return found
 
 
-def main() -> int:
-    """The command; exit code 1 where a model's rate is above 1 percent."""
-    parser = argparse.ArgumentParser(description="False alarms under noise that all processes share.")
+HEAD = ("noise", "runs of 40 cases that flag one", "upper limit (95 %)", "with a fixed A B B A")
+
+
+def row(name: str, runs: int, seed: int) -> list[str]:
+    """The cells of one model."""
+    found, fixed = (alarms(name, runs, seed, order) for order in ("random", "ABBA"))
+    return [name, f"{found} of {runs}", f"{upper_limit(found, runs):.2%}", f"{fixed} of {runs}"]
+
+
+def tabulate(
+    what: str,
+    models: Collection[str],
+    head: Sequence[str],
+    row: Callable[[str, int, int], list[str]],
+    seed: int,
+) -> int:
+    """The command of a study of noise; exit code 1 where a model flags more than 1 percent of runs.
+
+    `row(model, runs, seed)` gives the cells of a model, the second of which begins with the runs that were flagged.
+    """
+    parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS), metavar="NAME")
-    parser.add_argument("--seed", type=int, default=17)
+    parser.add_argument("--models", nargs="+", default=list(models), choices=list(models), metavar="NAME")
+    parser.add_argument("--seed", type=int, default=seed)
     parser.add_argument("--markdown", type=Path, help="write the table to this file too")
     options = parser.parse_args()
-    lines = [
-        "| noise | runs of 40 cases that flag one | upper limit (95 %) | with a fixed A B B A |",
-        "|---|---|---|---|",
-    ]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     print("\n".join(lines), flush=True)
     worst = 0
     for name in options.models:
-        found, fixed = (alarms(name, options.runs, options.seed, order) for order in ("random", "ABBA"))
-        worst = max(worst, found)
-        lines.append(
-            f"| {name} | {found} of {options.runs} | {upper_limit(found, options.runs):.2%} |"
-            f" {fixed} of {options.runs} |"
-        )
+        cells = row(name, options.runs, options.seed)
+        worst = max(worst, int(cells[1].split()[0]))
+        lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], flush=True)
     if options.markdown:
         options.markdown.write_text("\n".join(lines) + "\n")
@@ -186,4 +198,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tabulate("False alarms under noise that all processes share.", MODELS, HEAD, row, 17))

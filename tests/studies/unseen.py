@@ -17,10 +17,8 @@ most 5 %, as they say); control ratios of six processes that exclude 1 (as they 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
@@ -297,26 +295,5 @@ def row(name: str, runs: int, seed: int) -> list[str]:
     ]
 
 
-def main() -> int:
-    """The command; exit code 1 where a model flags more than 1 percent of runs."""
-    parser = argparse.ArgumentParser(description="Noise that the rules were not made with.")
-    parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS), metavar="NAME")
-    parser.add_argument("--seed", type=int, default=29)
-    parser.add_argument("--markdown", type=Path, help="write the table to this file too")
-    options = parser.parse_args()
-    lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
-    print("\n".join(lines), flush=True)
-    worst = 0
-    for name in options.models:
-        cells = row(name, options.runs, options.seed)
-        worst = max(worst, int(cells[1].split()[0]))
-        lines.append(f"| {' | '.join(cells)} |")
-        print(lines[-1], flush=True)
-    if options.markdown:
-        options.markdown.write_text("\n".join(lines) + "\n")
-    return int(worst > 0.01 * options.runs)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(noise.tabulate("Noise that the rules were not made with.", MODELS, HEAD, row, 29))
