@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults of the catalogue are caught, and without them the case that caught each passes.
 
-The tests take the faults that are caught quickly, at least one by each operation that catches any, and every fault that
-is newer than docs/faults.md. MESHMARK_SLOW=1 takes all of them, compiled as users compile: tox run -e faults.
+The tests take the faults that are caught quickest, at least one by each family of operations that catches any, and
+every fault that is newer than docs/faults.md. MESHMARK_SLOW=1 takes all of them, compiled as users compile:
+tox run -e faults.
 """
 
 import math
@@ -17,7 +18,7 @@ import pytest
 from meshmark.core.verdicts import BAD, worst
 from meshmark.judge.checks import Judge
 from meshmark.levels import known_issues
-from meshmark.operations import cases
+from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.cases import Case
 from meshmark.operations.selection import Selection
 from tests.checkout import ROOT
@@ -41,8 +42,8 @@ for _name, _seconds, _case in NOTICED.findall((ROOT / "docs" / "faults.md").read
 
 SLOW = bool(os.environ.get("MESHMARK_SLOW"))
 
-QUICK = 1.0
-"""Seconds on the page up to which the tests take a fault: two in three, in a sixth of the time of all."""
+QUICK = 0.2
+"""Seconds on the page up to which the tests take a fault: one in three, in a twentieth of the time of all."""
 
 if not SLOW:
     pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -51,17 +52,18 @@ if not SLOW:
 def sampled() -> list[str]:
     """The faults that the tests take, in the order of the catalogue."""
     taken = {name for name in CATALOGUE if SECONDS.get(name, 0.0) <= QUICK}
-    catching = {_operation(name) for name in taken}
+    catching = {_family(name) for name in taken}
     for name in sorted({*CATALOGUE} - taken, key=SECONDS.__getitem__):
-        if _operation(name) not in catching:
+        if _family(name) not in catching:
             taken.add(name)
-            catching.add(_operation(name))
+            catching.add(_family(name))
     return [name for name in CATALOGUE if name in taken]
 
 
-def _operation(name: str) -> str:
-    """The operation whose case noticed the fault first; "" for a fault that is newer than the page."""
-    return FIRST.get(name, ["/"])[0].partition("/")[0]
+def _family(name: str) -> str:
+    """The family of the operation whose case noticed the fault first; "" for a fault that is newer than the page."""
+    operation = FIRST.get(name, ["/"])[0].partition("/")[0]
+    return OPERATIONS[operation].family if operation else ""
 
 
 @cache
@@ -101,10 +103,10 @@ def test_the_page_names_the_case_that_noticed_nearly_every_fault():
     assert len(FIRST) >= 0.9 * len(CATALOGUE)
 
 
-def test_the_sample_holds_most_faults_and_each_operation_that_catches_any():
+def test_the_sample_holds_a_third_of_the_faults_and_each_family_that_catches_any():
     taken = sampled()
-    assert len(taken) >= 0.65 * len(CATALOGUE)
-    assert {_operation(name) for name in taken} >= {_operation(name) for name in FIRST}
+    assert len(taken) >= 0.33 * len(CATALOGUE)
+    assert {_family(name) for name in taken} >= {_family(name) for name in FIRST}
     assert {*taken} >= {*CATALOGUE} - {*FIRST}
 
 

@@ -196,7 +196,6 @@ BETWEEN = (
         (KILLED, 1),
         "crash",
         CRASH.format(0),
-        ci=True,
     ),
     Fault(
         "rank 0 is killed inside a collective",
@@ -439,7 +438,6 @@ BETWEEN = (
         r"starting the group again, to go on with the next case",
         "pass",
         groups=1,
-        ci=True,
     ),
     Fault(
         "launch: a rank is killed",

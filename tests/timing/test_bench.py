@@ -237,7 +237,7 @@ def test_an_interrupted_run_is_resumed(recorded, tmp_path, capsys):
 @pytest.mark.parametrize(("started", "number"), [(interruptible, signal.SIGINT), (deaf, signal.SIGTERM)])
 def test_an_interruption_keeps_what_was_timed(tmp_path, started, number):
     path = tmp_path / "run.jsonl"
-    command = [sys.executable, "-m", "harness", *QUICK[:-1], "0.2", "--processes", "50", "--no-ceilings"]
+    command = [sys.executable, "-m", "harness", *QUICK[:-1], "0.05", "--processes", "50", "--no-ceilings"]
     process = subprocess.Popen(
         started([*command, "--record", str(path)]),
         cwd=ROOT,
