@@ -219,6 +219,21 @@ def test_reductions(seed, shape, kind, data):
     compared(reductions, numbers(seed, shape, kind), units=16)
 
 
+@pytest.mark.parametrize("bits", [0, 1, 3, 7, 9, 22, 23])
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_shorter_significands_are_those_of_xla(bits, kind):
+    """To the bit, at ties, infinities and the largest numbers too."""
+    rng = np.random.default_rng(bits)
+    some = [rng.normal(0, 3, 200), 2.0 ** rng.integers(-120, 127, 50) * rng.integers(1, 64, 50) / 64]
+    x = np.concatenate(
+        [*some, [np.inf, -np.inf, np.nan, 0.0, -0.0, 1.5, 2.5, 1 + 2.0**-9], [3.4e38, -3.4e38]]
+    )
+    a = jnp.asarray(x, kind)
+    compiled = jax.jit(lambda a: lax.reduce_precision(a, 8, bits)).lower(a).compile()
+    (seen,) = interpret(reader.read(whole_text(compiled)), [np.asarray(a)[None]])
+    np.testing.assert_array_equal(seen[0].astype(np.float32), np.asarray(compiled(a), np.float32))
+
+
 @few
 @given(seeds, st.integers(3, 9), st.integers(1, 3), st.integers(1, 2), st.integers(0, 2))
 def test_windows(seed, n, size, stride, pad):

@@ -218,18 +218,21 @@ LESS = """%less (a: s32[], b: s32[], c: s32[], d: s32[]) -> pred[] {
 
 
 @pytest.mark.parametrize("stable", [True, False])
-def test_equal_elements_keep_their_order_in_a_stable_sort_alone(stable):
+@pytest.mark.parametrize("second", [[1, 0, 1, 0], [0, 1, 1, 0]])
+def test_equal_elements_keep_their_order_in_a_stable_sort_alone(stable, second):
+    """On each device, whether or not it holds what the first one holds: what all hold alike is sorted once."""
     sort = f"sort(%k, %i), dimensions={{0}}, {'is_stable=true, ' * stable}to_apply=%less"
     module = text(
         "%k = s32[4]{0} parameter(0)",
         "%i = s32[4]{0} iota(), iota_dimension=0",
         f"%s = (s32[4]{{0}}, s32[4]{{0}}) {sort}",
         others=[LESS],
-        header=ONE,
+        header="num_partitions=2",
     )
-    keys, order = interpret(reader.read(module), [np.array([[1, 0, 1, 0]], np.int32)])
-    assert keys.tolist() == [[0, 0, 1, 1]]
-    assert order.tolist() == [[1, 3, 0, 2] if stable else [3, 1, 2, 0]]
+    keys, order = interpret(reader.read(module), [np.array([[1, 0, 1, 0], second], np.int32)])
+    assert keys.tolist() == [[0, 0, 1, 1]] * 2
+    places = {True: [1, 3, 0, 2], False: [3, 1, 2, 0]}, {True: [0, 3, 1, 2], False: [3, 0, 2, 1]}
+    assert order.tolist() == [places[0][stable], places[second[0] == 0][stable]]
 
 
 @pytest.mark.parametrize(

@@ -372,6 +372,25 @@ def _reduce_precision(
     value = array(operands[0], instruction.name)
     bits = (int(instruction.attributes["exponent_bits"]), int(instruction.attributes["mantissa_bits"]))
     kinds = {(8, 7): ml_dtypes.bfloat16, (5, 10): np.float16, (8, 23): np.float32, (11, 52): np.float64}
-    if bits not in kinds or not is_float(value.data.dtype):
-        raise Refused(f"reduce-precision to {bits[0]} and {bits[1]} bits")
-    return Value(value.data.astype(kinds[bits]).astype(value.data.dtype), value.poison)
+    kind = value.data.dtype
+    if not is_float(kind):
+        raise Refused(f"reduce-precision of {kind.name}")
+    if bits in kinds:
+        return Value(value.data.astype(kinds[bits]).astype(kind), value.poison)
+    if bits[0] != 8 or kind.itemsize > 4:
+        raise Refused(f"reduce-precision of {kind.name} to {bits[0]} and {bits[1]} bits")
+    return Value(_shortened(value.data.astype(np.float32), bits[1]).astype(kind), value.poison)
+
+
+def _shortened(x: np.ndarray, bits: int) -> np.ndarray:
+    """float32 rounded to the nearest one whose significand has so many bits behind the point, ties to even.
+
+    The exponent keeps its eight bits, so rounding the pattern as an integer carries into it, up to infinity. A NaN
+    stays."""
+    cut = 23 - bits
+    if cut <= 0:
+        return x
+    pattern = x.view(np.uint32).astype(np.uint64)
+    half = (1 << (cut - 1)) - 1 + ((pattern >> cut) & 1)
+    rounded = ((pattern + half) >> cut << cut).astype(np.uint32).view(np.float32)
+    return np.where(np.isnan(x), x, rounded)
