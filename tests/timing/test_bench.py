@@ -20,7 +20,8 @@ from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.cases import Selection, SelectionError
 from meshmark.publish.lines import schema_problem
 from meshmark.records import reading
-from meshmark.timing import bench, figures, footprint, timing_tables
+from meshmark.timing import bench, derived, figures, footprint, timing_tables
+from meshmark.timing.cells import by_cell
 from meshmark.timing.children import ChildError, Children
 from meshmark.timing.rooflines import Rooflines
 from meshmark.timing.timer import Job
@@ -543,14 +544,15 @@ def test_a_sweep_is_fitted_and_scaling_judged():
         timing(case, [1e-4 + s / 1e9] * 9, nbytes=s, factor=1.75)
         for case, s in zip(ids, (4096, 65536, 2**20), strict=True)
     ]
-    (row,) = timing_tables._fits(timing_tables.by_cell(timed))
+    (row,) = timing_tables._fits(by_cell(timed))
     assert row[4:6] == ["100 us", "1.00 GB/s"] and set(row[6].split()) <= {"+0%", "-0%"}
     matmuls = [
         timing(f"matmul/rows=x,check=exact/manual/{n}/float32/n64", [t] * 9, flops=1000)
         for n, t in ((1, 8.0), (2, 4.0), (4, 4.0), (8, 1.0))
     ]
-    (series,) = timing_tables.scaling(timing_tables.by_cell(matmuls))
-    assert series["kind"] == "strong" and [round(e, 3) for _, _, e in series["points"]] == [1, 1, 0.5, 1]
+    (series,) = derived.scaling(by_cell(matmuls))
+    assert series["kind"] == "strong"
+    assert [round(e.value, 3) for _, _, e in series["points"]] == [1, 1, 0.5, 1]
 
 
 def test_memory_is_estimated_first():

@@ -46,9 +46,9 @@ from meshmark.records.reading import RecordError, Records
 from meshmark.records.writing import Writer
 from meshmark.timing import bench, timing_tables
 from meshmark.timing.bench import Progress, Todo
+from meshmark.timing.cells import cell_of
 from meshmark.timing.progress import shown
 from meshmark.timing.timer import CLEAR_EVERY, Job, spread
-from meshmark.timing.timing_tables import cell_of
 
 ALIKE = (
     *("profile", "processes", "operations", "modes", "meshes", "dtypes", "sizes", "cadence", "seed"),

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from meshmark.core import statistics
-from meshmark.core.escaping import field as field_of
 from meshmark.core.escaping import plain
-from meshmark.core.text import number
+from meshmark.core.statistics import Estimate
 from meshmark.records.reading import Records
 from meshmark.report.page_parts import SHOWN_VERDICTS, Source, Strings, format_collectives, rounded
-from meshmark.timing import figures, rooflines, steps, timing_tables
+from meshmark.timing import derived, figures, rooflines, steps, timing_tables
+from meshmark.timing.cells import Cells, by_cell
 
 TIMED_TEXTS = ("operation", "variant", "mode", "mesh", "dtype", "size", "cadence")
 TIMED_NUMBERS = (
@@ -27,9 +28,6 @@ SHARES = ("share_of", "bound_by")
 ORDERS = {"faster": -1, "not resolved": 0, "slower": 1}
 """What a ratio to manual mode says, corrected over the table; None without a ratio."""
 
-SWEPT = ("operation", "variant", "mesh", "dtype", "mode", "cadence")
-"""The common fields of the points of one sweep over sizes."""
-
 
 def good(row: Mapping[str, Any]) -> bool:
     """Whether the time of a row may be published: its values were verified."""
@@ -39,10 +37,10 @@ def good(row: Mapping[str, Any]) -> bool:
 def timed(source: Source, strings: Strings) -> dict[str, Any]:
     """Times by column, controls, noise, ceilings, rooflines, fits and scaling of a file."""
     records, found = source.records, source.cells
-    cells = timing_tables.by_cell(records.timings)
+    cells = by_cell(records.timings)
+    good_cells = by_cell([r for r in records.timings if good(r)])
     sent = {r["case"]: r.get("communication") for r in records.timings}
     kinds = {case: format_collectives(found) for case, found in sent.items() if isinstance(found, list)}
-    bytes_of = {r["case"]: cost_of(r) for r in records.timings}
     names = (*TIMED_TEXTS, *TIMED_NUMBERS, *SHARES, "verdict", "reason", "kinds", "order", "best")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for row in found:
@@ -78,14 +76,14 @@ def timed(source: Source, strings: Strings) -> dict[str, Any]:
             }
             for c in records.ceilings
         ],
-        "fits": list(_fits(found, bytes_of)),
+        "fits": list(_fits(good_cells)),
         "scaling": [
             {
                 "name": plain(s["name"]),
                 "kind": s["kind"],
-                "points": [[d, rounded(t), rounded(e)] for d, t, e in s["points"]],
+                "points": [[d, rounded(t), rounded(e.value), *ends(e)] for d, t, e in s["points"]],
             }
-            for s in timing_tables.scaling(cells)
+            for s in derived.scaling(good_cells)
         ],
     }
 
@@ -135,14 +133,7 @@ def _controls(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             yield {"case": plain(row["case"]), "cadence": plain(row["cadence"])} | figures | order
 
 
-def cost_of(record: Mapping[str, Any]) -> tuple[float, float]:
-    """(S, f) of a timing record: bytes and the factor of bus bandwidth; (0, 0) if it has none."""
-    cost = record.get("cost")
-    nbytes, factor = number(field_of(cost, "nbytes")), number(field_of(cost, "factor"))
-    return (nbytes if nbytes > 0 else 0.0, factor if factor > 0 else 0.0)
-
-
-def _claims(cells: timing_tables.Cells) -> dict[str, list[int]]:
+def _claims(cells: Cells) -> dict[str, list[int]]:
     """By cadence: how many ratios its table has, and from how many processes on it can claim an order."""
     cadences = dict.fromkeys(cadence for _, cadence in cells)
     found = {cadence: timing_tables.count_ratios(cells, cadence) for cadence in cadences}
@@ -164,26 +155,23 @@ def _noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _fits(
-    rows: Sequence[Mapping[str, Any]], costs: Mapping[str, tuple[float, float]]
-) -> Iterator[dict[str, Any]]:
-    """t = alpha + S / beta of each sweep over message sizes: the same as meshmark.timing.timing_tables prints."""
-    found: dict[tuple[str, ...], list[tuple[float, float]]] = {}
-    factors: dict[tuple[str, ...], float] = {}
-    for row in rows:
-        nbytes, factor = costs[row["case"]]
-        if row["median_s"] is not None and factor and good(row):
-            key = tuple(row[name] for name in SWEPT)
-            found.setdefault(key, []).append((nbytes, row["median_s"]))
-            factors[key] = factor
-    for key, points in found.items():
-        fit = statistics.fit_line(*zip(*sorted(points), strict=True)) if len(points) > 2 else None
-        if fit is not None:
-            yield {
-                **dict(zip(SWEPT, map(plain, key), strict=True)),
-                "points": len(points),
-                "alpha": rounded(fit.alpha),
-                "beta": rounded(fit.beta),
-                "factor": rounded(factors[key]),
-                "worst": rounded(max(map(abs, fit.residuals)), 3),
-            }
+def _fits(cells: Cells) -> Iterator[dict[str, Any]]:
+    """t = alpha + S / beta of each sweep over message sizes, with the ends of the intervals (None: a single run)."""
+    for fit in derived.fits(cells):
+        operation, variant, _, mesh, dtype = map(plain, fit.cell.split("/"))
+        yield {
+            **{"operation": operation, "variant": variant, "mesh": mesh, "dtype": dtype},
+            **{"mode": plain(fit.mode), "cadence": plain(fit.cadence)},
+            "points": fit.points,
+            "alpha": rounded(fit.alpha.value),
+            "beta": rounded(fit.beta.value),
+            "alpha_ends": ends(fit.alpha),
+            "beta_ends": ends(fit.beta),
+            "factor": rounded(fit.factor),
+            "worst": rounded(max(map(abs, fit.residuals)), 3),
+        }
+
+
+def ends(found: Estimate) -> list[float | None]:
+    """The ends of an interval as the page holds them; none of a single run. An upper end without a bound is None."""
+    return [] if math.isinf(found.low) else [rounded(found.low), rounded(found.high)]

@@ -27,9 +27,9 @@ from meshmark.operations.cases import Cell
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.records.reading import Records
 from meshmark.timing import footprint
+from meshmark.timing.cells import BASE, cell_of
 from meshmark.timing.children import Children
 from meshmark.timing.timer import Job
-from meshmark.timing.timing_tables import BASE, cell_of
 
 NOISY_SPREAD = 0.25
 """A machine is called noisy if the spread of a fixed piece of work is above this."""

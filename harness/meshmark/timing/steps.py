@@ -26,9 +26,11 @@ STEPS = ("decoder", "decoder_training", "decode_step")
 
 
 def rows(records: Records) -> Iterator[dict[str, Any]]:
-    """One row per case and cadence of the decoder's steps: step, where, mode, cadence, seconds, tokens_per_s, mfu and
-    the name of its peak, sent (bytes of a device's payload by collective), memory (bytes of a device's arguments,
-    results and temporaries). A case whose values were not verified, or which the table does not have, is left out."""
+    """One row per case and cadence of the decoder's steps: step, where, mode, cadence, seconds, spread (the relative
+    half width of the time's interval; inf without one), tokens_per_s, mfu and the name of its peak, sent (bytes of a
+    device's payload by collective), memory (bytes of a device's arguments, results and temporaries).
+
+    A case whose values were not verified, or which the table does not have, is left out."""
     of = Rooflines.of(records.runs[0]["facts"], records.ceilings)
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for record in records.timings:
@@ -48,11 +50,17 @@ def rows(records: Records) -> Iterator[dict[str, Any]]:
             "cadence": cadence,
             "seconds": time.value,
             "tokens_per_s": tokens / time.value,
+            "spread": time.relative,
             "mfu": flops / peak[0] / time.value if flops and peak else None,
             "peak": peak[1] if peak else "",
             "sent": sent(first.get("communication") or ()),
             "memory": _memory(first),
         }
+
+
+def _rate_of(rate: float, relative: float) -> str:
+    """Tokens/s with the relative half width of the time behind them, if it has an interval."""
+    return f"{rate:,.0f}" + (f" ±{100 * relative:.0f}%" if math.isfinite(relative) else "")
 
 
 def _tokens(case: str, devices: int) -> int | None:
@@ -87,7 +95,7 @@ def cells(records: Records) -> list[list[str]]:
             row["where"],
             row["mode"],
             row["cadence"],
-            f"{row['tokens_per_s']:,.0f}",
+            _rate_of(row["tokens_per_s"], row["spread"]),
             "-" if row["mfu"] is None else f"{100 * row['mfu']:.2g} %",
             ", ".join(f"{kind} {nbytes:,.0f}" for kind, nbytes in row["sent"].items()) or "none",
             "-" if row["memory"] is None else f"{row['memory']:,.0f}",

@@ -4,41 +4,19 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from meshmark.core import meshes, statistics
+from meshmark.core import statistics
 from meshmark.core.statistics import Estimate
 from meshmark.core.text import printable, text_table
-from meshmark.operations.base import MODES, parse_size
+from meshmark.operations.base import MODES
 from meshmark.records.reading import Records
-from meshmark.timing import figures, steps
+from meshmark.timing import derived, figures, steps
+from meshmark.timing.cells import BASE, Cells, by_cell
 from meshmark.timing.rooflines import Rooflines
 
 CADENCES = ("plain", "isolated", "stream", "device")
-BASE = "manual"
-"""The mode with which the others are compared."""
-
-Key = tuple[str, str]
-"""A cell's id and a cadence."""
-
-Cells = Mapping[Key, Mapping[str, list[Mapping[str, Any]]]]
-"""Timing records by cell and cadence, then by mode; a list holds one per process."""
-
-
-def by_cell(timings: Sequence[Mapping[str, Any]]) -> dict[Key, dict[str, list[Mapping[str, Any]]]]:
-    """Timing records by cell and cadence, then by mode; a list holds one per process."""
-    found: dict[Key, dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for record in timings:
-        found[cell_of(record["case"]), record["cadence"]][record["mode"]].append(record)
-    return found
-
-
-def cell_of(case: str) -> str:
-    """The id of a case's cell."""
-    parts = case.split("/")
-    return "/".join([*parts[:2], "*", *parts[3:]]) if len(parts) == 6 else case
 
 
 def rooflines_of(records: Records) -> Rooflines:
@@ -61,7 +39,7 @@ def rows(records: Records) -> list[dict[str, Any]]:
     of = rooflines_of(records)
     found = []
     cells = by_cell(records.timings)
-    dispatches = dispatch(cells)
+    dispatches = derived.dispatch(cells)
     number = {cadence: count_ratios(cells, cadence) for cadence in CADENCES}
     for (cell, cadence), modes in cells.items():
         ratios = {
@@ -73,8 +51,8 @@ def rows(records: Records) -> list[dict[str, Any]]:
         best = figures.best({mode: found for mode, found in parted.items() if ratios[mode]}, BASE)
         for mode, own in modes.items():
             row = _row(own, cadence, of) | {"best": mode == best}
-            if row["median_s"] is not None and cadence == "isolated":
-                row["dispatch_s"] = dispatches.get((cell, mode))
+            if row["median_s"] is not None and cadence == "isolated" and (cell, mode) in dispatches:
+                row["dispatch_s"] = dispatches[cell, mode].value
             if mode in ratios:
                 row |= _compared(ratios[mode], parted[mode])
             found.append(row)
@@ -202,9 +180,10 @@ def lines(records: Records, width: int | None = None) -> Iterator[str]:
             f"ceiling measured here, {value.get('devices')} devices together: {' '.join(name)}"
             f" {value['value'] / 1e9:.1f} {unit}"
         )
+    ends = "; 95 % intervals over processes in brackets" if processes >= LEAST else "; a single run"
     fits = list(_fits(cells))
     if fits:
-        yield from ["", "message size: t = alpha + S / beta, least squares of relative residuals", ""]
+        yield from ["", f"message size: t = alpha + S / beta, least squares of relative residuals{ends}", ""]
         yield from text_table(
             ["case", "cadence", "mode", "points", "alpha", "beta", "residuals"],
             fits,
@@ -219,7 +198,7 @@ def lines(records: Records, width: int | None = None) -> Iterator[str]:
         yield from text_table(steps.HEADER, decoded, width, left=True)
     scaled = list(_scaling(cells))
     if scaled:
-        yield from ["", "scaling over one axis", ""]
+        yield from ["", f"scaling over one axis{ends}", ""]
         yield from text_table(["case", "kind", "devices", "time", "efficiency"], scaled, width)
     yield from _remarks(records, cells)
     bad = [r for r in records.timings if r["verdict"] != "pass"]
@@ -353,18 +332,6 @@ def _of_ranks(records: Records) -> str:
     )
 
 
-def dispatch(cells: Cells) -> dict[tuple[str, str], float]:
-    """Seconds of an isolated call minus those of a stream's call, by cell and mode."""
-    found = {}
-    for (cell, cadence), modes in cells.items():
-        for mode, own in modes.items() if cadence == "stream" else ():
-            streamed = figures.pooled(own)
-            alone = figures.pooled(cells.get((cell, "isolated"), {}).get(mode, []))
-            if streamed and alone:
-                found[cell, mode] = alone.value - streamed.value
-    return found
-
-
 def _remarks(records: Records, cells: Cells) -> Iterator[str]:
     """Remarks on controls, dispatch, compile time, differences of processes, and modes that send more than manual."""
     doubles = [
@@ -372,10 +339,10 @@ def _remarks(records: Records, cells: Cells) -> Iterator[str]:
     ]
     if why := figures.distrust([figures.ratios(own, own, "control_s") for own in doubles]):
         yield why
-    overheads = [v for v in dispatch(cells).values() if v > 0]
-    if overheads:
-        middle = seconds(statistics.median(overheads).value)
-        yield f"dispatch (isolated minus stream): median of {len(overheads)} cases {middle}"
+    overhead = derived.usual_dispatch(cells)
+    if overhead and overhead.value > 0:
+        number = len(derived.dispatch(cells))
+        yield f"dispatch (isolated minus stream): median of {number} cases {interval(overhead, seconds)}"
     compiled = [(r["compile_s"], r["case"]) for r in records.timings if r.get("compile_s")]
     if compiled:
         longest, case = max(compiled)
@@ -409,35 +376,19 @@ def _short(cell: str) -> str:
     return printable(cell.replace("/*/", " ").replace("/", " "))
 
 
-def sweeps(
-    cells: Cells,
-) -> dict[tuple[str, str, str], list[tuple[int, float]]]:
-    """(S, seconds) of the sizes of each collective, by (cell without its size, cadence, mode)."""
-    found: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
-    for (cell, cadence), modes in cells.items():
-        for mode, own in modes.items():
-            time = figures.pooled(own)
-            cost = own[0].get("cost") or {}
-            if time and cost.get("factor"):
-                found[cell.rpartition("/")[0], cadence, mode].append((cost["nbytes"], time.value))
-    return {key: sorted(points) for key, points in found.items() if len(points) > 2}
-
-
 def _fits(cells: Cells) -> Iterator[list[str]]:
-    for (cell, cadence, mode), points in sweeps(cells).items():
-        if cadence == "isolated" and (cell, "stream", mode) in sweeps(cells):
+    found = derived.fits(cells)
+    streamed = {(fit.cell, fit.mode) for fit in found if fit.cadence == "stream"}
+    for fit in found:
+        if fit.cadence == "isolated" and (fit.cell, fit.mode) in streamed:
             continue  # the stream's fit describes the wire and not the dispatch
-        fit = statistics.fit_line(*zip(*points, strict=True))
-        if fit is None:
-            continue
-        beta = f"{fit.beta / 1e9:.2f} GB/s" if math.isfinite(fit.beta) else "no growth"
         yield [
-            _short(cell),
-            cadence,
-            mode,
-            str(len(points)),
-            seconds(fit.alpha),
-            beta,
+            _short(fit.cell),
+            fit.cadence,
+            fit.mode,
+            str(fit.points),
+            interval(fit.alpha, seconds),
+            interval(fit.beta, lambda rate: f"{rate / 1e9:.2f} GB/s" if math.isfinite(rate) else "no growth"),
             " ".join(f"{100 * r:+.0f}%" for r in fit.residuals),
         ]
 
@@ -455,100 +406,35 @@ def _rooflines(cells: Cells, of: Rooflines) -> Iterator[list[str]]:
                 f"{row['intensity']:.3g}",
                 rate(row),
                 row["bound_by"],
-                f"{100 * row['share']:.1f} %",
+                f"{100 * row['share']:.1f} %{_half_width(row)}",
                 row["share_of"],
             ]
 
 
+def _half_width(row: Mapping[str, Any]) -> str:
+    """The relative half width of the time of a row, which is that of its rates and shares too; "" of a single run."""
+    if row["low_s"] is None:
+        return ""
+    return f" ±{50 * (row['high_s'] - row['low_s']) / row['median_s']:.0f}%"
+
+
 def _scaling(cells: Cells) -> Iterator[list[str]]:
-    for series in scaling(cells):
+    for series in derived.scaling(cells):
         for devices, time, efficiency in series["points"]:
-            yield [series["name"], series["kind"], str(devices), seconds(time), f"{100 * efficiency:.0f} %"]
+            yield [series["name"], series["kind"], str(devices), seconds(time), interval(efficiency, percent)]
 
 
-def scaling(cells: Cells) -> list[dict[str, Any]]:
-    """Strong and weak scaling over meshes of one axis, if at least three sizes of mesh were timed.
-
-    Strong: the same problem on n devices, efficiency t(1) n1 / (t(n) n), n1 being the smallest mesh. Weak: the same
-    work per device, efficiency t(n1) / t(n), corrected for small differences in work per device (flops of the cost
-    model). The smallest mesh of a collective has two devices, and its weak scaling has the same S per device.
-    """
-    points: dict[tuple[str, str, str], dict[tuple[int, str], tuple[float, float]]] = defaultdict(dict)
-    for (cell, cadence), modes in cells.items():
-        name, variant, _, mesh, dtype, size = cell.split("/")
-        shape = meshes.parse(mesh)
-        if len(shape.shape) > 1 or shape.order:
-            continue
-        for mode, own in modes.items():
-            time = figures.pooled(own)
-            cost = own[0].get("cost") or {}
-            if time and mode == BASE:
-                work = float(cost.get("nbytes", 0) if cost.get("factor") else cost.get("flops", 0))
-                if cost.get("factor") or not size.endswith("B"):
-                    points[f"{name} {variant} {dtype}", cadence, _kind(cost)][shape.size, size] = (
-                        time.value,
-                        work,
-                    )
-    found = []
-    for (name, cadence, kind), by in points.items():
-        if len({devices for devices, _ in by}) < 3:
-            continue
-        for what in ("strong", "weak"):
-            chosen = _series(by, kind, what)
-            if len(chosen) > 2:
-                found.append({"name": f"{name} ({cadence})", "kind": what, "points": chosen})
-    return found
+def percent(value: float) -> str:
+    """A share: 87 %."""
+    return f"{100 * value:.0f} %"
 
 
-def _kind(cost: Mapping[str, Any]) -> str:
-    return "bytes" if cost.get("factor") else "flops"
-
-
-def _series(
-    by: Mapping[tuple[int, str], tuple[float, float]], kind: str, what: str
-) -> list[tuple[int, float, float]]:
-    """(devices, seconds, efficiency) of the largest problem that has a series."""
-    counts = sorted({devices for devices, _ in by})
-    best: list[tuple[int, float, float]] = []
-    for (devices, size), (time, work) in by.items():
-        if devices != counts[0]:
-            continue
-        series = [(devices, time, 1.0)]
-        for count in counts[1:]:
-            match = _partner(by, kind, what, (devices, size, work), count)
-            if match:
-                other, other_work = match
-                per_device = (other_work / count) / (work / devices) if kind == "flops" and work else 1.0
-                if what == "strong" and kind == "flops":
-                    efficiency = time * devices / (other * count) * (other_work / work if work else 1.0)
-                elif what == "strong":
-                    efficiency = time * devices / (other * count)
-                else:
-                    efficiency = time / other * per_device
-                series.append((count, other, efficiency))
-        if len(series) >= len(best):
-            best = series
-    return best
-
-
-def _partner(
-    by: Mapping[tuple[int, str], tuple[float, float]],
-    kind: str,
-    what: str,
-    base: tuple[int, str, float],
-    count: int,
-) -> tuple[float, float] | None:
-    """The point on `count` devices in the series of `base`: (seconds, work); None if there is none."""
-    devices, size, work = base
-    here = {s: v for (d, s), v in by.items() if d == count}
-    if kind == "bytes":
-        wanted = parse_size(size) * (devices / count if what == "strong" else 1)
-        return next((v for s, v in here.items() if parse_size(s) == wanted), None)
-    if what == "strong":
-        return here.get(size)
-    near = [(abs(w / count / (work / devices) - 1), (t, w)) for t, w in here.values() if work]
-    best = min(near, default=None)
-    return best[1] if best and best[0] < 0.1 else None
+def interval(found: Estimate, text: Callable[[float], str]) -> str:
+    """A figure with the ends of its interval, if it has one and they are not the figure: 1.2 ms (1.1 ms-1.3 ms)."""
+    value = text(found.value)
+    if math.isinf(found.low) or found.low == found.high:
+        return value
+    return f"{value} ({text(found.low)}-{text(found.high)})"
 
 
 def seconds(value: float) -> str:

@@ -41,6 +41,8 @@ function bytes(n) {
   for (const [unit, f] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) if (n >= f) return `${digits(n / f)} ${unit}`;
   return `${digits(n)} B`;
 }
+// A figure with the ends of its interval over processes, if it has one.
+const between = (text, value, [low, high] = []) => text(value) + (low === undefined ? "" : ` (${text(low)}–${text(high)})`);
 const spread = (m, lo, hi) => m === null ? "" : seconds(m) + (lo === null || hi === null ? "" : ` ±${Math.round(50 * (hi - lo) / m)} %`);
 const rate = (t) => t.busbw ? `${digits(t.busbw / 1e9)} GB/s bus` : t.flops_per_s ? (t.flops_per_s >= 1e12 ? `${digits(t.flops_per_s / 1e12)} TFLOP/s` : `${digits(t.flops_per_s / 1e9)} GFLOP/s`) : t.algbw ? `${digits(t.algbw / 1e9)} GB/s` : "";
 const over = (x) => x.processes === 1 ? "one process" : `${x.processes} processes`;

@@ -56,11 +56,11 @@ function drawSpeed() {
     nameLines(B, f, items, right / 1.6, ends);
     return f;
   });
-  $("bw-table").replaceChildren(el("p", { class: "soft small" }, every > MOST_SERIES ? `Drawn are ${MOST_SERIES} of ${every} series, those of most points: choose a mesh for others; the table has all. ` : "", m.devices === 1 ? "One device sends nothing to others: choose a machine with several. " : "", "Bars are 95 % intervals, dashed lines the fit t = α + S / β, dotted lines the ceilings of the links that the groups can use. "), behind(grid("bw", `Bus bandwidth of ${op} on ${m.label}, ${cadence}`, [
+  $("bw-table").replaceChildren(el("p", { class: "soft small" }, every > MOST_SERIES ? `Drawn are ${MOST_SERIES} of ${every} series, those of most points: choose a mesh for others; the table has all. ` : "", m.devices === 1 ? "One device sends nothing to others: choose a machine with several. " : "", "Bars are 95 % intervals, dashed lines the fit t = α + S / β (in the table with 95 % intervals where six processes give some), dotted lines the ceilings of the links that the groups can use. "), behind(grid("bw", `Bus bandwidth of ${op} on ${m.label}, ${cadence}`, [
     { name: "series", text: (t) => `${t.variant} · ${t.mesh} · ${t.dtype} · ${t.mode}`, value: (t) => `${t.variant} ${t.mesh} ${t.dtype} ${t.mode}` },
     { name: "S", num: true, text: (t) => size(t.nbytes), value: (t) => t.nbytes }, { name: "time", num: true, text: (t) => spread(t.median_s, t.low_s, t.high_s), value: (t) => t.median_s },
     { name: "bus bandwidth, GB/s", num: true, text: (t) => digits(t.busbw / 1e9), value: (t) => t.busbw }, { name: "share of ceiling", num: true, text: (t) => percent(t.share), value: (t) => t.share }, { name: "ceiling", text: (t) => t.share === null ? "" : t.share_of },
-    { name: "fit α", num: true, text: (t) => { const f = fitOf(t); return f ? seconds(f.alpha) || "0" : ""; } }, { name: "fit β", num: true, text: (t) => { const f = fitOf(t); return f ? (f.beta ? `${bytes(f.beta)}/s` : "no growth") : ""; } },
+    { name: "fit α", num: true, text: (t) => { const f = fitOf(t); return f ? between((v) => seconds(v) || "0", f.alpha, f.alpha_ends) : ""; } }, { name: "fit β", num: true, text: (t) => { const f = fitOf(t); return f ? between((v) => v === null ? "no growth" : `${bytes(v)}/s`, f.beta, f.beta_ends) : ""; } },
     { name: "largest residual", num: true, text: (t) => { const f = fitOf(t); return f ? percent(f.worst) : ""; } },
   ], points)), provenance(m.timedRuns));
 
@@ -79,7 +79,7 @@ function drawSpeed() {
   });
   $("scale-table").replaceChildren(...scaled.length ? [el("p", { class: "soft small" }, `An efficiency of 1: with n times the devices the same work takes an n-th of the time (strong scaling, solid), or n times the work the same time (weak scaling, dashed).${scaled.length > few.length ? ` Drawn are ${few.length} of ${scaled.length} series; the table has all.` : ""}`), behind(grid("scale", `Scaling on ${m.label}, ${cadence}`, [
     { name: "series", text: (p) => p.s.name, value: (p) => p.s.name }, { name: "kind", text: (p) => p.s.kind, value: (p) => p.s.kind }, { name: "devices", num: true, text: (p) => String(p.p[0]), value: (p) => p.p[0] },
-    { name: "time", num: true, text: (p) => seconds(p.p[1]), value: (p) => p.p[1] }, { name: "efficiency", num: true, text: (p) => percent(p.p[2]), value: (p) => p.p[2] },
+    { name: "time", num: true, text: (p) => seconds(p.p[1]), value: (p) => p.p[1] }, { name: "efficiency", num: true, text: (p) => between(percent, p.p[2], p.p.slice(3)), value: (p) => p.p[2] },
   ], scaled.flatMap((s) => s.points.map((p) => ({ s, p }))))), provenance(scaled.map((s) => s.run))] : [el("p", { class: "soft small" }, el("code", {}, "meshmark bench --scaling"), " measures it.")]);
 
   const shares = best(m);
