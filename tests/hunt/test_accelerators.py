@@ -12,7 +12,7 @@ from meshmark.commands.main import main
 from meshmark.core.errors import BadInput
 from meshmark.hunt import accelerators, generator, logs, oracles, places
 from meshmark.hunt.building import Builder
-from meshmark.hunt.hunting import modes_of
+from meshmark.hunt.hunting import choose_modes
 from meshmark.hunt.program import Input, Node, Program
 from meshmark.hunt.workers import Answer, Settings, Slot, Worker
 
@@ -38,10 +38,10 @@ def test_one_device_draws_programs_of_useful_sizes():
 
 
 def test_one_device_has_no_other_order_and_no_other_mesh():
-    found = {m for n in range(16) for m in modes_of(n, Settings(devices=1))}
+    found = {m for n in range(16) for m in choose_modes(n, Settings(devices=1))}
     assert found == {"auto", "explicit", "eager", "donated", oracles.NUMPY}
-    assert oracles.HOST in modes_of(0, Settings(devices=1, backend="gpu"))
-    assert oracles.HOST not in modes_of(0)
+    assert oracles.HOST in choose_modes(0, Settings(devices=1, backend="gpu"))
+    assert oracles.HOST not in choose_modes(0)
 
 
 def test_an_accelerator_draws_nothing_that_jumps_behind_a_convolution():
@@ -82,7 +82,7 @@ def test_an_accelerator_that_is_wrong_differs_from_the_cpu(accelerator, monkeypa
     monkeypatch.setattr(oracles, "truth", wrong)
     (found,) = oracles.judge(PRODUCT, (oracles.HOST,))
     assert (found.mode, found.kind) == ("host", "oracles") and "8 of 64" in found.text
-    assert (oracles.expected(PRODUCT, oracles.HOST)[0] == real(PRODUCT).results[0]).all()
+    assert (oracles.compute_expected(PRODUCT, oracles.HOST)[0] == real(PRODUCT).results[0]).all()
 
 
 @pytest.mark.parametrize(("program", "asked"), [(PRODUCT, None), (LARGE, "highest")])

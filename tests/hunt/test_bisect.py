@@ -31,7 +31,7 @@ class Installed:
 
 def test_the_minors_come_first_and_each_flip_is_bisected(monkeypatch):
     wrong = {"0.5.1", "0.5.2", "0.5.3", "0.6.0"}
-    monkeypatch.setattr(bisect, "outcome", lambda python, script: "wrong" if python in wrong else "right")
+    monkeypatch.setattr(bisect, "run_script", lambda python, script: "wrong" if python in wrong else "right")
     there = Installed()
     found = bisect.bisect({"a": ""}, EVERY, there)["a"]
     assert there.asked[:4] == ["0.4.30", "0.4.38", "0.5.3", "0.6.0"]
@@ -41,7 +41,7 @@ def test_the_minors_come_first_and_each_flip_is_bisected(monkeypatch):
 
 def test_two_flips_are_both_found(monkeypatch):
     wrong = {"0.4.31", "0.4.38", "0.5.0"}
-    monkeypatch.setattr(bisect, "outcome", lambda python, script: "wrong" if python in wrong else "right")
+    monkeypatch.setattr(bisect, "run_script", lambda python, script: "wrong" if python in wrong else "right")
     found = bisect.bisect({"a": ""}, EVERY, Installed())["a"]
     assert [found[v] for v in ("0.4.30", "0.4.31", "0.5.0", "0.5.1")] == ["right", "wrong", "wrong", "right"]
 
@@ -58,23 +58,23 @@ def test_two_flips_are_both_found(monkeypatch):
     ],
 )
 def test_outcomes(code, said, outcome):
-    assert bisect.verdict(code, said) == outcome
+    assert bisect.classify_outcome(code, said) == outcome
 
 
 @pytest.mark.parametrize(("script", "outcome"), [("import os; os.abort()", "crash"), ("", "right")])
 def test_a_script_runs_in_a_process_of_its_own(script, outcome):
-    assert bisect.outcome(sys.executable, script) == outcome
+    assert bisect.run_script(sys.executable, script) == outcome
 
 
 def test_old_releases_take_the_devices_from_the_environment():
     script = 'import jax\njax.config.update("jax_num_cpu_devices", 6)  # for CPU alone\n'
-    assert bisect.devices_of(script) == 6
-    assert bisect.of_old(script) == "import jax\n"
+    assert bisect.count_devices(script) == 6
+    assert bisect.adapt_to_old_releases(script) == "import jax\n"
 
 
 def test_the_day_of_a_release_bounds_its_dependencies(monkeypatch, tmp_path):
     monkeypatch.setenv("UV", "uv")
-    *_, install = bisect.commands(tmp_path, EVERY[0])
+    *_, install = bisect.list_commands(tmp_path, EVERY[0])
     assert "numpy=2026-01-01T23:59:59Z" in install and "jax==0.4.30" in install
 
 
@@ -82,13 +82,13 @@ def test_releases_that_are_not_there_are_one_line(tmp_path):
     index = tmp_path / "index.json"
     upload = {"upload_time_iso_8601": "2026-01-01T00:00:00Z", "yanked": False}
     index.write_text(json.dumps({"releases": {"0.6.0": [upload], "not a version": [upload]}}))
-    assert [r.version for r in bisect.releases("0.5", index.as_uri())] == ["0.6.0"]
+    assert [r.version for r in bisect.list_releases("0.5", index.as_uri())] == ["0.6.0"]
     with pytest.raises(bisect.BisectError, match="no release from 99 on"):
-        bisect.releases("99", index.as_uri())
+        bisect.list_releases("99", index.as_uri())
 
 
 def test_nothing_that_can_be_installed_is_no_outcome(monkeypatch, capsys):
-    monkeypatch.setattr(bisect, "releases", lambda oldest: EVERY[:1])
+    monkeypatch.setattr(bisect, "list_releases", lambda oldest: EVERY[:1])
     monkeypatch.setattr(bisect.Environments, "python", lambda self, release: None)
     place = str(ROOT / "results" / "findings" / "pad-into-a-sharded-result")
     assert main(["bisect", place]) == 2
@@ -99,7 +99,7 @@ def test_the_script_beside_a_finding_is_taken(tmp_path):
     (tmp_path / "finding.json").write_text("{}")
     (tmp_path / "repro.py").write_text("1\n")
     for name in (tmp_path, tmp_path / "finding.json"):
-        assert findings.script_of(str(name), tmp_path / "store") == "1\n"
+        assert findings.read_script(str(name), tmp_path / "store") == "1\n"
     (tmp_path / "repro.py").write_bytes(b"\xff")
     with pytest.raises(findings.FindingError, match="is not a script"):
-        findings.script_of(str(tmp_path), tmp_path / "store")
+        findings.read_script(str(tmp_path), tmp_path / "store")

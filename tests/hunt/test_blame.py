@@ -36,7 +36,7 @@ def plant(monkeypatch):
     def of(here=None, beside=None):
         def truth(program, device=None):
             found = real(program, jax.devices()[0])
-            found.results = oracles.alone(program)
+            found.results = oracles.run_alone(program)
             wrong = here if device is None else beside
             if wrong is not None:
                 found.results = [np.array(wrong, found.results[0].dtype).reshape(7, 1)]
@@ -50,7 +50,7 @@ def plant(monkeypatch):
 
 
 def test_each_operation_alone_is_right_where_the_whole_program_is_not():
-    assert oracles.alone(MOVED)[0].ravel().tolist() == RIGHT
+    assert oracles.run_alone(MOVED)[0].ravel().tolist() == RIGHT
     found = oracles.judge(MOVED, (oracles.ALONE,))
     if real(MOVED).results[0].ravel().tolist() == RIGHT:
         pytest.skip("this release of XLA is right")
@@ -75,7 +75,7 @@ def test_bodies_run_operation_by_operation_too():
         ],
         "outputs": [1],
     }
-    assert oracles.alone(from_json(data))[0].ravel().tolist() == RIGHT * 3
+    assert oracles.run_alone(from_json(data))[0].ravel().tolist() == RIGHT * 3
 
 
 def test_a_wrong_cpu_is_blamed_where_the_accelerator_agrees_with_each_operation_alone(plant):
@@ -83,7 +83,7 @@ def test_a_wrong_cpu_is_blamed_where_the_accelerator_agrees_with_each_operation_
     (found,) = oracles.judge(MOVED, (oracles.HOST,))
     assert (found.mode, found.kind, found.what) == ("alone", "oracles", "CPU")
     assert "one CPU device differs" in found.text and "expected 2, seen 3" in found.text
-    assert oracles.expected(MOVED, found.mode)[0].ravel().tolist() == RIGHT
+    assert oracles.compute_expected(MOVED, found.mode)[0].ravel().tolist() == RIGHT
 
 
 def test_a_wrong_accelerator_is_blamed_where_the_cpu_agrees_with_each_operation_alone(plant):
@@ -91,19 +91,19 @@ def test_a_wrong_accelerator_is_blamed_where_the_cpu_agrees_with_each_operation_
     (found,) = oracles.judge(MOVED, (oracles.HOST,))
     assert (found.mode, found.kind, found.what) == ("host", "oracles", "gpu")
     assert "one gpu device differs" in found.text and "expected 2, seen 3" in found.text
-    assert oracles.expected(MOVED, found.mode)[0].ravel().tolist() == RIGHT
+    assert oracles.compute_expected(MOVED, found.mode)[0].ravel().tolist() == RIGHT
 
 
 def test_an_accelerator_that_no_one_agrees_with_is_blamed_with_the_right_numbers(plant):
     plant(here=[0] * 7, beside=range(1, 8))
     (found,) = oracles.judge(MOVED, (oracles.HOST,))
     assert (found.mode, found.what) == ("host", "gpu") and "expected 1, seen 0" in found.text
-    assert oracles.expected(MOVED, found.mode)[0].ravel().tolist() == RIGHT
+    assert oracles.compute_expected(MOVED, found.mode)[0].ravel().tolist() == RIGHT
 
 
 def test_no_side_is_blamed_without_a_third_opinion(plant, monkeypatch):
     plant(here=range(1, 8))
-    monkeypatch.setattr(oracles, "alone", lambda program: None)
+    monkeypatch.setattr(oracles, "run_alone", lambda program: None)
     monkeypatch.setattr(oracles, "truth", lambda program, device=None: replace_results(device))
     (found,) = oracles.judge(MOVED, (oracles.HOST,))
     assert found.what == "undecided" and "which is wrong is not known" in found.text
@@ -132,7 +132,7 @@ def test_the_script_and_the_report_name_the_side_that_is_wrong():
 
 def written(rows):
     """Results as a finding has them."""
-    return [oracles.written(np.array(r, np.int32)) for r in rows]
+    return [oracles.write_result(np.array(r, np.int32)) for r in rows]
 
 
 class Planted(StubSlot):
@@ -165,7 +165,7 @@ def test_a_finding_is_grouped_by_who_is_wrong_and_by_the_pass_that_makes_it(blam
 
 def test_a_program_that_another_pass_makes_wrong_keeps_its_own_group():
     slot = Planted(False, "none of them")
-    assert blame.left_out(slot, MOVED, {"mode": "auto"}, False) == ""
+    assert blame.find_guilty_pass(slot, MOVED, {"mode": "auto"}, False) == ""
     hunt = Hunt(1, Settings(), shrink_s=1.0, out=io.StringIO())
     hunt.one(slot, 3, lambda _: None, lambda: False)
     assert "right without" not in next(iter(hunt.groups))
@@ -176,12 +176,14 @@ def test_a_program_that_can_not_be_judged_without_a_pass_does_not_count_as_right
         def judge(self, job, modes=("auto",)):
             return Answer([], invalid="no such pass")
 
-    assert blame.left_out(Failing(), MOVED, {"mode": "auto"}, False) == ""
+    assert blame.find_guilty_pass(Failing(), MOVED, {"mode": "auto"}, False) == ""
 
 
 def test_wrongness_that_names_a_cause_is_a_group_of_its_own():
     def key(op, what):
-        return grouping.key(replace(MOVED, nodes=(Node(op, (V[0],)),)), {"kind": "numbers", "what": what})
+        return grouping.make_key(
+            replace(MOVED, nodes=(Node(op, (V[0],)),)), {"kind": "numbers", "what": what}
+        )
 
     lost = "numbers: a NaN is lost in a minimum or maximum"
     assert {key(op, oracles.LOST_NAN) for op in ("jax.ops.segment_min", "at.max", "lax.scatter_min")} == {

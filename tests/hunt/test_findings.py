@@ -12,18 +12,18 @@ from meshmark.hunt.findings import FindingError
 from meshmark.levels import known_issues
 
 STORE = found_page.STORE
-EVERY = findings.every(STORE)
+EVERY = findings.read_all(STORE)
 ids = pytest.mark.parametrize("finding", EVERY, ids=lambda f: f.name)
 
 
 @ids
 def test_the_script_is_that_of_the_data(finding):
-    assert findings.script_of(finding.name, STORE) == reports.script_of(finding)
+    assert findings.read_script(finding.name, STORE) == reports.script_of(finding)
 
 
 @ids
 def test_the_script_is_short_and_imports_jax_and_numpy_alone(finding):
-    text = findings.script_of(finding.name, STORE)
+    text = findings.read_script(finding.name, STORE)
     assert len([line for line in text.splitlines() if line.strip()]) < 30
     names = {
         a.name.split(".")[0] for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Import) for a in n.names
@@ -38,7 +38,7 @@ def test_what_is_known_is_complete(finding):
     assert "Python Code Location" not in finding.seen
     assert len([n for n in finding.data().nodes if n.op not in ("item", "constrain")]) <= 3
     assert (STORE / finding.name / "report.md").read_text(encoding="utf-8") == reports.report_of(
-        finding, findings.script_of(finding.name, STORE)
+        finding, findings.read_script(finding.name, STORE)
     )
 
 

@@ -134,10 +134,10 @@ def test_refusals_of_explicit_mode_are_rules_and_no_findings():
 
 
 def test_an_exception_of_the_compiler_is_internal():
-    assert oracles.refused("auto", RuntimeError("INTERNAL: RET_CHECK failure 7")).kind == "internal"
-    assert oracles.refused("auto", ValueError("no")).kind == "refused"
+    assert oracles.make_difference("auto", RuntimeError("INTERNAL: RET_CHECK failure 7")).kind == "internal"
+    assert oracles.make_difference("auto", ValueError("no")).kind == "refused"
     where = "INTERNAL: no\n\nSuspected Python Code Location:\n  /home/somebody/f.py:1:2"
-    assert oracles.refused("auto", RuntimeError(where)).text == "RuntimeError: INTERNAL: no"
+    assert oracles.make_difference("auto", RuntimeError(where)).text == "RuntimeError: INTERNAL: no"
 
 
 def test_the_plain_function_has_no_sharding():

@@ -13,7 +13,7 @@ import pytest
 from meshmark.hunt import definitions, generator, oracles, scripts, values
 from meshmark.hunt.building import Builder
 from meshmark.hunt.generator import draw
-from meshmark.hunt.hunting import modes_of
+from meshmark.hunt.hunting import choose_modes
 from meshmark.hunt.program import Input, Node, Program, from_json, to_json
 from meshmark.hunt.rules import narrower, types, weight
 from meshmark.hunt.workers import Settings
@@ -86,8 +86,8 @@ def test_jax_that_is_wrong_without_sharding_is_seen_beside_numpy(monkeypatch):
     (found,) = oracles.judge(ROLLED, ("auto", oracles.NUMPY))
     assert (found.mode, found.kind) == ("numpy", "oracles") and "differs from NumPy" in found.text
     right = np.roll(values.array(ROWS), 1, 0)
-    assert np.array_equal(oracles.expected(ROLLED, "numpy")[0], right)
-    assert not np.array_equal(oracles.expected(ROLLED, "auto")[0], right)
+    assert np.array_equal(oracles.compute_expected(ROLLED, "numpy")[0], right)
+    assert not np.array_equal(oracles.compute_expected(ROLLED, "auto")[0], right)
 
 
 def test_what_has_no_definition_is_left(monkeypatch):
@@ -107,7 +107,7 @@ def test_a_number_that_numpy_does_not_convert_is_left(monkeypatch):
 
     monkeypatch.setitem(definitions.DEFINITIONS, "jnp.where", raising)
     with pytest.raises(oracles.Inapplicable, match="out of bounds"):
-        oracles.by_definition(made, oracles.truth(made), False)
+        oracles.compare_with_definition(made, oracles.truth(made), False)
     assert oracles.judge(made, (oracles.NUMPY,)) == []
 
 
@@ -162,19 +162,19 @@ def test_a_program_that_knows_its_mesh_is_seen_on_another(monkeypatch):
 )
 def test_a_mesh_that_does_not_fit_is_left(other):
     with pytest.raises(oracles.Inapplicable):
-        oracles.turned(other)
+        oracles.turn_mesh(other)
     assert oracles.judge(other, ("turned",)) == []
 
 
 def test_an_argument_that_a_donation_takes_along_is_seen(monkeypatch):
     """Planted: the second argument is donated in the place of the first."""
     two = program(Node("jnp.add", (V, {"v": 1})), inputs=(ROWS, ROWS))
-    real = oracles.jitted
+    real = oracles.apply_jit
 
     def jitted(program, mode, mesh, use, donate=()):
         return real(program, mode, mesh, use, (1,) if donate else ())
 
-    monkeypatch.setattr(oracles, "jitted", jitted)
+    monkeypatch.setattr(oracles, "apply_jit", jitted)
     assert oracles.judge(two, ("auto",)) == []
     (found,) = oracles.judge(two, ("donated",))
     assert (found.kind, found.what) == ("numbers", "argument")
@@ -239,9 +239,10 @@ def test_scripts_of_special_and_wide_programs_hold(tmp_path):
         text = scripts.script(made, difference, ["A title"], oracles.truth(made).results)
         assert said in text and ast.parse(text)
     assert all(
-        isinstance(v, (float, int, str)) for v in oracles.written(oracles.truth(SPECIAL).results[0])["data"]
+        isinstance(v, (float, int, str))
+        for v in oracles.write_result(oracles.truth(SPECIAL).results[0])["data"]
     )
-    json.dumps(oracles.written(oracles.truth(SPECIAL).results[0]), allow_nan=False)
+    json.dumps(oracles.write_result(oracles.truth(SPECIAL).results[0]), allow_nan=False)
 
 
 @pytest.mark.parametrize("shares", [(1.0, 0.0), (0.0, 1.0), (0.0, 0.0)])
@@ -257,5 +258,8 @@ def test_a_share_of_the_programs_has_them(monkeypatch, shares):
 
 
 def test_every_mode_has_its_turn():
-    assert {m for n in range(16) for m in modes_of(n)} == {*oracles.MODES, oracles.NUMPY}
-    assert {m for n in range(16) for m in modes_of(n, Settings(topology="v5e:2x4"))} == {"auto", "explicit"}
+    assert {m for n in range(16) for m in choose_modes(n)} == {*oracles.MODES, oracles.NUMPY}
+    assert {m for n in range(16) for m in choose_modes(n, Settings(topology="v5e:2x4"))} == {
+        "auto",
+        "explicit",
+    }

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from meshmark.commands.main import main
-from meshmark.hunt.rank_hunt import merged
+from meshmark.hunt.rank_hunt import merge_differences
 from tests.checkout import IMPORTS, ROOT
 
 
@@ -60,5 +60,5 @@ def test_what_takes_one_process_is_refused(option, capsys):
 def test_the_first_rank_with_a_difference_is_named():
     right = {"differences": []}
     wrong = {"differences": [{"kind": "numbers", "text": "off"}]}
-    assert merged([right, right]) == []
-    assert merged([right, wrong, wrong])[0]["text"] == "rank 1: off"
+    assert merge_differences([right, right]) == []
+    assert merge_differences([right, wrong, wrong])[0]["text"] == "rank 1: off"

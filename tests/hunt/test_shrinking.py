@@ -37,7 +37,7 @@ def test_what_is_left_is_the_operation():
         )
         assert [n.op for n in found.program.nodes] == ["lax.pad"]
         assert not found.program.transform.kind
-        assert grouping.key(found.program, WRONG) == "numbers: lax.pad"
+        assert grouping.make_key(found.program, WRONG) == "numbers: lax.pad"
         shrunk += 1
         if shrunk == 3:
             return
@@ -66,9 +66,9 @@ def test_a_known_group_is_not_made_smaller_any_more():
     alone, known = Judge("lax.pad"), Judge("lax.pad")
     small = shrinking.shrink(draw(11, pads[0]), signature, alone, WRONG, 20)
     early = shrinking.shrink(
-        draw(11, pads[0]), signature, known, WRONG, 20, known={grouping.key(small.program, WRONG)}
+        draw(11, pads[0]), signature, known, WRONG, 20, known={grouping.make_key(small.program, WRONG)}
     )
-    assert grouping.key(early.program, WRONG) == grouping.key(small.program, WRONG)
+    assert grouping.make_key(early.program, WRONG) == grouping.make_key(small.program, WRONG)
     assert known.asked < alone.asked
 
 
@@ -99,7 +99,7 @@ def test_candidates_are_smaller_programs_that_jax_accepts():
         program = draw(12, number)
         for rule in RULES:
             for candidate in rule(program):
-                candidate = shrinking.fitted(candidate)
+                candidate = shrinking.fit_transform(candidate)
                 if next(problems(candidate), None) or weight(candidate) >= weight(program):
                     continue
                 seen += 1
@@ -123,7 +123,7 @@ def test_convolutions_into_another_layout_and_of_several_features_are_groups_of_
             Input((2 * inside, 1, 1), "float32", (("x",), (), ())),
             Input((inside, 2, 1), "float32", ((), (), ())),
         )
-        return grouping.key(Program((("x", 2),), inputs, (node,), (2,), (None,)), {"kind": "numbers"})
+        return grouping.make_key(Program((("x", 2),), inputs, (node,), (2,), (None,)), {"kind": "numbers"})
 
     assert key(["CHN", "IOH", "CHN"]) == "numbers: lax.conv_general_dilated[groups]"
     assert key(["CHN", "IOH", "HNC"]) == "numbers: lax.conv_general_dilated[groups, relaid]"
@@ -134,7 +134,7 @@ def test_what_the_verifier_says_is_told_apart_by_the_instruction():
     """A transpose and a slice of another shape are two places in the compiler, and one message."""
     what = "INTERNAL: during context [hlo verifier]: Expected instruction to have shape equal to f32[2]:"
     keys = {
-        grouping.place(
+        grouping.describe_place(
             {"kind": "internal", "what": what, "text": f"{what}\n%a.{n} = f32[1]{{0}} {op}(%b), more"}
         )
         for n, op in enumerate(("slice", "transpose", "slice"))
@@ -148,7 +148,8 @@ def test_what_a_copy_copies_tells_it_apart():
     text = f"{what}\n%a.1 = f32[1]{{0}} copy(%NAME.7), more"
     told = {"kind": "internal", "what": what}
     keys = [
-        grouping.place(told | {"text": text.replace("NAME", name)}) for name in ("sort", "scatter", "sort")
+        grouping.describe_place(told | {"text": text.replace("NAME", name)})
+        for name in ("sort", "scatter", "sort")
     ]
     assert keys[0] == keys[2] != keys[1] and keys[0].endswith("(copy of sort)")
 
@@ -160,8 +161,8 @@ def test_an_exception_without_a_word_is_known_by_its_operations():
         next(p for p in (draw(11, n) for n in range(99)) if op in p.operations)
         for op in ("lax.pad", "jnp.sum")
     )
-    assert grouping.key(one, bare) != grouping.key(other, bare)
-    assert "lax.pad" in grouping.raw_key(bare, one)
-    assert grouping.key(one, bare | {"what": "AssertionError: x"}) == grouping.key(
+    assert grouping.make_key(one, bare) != grouping.make_key(other, bare)
+    assert "lax.pad" in grouping.make_raw_key(bare, one)
+    assert grouping.make_key(one, bare | {"what": "AssertionError: x"}) == grouping.make_key(
         other, bare | {"what": "AssertionError: x"}
     )

@@ -184,9 +184,9 @@ def of_findings(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
 
     def read() -> None:
         try:
-            for found in findings.every(store):
+            for found in findings.read_all(store):
                 found.data()
-            findings.known_groups(findings.every(store))
+            findings.known_groups(findings.read_all(store))
         except BadInput as error:
             assert "\n" not in str(error)
 
@@ -368,9 +368,9 @@ def bisected(*words: object) -> Callable[[], object]:
     every = [bisect.Release("0.11.2", "2026-01-01"), bisect.Release("0.12.0", "2026-06-01")]
     return within(
         command("bisect", *words),
-        (bisect, "releases", lambda oldest: every),
+        (bisect, "list_releases", lambda oldest: every),
         (bisect.Environments, "python", lambda self, release: sys.executable),
-        (bisect, "outcome", lambda python, script: f"exit code {len(script)}"),
+        (bisect, "run_script", lambda python, script: f"exit code {len(script)}"),
     )
 
 

@@ -45,8 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print a row for each release; 0 where that came about."""
     chosen = [findings.find(name, arguments.known) for name in arguments.findings]
     named = zip(chosen, arguments.findings, strict=True)
-    scripts = {f.name: findings.script_of(name, arguments.known) for f, name in named}
-    every = bisect.releases(arguments.oldest)
+    scripts = {f.name: findings.read_script(name, arguments.known) for f, name in named}
+    every = bisect.list_releases(arguments.oldest)
     environments = bisect.Environments(note, arguments.environments)
     try:
         found = bisect.bisect(scripts, every, environments, not arguments.minors)

@@ -56,7 +56,7 @@ class Release:
         return Version(self.version).release[:2]
 
 
-def releases(oldest: str = OLDEST, url: str = INDEX) -> list[Release]:
+def list_releases(oldest: str = OLDEST, url: str = INDEX) -> list[Release]:
     """All final releases from `oldest` on, the oldest first; BisectError where the index can't be read."""
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:
@@ -81,34 +81,34 @@ def releases(oldest: str = OLDEST, url: str = INDEX) -> list[Release]:
     return sorted(found, key=lambda r: Version(r.version))
 
 
-def lasts(every: Sequence[Release]) -> list[Release]:
+def choose_minor_ends(every: Sequence[Release]) -> list[Release]:
     """The oldest release, and the last one of every minor version."""
     last = {r.minor: r for r in every}
     return list(dict.fromkeys([every[0], *last.values()]))
 
 
-def of_old(script: str) -> str:
+def adapt_to_old_releases(script: str) -> str:
     """The script for any release: older ones take the number of CPU devices from XLA_FLAGS alone."""
     lines = [line for line in script.splitlines() if "jax_num_cpu_devices" not in line]
     return "\n".join(lines) + "\n"
 
 
-def devices_of(script: str) -> int:
+def count_devices(script: str) -> int:
     """The number of virtual CPU devices that a script asks for."""
     found = re.search(r'"jax_num_cpu_devices", (\d+)', script)
     return int(found[1]) if found else 8
 
 
-def outcome(python: Path | str, script: str) -> str:
+def run_script(python: Path | str, script: str) -> str:
     """What a script does there: wrong, right, crash, hang, internal, refused or inexpressible."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_", "PYTHONPATH"))}
     environment |= {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices_of(script)}",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={count_devices(script)}",
         "JAX_PLATFORMS": "cpu",
     }
     with tempfile.TemporaryDirectory(prefix="meshmark-bisect-") as directory:
         file = Path(directory) / "script.py"
-        file.write_text(of_old(script), encoding="utf-8")
+        file.write_text(adapt_to_old_releases(script), encoding="utf-8")
         try:
             ended = subprocess.run(
                 [str(python), str(file)],
@@ -120,10 +120,10 @@ def outcome(python: Path | str, script: str) -> str:
             )
         except subprocess.TimeoutExpired:
             return "hang"
-    return verdict(ended.returncode, ended.stderr)
+    return classify_outcome(ended.returncode, ended.stderr)
 
 
-def verdict(code: int, said: str) -> str:
+def classify_outcome(code: int, said: str) -> str:
     """The outcome of an exit code and standard error."""
     if code == 0:
         return "right"
@@ -157,7 +157,7 @@ class Environments:
             return python
         self.made.append(root)
         self.say(f"installing JAX {release.version}")
-        for command in commands(root, release):
+        for command in list_commands(root, release):
             ended = subprocess.run(command, capture_output=True, text=True)
             if ended.returncode:
                 last = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
@@ -174,7 +174,7 @@ class Environments:
         self.made.clear()
 
 
-def commands(root: Path, release: Release) -> Iterator[list[str]]:
+def list_commands(root: Path, release: Release) -> Iterator[list[str]]:
     """The commands that make an environment: by uv, with dependencies of the release's day; by pip without uv."""
     wanted = [f"jax=={release.version}", f"jaxlib=={release.version}"]
     if uv := os.environ.get("UV") or shutil.which("uv"):
@@ -194,7 +194,7 @@ def commands(root: Path, release: Release) -> Iterator[list[str]]:
     yield [str(root / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input", *wanted]
 
 
-def flips(known: Mapping[str, str], every: Sequence[Release]) -> Iterator[Release]:
+def choose_midpoints(known: Mapping[str, str], every: Sequence[Release]) -> Iterator[Release]:
     """The next releases to try: the middle of each gap between neighbours that differ."""
     tried = [k for k, r in enumerate(every) if r.version in known]
     for low, high in itertools.pairwise(tried):
@@ -211,15 +211,15 @@ def bisect(
     def run(release: Release, names: Sequence[str]) -> None:
         python = environments.python(release)
         for name in names:
-            found[name][release.version] = outcome(python, scripts[name]) if python else MISSING
+            found[name][release.version] = run_script(python, scripts[name]) if python else MISSING
             environments.say(f"JAX {release.version}: {name}: {found[name][release.version]}")
 
-    for release in lasts(every):
+    for release in choose_minor_ends(every):
         run(release, list(scripts))
     while whole:
         wanted: dict[Release, list[str]] = {}
         for name, known in found.items():
-            for release in flips(known, every):
+            for release in choose_midpoints(known, every):
                 wanted.setdefault(release, []).append(name)
         if not wanted:
             break

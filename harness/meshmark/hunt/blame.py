@@ -19,7 +19,7 @@ def _job(program: Program, light: bool) -> dict[str, Any]:
     return {"program": to_json(program)} | ({"light": True} if light else {})
 
 
-def blamed(
+def find_wrong_side(
     slot: Judging, program: Program, difference: dict[str, Any], light: bool, backend: str
 ) -> dict[str, Any]:
     """The difference of the unsharded program where that is what is wrong; else the difference as it is.
@@ -33,7 +33,7 @@ def blamed(
     return own[0] if own and own[0]["kind"] == "oracles" else difference
 
 
-def left_out(slot: Judging, program: Program, difference: Mapping[str, Any], light: bool) -> str:
+def find_guilty_pass(slot: Judging, program: Program, difference: Mapping[str, Any], light: bool) -> str:
     """The pass of XLA without which a program is right; "" where there is none."""
     for name in PASSES:
         answer = slot.judge(_job(program, light) | {"without": name}, (difference["mode"],))

@@ -16,7 +16,7 @@ import numpy as np
 
 from meshmark.devices import chips, topologies
 from meshmark.devices.compat import whole_text
-from meshmark.hunt.oracles import NotRun, jitted, over
+from meshmark.hunt.oracles import NotRun, apply_jit, place_inputs
 from meshmark.hunt.program import Program
 from meshmark.hunt.values import inputs
 from meshmark.interpreter import reader
@@ -67,41 +67,43 @@ class Interpretation:
             raise NotRun(f"mode {mode} of a topology")
         if program.mesh_size > len(self.devices):
             raise NotRun(f"{program.mesh_size} devices on a topology of {len(self.devices)}")
-        mesh, places = over(program, mode, self.devices)
+        mesh, places = place_inputs(program, mode, self.devices)
         structs = [
             jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
             for x, place in zip(inputs(program), places, strict=True)
         ]
         with jax.default_matmul_precision("highest"), jax.enable_x64(program.x64):
-            compiled = jitted(program, mode, mesh, lambda function: function.lower(*structs).compile())
+            compiled = apply_jit(program, mode, mesh, lambda function: function.lower(*structs).compile())
         try:
-            outputs = interpret(reader.read(whole_text(compiled)), given(program, compiled, mesh), self.bits)
+            outputs = interpret(
+                reader.read(whole_text(compiled)), make_inputs(program, compiled, mesh), self.bits
+            )
         except Refused as refused:
             raise NotRun(refused.name) from None
         except Fault:
             raise
         except Exception as error:  # a fault of the interpreter is no finding about JAX
             raise NotRun(f"{type(error).__name__} in the interpreter: {error}") from None
-        return list(results(compiled, outputs, mesh))
+        return list(split_outputs(compiled, outputs, mesh))
 
 
-def given(program: Program, compiled: Any, mesh: Any) -> list[np.ndarray]:
+def make_inputs(program: Program, compiled: Any, mesh: Any) -> list[np.ndarray]:
     """The inputs of the compiled program, [devices, *local shape] each; JAX drops those that it does not use."""
     used = jax.tree.leaves(compiled.input_shardings[0], is_leaf=lambda s: s is None)
     return [
-        np.stack([x[index] for index in indices(sharding, x.shape, mesh)])
+        np.stack([x[index] for index in find_indices(sharding, x.shape, mesh)])
         for x, sharding in zip(inputs(program), used, strict=True)
         if sharding is not None
     ]
 
 
-def indices(sharding: Any, shape: Sequence[int], mesh: Any) -> list[Any]:
+def find_indices(sharding: Any, shape: Sequence[int], mesh: Any) -> list[Any]:
     """The part of an array that each device of a mesh has, in the order of the mesh."""
     found = sharding.devices_indices_map(tuple(shape))
     return [found[device] for device in mesh.devices.flat]
 
 
-def results(compiled: Any, outputs: Sequence[np.ndarray], mesh: Any) -> list[Interpreted]:
+def split_outputs(compiled: Any, outputs: Sequence[np.ndarray], mesh: Any) -> list[Interpreted]:
     """The outputs of all devices as results, where the compiled program's shardings have them."""
     found = []
     shardings = jax.tree.leaves(compiled.output_shardings)
@@ -110,7 +112,7 @@ def results(compiled: Any, outputs: Sequence[np.ndarray], mesh: Any) -> list[Int
         parts = tuple(
             Part(device, index, np.asarray(data))
             for device, index, data in zip(
-                mesh.devices.flat, indices(sharding, kind.shape, mesh), output, strict=True
+                mesh.devices.flat, find_indices(sharding, kind.shape, mesh), output, strict=True
             )
         )
         found.append(Interpreted(tuple(kind.shape), output.dtype, parts))

@@ -102,18 +102,18 @@ def find(name: str, store: Path = STORE) -> Finding:
     for path in (store / name, Path(name)):
         if path.exists():
             return read(path)
-    if names := [f.name for f in every(store)]:
+    if names := [f.name for f in read_all(store)]:
         raise FindingError(unknown("finding", name, names, f"ls {store}"))
     raise FindingError(f"unknown finding {name[:80]!a}: {store} holds none")
 
 
-def every(store: Path = STORE) -> list[Finding]:
+def read_all(store: Path = STORE) -> list[Finding]:
     """All findings, the worst first, then by name."""
     found = [read(path.parent) for path in sorted(store.glob("*/finding.json"))]
     return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), f.name))
 
 
-def script_of(name: str, store: Path = STORE) -> str:
+def read_script(name: str, store: Path = STORE) -> str:
     """The script of a finding, named as for `find`; FindingError where it is missing."""
     beside = Path(name) if Path(name).is_dir() else Path(name).parent
     for path in (store / name / "repro.py", beside / "repro.py"):
@@ -131,7 +131,7 @@ def known_groups(findings: Iterable[Finding], release: str = "") -> Mapping[str,
     return {g: f.name for f in findings if f.releases.get(release) != "right" for g in f.groups}
 
 
-def free_name(name: str, store: Path) -> str:
+def choose_free_name(name: str, store: Path) -> str:
     """This name, or with a number behind it where the store has another finding of this name."""
     names = [name, *(f"{name}-{k}" for k in range(2, 1000))]
     return next(n for n in names if not (store / n).exists())

@@ -33,7 +33,7 @@ VERIFIED = re.compile(
 """What the verifier says of an instruction: its operation, and the name of what it reads."""
 
 
-def key(program: Program, difference: Mapping[str, Any]) -> str:
+def make_key(program: Program, difference: Mapping[str, Any]) -> str:
     """The group of a shrunk finding.
 
     Of wrong numbers the kind of wrongness where that names the cause; else the operations, with the options that make
@@ -41,8 +41,8 @@ def key(program: Program, difference: Mapping[str, Any]) -> str:
     place in the compiler.
     """
     if difference["kind"] not in NUMBERS:
-        return located(program, difference)
-    if named := cause(program, difference):
+        return locate(program, difference)
+    if named := find_cause(program, difference):
         return named
     parts = []
     for node in program.nodes:
@@ -67,7 +67,7 @@ UNGROUPED = ("lax.conv_general_dilated", "lax.conv_transpose", "jnp.convolve", "
 """The convolutions that are summed over all devices where some hold replicas."""
 
 
-def cause(program: Program, difference: Mapping[str, Any]) -> str:
+def find_cause(program: Program, difference: Mapping[str, Any]) -> str:
     """The group of wrong numbers by their wrongness, whatever the operations around; "" where it names no cause."""
     what = str(difference.get("what", ""))
     operations = set(program.operations) - {"item", "constrain"}
@@ -82,7 +82,7 @@ def cause(program: Program, difference: Mapping[str, Any]) -> str:
     return ""
 
 
-def without(difference: Mapping[str, Any], left_out: str) -> str:
+def make_key_without(difference: Mapping[str, Any], left_out: str) -> str:
     """The group of wrong numbers that a pass of the compiler makes: they are right where it is left out."""
     return f"{difference['kind']}: right without {left_out}"
 
@@ -106,34 +106,34 @@ def _moves(value: Any) -> bool:
     return value not in (1, 0, None, False) and not (isinstance(value, (list, tuple)) and set(value) == {1})
 
 
-def located(program: Program, difference: Mapping[str, Any]) -> str:
+def locate(program: Program, difference: Mapping[str, Any]) -> str:
     """The kind and the place; of an exception without a word the operations too, since it names none."""
-    said = place(difference)
+    said = describe_place(difference)
     if not str(difference["what"]).rstrip().endswith("Error:"):
         return said
     return f"{said} {' '.join(sorted({op for op in program.operations if op not in ('item', 'constrain')}))}"
 
 
-def place(difference: Mapping[str, Any]) -> str:
+def describe_place(difference: Mapping[str, Any]) -> str:
     """The kind and the place of a difference other than wrong numbers. The compiler's verifier says of every
     instruction alike that its shape is another one, so its operation tells the places apart; of a copy, which stands
     behind any operation, what it copies."""
-    said = f"{difference['kind']}: {where(difference['what'])}"
+    said = f"{difference['kind']}: {normalize_message(difference['what'])}"
     named = VERIFIED.search(str(difference.get("text", "")))
     if not named:
         return said
     return f"{said} (copy of {named[2]})" if named[1] == "copy" and named[2] else f"{said} ({named[1]})"
 
 
-def where(what: str) -> str:
+def normalize_message(what: str) -> str:
     """A message without what differs from program to program: dtypes, lists of shapes, names of instructions."""
     line = re.sub(r"\b(?:f|s|u|bf|c|pred|float|int|uint|bfloat)N?\[\]", "T[]", what)
     return re.sub(r"\s+", " ", line)[:120]
 
 
-def raw_key(difference: Mapping[str, Any], program: Program) -> str:
+def make_raw_key(difference: Mapping[str, Any], program: Program) -> str:
     """What alike findings have in common before they are shrunk; wrong numbers by their last operations."""
     if difference["kind"] not in NUMBERS:
-        return located(program, difference)
+        return locate(program, difference)
     ops = sorted({op for op in program.operations if op not in ("item", "constrain")})
     return f"{difference['kind']}: {' '.join(ops)} {program.transform.kind}"

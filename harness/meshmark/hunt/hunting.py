@@ -43,7 +43,7 @@ ALONE = TURNS | {5: "eager", 9: "eager"}
 """The same on one device, which has no other order and no other mesh."""
 
 
-def modes_of(number: int, settings: Settings | None = None) -> tuple[str, ...]:
+def choose_modes(number: int, settings: Settings | None = None) -> tuple[str, ...]:
     """The modes in which a program is run: automatic axes always, the others in turns; and NumPy beside the unsharded
     program, with a CPU where the devices are others. For a topology there are automatic and explicit axes alone.
     Several processes have no program that needs all of an array at one of them."""
@@ -60,7 +60,7 @@ WHOLE = 4
 """One program in this many is compiled as a user's is, the others by `meshmark.hunt.oracles.LIGHT`."""
 
 
-def lightly(number: int, settings: Settings) -> bool:
+def is_light(number: int, settings: Settings) -> bool:
     """Whether program `number` is compiled by `meshmark.hunt.oracles.LIGHT`."""
     return bool(number % WHOLE) and not settings.topology and settings.ranks == 1
 
@@ -163,13 +163,13 @@ class Hunt:
 
     def one(self, slot: Judging, number: int, tell: Any, halted: Callable[[], bool]) -> None:
         """Judge program `number`, and take down what comes of it."""
-        modes = modes_of(number, self.settings)
+        modes = choose_modes(number, self.settings)
         job: dict[str, Any] = {"draw": [self.seed, number]}
         if self.weights:
             job["weights"] = dict(self.weights)
         if self.meshes:
             job["meshes"] = [list(shape) for shape in self.meshes]
-        if lightly(number, self.settings):
+        if is_light(number, self.settings):
             job["light"] = True
         answer = slot.judge(job, modes)
         if halted():
@@ -220,7 +220,7 @@ class Hunt:
             return
         difference = differences[0]
         program = from_json(data)
-        light = lightly(number, self.settings)
+        light = is_light(number, self.settings)
         if difference["kind"] == "hang" or WORDLESS.fullmatch(difference["what"]):
             again = slot.judge(shrinking.job(program, light), modes).differences
             if halted():
@@ -230,7 +230,7 @@ class Hunt:
                 return
             difference = again[0]
         mode = difference["mode"] or modes[0]
-        raw = grouping.raw_key(difference, program)
+        raw = grouping.make_raw_key(difference, program)
         with self.lock:
             self.raw[raw] += 1
             alike = self.raw[raw] > ALIKE.get(difference["kind"], 1) and raw in self.named
@@ -244,7 +244,9 @@ class Hunt:
         mode = difference["mode"] or mode
         signature = shrinking.Signature.of(difference, mode, light)
         known = {*self.known, *self.groups}
-        limit = min(self.shrink_s, KNOWN_S) if grouping.key(program, difference) in known else self.shrink_s
+        limit = (
+            min(self.shrink_s, KNOWN_S) if grouping.make_key(program, difference) in known else self.shrink_s
+        )
         shrunk = shrinking.shrink(program, signature, slot, difference, limit, halted, known)
         if light:
             again = slot.judge(shrunk.program, (mode,)).differences
@@ -276,16 +278,16 @@ class Hunt:
     ) -> dict[str, Any]:
         if self.settings.ranks > 1 or self.settings.topology:
             return difference
-        return blame.blamed(slot, program, difference, light, self.settings.backend)
+        return blame.find_wrong_side(slot, program, difference, light, self.settings.backend)
 
     def _key(self, slot: Judging, program: Program, difference: dict[str, Any], light: bool) -> str:
         """The group of a shrunk finding; by the pass that makes it, where nothing else names its cause."""
-        key = grouping.key(program, difference)
+        key = grouping.make_key(program, difference)
         plain = self.settings.ranks == 1 and not self.settings.topology
         if key in self.known or difference["kind"] not in grouping.NUMBERS or not plain:
             return key
-        name = blame.left_out(slot, program, difference, light)
-        return grouping.without(difference, name) if name else key
+        name = blame.find_guilty_pass(slot, program, difference, light)
+        return grouping.make_key_without(difference, name) if name else key
 
     def _add(self, key: str, number: int, line: Mapping[str, Any]) -> None:
         group = self.groups.setdefault(
@@ -347,7 +349,7 @@ class Hunt:
 
     @staticmethod
     def _alike(line: Mapping[str, Any]) -> str:
-        return grouping.raw_key(line["differences"][0], from_json(line["program"]))
+        return grouping.make_raw_key(line["differences"][0], from_json(line["program"]))
 
 
 def table(hunt: Hunt) -> list[list[str]]:

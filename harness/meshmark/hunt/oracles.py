@@ -146,7 +146,7 @@ def truth(program: Program, device: Any = None) -> Truth:
     return Truth(results, float(top))
 
 
-def alone(program: Program) -> list[np.ndarray] | None:
+def run_alone(program: Program) -> list[np.ndarray] | None:
     """The results of the plain program on one CPU device, each operation compiled alone: a third opinion where two runs
     differ. The bodies of scans and others run operation by operation too. None where JAX can't run it so."""
     device = accelerators.host() or jax.local_devices()[0]
@@ -158,11 +158,11 @@ def alone(program: Program) -> list[np.ndarray] | None:
         return None
 
 
-def expected(program: Program, mode: str) -> list[np.ndarray]:
+def compute_expected(program: Program, mode: str) -> list[np.ndarray]:
     """What should come out in a mode: by NumPy, each operation alone or a CPU where the unsharded program is what is
     wrong."""
     if mode in (HOST, ALONE):
-        opinion = alone(program)
+        opinion = run_alone(program)
         return truth(program, accelerators.host()).results if opinion is None else opinion
     if mode == NUMPY:
         with jax.enable_x64(program.x64):
@@ -170,20 +170,20 @@ def expected(program: Program, mode: str) -> list[np.ndarray]:
     return truth(program).results
 
 
-def written(result: np.ndarray) -> dict[str, Any]:
+def write_result(result: np.ndarray) -> dict[str, Any]:
     """A result as JSON values."""
     data = result.astype(np.float64) if result.dtype.kind in "fV" else result
     items = [v if not isinstance(v, float) or math.isfinite(v) else str(v) for v in data.ravel().tolist()]
     return {"dtype": result.dtype.name, "shape": list(result.shape), "data": items}
 
 
-def over(program: Program, mode: str, devices: Sequence[Any]) -> tuple[Mesh, list[NamedSharding]]:
+def place_inputs(program: Program, mode: str, devices: Sequence[Any]) -> tuple[Mesh, list[NamedSharding]]:
     """(the mesh over the first of these devices, the sharding of each input)."""
     mesh = mesh_of(program, devices, mode == "explicit")
     return mesh, [NamedSharding(mesh, partition(i.spec)) for i in program.inputs]
 
 
-def jitted(
+def apply_jit(
     program: Program, mode: str, mesh: Mesh, use: Callable[[Any], Any], donate: tuple[int, ...] = ()
 ) -> Any:
     """What `use` makes of the program under jit, in the context of its mode."""
@@ -203,17 +203,17 @@ def run(program: Program, mode: str) -> list[Any]:
     """The results of a program over its mesh; raises what JAX raises."""
     devices = jax.devices()
     if mode == "permuted":
-        devices = permuted(devices[: program.mesh_size])
+        devices = permute_devices(devices[: program.mesh_size])
     if mode == "turned":
-        program = turned(program)
-    mesh, places = over(program, mode, devices)
+        program = turn_mesh(program)
+    mesh, places = place_inputs(program, mode, devices)
     with jax.enable_x64(program.x64):
         arrays = inputs(program)
         given = [jax.device_put(x, place) for x, place in zip(arrays, places, strict=True)]
         if mode == "eager":
             return list(Builder(program, "auto", mesh).function()(*given))
         donate = tuple(range(0, len(given), 2)) if mode == "donated" else ()
-        found = list(jitted(program, mode, mesh, lambda function: function(*given), donate))
+        found = list(apply_jit(program, mode, mesh, lambda function: function(*given), donate))
     for k in range(1, len(given), 2) if donate else ():
         if given[k].is_deleted() or not np.array_equal(
             arrays[k], given[k], equal_nan=arrays[k].dtype.kind == "f"
@@ -222,13 +222,13 @@ def run(program: Program, mode: str) -> list[Any]:
     return found
 
 
-def permuted(devices: Sequence[Any]) -> list[Any]:
+def permute_devices(devices: Sequence[Any]) -> list[Any]:
     """Devices in another order, which moves each of them where there are more than two."""
     backwards = [*reversed(devices)]
     return [*backwards[1:], backwards[0]]
 
 
-def turned(program: Program) -> Program:
+def turn_mesh(program: Program) -> Program:
     """The program over a mesh whose axes have each other's sizes; Inapplicable where its shardings don't fit that, or
     where the meaning depends on the mesh (shard_map)."""
     names, sizes = zip(*program.axes, strict=True)
@@ -250,7 +250,7 @@ def turned(program: Program) -> Program:
     return other
 
 
-def by_definition(program: Program, known: Truth, rounded: bool) -> Difference | None:
+def compare_with_definition(program: Program, known: Truth, rounded: bool) -> Difference | None:
     """Where the unsharded program differs from NumPy; Inapplicable where an operation has no definition."""
     if rounded or program.special or known.largest >= EXACT:
         raise Inapplicable("no exact numbers")
@@ -269,7 +269,7 @@ def by_definition(program: Program, known: Truth, rounded: bool) -> Difference |
     return None
 
 
-def by_host(program: Program, known: Truth, rounded: bool) -> Difference | None:
+def compare_with_host(program: Program, known: Truth, rounded: bool) -> Difference | None:
     """Where the unsharded program differs from that on a CPU; Inapplicable where this process has no other one.
 
     Each operation alone says which of the two is wrong. It is the CPU where the accelerator agrees with that."""
@@ -279,14 +279,14 @@ def by_host(program: Program, known: Truth, rounded: bool) -> Difference | None:
     try:
         right = truth(program, device)
     except Invalid as error:
-        return Difference(HOST, "oracles", normal(str(error)), f"a CPU can't run what runs here: {error}")
+        return Difference(HOST, "oracles", normalize(str(error)), f"a CPU can't run what runs here: {error}")
     here = accelerators.backend()
     said = _first_difference(
         known.results, right.results, right, rounded, f"one {here} device differs from one of a CPU"
     )
     if not said:
         return None
-    opinion = alone(program)
+    opinion = run_alone(program)
     if opinion is None:
         return Difference(HOST, "oracles", "undecided", f"{said}; which is wrong is not known")
     if not _first_difference(known.results, opinion, right, rounded, ""):
@@ -298,10 +298,10 @@ def by_host(program: Program, known: Truth, rounded: bool) -> Difference | None:
     return Difference(HOST, "oracles", here, _first_difference(known.results, opinion, right, rounded, told))
 
 
-def by_alone(program: Program, known: Truth, rounded: bool) -> Difference | None:
+def compare_with_alone(program: Program, known: Truth, rounded: bool) -> Difference | None:
     """Where the unsharded program on one CPU device differs from its operations one by one; Inapplicable where JAX
     can't run it so."""
-    device, opinion = accelerators.host(), alone(program)
+    device, opinion = accelerators.host(), run_alone(program)
     if opinion is None:
         raise Inapplicable("its operations do not run alone")
     whole = truth(program, device) if device else known
@@ -326,7 +326,7 @@ def _first_difference(
     return ""
 
 
-BESIDE = {NUMPY: by_definition, HOST: by_host, ALONE: by_alone}
+BESIDE = {NUMPY: compare_with_definition, HOST: compare_with_host, ALONE: compare_with_alone}
 """What holds the unsharded program against another opinion."""
 
 
@@ -444,14 +444,14 @@ INTERNAL = re.compile(
 )
 
 
-def refused(mode: str, error: BaseException) -> Difference:
+def make_difference(mode: str, error: BaseException) -> Difference:
     """An exception as a difference."""
     text = f"{type(error).__name__}: {error}".partition("Suspected Python Code Location")[0].strip()
     kind = "internal" if INTERNAL.search(text) else "refused"
-    return Difference(mode, kind, normal(text), text[:2000])
+    return Difference(mode, kind, normalize(text), text[:2000])
 
 
-def normal(text: str) -> str:
+def normalize(text: str) -> str:
     """A message without its numbers, shapes and names, so that alike ones are equal."""
     line = text.strip().splitlines()[0] if text.strip() else ""
     line = re.sub(r"0x[0-9a-f]+|%[\w.-]+|\d+", "N", line)
@@ -492,13 +492,13 @@ def judge(
                 left.append(str(error))
             continue
         except Hang as error:
-            found.append(Difference(mode, "hang", normal(str(error)), str(error)))
+            found.append(Difference(mode, "hang", normalize(str(error)), str(error)))
             continue
         except Fault as error:
             found.append(Difference(mode, "numbers", "fault", str(error)))
             continue
         except Exception as error:
-            raised = refused(mode, error)
+            raised = make_difference(mode, error)
             if accelerators.accelerated() and accelerators.OUT_OF_MEMORY.search(raised.text):
                 if left is not None:
                     left.append("the memory of the device is full")

@@ -63,7 +63,7 @@ class Lockstep:
             every = self.consensus.gather(said | {"not_run": left, "clock": time.monotonic()})
         self.now = every[0]["clock"]
         return Answer(
-            merged(every),
+            merge_differences(every),
             next(filter(None, (one["invalid"] for one in every)), ""),
             sorted({name for one in every for name in one["not_run"]}),
             to_json(program),
@@ -85,15 +85,15 @@ class Lockstep:
         """The results of a program over the devices of all ranks; NotRun where another rank could not compile it."""
         devices: Sequence[Any] = ranks.in_order(jax.devices())
         if mode == "permuted":
-            devices = oracles.permuted(devices[: program.mesh_size])
-        mesh, places = oracles.over(program, mode, devices)
+            devices = oracles.permute_devices(devices[: program.mesh_size])
+        mesh, places = oracles.place_inputs(program, mode, devices)
         with jax.enable_x64(program.x64):
             # Over several processes device_put of a host array with a NaN reports a false mismatch.
             given = [
                 jax.make_array_from_callback(x.shape, place, np.asarray(x).__getitem__)
                 for x, place in zip(oracles.inputs(program), places, strict=True)
             ]
-            return list(oracles.jitted(program, mode, mesh, lambda f: self._executed(f, given, mode)))
+            return list(oracles.apply_jit(program, mode, mesh, lambda f: self._executed(f, given, mode)))
 
     def _executed(self, function: Any, given: Sequence[Any], mode: str) -> Any:
         try:
@@ -116,7 +116,7 @@ class Lockstep:
             return str(error)
 
 
-def merged(every: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def merge_differences(every: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The differences of the first rank that has any, which the text names. `every`: what each rank said."""
     for rank, said in enumerate(every):
         if said["differences"]:
@@ -161,7 +161,7 @@ class RankHunt:
         done = {line["n"] for line in shared if "begins" not in line}
         ended = [line for line in shared if "begins" in line and line["n"] not in done]
         for line in ended:
-            written = ended_by(line)
+            written = describe_end(line)
             self.hunt.write(written)
             shared.append(written)
         self.hunt.resume([line for line in shared if "begins" not in line])
@@ -228,7 +228,7 @@ class RankHunt:
             os._exit(128 + self._signal if self._signal else code)
 
 
-def ended_by(line: dict[str, Any]) -> dict[str, Any]:
+def describe_end(line: dict[str, Any]) -> dict[str, Any]:
     """The outcome of a program that was begun and ended its hunt: a crash, which nothing has shrunk."""
     difference = {
         "mode": "",

@@ -201,11 +201,11 @@ def _as_input(program: Program, at: int, struct: Any) -> Iterator[Program]:
             transform=replace(program.transform, wrt=wrt),
         )
         if kind == "vjp":
-            yield dropped_wrt(made)
+            yield drop_unread_wrt(made)
         yield needed(made)
 
 
-def dropped_wrt(program: Program) -> Program:
+def drop_unread_wrt(program: Program) -> Program:
     """A pull-back to those inputs alone that the function reads."""
     plain = replace(program, transform=replace(program.transform, wrt=()))
     count = program.given
@@ -388,7 +388,7 @@ def smaller_sizes(program: Program) -> Iterator[Program]:
             for less in dict.fromkeys((1, 2, n // 2, n - 1)):
                 if 0 < less < n:
                     shape = (*item.shape[:d], less, *item.shape[d + 1 :])
-                    yield _with_input(program, k, refilled(replace(item, shape=shape)))
+                    yield _with_input(program, k, refill(replace(item, shape=shape)))
 
 
 def _sized(program: Program, new: dict[int, int]) -> Program:
@@ -414,10 +414,10 @@ def _numbers(expression: Any, new: dict[int, int]) -> Any:
 
 
 def _resized(item: Input, new: dict[int, int]) -> Input:
-    return refilled(replace(item, shape=tuple(new.get(n, n) for n in item.shape)))
+    return refill(replace(item, shape=tuple(new.get(n, n) for n in item.shape)))
 
 
-def refilled(item: Input) -> Input:
+def refill(item: Input) -> Input:
     """An input whose written data has its size again."""
     if item.fill["kind"] == "data" and len(item.fill["data"]) != item.size:
         return replace(item, fill=item.fill | {"data": item.fill["data"][: item.size]})

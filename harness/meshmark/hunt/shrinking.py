@@ -11,9 +11,9 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Any
 
-from meshmark.hunt.grouping import NUMBERS, key
+from meshmark.hunt.grouping import NUMBERS, make_key
 from meshmark.hunt.program import Program, problems, to_json
-from meshmark.hunt.rules import RULES, refilled, types, weight
+from meshmark.hunt.rules import RULES, refill, types, weight
 from meshmark.hunt.workers import Judging
 
 
@@ -58,7 +58,7 @@ class Shrunk:
     seconds: float
 
 
-def valid(program: Program) -> bool:
+def is_valid(program: Program) -> bool:
     """Whether the form is right and JAX accepts the types."""
     if next(problems(program), None):
         return False
@@ -82,7 +82,7 @@ def valid(program: Program) -> bool:
     return True
 
 
-def fitted(program: Program) -> Program:
+def fit_transform(program: Program) -> Program:
     """With cotangents and tangents of the types that the function has now."""
     if not program.transform.kind:
         return program
@@ -104,7 +104,7 @@ def fitted(program: Program) -> Program:
                 tuple(a for a in e if a in sizes and n % sizes[a] == 0)[:1]
                 for n, e in zip(shape, spec, strict=True)
             )
-            item = refilled(replace(item, shape=shape, dtype=dtype, spec=spec))
+            item = refill(replace(item, shape=shape, dtype=dtype, spec=spec))
         made.append(item)
     return replace(program, inputs=(*program.inputs[: program.given], *made))
 
@@ -141,13 +141,13 @@ def shrink(
                 except Exception:
                     break
                 for candidate in candidates:
-                    candidate = fitted(candidate)
+                    candidate = fit_transform(candidate)
                     if candidate.name in seen or weight(candidate) >= weight(best):
                         continue
                     seen.add(candidate.name)
                     if slot.clock() - start > seconds:
                         break
-                    if not valid(candidate):
+                    if not is_valid(candidate):
                         continue
                     tried += 1
                     answer = slot.judge(signature.job(candidate), (signature.mode,))
@@ -158,7 +158,7 @@ def shrink(
                         best, best_difference = candidate, same[0]
                         taken += 1
                         moved = again = True
-                        if signature.kind in NUMBERS and key(best, best_difference) in known:
+                        if signature.kind in NUMBERS and make_key(best, best_difference) in known:
                             return Shrunk(best, best_difference, tried, taken, slot.clock() - start)
                         break
     return Shrunk(best, best_difference, tried, taken, slot.clock() - start)

@@ -73,7 +73,9 @@ def main() -> None:
                 else:
                     program = from_json(job["program"])
                 if job.get("truth"):
-                    answer["truth"] = [oracles.written(r) for r in oracles.expected(program, job["modes"][0])]
+                    answer["truth"] = [
+                        oracles.write_result(r) for r in oracles.compute_expected(program, job["modes"][0])
+                    ]
                 else:
                     left: list[str] = []
                     found = oracles.judge(program, job["modes"], runner, left)

@@ -19,7 +19,7 @@ import pytest
 from meshmark.devices.environment import CPU_DEVICES
 from meshmark.hunt import findings, grouping, places, shrinking
 from meshmark.hunt.findings import Finding
-from meshmark.hunt.hunting import modes_of
+from meshmark.hunt.hunting import choose_modes
 from meshmark.hunt.program import from_json
 from meshmark.hunt.reports import KINDS
 from meshmark.hunt.versions import GENERATOR
@@ -42,7 +42,7 @@ class Generated:
 def chosen(config: pytest.Config) -> list[Generated]:
     """The programs that the options choose."""
     count, seed = config.getoption("generated"), config.getoption("seed")
-    kept = [Generated(f"generated/{f.name}", f) for f in findings.every(store(config))]
+    kept = [Generated(f"generated/{f.name}", f) for f in findings.read_all(store(config))]
     drawn = [Generated(f"generated/v{GENERATOR}/{seed}/{n}", None, seed, n) for n in range(count)]
     return [*kept, *drawn]
 
@@ -64,7 +64,7 @@ def hunting_slot(pytestconfig: pytest.Config) -> Iterator[Slot]:
 @pytest.fixture
 def judge_generated(hunting_slot: Slot, pytestconfig: pytest.Config) -> Callable[[Generated], None]:
     """Judges one program and ends the test with its verdict."""
-    known = findings.known_groups(findings.every(store(pytestconfig)))
+    known = findings.known_groups(findings.read_all(store(pytestconfig)))
 
     def judge(item: Generated) -> None:
         if item.finding:
@@ -87,7 +87,7 @@ def _judge_finding(slot: Slot, finding: Finding) -> None:
 
 
 def _judge_drawn(slot: Slot, item: Generated, known: Mapping[str, str]) -> None:
-    modes = modes_of(item.number, slot.settings)
+    modes = choose_modes(item.number, slot.settings)
     job = {"draw": [item.seed, item.number], "meshes": places.meshes(slot.settings)}
     answer: Answer = slot.judge(job, modes)
     if answer.invalid:
@@ -96,11 +96,11 @@ def _judge_drawn(slot: Slot, item: Generated, known: Mapping[str, str]) -> None:
         return
     difference, program = answer.differences[0], from_json(answer.program)
     mode = difference["mode"] or modes[0]
-    key = grouping.key(program, difference)
+    key = grouping.make_key(program, difference)
     if key not in known:
         signature = shrinking.Signature.of(difference, mode)
         shrunk = shrinking.shrink(program, signature, slot, difference, SHRINK_S)
-        key, difference = grouping.key(shrunk.program, shrunk.difference), shrunk.difference
+        key, difference = grouping.make_key(shrunk.program, shrunk.difference), shrunk.difference
     said = f"{key}: {difference['text']}"
     if key in known:
         pytest.xfail(f"known: {known[key]} | {said}")
