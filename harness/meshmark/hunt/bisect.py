@@ -52,12 +52,14 @@ class Release:
 
     @property
     def minor(self) -> tuple[int, ...]:
-        """Such as (0, 4)."""
+        """The major and minor number, such as (0, 4)."""
         return Version(self.version).release[:2]
 
 
 def list_releases(oldest: str = OLDEST, url: str = INDEX) -> list[Release]:
-    """All final releases from `oldest` on, the oldest first; BisectError where the index can't be read."""
+    """All final releases of JAX from version `oldest` on, the oldest first, by the JSON of a package index at `url`.
+
+    Raises BisectError if the index can't be read, or has no such release."""
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:
             files = json.load(answer)["releases"]
@@ -82,25 +84,29 @@ def list_releases(oldest: str = OLDEST, url: str = INDEX) -> list[Release]:
 
 
 def choose_minor_ends(every: Sequence[Release]) -> list[Release]:
-    """The oldest release, and the last one of every minor version."""
+    """The first of these releases (at least one, the oldest first), and the last one of each minor version."""
     last = {r.minor: r for r in every}
     return list(dict.fromkeys([every[0], *last.values()]))
 
 
 def adapt_to_old_releases(script: str) -> str:
-    """The script for any release: older ones take the number of CPU devices from XLA_FLAGS alone."""
+    """The text of a script without its lines on `jax_num_cpu_devices`, which old releases do not know.
+
+    They take the number of CPU devices from XLA_FLAGS alone."""
     lines = [line for line in script.splitlines() if "jax_num_cpu_devices" not in line]
     return "\n".join(lines) + "\n"
 
 
 def count_devices(script: str) -> int:
-    """The number of virtual CPU devices that a script asks for."""
+    """The number of virtual CPU devices that a script asks for; 8 if it names none."""
     found = re.search(r'"jax_num_cpu_devices", (\d+)', script)
     return int(found[1]) if found else 8
 
 
 def run_script(python: Path | str, script: str) -> str:
-    """What a script does there: wrong, right, crash, hang, internal, refused or inexpressible."""
+    """Run a script (its text) with the interpreter `python` on virtual CPU devices, for DEADLINE seconds at most.
+
+    Gives its outcome: right, wrong, crash, hang, internal, refused, inexpressible, or "exit code N"."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_", "PYTHONPATH"))}
     environment |= {
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={count_devices(script)}",
@@ -124,7 +130,7 @@ def run_script(python: Path | str, script: str) -> str:
 
 
 def classify_outcome(code: int, said: str) -> str:
-    """The outcome of an exit code and standard error."""
+    """The outcome, as of `run_script`, of an exit code (below zero: a signal) and what standard error said."""
     if code == 0:
         return "right"
     if code < 0:
@@ -175,7 +181,9 @@ class Environments:
 
 
 def list_commands(root: Path, release: Release) -> Iterator[list[str]]:
-    """The commands that make an environment: by uv, with dependencies of the release's day; by pip without uv."""
+    """The commands, as lists of words, that make an environment with this release at `root`.
+
+    With uv the dependencies are those of the day of the release. Without uv it is pip, which takes the newest."""
     wanted = [f"jax=={release.version}", f"jaxlib=={release.version}"]
     if uv := os.environ.get("UV") or shutil.which("uv"):
         yield [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(root)]
@@ -195,7 +203,9 @@ def list_commands(root: Path, release: Release) -> Iterator[list[str]]:
 
 
 def choose_midpoints(known: Mapping[str, str], every: Sequence[Release]) -> Iterator[Release]:
-    """The next releases to try: the middle of each gap between neighbours that differ."""
+    """The next releases to try: the middle of each gap between tried neighbours whose outcomes differ.
+
+    known: the outcome by version. every: all releases, the oldest first."""
     tried = [k for k, r in enumerate(every) if r.version in known]
     for low, high in itertools.pairwise(tried):
         if high - low > 1 and known[every[low].version] != known[every[high].version]:
@@ -205,7 +215,11 @@ def choose_midpoints(known: Mapping[str, str], every: Sequence[Release]) -> Iter
 def bisect(
     scripts: Mapping[str, str], every: Sequence[Release], environments: Environments, whole: bool = True
 ) -> dict[str, dict[str, str]]:
-    """By the name of each script: by release its outcome. whole: also between the minors' last releases."""
+    """Run scripts with releases, and find each place between two releases where an outcome changes.
+
+    scripts: the text by name. every: the releases, the oldest first. whole: also search between the last releases of
+    the minor versions. Gives, by the name of the script, the outcome by version, the oldest first; MISSING where the
+    release can't be installed."""
     found: dict[str, dict[str, str]] = {name: {} for name in scripts}
 
     def run(release: Release, names: Sequence[str]) -> None:

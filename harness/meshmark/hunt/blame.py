@@ -22,10 +22,11 @@ def _job(program: Program, light: bool) -> dict[str, Any]:
 def find_wrong_side(
     slot: Judging, program: Program, difference: dict[str, Any], light: bool, backend: str
 ) -> dict[str, Any]:
-    """The difference of the unsharded program where that is what is wrong; else the difference as it is.
+    """The difference that names what is wrong: the unsharded program itself, or else the sharded one as given.
 
     Wrong numbers are differences from the unsharded program. If each operation alone gives something else, the
-    unsharded program is not a reference."""
+    unsharded program is not a reference. difference: as `oracles.Difference.to_json` gives it, and so is the result.
+    light: compile by `oracles.LIGHT`. backend: the name that workers have, such as "cpu"."""
     if difference["kind"] != "numbers":
         return difference
     asked = ALONE if backend == "cpu" else HOST
@@ -34,7 +35,9 @@ def find_wrong_side(
 
 
 def find_guilty_pass(slot: Judging, program: Program, difference: Mapping[str, Any], light: bool) -> str:
-    """The pass of XLA without which a program is right; "" where there is none."""
+    """The name of the pass of XLA, one of PASSES, without which a program is right; "" if no single pass is.
+
+    difference: the mode of it is judged again. light: compile by `oracles.LIGHT`."""
     for name in PASSES:
         answer = slot.judge(_job(program, light) | {"without": name}, (difference["mode"],))
         if not answer.invalid and not answer.differences and not answer.not_run:

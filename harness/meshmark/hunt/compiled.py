@@ -57,7 +57,7 @@ class Interpretation:
 
     @classmethod
     def of(cls, name: str) -> Interpretation:
-        """That of a topology; TopologyError where its compiler is missing."""
+        """Compile for the topology of this name, such as "v5e:2x4"; TopologyError if its compiler is missing."""
         topology = topologies.parse(name)
         return cls(topologies.devices(topology), chips.factor_bits(chips.CHIPS[topology.chip]))
 
@@ -88,7 +88,9 @@ class Interpretation:
 
 
 def make_inputs(program: Program, compiled: Any, mesh: Any) -> list[np.ndarray]:
-    """The inputs of the compiled program, [devices, *local shape] each; JAX drops those that it does not use."""
+    """The inputs of the compiled program, each of shape [devices, *shape of one shard], in the order of the mesh.
+
+    JAX drops inputs that it does not use, so there may be fewer than `program.inputs`."""
     used = jax.tree.leaves(compiled.input_shardings[0], is_leaf=lambda s: s is None)
     return [
         np.stack([x[index] for index in find_indices(sharding, x.shape, mesh)])
@@ -98,13 +100,13 @@ def make_inputs(program: Program, compiled: Any, mesh: Any) -> list[np.ndarray]:
 
 
 def find_indices(sharding: Any, shape: Sequence[int], mesh: Any) -> list[Any]:
-    """The part of an array that each device of a mesh has, in the order of the mesh."""
+    """The part of an array of this shape that each device holds: one tuple of slices per device, in mesh order."""
     found = sharding.devices_indices_map(tuple(shape))
     return [found[device] for device in mesh.devices.flat]
 
 
 def split_outputs(compiled: Any, outputs: Sequence[np.ndarray], mesh: Any) -> list[Interpreted]:
-    """The outputs of all devices as results, where the compiled program's shardings have them."""
+    """Give each output, of shape [devices, *shape of one shard], as a result with its shards on the mesh's devices."""
     found = []
     shardings = jax.tree.leaves(compiled.output_shardings)
     types = jax.tree.leaves(compiled.out_info)

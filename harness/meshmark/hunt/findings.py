@@ -84,7 +84,7 @@ def _wrong(found: Finding) -> str:
 
 
 def read(path: Path) -> Finding:
-    """One finding, by its directory or file; FindingError if it is not one."""
+    """Read one finding by its directory, or by the file in it; FindingError if it is not a finding."""
     file = path / "finding.json" if path.is_dir() else path
     try:
         found = Finding(**json.loads(files.text(file)))
@@ -98,7 +98,7 @@ def read(path: Path) -> Finding:
 
 
 def find(name: str, store: Path = STORE) -> Finding:
-    """The finding of a name in the store, or of a path; FindingError where there is none."""
+    """Read the finding of this name in the store, or at this path; FindingError, with near names, if there is none."""
     for path in (store / name, Path(name)):
         if path.exists():
             return read(path)
@@ -108,13 +108,13 @@ def find(name: str, store: Path = STORE) -> Finding:
 
 
 def read_all(store: Path = STORE) -> list[Finding]:
-    """All findings, the worst first, then by name."""
+    """Read all findings of a store, the worst first, then by name; FindingError if one can't be read."""
     found = [read(path.parent) for path in sorted(store.glob("*/finding.json"))]
     return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), f.name))
 
 
 def read_script(name: str, store: Path = STORE) -> str:
-    """The script of a finding, named as for `find`; FindingError where it is missing."""
+    """Read the text of the script of a finding, named as for `find`; FindingError if it is missing."""
     beside = Path(name) if Path(name).is_dir() else Path(name).parent
     for path in (store / name / "repro.py", beside / "repro.py"):
         if path.exists():
@@ -132,7 +132,7 @@ def known_groups(findings: Iterable[Finding], release: str = "") -> Mapping[str,
 
 
 def choose_free_name(name: str, store: Path) -> str:
-    """This name, or with a number behind it where the store has another finding of this name."""
+    """This name, or this name with "-2", "-3" ... behind it if the store already has a finding of that name."""
     names = [name, *(f"{name}-{k}" for k in range(2, 1000))]
     return next(n for n in names if not (store / n).exists())
 

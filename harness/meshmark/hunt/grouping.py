@@ -34,8 +34,9 @@ VERIFIED = re.compile(
 
 
 def make_key(program: Program, difference: Mapping[str, Any]) -> str:
-    """The group of a shrunk finding.
+    """The group of a shrunk finding: text that is equal for findings of one root cause. Recorded in files.
 
+    difference: as `oracles.Difference.to_json` gives it, here and below.
     Of wrong numbers the kind of wrongness where that names the cause; else the operations, with the options that make
     them what they are, and the transform. Of all others the check or the message, without its numbers: it names the
     place in the compiler.
@@ -83,7 +84,7 @@ def find_cause(program: Program, difference: Mapping[str, Any]) -> str:
 
 
 def make_key_without(difference: Mapping[str, Any], left_out: str) -> str:
-    """The group of wrong numbers that a pass of the compiler makes: they are right where it is left out."""
+    """The group of wrong numbers that a pass of the compiler makes. left_out: the pass without which they are right."""
     return f"{difference['kind']}: right without {left_out}"
 
 

@@ -120,8 +120,9 @@ EXACT = 2.0**20
 
 
 def truth(program: Program, device: Any = None) -> Truth:
-    """The plain program on a device, the first one if none is named; Invalid where it raises or gives what can't be
-    judged."""
+    """The results of the plain program, without sharding, on one device (the first one if none is named).
+
+    Raises Invalid if the program raises, or gives what can't be judged: a value on the way that is not finite."""
     given = inputs(program)
     options = compiler_options(beside=device is not None)
     device = device or jax.local_devices()[0]
@@ -159,8 +160,10 @@ def run_alone(program: Program) -> list[np.ndarray] | None:
 
 
 def compute_expected(program: Program, mode: str) -> list[np.ndarray]:
-    """What should come out in a mode: by NumPy, each operation alone or a CPU where the unsharded program is what is
-    wrong."""
+    """The right results, one array per output, as whole arrays.
+
+    They are those of the unsharded program. In the modes NUMPY, HOST and ALONE that program is what is wrong, and
+    they come from NumPy, from a CPU, or from each operation alone. Raises Invalid if the program can't be run."""
     if mode in (HOST, ALONE):
         opinion = run_alone(program)
         return truth(program, accelerators.host()).results if opinion is None else opinion
@@ -171,14 +174,14 @@ def compute_expected(program: Program, mode: str) -> list[np.ndarray]:
 
 
 def write_result(result: np.ndarray) -> dict[str, Any]:
-    """A result as JSON values."""
+    """A result as JSON values: dtype, shape and flat data; NaN and infinities as text."""
     data = result.astype(np.float64) if result.dtype.kind in "fV" else result
     items = [v if not isinstance(v, float) or math.isfinite(v) else str(v) for v in data.ravel().tolist()]
     return {"dtype": result.dtype.name, "shape": list(result.shape), "data": items}
 
 
 def place_inputs(program: Program, mode: str, devices: Sequence[Any]) -> tuple[Mesh, list[NamedSharding]]:
-    """(the mesh over the first of these devices, the sharding of each input)."""
+    """Gives (the mesh over the first of these devices, the sharding of each input, in their order)."""
     mesh = mesh_of(program, devices, mode == "explicit")
     return mesh, [NamedSharding(mesh, partition(i.spec)) for i in program.inputs]
 
@@ -186,7 +189,9 @@ def place_inputs(program: Program, mode: str, devices: Sequence[Any]) -> tuple[M
 def apply_jit(
     program: Program, mode: str, mesh: Mesh, use: Callable[[Any], Any], donate: tuple[int, ...] = ()
 ) -> Any:
-    """What `use` makes of the program under jit, in the context of its mode."""
+    """Call `use` with the program under jax.jit, in the context of its mode, and give what it gives.
+
+    donate: the numbers of the arguments to donate; not in explicit mode. Raises what JAX raises."""
     explicit = mode == "explicit"
     function = Builder(program, "explicit" if explicit else "auto", mesh).function()
     if explicit:
@@ -200,7 +205,9 @@ def apply_jit(
 
 
 def run(program: Program, mode: str) -> list[Any]:
-    """The results of a program over its mesh; raises what JAX raises."""
+    """Run a program over its mesh on the devices here: one jax.Array per output.
+
+    Raises what JAX raises, Inapplicable if the program has no such mode, and ChangedArgument."""
     devices = jax.devices()
     if mode == "permuted":
         devices = permute_devices(devices[: program.mesh_size])
@@ -331,9 +338,10 @@ BESIDE = {NUMPY: compare_with_definition, HOST: compare_with_host, ALONE: compar
 
 
 def tolerance(known: Truth, want: np.ndarray, rounded: bool) -> float:
-    """How far a result may be off: nothing where all is integers that the dtype holds; else by rounding.
+    """The largest absolute error that `want` may have: 0.0 where all values are integers that the dtype holds.
 
-    Another order of adding, another algorithm of a dot: a share of the largest value that came by.
+    Else another order of adding, or another algorithm of a dot, may round otherwise: a share of the largest value on
+    the way. rounded: whether the program has operations that round.
     """
     if want.dtype.kind not in "fcV":
         return 0.0
@@ -350,7 +358,9 @@ def tolerance(known: Truth, want: np.ndarray, rounded: bool) -> float:
 
 
 def compare(known: Truth, found: Sequence[Any], mode: str, rounded: bool) -> Difference | None:
-    """The first result that differs on any device."""
+    """The first result that differs from the truth on any device, with its first wrong element; None if none does.
+
+    found: one jax.Array per output, or what has its shape, dtype and addressable shards."""
     for k, (want, out) in enumerate(zip(known.results, found, strict=True)):
         if out.shape != want.shape or out.dtype != want.dtype:
             return Difference(
@@ -404,8 +414,11 @@ LOST_NAN = "a NaN is lost"
 
 
 def wrongness(want: np.ndarray, seen: np.ndarray, wrong: np.ndarray, replicas: bool) -> str:
-    """The kind of wrongness: every wrong element is a NaN that is lost; replicas differ; an integer factor; zeros;
-    elements moved; else values."""
+    """What kind of wrong a result is: "a NaN is lost", "replicas differ", "factor F", "zeros", "not finite", "moved",
+    else "values".
+
+    want, seen: the whole result, as it should be and as it is. wrong: a boolean array of that shape. replicas: whether
+    two devices hold different numbers for one part."""
     if want.dtype.kind in "fV" and np.isnan(want[wrong]).all():
         return LOST_NAN
     if replicas:
@@ -445,7 +458,7 @@ INTERNAL = re.compile(
 
 
 def make_difference(mode: str, error: BaseException) -> Difference:
-    """An exception as a difference."""
+    """Make a difference of an exception: "internal" if the compiler raised it, else "refused"."""
     text = f"{type(error).__name__}: {error}".partition("Suspected Python Code Location")[0].strip()
     kind = "internal" if INTERNAL.search(text) else "refused"
     return Difference(mode, kind, normalize(text), text[:2000])

@@ -149,7 +149,7 @@ def references(expression: Any, key: str = "v") -> Iterator[Any]:
 
 
 def outer_reads(body: Body) -> list[int]:
-    """The values of the level around it that a body reads."""
+    """The numbers of the values outside of a body, one level up, that the body reads."""
     return [i for node in body.nodes for i in references((*node.args, *node.kwargs.values()), "outer")]
 
 

@@ -117,7 +117,9 @@ class Lockstep:
 
 
 def merge_differences(every: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The differences of the first rank that has any, which the text names. `every`: what each rank said."""
+    """The differences of the first rank that has any, with "rank N: " before their text; [] if no rank has one.
+
+    every: by rank, its answer: {"differences": [...], ...}."""
     for rank, said in enumerate(every):
         if said["differences"]:
             return [d | {"text": f"rank {rank}: {d['text']}"} for d in said["differences"]]

@@ -31,7 +31,7 @@ Rule = Callable[[Program], Iterator[Program]]
 
 
 def weight(program: Program) -> tuple[int, ...]:
-    """How large a program is; a smaller one is less in the first place where they differ."""
+    """How large a program is, as numbers that compare in turn: the smaller program has the smaller tuple."""
     nodes = list(every_node(program.nodes))
     arguments = sum(_size(n.args) + _size(n.kwargs) for n in nodes)
     specs = sum(len(e) for i in program.inputs for e in i.spec) + sum(
