@@ -69,6 +69,11 @@ def test_search_and_filters_change_the_matrix_and_the_address(open_page):
     tab.fill("#f-q", "shift")
     assert visible_rows(tab) == ["shift_set"]
     tab.wait_for_url("**q=shift*")
+    family = tab.locator(".matrix tr.group:not([hidden]) .cell:visible").first
+    family.click()  # the cell of a family folds it, and unfolds it
+    assert visible_rows(tab) == []
+    family.click()
+    assert visible_rows(tab) == ["shift_set"]
     tab.fill("#f-q", "elements differ")  # a reason
     assert visible_rows(tab) == ["shift_set"]
     shows(tab, "#matrix-status", "2 of 45 cases match")

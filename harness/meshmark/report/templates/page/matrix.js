@@ -87,7 +87,7 @@ function buildMatrix(shown) {
     el("tr", { role: "row" }, el("td", { class: "corner", role: "cell" }), columns.map((f) => f.modes.map((m, j) => el("th", { role: "columnheader", scope: "col", class: j ? null : "first" }, modesSeen[m].replace("manual-novma", "no-vma")))))));
   groups = []; lines = new Array(rows.length);
   for (const [family, members] of families) {
-    const body = el("tbody", { role: "rowgroup" }), group = { family, members, body, line: { members, name: family, tr: el("tr", { class: "group", role: "row" }), cells: null, open: () => { opened.set(family, true); drawMatrix(); } } };
+    const body = el("tbody", { role: "rowgroup" }), group = { family, members, body, line: { members, name: family, tr: el("tr", { class: "group", role: "row" }), cells: null, open: () => group.toggle.click() } };
     group.toggle = el("button", { type: "button", class: "toggle", tabindex: "-1", "aria-expanded": "false", onclick: () => { opened.set(family, group.toggle.getAttribute("aria-expanded") !== "true"); drawMatrix(); } }, family);
     group.line.tr.append(el("th", { class: "level", role: "rowheader", scope: "rowgroup" }, group.toggle));
     body.append(group.line.tr);
