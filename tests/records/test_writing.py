@@ -245,5 +245,5 @@ def test_a_signal_between_writing_and_counting_leaves_a_file_that_closes(tmp_pat
 def test_a_run_goes_on_in_a_plain_file_alone(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path(os.devnull)):
-        with pytest.raises(RecordError, match=f"can't resume {path}: it is no plain file; name what"):
+        with pytest.raises(RecordError, match=f"can't resume {path}: it is not a plain file; name what"):
             Writer.resume(path, RUN)

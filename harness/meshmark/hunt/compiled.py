@@ -82,7 +82,7 @@ class Interpretation:
             raise NotRun(refused.name) from None
         except Fault:
             raise
-        except Exception as error:  # a fault of the interpreter is no finding about JAX
+        except Exception as error:  # a fault of the interpreter is not a finding about JAX
             raise NotRun(f"{type(error).__name__} in the interpreter: {error}") from None
         return list(split_outputs(compiled, outputs, mesh))
 

@@ -24,7 +24,8 @@ def job(program: Program, light: bool) -> Program | dict[str, Any]:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a smaller program must still do: the mode, the kind of difference; of what is no number also which."""
+    """What a smaller program must still show: the mode and the kind of difference. Where that is not wrong numbers,
+    also which one."""
 
     mode: str
     kind: str

@@ -110,7 +110,7 @@ class Writer:
         _plain(path)
         try:
             if not path.is_file() and path.exists():  # a pipe would wait for itself, and a device has no end
-                raise RecordError(f"can't resume {path}: it is no plain file; name what --record named")
+                raise RecordError(f"can't resume {path}: it is not a plain file; name what --record named")
             file = open(path, "r+b", buffering=0)  # noqa: SIM115
         except OSError as error:
             raise RecordError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None

@@ -25,7 +25,7 @@ function drawOverTime() {
   const points = (f) => list.map((row, k) => ({ name: one.runs[k].release, y: f(row) })), taken = timesOver(one.runs);
   out.replaceChildren(...[el("p", {}, `The ${plural(one.cases, "case")} that each of these releases has.`),
     el("div", { class: "trends" }, trend("Cases that pass or compile", points((r) => r.pass), count), trend("Known issues and failures", points((r) => r.known + r.bad), count), trend("Bytes that a device sends, all programs together", points((r) => r.wire), bytes), trend("Temporary memory of a device, all programs together", points((r) => r.temp), bytes), taken ? trend(`Time of manual mode over JAX ${one.runs[0].release}, median of ${plural(taken.cells, "cell")}`, one.runs.map((run, i) => ({ name: run.release, y: taken.ratios[i] })), (y) => y.toFixed(2)) : ""),
-    taken ? el("p", { class: "soft" }, "Times are of runs at different times, one process each or more: a trend in them is no tested difference.") : "",
+    taken ? el("p", { class: "soft" }, "Times are of runs at different times, one process each or more: a trend in them is not a tested difference.") : "",
     grid("time", `Releases on ${one.name}`, [
       { name: "JAX", text: (r) => r.run.release, cls: "nowrap" }, { name: "jaxlib", text: (r) => r.run.jaxlib, cls: "nowrap" }, ...(one.runs.some((r) => r.compiler) ? [{ name: "compiler", text: (r) => r.run.compiler, cls: "nowrap" }] : []),
       { name: "pass", num: true, text: (r) => count(r.row.pass) }, { name: "known", num: true, text: (r) => count(r.row.known) }, { name: "failures", num: true, text: (r) => count(r.row.bad) },
