@@ -7,6 +7,7 @@ from meshmark.operations import (
     algebra,
     array_uses,
     arrays,
+    axis_grids,
     block_corners,
     block_forms,
     calls,
@@ -46,6 +47,7 @@ from meshmark.operations import (
     networks,
     optimizers,
     option_forms,
+    option_grids,
     ordering,
     parallel,
     partly_manual,
@@ -61,6 +63,7 @@ from meshmark.operations import (
     program_options,
     program_settings,
     random_settings,
+    rare_forms,
     rearranging,
     reductions,
     refusals,
@@ -152,6 +155,9 @@ FAMILIES = (
     dtype_grids,
     nested_transforms,
     second_uses,
+    axis_grids,
+    option_grids,
+    rare_forms,
 )
 
 

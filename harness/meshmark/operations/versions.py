@@ -35,7 +35,7 @@ from meshmark.operations.program_forms import ProgramForm
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 9
+TABLE_VERSION = 10
 """The version of the table as the code has it. Run lines name it as `table`."""
 
 
@@ -276,6 +276,15 @@ def _added_ninth(case: Case) -> bool:
     return case.operation.name in NINTH_OPERATIONS
 
 
+TENTH_OPERATIONS = frozenset(("axis_grid", "fourier_grid", "mesh_grid", "option_grid", "rare_form"))
+"""The operations that version 10 added."""
+
+
+def _added_tenth(case: Case) -> bool:
+    """Whether version 10 added the case: its operation."""
+    return case.operation.name in TENTH_OPERATIONS
+
+
 def _small_plan(case: Case, plan: Plan) -> Plan:
     """The plan of a case in version 6: forms of programs had small arrays on one device and on two."""
     size = case.mesh.size
@@ -290,6 +299,12 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
 
 
 CHANGES: dict[int, Change] = {
+    10: Change(
+        "collectives over every choice of axes in every order, of every dtype; functions with rare options of every"
+        " dtype; families of functions and linear algebra on each mesh, devices in another order included; forms that"
+        " few programs have",
+        new=_added_tenth,
+    ),
     9: Change(
         "functions that compute, of every dtype, on partly sharded matrices; transformations of transformations of"
         " collectives in loops, branches and rules; second uses of one function, and what arrays say of themselves",
