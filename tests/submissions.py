@@ -227,7 +227,7 @@ def timed():
     ceiling = {"schema": 1, "kind": "ceiling", "dtype": "float32", "devices": DEVICES, "run": TIMED}
     return [
         run_line(TIMED, selection={"profile": "quick", "timed": True, "modes": ["manual", "auto"]},
-                 timing={"cadences": ["isolated", "stream"], "seconds": 0.025, "least": 10, "most": 1000}),
+                 timing={"cadences": ["isolated", "stream"], "seconds": 0.03, "least": 10, "most": 1000}),
         ceiling | {"name": "copy bandwidth", "unit": "B/s", "nbytes": 1 << 20, "copies": 16, "samples_s": copied,
                    "value": 2 * 16 * DEVICES * (1 << 20) / 0.001},
         ceiling | {"name": "largest matmul", "unit": "FLOP/s", "n": 512, "flops": 2 * DEVICES * 512**3,

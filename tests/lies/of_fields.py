@@ -70,6 +70,26 @@ def judged_as_timed(conformance: Records, timed: Records) -> None:
     of_kind(conformance, "run")[0]["selection"]["timed"] = True
 
 
+def with_settings(**fields: object) -> Change:
+    """Other settings of the run that times."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        for line in of_kind(timed, "run"):
+            line["timing"] = line["timing"] | fields
+
+    return lie
+
+
+def without_setting(name: str) -> Change:
+    """A run that times, without one of its settings."""
+
+    def lie(conformance: Records, timed: Records) -> None:
+        for line in of_kind(timed, "run"):
+            line["timing"] = {k: v for k, v in line["timing"].items() if k != name}
+
+    return lie
+
+
 LIES: dict[str, Lie] = {
     "arguments that are smaller than the plan's": Lie(
         in_timings(argument_bytes=8), "`argument_bytes` is 8, and the plan has"
@@ -158,5 +178,62 @@ LIES: dict[str, Lie] = {
     "times of cases that the selection does not give": Lie(
         on_runs(selection={"profile": "quick", "timed": True, "operations": ["matmul"]}),
         "is not what the selection of its run gives",
+    ),
+    "a run that sampled on behind its time": Lie(
+        with_settings(seconds=0.005), "took .* s of the .* s that the run gives, and another one was taken"
+    ),
+    "a run that gave no time": Lie(with_settings(seconds=0.0), "times cases for 0.0 s"),
+    "a cadence twice": Lie(with_settings(cadences=["isolated", "isolated"]), "`timing.cadences` is"),
+    "more samples at least than at most": Lie(with_settings(least=2000), "takes 2000 samples at least"),
+    "pairs of a run that compares nothing": Lie(
+        with_settings(pairs=[6]), "`timing.pairs` of a run that is no"
+    ),
+    "settings without the number of samples": Lie(without_setting("most"), "`timing.most` is missing"),
+    "a side of a comparison that nobody made": Lie(
+        on_runs(environment="A"), "its file compares nothing|which judges no cases"
+    ),
+    "scratch memory that no library asks for": Lie(
+        in_timings(workspace_bytes=0), "`workspace_bytes` is 0, of .* on cpu"
+    ),
+    "a check with scratch memory": Lie(
+        in_one_case("communication", workspace_bytes=None), "`workspace_bytes` is None"
+    ),
+    "wrong runs of a program that ran once": Lie(
+        in_one_case("numbers", wrong_runs=0), "has `wrong_runs`, and its program ran once"
+    ),
+    "the same told twice": Lie(
+        in_one_case("communication", GLOBAL, told=["the compiler says: x"] * 2), "tells the same twice"
+    ),
+    "times of devices without their devices": Lie(
+        in_timings(cadence="device"), "`per_device_s` has 0 devices of 4"
+    ),
+    "timings without a precision": Lie(without("precision"), "precision 'None' of a case at"),
+    "a host without cores": Lie(
+        lambda conformance, timed: [  # type: ignore[arg-type, return-value]
+            line["facts"].update(host={"system": "Linux", "machine": "x86_64"})
+            for line in of_kind([*conformance, *timed], "run")
+        ],
+        "`host.cores` is missing",
+    ),
+    "capabilities that were found without a probe": Lie(
+        on_runs(selection={"profile": "standard", "timed": False, "present": ["x64"]}),
+        "`selection.present` has x64, and its capabilities say None",
+    ),
+    "cases of a dtype that the run did not choose": Lie(
+        on_runs(selection={"profile": "standard", "timed": False, "dtypes": ["int8"]}),
+        "the run chose dtypes int8",
+    ),
+    "cases of a size that the run did not choose": Lie(
+        on_runs(selection={"profile": "standard", "timed": False, "sizes": ["64KiB"]}),
+        "the run chose sizes 64KiB",
+    ),
+    "a third GPU beside the first": Lie(
+        on_facts(
+            backend="gpu",
+            device_kind="NVIDIA H100",
+            virtual=False,
+            devices=[{"id": i, "process": 0, "coords": []} for i in (0, 2, 3, 4)],
+        ),
+        "GPUs of one process with the ids",
     ),
 }

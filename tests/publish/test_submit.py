@@ -41,7 +41,7 @@ def test_a_bundle_stands_in_the_layout_of_results(tmp_path, files):
     assert (product.release, product.name, product.product["level"]) == ("0.12.0.1", "cpu-4", "L0")
     assert product.product["command"] == (
         "meshmark test --profile standard --num-devices 4 --record records.jsonl;"
-        " meshmark bench --profile quick --modes manual,auto --cadence isolated,stream --seconds 0.025 --num-devices 4"
+        " meshmark bench --profile quick --modes manual,auto --cadence isolated,stream --seconds 0.03 --num-devices 4"
         " --record records.jsonl"
     )
     conformance, timings = product.read()

@@ -12,12 +12,14 @@ import math
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from meshmark.core.hlo import Collective, wire_bytes
 from meshmark.core.meshes import parse
 from meshmark.publish.review import AS_WRITTEN, Entry
 from meshmark.records import run_line
+from meshmark.records.shared import CADENCES
 from meshmark.timing.ceilings import MOST_SAMPLES, SAMPLES, SAMPLING
 
 UNITS = {"copy bandwidth": "B/s", "largest matmul": "FLOP/s"}
@@ -50,6 +52,9 @@ OF_A_TIMING = (*COUNTED, "communication", "argument_bytes", "output_bytes", "low
 OF_CHECKS = ("theory", "told", "excess_bytes")
 """What the line of a check says of a program, and no timing."""
 
+OF_REPEATS = ("differing_runs", "wrong_runs")
+"""What only the line of a program says that ran several times."""
+
 APART = 10.0
 """How far apart the medians of a program and of its control may be, as a factor; 1.9 is the most of the published."""
 
@@ -62,19 +67,24 @@ def of_file(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> It
     kinds: dict[str, set[str]] = {}
     for _, record in lines:
         kinds.setdefault(record["run"], set()).add(record["kind"])
+    compares = any("comparison" in own for own in kinds.values())
     for number, record in lines:
         kind = record["kind"]
         if "so_far" in record:
             yield number, f"has a seal (`so_far`), which no published line has: {AS_WRITTEN}"
         if kind == "run":
             yield from ((number, f"{t}: {AS_WRITTEN}") for t in of_run(record, kinds[record["run"]]))
+            if "environment" in record and not compares:
+                yield number, f"is a side of a comparison, and its file compares nothing: {AS_WRITTEN}"
         elif kind == "conformance":
-            yield from ((number, f"{record['case']}: {t}: {AS_WRITTEN}") for t in of_check(record))
+            found = (of_check(record), of_workspace(record, runs[record["run"]]))
+            yield from ((number, f"{record['case']}: {t}: {AS_WRITTEN}") for t in chain.from_iterable(found))
         elif kind == "ceiling":
             yield from ((number, f"{record['name']}: {t}: {AS_WRITTEN}") for t in of_ceiling(record))
         elif kind == "timing" and record["verdict"] == "pass":
             run = runs[record["run"]]
-            yield from ((number, f"{record['case']}: {t}: {AS_WRITTEN}") for t in of_timing(record, run))
+            every = (of_timing(record, run), of_device_times(record, run), of_workspace(record, run))
+            yield from ((number, f"{record['case']}: {t}: {AS_WRITTEN}") for t in chain.from_iterable(every))
             own = {name: json.dumps(record.get(name), sort_keys=True) for name in OF_A_PROGRAM}
             key = record["run"], record["case"]
             first, before = programs.setdefault(key, (number, own))
@@ -104,9 +114,15 @@ def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
         yield "judges cases, and its selection is of timed ones (`selection.timed`)"
     if not compared and timed is not ("timing" in run):
         yield f"`timing` is {'missing of' if timed else 'that of'} a run that {'times' if timed else 'judges'} cases"
+    if "timing" in run and not compared:
+        yield from of_settings(run["timing"], bool(run.get("closes")))
     over = run_line.processes(facts)
+    if over > 1 and not compared and run.get("ranks") != over:
+        yield f"goes over {over} processes, and does not hold what all of them found (`ranks`)"
     if "group" in run and not (timed and over > 1):
         yield "`group` of a run that does not time over several processes"
+    if "group" not in run and timed and over > 1 and not compared:
+        yield "times over several processes, and does not say which ranks started together (`group`)"
     if over > 1 and not compared and "processes" not in selection:
         yield f"goes over {over} processes, and `selection.processes` does not say so"
     transport = (facts.get("group") or {}).get("transport")
@@ -115,6 +131,8 @@ def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
     if over > 1 and facts["backend"] == "cpu" and transport is None:
         yield "CPU devices of several processes, and nothing that carries their collectives (`group.transport`)"
     host = facts.get("host") or {}
+    if lacking := [name for name in ("system", "machine", "cores") if name not in host]:
+        yield f"`host.{lacking[0]}` is missing, which every run line has"
     machine, system = str(host.get("machine", MACHINES[0])), host.get("system", "Linux")
     if machine.lower() not in MACHINES:
         yield f"a host of architecture {machine[:20]!a}, for which there is no jaxlib"
@@ -122,16 +140,75 @@ def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
         yield f"backend {facts['backend']} on {str(system)[:20]}"
     if "ml_dtypes" not in facts["versions"]:
         yield "`versions` is without ml_dtypes, which every JAX has"
-    answers = facts.get("capabilities")
-    for name in selection.get("present", ()) if answers is not None else ():
+    answers = facts.get("capabilities") or {}
+    for name in selection.get("present", ()):
         if answers.get(name) != "has":
             yield f"`selection.present` has {name[:40]}, and its capabilities say {str(answers.get(name))[:40]}"
+    ids = [device["id"] for device in facts["devices"]]
+    if facts["backend"] == "gpu" and over == 1 and ids != list(range(len(ids))):
+        yield f"GPUs of one process with the ids {str(ids)[:60]}, which JAX does not give"
+
+
+def of_settings(timing: Mapping[str, Any], closes: bool) -> Iterator[str]:
+    """What the settings of a run that times say that its version does not write."""
+    if lacking := [name for name in ("cadences", "seconds", "least", "most") if name not in timing]:
+        yield f"times cases, and `timing.{lacking[0]}` is missing"
+        return
+    cadences = timing["cadences"]
+    if not cadences or len(set(cadences)) < len(cadences) or not set(cadences) <= set(CADENCES):
+        yield f"`timing.cadences` is {str(cadences)[:60]}: each is one of {', '.join(CADENCES)}, and there once"
+    if "pairs" in timing:
+        yield "`timing.pairs` of a run that is no side of a comparison"
+    if "precision" in timing and closes:
+        yield "`timing.precision` of a run that does not stop by it"
+    if not timing["seconds"]:
+        yield f"times cases for {timing['seconds']} s"
+    if not 1 <= timing["least"] <= timing["most"]:
+        yield f"takes {timing['least']} samples at least, and {timing['most']} at most"
+
+
+def of_workspace(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+    """What a line says of the scratch memory of a library of a GPU that can't be."""
+    if "workspace_bytes" not in record:
+        return
+    asked, backend, held = record["workspace_bytes"], run["facts"]["backend"], record.get("temp_bytes")
+    if backend != "gpu" or asked is None or not 0 < asked <= (held or 0):
+        yield f"`workspace_bytes` is {asked}, of {held} B on {backend[:20]}"
+
+
+def of_device_times(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
+    """What the times of devices say that can't be: each call is traced once, on every device."""
+    if record["cadence"] != "device":
+        return
+    samples, each, asked = record["samples_s"], record.get("per_device_s") or {}, run.get("timing") or {}
+    if len(each) != record["devices"]:
+        yield f"`per_device_s` has {len(each)} devices of {record['devices']}"
+    elif any(s <= 0 for s in each.values()):
+        yield "`per_device_s` has a device that was not busy"
+    elif len(each) == 1 and samples:
+        own, middle = next(iter(each.values())), sorted(samples)[len(samples) // 2]
+        if not math.isclose(own, middle, rel_tol=1e-6):
+            yield f"its only device was busy for {own:.6g} s, and the middle one of its samples is {middle:.6g} s"
+    if "environment" not in run and len(samples) != asked.get("least", len(samples)):
+        yield f"{len(samples)} calls were traced, and the run traces {asked['least']}"
+    if record.get("calls", 1) != 1:
+        yield f"{record['calls']} calls per sample of device times, which is 1"
+    for name in ("launch_skew_s", "wire_s"):
+        own = record.get(name)
+        if own is not None and len(own) != len(samples):
+            yield f"`{name}` has {len(own)} calls of {len(samples)}"
+        if own is None and record["devices"] > 1:
+            yield f"is on {record['devices']} devices, and has no `{name}`"
+    if record["devices"] == 1 and any(record.get("launch_skew_s", ())):
+        yield "one device starts alone, and its `launch_skew_s` is not 0"
 
 
 def of_check(record: Mapping[str, Any]) -> Iterator[str]:
     """What the line of a check says of itself that can't be."""
     if record["verdict"] == "not_run" and "@" not in record["case"]:
         yield "was not run, and the run is on devices"
+    if found := [name for name in OF_REPEATS if name in record and "runs" not in record]:
+        yield f"has `{found[0]}`, and its program ran once"
     if record["verdict"] != "pass" or record["check"] != "communication":
         return
     if lacking := [name for name in COUNTED if name not in record]:

@@ -39,6 +39,9 @@ the published runs."""
 def of_cases(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
     """(line, what can't be) of the conformance lines of one file."""
     compiled = {(r["run"], r["case"]) for _, r in lines if r["check"] == "communication"}
+    for number, record in lines:
+        if len(set(said := record.get("told", ()))) < len(said):
+            yield number, f"{record['case']} tells the same twice: {AS_WRITTEN}"
     answers: dict[tuple[str, ...], tuple[int, tuple[Any, Any]]] = {}
     seen: dict[tuple[str, str], Mapping[str, Any]] = {}
     for number, record in lines:
@@ -182,7 +185,7 @@ def of_files(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, s
                 yield name, number, f"{text}: find out which holds, and run both again"
 
 
-CHOSEN = {"levels": "level", "operations": "operation", "modes": "mode"}
+CHOSEN = {"levels": "level", "operations": "operation", "modes": "mode", "dtypes": "dtype", "sizes": "size"}
 """The choices of a run that each of its records shows: the name in the selection, and in the record."""
 
 
@@ -191,7 +194,8 @@ def of_selection(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -
     for number, record in lines:
         selection = runs[record["run"]].get("selection") or {}
         for choice, name in CHOSEN.items():
-            if (chosen := selection.get(choice)) and record[name] not in chosen:
+            own = record["case"].partition("@")[0].rpartition("/")[2] if name == "size" else record[name]
+            if (chosen := selection.get(choice)) and own not in chosen:
                 yield (
                     number,
                     f"{record['case']}: the run chose {choice} {', '.join(chosen)[:80]}: {AS_WRITTEN}",

@@ -9,6 +9,7 @@ rule of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,9 @@ busy machine takes time between samples too, and an honest run of it must pass."
 
 SPENT_BY_RANKS = 0.25
 """The same over several processes, which wait for each other between samples; 0.46 is the least of the published."""
+
+SPENT_BEFORE = 1.01
+"""How much of its time a run can have spent before its last round: no round begins after it. Samples are rounded."""
 
 BETWEEN = 20e-6
 """Seconds between two samples that count as spent: short calls leave more time outside of samples."""
@@ -74,6 +78,17 @@ def _stopped(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[in
     for line, record in found:
         if problem := _calls(record, seconds):
             yield line, problem
+    if seconds and number > timing.get("least", 1) and run_line.processes(run["facts"]) == 1:
+        taken = [own[:-1] for _, r in found for own in (r["samples_s"], _control(r, number))]
+        # A control has as many calls as its own calibration gave, and no line says how many.
+        calls = [each for _, r in found for each in (r.get("calls", 1), 1)]
+        timers = sum(map(bool, taken))
+        before = sum(math.fsum(own) * each for own, each in zip(taken, calls, strict=True))
+        if before > SPENT_BEFORE * seconds * timers:
+            text = (
+                f"{number - 1} rounds took {before:.3g} s of the {seconds * timers:.3g} s that the run gives"
+            )
+            yield first, f"{text}, and another one was taken: {TAKEN}"
     if not seconds or number >= timing.get("most", 1000):
         return
     spent = sum(
@@ -88,6 +103,12 @@ def _stopped(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[in
         first,
         f"{number} samples took {spent:.0%} of the time that the run gives, and are not the most of it: {TAKEN}",
     )
+
+
+def _control(record: Mapping[str, Any], number: int) -> Sequence[float]:
+    """The samples of the control of the same rounds; () where there is none, or it has a rule of its own."""
+    control: Sequence[float] = record.get("control_s", ())
+    return control if record["cadence"] not in ALONE and len(control) == number else ()
 
 
 def _precise(found: Sequence[Line], number: int, timing: Mapping[str, Any], over: int) -> bool:

@@ -95,7 +95,7 @@ def check(
         ended.check(name, lines, review)
     review.totals = totals(files)
     said = manifest.get("totals")
-    if said is not None and said != review.totals:
+    if manifest and said != review.totals:
         differing = [
             k for k in review.totals if not isinstance(said, dict) or said.get(k) != review.totals[k]
         ]
