@@ -207,3 +207,23 @@ def test_records_that_no_reader_would_take_are_an_error_of_the_case(tmp_path):
     )
     assert "`seconds` must be a number from 0" in found.cases[case.id].reason
     assert case.id in next(iter(controller.count.problems))
+
+
+@pytest.mark.parametrize("option", ["lf", "ignore", "ignore_glob"])
+def test_cases_of_files_that_an_option_left_out_are_deselected(option):
+    """pytest collects none of them, and calls no hook: the option may stand in a configuration file."""
+    suite = str(counting.SUITES[0])
+    collected = {f"conformance/test_x.py::test_x[{case}]": True for case in CASES[:2]}
+    trials = {"x": [SimpleNamespace(id=case) for case in CASES]}
+
+    def config(given, *args):
+        chosen = {option: given}
+        return SimpleNamespace(
+            stash={TRIALS: trials, COLLECTED: collected},
+            args=list(args),
+            getoption=lambda n, _=None: chosen.get(n),
+        )
+
+    assert counting.deselected(config(True, suite)) == CASES[2:]
+    assert counting.deselected(config(True, suite + "/test_x.py")) == []
+    assert counting.deselected(config(None, suite)) == []

@@ -362,6 +362,12 @@ records is the one in the table, that no escape sequence of a case reaches the t
 - **Nothing goes away without a word.** What pytest collected, or the suite's directory holds, and what is neither run
   nor deselected by an option, has no verdict. The end of a run says how many were deselected, by an option or a plugin,
   and its head names the options of `PYTEST_ADDOPTS`.
+- **Files that an option leaves out are told.** `--lf` and `--ignore` collect less, and pytest calls no hook for it.
+  Their cases count as deselected. The head of a run names the options of a configuration file too.
+- **Readers name what no verdict shows.** `diff` ends with 2 where no case is in both files, and says where they are of
+  one run, of other devices or settings, or in the wrong order. `levels` and `diff` name a file whose run ended with
+  exit code 1 and no bad verdict, and `levels` what is red beside its lists. `merge` refuses ranks that chose
+  different cases.
 - **The judge is judged first, and last.** In each process it must tell planted wrong answers from right ones before its
   first case and after its last.
 - **What is written can be read**: a line that no reader would take is an error of its case.
@@ -376,6 +382,24 @@ records is the one in the table, that no escape sequence of a case reaches the t
 - **What a case starts ends with its verdict**, children of children too. What a dead worker has left is ended by the
   controller.
 - **Shards are counted**: one on each device of the mesh that the process owns. A device that is missing is an error.
+
+## Options of pytest, and a full TMPDIR
+
+Runs by hand (JAX 0.12.0.1, three cases, one of which fails); none ended with exit code 0.
+
+| way | workers | exit code |
+|---|---|---:|
+| `PYTEST_ADDOPTS="--sw --sw-skip"` | none | 2 |
+| `PYTEST_ADDOPTS="--ff --maxfail=1"` | one | 2 |
+| `--runxfail --maxfail=1` | none | 1 |
+| `--setup-plan` | none | 1 |
+| `-p no:session` | none | 1 |
+| `-p no:skipping -p no:unraisableexception -p no:faulthandler -p no:warnings` | none | 1 |
+| `-p no:python`: nothing is collected | none | 5 |
+| `-p no:runner`, `-p no:main`, `-p no:fixtures`: refused | none | 4 |
+| `-m "not family"`: nothing is left | none | 5 |
+| TMPDIR is a tmpfs of 16 KiB, and full | one | 1 |
+| TMPDIR is a tmpfs of 16 KiB, and full | none | 1 |
 """
 
 

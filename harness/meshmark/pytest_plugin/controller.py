@@ -420,6 +420,10 @@ def matches_nothing(config: pytest.Config) -> str:
     return f"{matched}: {mend}" if config.option.keyword else matched
 
 
+OWN_OPTIONS = ("--import-mode=importlib", "--assert=plain")
+"""The options of pytest that the suite's own configuration files give."""
+
+
 def under_test(config: pytest.Config) -> list[str]:
     """The environment, what was chosen, and what can't be had here."""
     facts, selection = config.stash.get(FACTS, None), config.stash.get(SELECTION, None)
@@ -437,6 +441,8 @@ def under_test(config: pytest.Config) -> list[str]:
         return lines
     if given := config.stash.get(GIVEN, ""):
         lines.append(f"options of the environment (PYTEST_ADDOPTS): {text.printable(given)[:300]}")
+    if own := [option for option in config.getini("addopts") if option not in OWN_OPTIONS]:
+        lines.append(f"options of a configuration file (addopts): {text.printable(' '.join(own))[:300]}")
     missing = [n for n in (3, 6) if n >= facts.num_devices]
     if missing:
         lines.append(

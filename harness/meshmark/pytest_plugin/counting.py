@@ -182,19 +182,27 @@ def taken_away(config: pytest.Config, left: Iterable[pytest.Item]) -> list[str]:
 
 
 def deselected(config: pytest.Config) -> list[str]:
-    """The cases that were deselected here."""
-    trials = {trial.id for family in config.stash[TRIALS].values() for trial in family}
-    return [
-        case
-        for n, kept in config.stash.get(COLLECTED, {}).items()
-        if not kept and (case := case_of(n)) in trials
-    ]
+    """The cases that were deselected here, and those in files that an option of pytest left out: pytest collects none
+    of these, and says nothing of them."""
+    noted = config.stash.get(COLLECTED, {})
+    gone = {case_of(nodeid) for nodeid, kept in noted.items() if not kept}
+    trials = [trial.id for family in config.stash[TRIALS].values() for trial in family]
+    if leaves_files_out(config) and in_the_suite(config):
+        gone |= set(trials) - set(map(case_of, noted))
+    return [case for case in trials if case in gone]
+
+
+def leaves_files_out(config: pytest.Config) -> bool:
+    """Whether an option of pytest, of the command line, the environment or a file, leaves files out."""
+    return any(config.getoption(option, None) for option in ("ignore", "ignore_glob", "lf"))
+
+
+def in_the_suite(config: pytest.Config) -> bool:
+    """Whether the arguments of pytest name the suite's directory."""
+    suite = {directory.resolve() for directory in SUITES}
+    return any(Path(argument).resolve() in suite for argument in config.args)
 
 
 def names_the_suite(config: pytest.Config) -> bool:
     """Whether the arguments of pytest name the suite's directory, and no option of pytest leaves files out."""
-    options = ("ignore", "ignore_glob", "lf")
-    if any(config.getoption(option, None) for option in options):
-        return False
-    suite = {directory.resolve() for directory in SUITES}
-    return any(Path(argument).resolve() in suite for argument in config.args)
+    return in_the_suite(config) and not leaves_files_out(config)
