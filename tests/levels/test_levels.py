@@ -21,6 +21,7 @@ from meshmark.operations import cases
 from meshmark.operations.selection import LEVELS, Selection
 from meshmark.operations.versions import as_of
 from meshmark.publish.lines import as_records
+from meshmark.records import closing
 from meshmark.records.reading import read
 from tests.submissions import DEVICES, facts, judged, level, merged_line, over, run_line, write
 
@@ -510,3 +511,27 @@ def test_a_statement_names_what_is_not_as_jax_comes():
     text = said(lines).text
     told = "jax_default_matmul_precision = float32, XLA_FLAGS = --xla_cpu_enable_fast_math=true"
     assert text.startswith(f"L0 on 4 virtual CPU devices, JAX 0.12.0.1 with {told}; must-pass list")
+
+
+def test_what_is_red_beside_the_lists_is_named(tmp_path, whole, capsys):
+    """A level is met without it, and nobody should take the run for a green one."""
+    red = [line | {"case": line["case"].replace("/4KiB", "/5KiB")} for line in whole if "case" in line][:1]
+    lines = [*whole, red[0] | {"verdict": "crash", "reason": "SIGSEGV", "seconds": 1.0}]
+    path = write(tmp_path / "r.jsonl", lines)
+    assert cli.main(["levels", str(path)]) == 0
+    told = capsys.readouterr().err
+    assert (
+        f"1 cases that no must-pass list asks for have a bad verdict, such as {red[0]['case']} (crash)"
+        in told
+    )
+
+
+def test_an_exit_code_that_no_verdict_explains_is_named(tmp_path, whole, capsys):
+    lines = [whole[0] | closing.CLOSES, *whole[1:]]
+    lines.insert(1, closing.chosen({r["case"] for r in whole if "case" in r}) | {"run": whole[0]["run"]})
+    account = closing.Account()
+    for line in lines:
+        account.add(line)
+    path = write(tmp_path / "r.jsonl", [*lines, account.end(1) | {"run": whole[0]["run"]}])
+    assert cli.main(["levels", str(path)]) == 0
+    assert "ended with exit code 1, and no case has a bad verdict" in capsys.readouterr().err

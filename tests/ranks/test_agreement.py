@@ -161,6 +161,15 @@ def test_a_merged_file_closes_where_all_ranks_have_closed(path, ended, state):
     assert not read.problems
 
 
+def test_ranks_that_chose_different_cases_are_of_different_runs(path):
+    for rank, names in enumerate((["a"], ["a", "b"])):
+        lines = [run_line(rank) | closing.CLOSES, *map(case_line, names)]
+        lines.insert(1, closing.chosen([line["case"] for line in lines[1:]]) | {"run": lines[0]["run"]})
+        write(rank_file(path, rank), *lines)
+    with pytest.raises(RecordError, match=r"chose different cases \(1, 2 of them\)"):
+        merged(path)
+
+
 def test_files_of_two_ranks_become_one_that_the_suite_reads(path):
     write(rank_file(path, 0), run_line(0), case_line("a"), case_line("b"))
     write(rank_file(path, 1), run_line(1), case_line("a"), case_line("b", "fail", "off by one"))

@@ -7,7 +7,8 @@ import pytest
 
 from meshmark.commands.main import main
 from meshmark.core.verdicts import BAD, VERDICTS
-from meshmark.records.reading import Judged
+from meshmark.records.closing import Account
+from meshmark.records.reading import Judged, Records
 from meshmark.records.writing import dumps
 from meshmark.report import diff
 
@@ -136,3 +137,49 @@ def test_other_versions_of_the_table_are_told(tmp_path, capsys, old, new, told, 
     assert main(["diff", *compiled, *paths]) == 0
     seen = capsys.readouterr().out.replace("\n  ", " ")
     assert seen.startswith(told) and ("of the case table" in seen) is bool(told)
+
+
+def test_two_files_without_a_common_case_are_not_compared(tmp_path, capsys):
+    """Nothing compared, nothing worse: that would be a green run about nothing."""
+    old = file(tmp_path / "old", a="pass", b="pass")
+    new = file(tmp_path / "new", c="pass")
+    assert main(["diff", old, new]) == 2
+    seen = capsys.readouterr()
+    assert "no case is in both files" in seen.err and "2 only in OLD, 1 only in NEW" in seen.out
+    assert main(["diff", old, file(tmp_path / "bad", c="fail")]) == 1
+
+
+def of_run(started="2026-11-20T10:00:00Z", **facts):
+    return Records(runs=[{"run": "r", "started": started, "facts": facts}])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (of_run(), of_run(), ["are of the same run"]),
+        (of_run(), of_run("2026-11-20T11:00:00Z"), []),
+        (of_run("2026-11-20T11:00:00Z"), of_run(), ["after NEW: was it meant the other way round?"]),
+        (of_run(backend="cpu"), of_run(backend="gpu"), ["OLD has backend cpu and NEW gpu"]),
+        (of_run(num_devices=8), of_run(num_devices=4), ["OLD has num_devices 8 and NEW 4"]),
+        (
+            of_run(),
+            of_run(flags={"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"}),
+            ["in OLD nothing, in NEW XLA_FLAGS = --xla_cpu_enable_fast_math=true"],
+        ),
+    ],
+)
+def test_what_else_differs_is_told(old, new, told):
+    lines = list(diff.environments(old, new))
+    assert len(lines) == len(told) and all(one in line for one, line in zip(told, lines, strict=True))
+
+
+def test_an_exit_code_that_no_verdict_explains_is_told(tmp_path, capsys):
+    old, new = file(tmp_path / "old", a="pass"), tmp_path / "new"
+    file(new, a="pass")
+    account = Account()
+    for line in new.read_text().splitlines():
+        account.add(json.loads(line))
+    with open(new, "a") as more:
+        more.write(dumps(account.end(1) | {"run": "r"}) + "\n")
+    main(["diff", old, str(new)])
+    assert "ended with exit code 1, and no case has a bad verdict" in capsys.readouterr().err

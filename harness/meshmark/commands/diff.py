@@ -8,7 +8,7 @@ import argparse
 from meshmark.commands.arguments import path
 from meshmark.commands.reading import read_all
 from meshmark.core import terminal
-from meshmark.core.terminal import show
+from meshmark.core.terminal import note, show
 from meshmark.report import diff, topology_tables
 
 
@@ -24,7 +24,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verdicts that changed; 1 on a new failure, 2 where a file could not be used wholly.
+    """Verdicts that changed; 1 on a new failure, 2 where a file could not be used wholly or nothing was compared.
 
     With --compiled what compiled otherwise, which is not a failure.
     """
@@ -33,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     show(diff.processes(*files))
     show(diff.tables(*files))
+    show(diff.environments(*files))
     if arguments.compiled:
         old, new = files
         found, compared = topology_tables.differences(old, new)
@@ -40,4 +41,13 @@ def run(arguments: argparse.Namespace) -> int:
         return code
     changed = diff.compare(files[0].cases, files[1].cases)
     show(diff.report(changed, terminal.width()), verdicts=True)
-    return code or int(bool(changed.failures))
+    both = changed.same + sum(bool(change.old) for change in changed.changes)
+    return code or int(bool(changed.failures)) or _of_nothing(both)
+
+
+def _of_nothing(compared: int) -> int:
+    """2, and a line, where no case is in both files: nothing was compared, and nothing can have become worse."""
+    if compared:
+        return 0
+    note("no case is in both files, so nothing was compared: name two files of cases that both have judged")
+    return 2

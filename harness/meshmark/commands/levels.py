@@ -8,10 +8,12 @@ import argparse
 from meshmark.commands.arguments import devices, path, positive
 from meshmark.core.errors import unknown
 from meshmark.core.terminal import note, show, show_json
+from meshmark.core.verdicts import BAD
 from meshmark.levels import must_pass as levels
 from meshmark.levels import statements
 from meshmark.levels.must_pass import LevelError
 from meshmark.records import reading
+from meshmark.records.closing import unexplained
 from meshmark.records.reading import TORN
 
 
@@ -83,6 +85,17 @@ def run(arguments: argparse.Namespace) -> int:
             note(f"{name}: {file.state}")
         if file.cut:
             code = code or 1
+        if file.closed and (told := unexplained(file.ends[-1], BAD)):
+            note(f"{name}: {told}")
+    listed = {case for standing in said.standings for case in standing.must.cases}
+    worse = {
+        n: one.verdict for f in files for n, one in f.cases.items() if one.verdict in BAD and n not in listed
+    }
+    if worse:
+        first = next(iter(worse))
+        note(
+            f"{len(worse)} cases that no must-pass list asks for have a bad verdict, such as {first} ({worse[first]})"
+        )
     if arguments.json:
         show_json(said.to_json())
     else:

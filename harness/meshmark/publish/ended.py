@@ -13,7 +13,7 @@ from typing import Any
 from meshmark.core.verdicts import BAD
 from meshmark.publish import origin
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
-from meshmark.records.closing import Account
+from meshmark.records.closing import Account, unexplained
 
 TOOK = ("conformance", "timing")
 """The kinds of lines whose `seconds` are those of a case; in any other line such a field may hold anything."""
@@ -56,10 +56,7 @@ def note(lines: Sequence[Entry]) -> str:
         return account.state()
     if gone := max((record["deselected"] for _, record in lines if record["kind"] == "chosen"), default=0):
         return f"options or plugins of pytest took {gone} cases away: ask why"
-    end = next((record for _, record in reversed(lines) if record["kind"] == "end"), {})
-    if end.get("exit_code") == 1 and not set(end["verdicts"]) & set(BAD) and end["cases"]:
-        return "its run ended with exit code 1, and no case has a bad verdict: ask for what the run printed"
-    return ""
+    return unexplained(next((record for _, record in reversed(lines) if record["kind"] == "end"), {}), BAD)
 
 
 def _contradicted(end: Mapping[str, Any]) -> Iterator[str]:

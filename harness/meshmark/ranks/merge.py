@@ -87,6 +87,12 @@ def _closed(lines: list[dict[str, Any]], files: Sequence[Records]) -> list[dict[
     not end, the merged one does not either."""
     of_run = {"run": lines[0]["run"]}
     if every := [file.chosen[-1] for file in files if file.chosen]:
+        if len({(one["cases"], one["digest"]) for one in every}) > 1:
+            numbers = ", ".join(str(one["cases"]) for one in every)
+            raise RecordError(
+                f"the ranks chose different cases ({numbers} of them): their files are of several runs, bring those of"
+                " one together"
+            )
         lines.insert(1, dict(every[0]) | of_run)
     if all(file.closed for file in files):
         account = Account()

@@ -55,6 +55,13 @@ def chosen(names: Iterable[str], deselected: int = 0) -> dict[str, Any]:
     }
 
 
+def unexplained(end: Mapping[str, Any], bad: Iterable[str]) -> str:
+    """What a reader should know of a closing line whose exit code no verdict explains, or "". bad: the bad verdicts."""
+    if end.get("exit_code") == 1 and not set(end["verdicts"]) & set(bad) and end["cases"]:
+        return "its run ended with exit code 1, and no case has a bad verdict: ask for what the run printed"
+    return ""
+
+
 class Account:
     """What the lines of one record file add up to, line by line."""
 

@@ -82,6 +82,24 @@ def tables(old: Records, new: Records) -> Iterator[str]:
         )
 
 
+def environments(old: Records, new: Records) -> Iterator[str]:
+    """Lines of what else differs between the two runs, or does not: what differs below may come from there."""
+    first, second = old.runs[0], new.runs[0]
+    if old.runs == new.runs and "started" in first:
+        yield "OLD and NEW are of the same run: whatever it missed is missed in both"
+        return
+    for name in ("backend", "device_kind", "num_devices"):
+        one, other = (run["facts"].get(name) for run in (first, second))
+        if one != other:
+            yield f"OLD has {name} {plain(one)} and NEW {plain(other)}"
+    one, other = (run_line.departures(run["facts"]) for run in (first, second))
+    if one != other:
+        told = [", ".join(every)[:200] or "nothing" for every in (one, other)]
+        yield f"what is not as JAX comes: in OLD {told[0]}, in NEW {told[1]}"
+    if str(first.get("started", "")) > str(second.get("started", "~")):
+        yield f"OLD began at {plain(first['started'])}, after NEW: was it meant the other way round?"
+
+
 def _over(records: Records) -> str:
     number = run_line.processes(records.runs[0]["facts"])
     return f"{number} process{'es' * (number > 1)}"
