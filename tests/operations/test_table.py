@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshmark import operations
 from meshmark.core import layout, meshes, values
 from meshmark.core.dtypes import DTYPES, as_bits
 from meshmark.core.meshes import MeshShape
@@ -267,3 +268,11 @@ def test_committed_counters_are_of_cases_that_exist(path):
     committed = [line.split("\t")[0] for line in path.read_text().splitlines()]
     assert set(committed) <= current
     assert len(committed) > 0.95 * len(current), "most programs of the standard profile have counters"
+
+
+def test_two_operations_of_one_name_are_refused():
+    """The second would hide the first, whose cases then leave every list."""
+    psum = type(OPERATIONS["psum"])
+    second = type("Second", (), {"name": "psum"})
+    with pytest.raises(ValueError, match="and Second are both named 'psum'"):
+        operations._by_name([psum, second])

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from meshmark.operations import (
     algebra,
     array_uses,
@@ -165,5 +167,17 @@ def _leaves(cls: type[Operation]) -> list[type[Operation]]:
     return [leaf for sub in cls.__subclasses__() for leaf in [*([sub] if sub.name else []), *_leaves(sub)]]
 
 
-OPERATIONS: dict[str, Operation] = {cls.name: cls() for cls in dict.fromkeys(_leaves(Operation))}
+def _by_name(classes: Iterable[type[Operation]]) -> dict[str, Operation]:
+    """An operation of each class by its name; ValueError for two of one name, of which one would hide the other."""
+    found: dict[str, Operation] = {}
+    for cls in dict.fromkeys(classes):
+        if cls.name in found:
+            raise ValueError(
+                f"{type(found[cls.name]).__name__} and {cls.__name__} are both named {cls.name!r}"
+            )
+        found[cls.name] = cls()
+    return found
+
+
+OPERATIONS: dict[str, Operation] = _by_name(_leaves(Operation))
 """Every operation by name, in the order of the modules and classes."""

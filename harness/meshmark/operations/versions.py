@@ -276,7 +276,9 @@ def _added_ninth(case: Case) -> bool:
     return case.operation.name in NINTH_OPERATIONS
 
 
-TENTH_OPERATIONS = frozenset(("axis_grid", "fourier_grid", "mesh_grid", "option_grid", "rare_form"))
+TENTH_OPERATIONS = frozenset(
+    ("axis_grid", "cumulative_pullback", "fourier_grid", "mesh_grid", "option_grid", "rare_form")
+)
 """The operations that version 10 added."""
 
 
