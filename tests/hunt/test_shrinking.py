@@ -130,6 +130,28 @@ def test_convolutions_into_another_layout_and_of_several_features_are_groups_of_
     assert key(["CHN", "IOH", "CHN"], 2) == "numbers: lax.conv_general_dilated[groups of several]"
 
 
+def test_a_slice_is_one_operation_in_both_spellings():
+    """x[1::3] and lax.slice are one; x[::-1] and an index are others."""
+
+    def key(*index):
+        node = Node("getitem", ({"v": 0}, list(index)), {})
+        program = Program((("x", 2),), (Input((4,), "float32", (("x",),)),), (node,), (1,), (None,))
+        return grouping.make_key(program, {"kind": "numbers"})
+
+    assert key({"slice": [1, None, 3]}) == key({"slice": [0, 2, None]}) == "numbers: lax.slice"
+    assert key({"slice": [None, None, -1]}) == key(2) == "numbers: getitem"
+
+
+def test_messages_that_differ_in_rank_or_axes_are_one():
+    checks = [
+        f"Check failed: tile assignment: devices={shape}<=[N,N]T(N,N)" for shape in ("[N,N,N]", "[N,N,N,N]")
+    ]
+    assert len({*map(grouping.normalize_message, checks)}) == 1
+    told = [f"ManualAxisType(varying=frozenset({{{axes}}}))" for axes in ("'x'", "'y', 'z'")]
+    assert len({*map(grouping.normalize_message, told)}) == 1
+    assert grouping.normalize_message("devices=[N]") != grouping.normalize_message("devices=(N)")
+
+
 def test_what_the_verifier_says_is_told_apart_by_the_instruction():
     """A transpose and a slice of another shape are two places in the compiler, and one message."""
     what = "INTERNAL: during context [hlo verifier]: Expected instruction to have shape equal to f32[2]:"

@@ -54,11 +54,23 @@ def make_key(program: Program, difference: Mapping[str, Any]) -> str:
             traits.add("relaid")
         if "groups" in traits and _several(program, node):
             traits = traits - {"groups"} | {"groups of several"}
-        name = node.op + (f"[{', '.join(sorted(traits))}]" if traits else "")
+        name = _spelled(node) + (f"[{', '.join(sorted(traits))}]" if traits else "")
         inner = "+".join(n.op for b in node.bodies for n in b.nodes)
         parts.append(f"{name}({inner})" if inner else name)
     transform = f" {program.transform.kind}" if program.transform.kind else ""
     return f"{difference['kind']}: {' '.join(sorted(set(parts))) or 'reshard'}{transform}"
+
+
+def _spelled(node: Node) -> str:
+    """The operation of a node, of several spellings the first: x[1::3] is a lax.slice."""
+    if node.op == "getitem" and all(isinstance(i, dict) and _forwards(i.get("slice")) for i in node.args[1]):
+        return "lax.slice"
+    return node.op
+
+
+def _forwards(bounds: Any) -> bool:
+    """Whether the bounds are those of a slice that runs forwards."""
+    return isinstance(bounds, (list, tuple)) and (bounds[2] is None or bounds[2] > 0)
 
 
 EXTREMES = re.compile(r"max|min")
@@ -127,8 +139,10 @@ def describe_place(difference: Mapping[str, Any]) -> str:
 
 
 def normalize_message(what: str) -> str:
-    """A message without what differs from program to program: dtypes, lists of shapes, names of instructions."""
+    """A message without what differs from program to program: dtypes, shapes of any rank, axes, instructions."""
     line = re.sub(r"\b(?:f|s|u|bf|c|pred|float|int|uint|bfloat)N?\[\]", "T[]", what)
+    line = re.sub(r"([\[({])N(?:,N)+([\])}])", r"\1N\2", line)
+    line = re.sub(r"frozenset\(\{[^}]*\}\)", "frozenset({..})", line)
     return re.sub(r"\s+", " ", line)[:120]
 
 
