@@ -36,6 +36,22 @@ def test_failures_that_differ_in_figures_alone_are_one_finding():
     ]
 
 
+def test_a_known_crash_dies_and_a_refusal_that_fails_has_no_wrong_numbers():
+    run = [
+        judged(case("pmax"), "known", "execute", "it aborts | SIGABRT: F1123", signal="SIGABRT"),
+        judged(case("pmin"), "known", "execute", "it is refused | ValueError: no"),
+        judged(case("refusal"), "known", reason="the process ends | 1 of 1 elements differ"),
+        judged(case("refusal", size="8B"), "fail", reason="1 of 1 elements differ"),
+    ]
+    kinds = {f.text: f.kind for f in wrong.find({"new": run})}
+    assert kinds == {
+        "it aborts": "process dies",
+        "it is refused": "raises",
+        "the process ends": "not refused",
+        "1 of 1 elements differ": "not refused",
+    }
+
+
 def test_a_known_issue_is_one_finding_over_its_operations_and_modes():
     run = [
         judged(

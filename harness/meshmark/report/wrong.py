@@ -20,6 +20,7 @@ KINDS = (
     "process dies",
     "hangs",
     "raises",
+    "not refused",
     "wrong placement",
     "communication",
     "something else",
@@ -88,7 +89,9 @@ def _finding(judged: Judged) -> Finding:
     kind = _KIND_OF_VERDICT.get(verdict) or _KIND_OF_CHECK.get(line["check"], "something else")
     known = verdict == "known"
     if known and line["check"] in ("execute", "compile", "export"):
-        kind = "raises"
+        kind = "process dies" if line.get("signal") else "raises"
+    if kind == "wrong numbers" and judged["operation"] == "refusal":
+        kind = "not refused"  # its number says whether JAX refused in the right words
     text = _issue(line["reason"]) if known else line["reason"]
     link = line.get("link")
     return Finding(kind, known, text, link if isinstance(link, str) else "")
