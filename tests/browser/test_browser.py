@@ -588,17 +588,3 @@ def test_without_javascript_the_runs_are_there(open_page, browser, page_file):
     tab.goto(page_file.as_uri())
     assert "SHA-256" in tab.content() and tab.locator("noscript table, main table").count() >= 1
     context.close()
-
-
-def test_choosing_runs_changes_columns_and_the_address(open_page):
-    tab = open_page()
-    before = tab.locator(".matrix thead tr:first-child th").count()
-    assert before > 2  # the corner and a group of columns for each run that differs
-    tab.click(".more-runs summary")
-    tab.click("label:has-text('v5e:2x4')")
-    assert tab.locator(".matrix thead tr:first-child th").count() == before + 1
-    label = tab.locator(".matrix tr.group >> nth=0 >> .cell").last.get_attribute("aria-label")
-    assert "runs=" in tab.url and "compiled, not run" in label
-    again = open_page("#" + tab.url.partition("#")[2])
-    assert again.locator(".matrix thead tr:first-child th").count() == before + 1
-    assert again.is_checked("label:has-text('v5e:2x4') input")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which mode for what, asked as a user would: advice, heat map, the best mode, controls and the decoder's steps, with
-as many processes as give intervals, and with as many as decide an order."""
+"""Which mode for what and which runs, asked as a user would: advice, heat map, the best mode, controls and the
+decoder's steps, with as many processes as give intervals, and with as many as decide an order; and runs chosen."""
 
 import pytest
 
@@ -105,3 +105,17 @@ def test_axe_finds_nothing_where_orders_are_shown(open_file, pages):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     found = axe.Axe().run(open_file(pages[12], "#view=modes")).response["violations"]
     assert [(v["id"], v["nodes"][0]["html"][:100]) for v in found] == []
+
+
+def test_choosing_runs_changes_columns_and_the_address(open_page):
+    tab = open_page()
+    before = tab.locator(".matrix thead tr:first-child th").count()
+    assert before > 2  # the corner and a group of columns for each run that differs
+    tab.click(".more-runs summary")
+    tab.click("label:has-text('v5e:2x4')")
+    assert tab.locator(".matrix thead tr:first-child th").count() == before + 1
+    label = tab.locator(".matrix tr.group >> nth=0 >> .cell").last.get_attribute("aria-label")
+    assert "runs=" in tab.url and "compiled, not run" in label
+    again = open_page("#" + tab.url.partition("#")[2])
+    assert again.locator(".matrix thead tr:first-child th").count() == before + 1
+    assert again.is_checked("label:has-text('v5e:2x4') input")
