@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from meshmark.core.escaping import plain
 from meshmark.core.statistics import Estimate
 from meshmark.records.reading import Records
 from meshmark.report.page_parts import SHOWN_VERDICTS, Source, Strings, format_collectives, rounded
-from meshmark.timing import derived, figures, rooflines, steps, timing_tables
+from meshmark.timing import derived, orders, rooflines, steps, timing_tables
 from meshmark.timing.cells import Cells, by_cell
 
 TIMED_TEXTS = ("operation", "variant", "mode", "mesh", "dtype", "size", "cadence")
@@ -37,7 +38,6 @@ def good(row: Mapping[str, Any]) -> bool:
 def timed(source: Source, strings: Strings) -> dict[str, Any]:
     """Times by column, controls, noise, ceilings, rooflines, fits and scaling of a file."""
     records, found = source.records, source.cells
-    cells = by_cell(records.timings)
     good_cells = by_cell([r for r in records.timings if good(r)])
     sent = {r["case"]: r.get("communication") for r in records.timings}
     kinds = {case: format_collectives(found) for case, found in sent.items() if isinstance(found, list)}
@@ -63,7 +63,7 @@ def timed(source: Source, strings: Strings) -> dict[str, Any]:
         "timings": columns,
         "steps": list(_steps(records)),
         "controls": list(_controls(source.times)),
-        "claims": _claims(cells),
+        "claims": _claims(source.times),
         "noise": _noise(found),
         "roofs": list(_roofs(records)),
         "ceilings": [
@@ -133,11 +133,16 @@ def _controls(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             yield {"case": plain(row["case"]), "cadence": plain(row["cadence"])} | figures | order
 
 
-def _claims(cells: Cells) -> dict[str, list[int]]:
-    """By cadence: how many ratios its table has, and from how many processes on it can claim an order."""
-    cadences = dict.fromkeys(cadence for _, cadence in cells)
-    found = {cadence: timing_tables.count_ratios(cells, cadence) for cadence in cadences}
-    return {cadence: [number, figures.needed(number)] for cadence, number in found.items() if number}
+def _claims(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """By cadence: how many ratios its table has, from how many processes on it can claim an order, and why it claims
+    none all the same ("")."""
+    ratios: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if "order" in row:
+            ratios[row["cadence"]].append(row["doubt"])
+    return {
+        cadence: [len(each), orders.needed(len(each)), plain(each[0])] for cadence, each in ratios.items()
+    }
 
 
 def _noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from meshmark.core.statistics import Estimate
 from meshmark.core.text import printable, text_table
 from meshmark.operations.base import MODES
 from meshmark.records.reading import Records
-from meshmark.timing import derived, figures, steps
+from meshmark.timing import derived, figures, orders, steps
 from meshmark.timing.cells import BASE, Cells, by_cell
 from meshmark.timing.rooflines import Rooflines
 
@@ -40,24 +40,21 @@ def rows(records: Records) -> list[dict[str, Any]]:
     found = []
     cells = by_cell(records.timings)
     dispatches = derived.dispatch(cells)
-    number = {cadence: count_ratios(cells, cadence) for cadence in CADENCES}
+    tables = {cadence: orders.Ratios.of(cells, cadence) for cadence in CADENCES}
     for (cell, cadence), modes in cells.items():
-        ratios = {
-            mode: figures.ratios(own, modes[BASE])
-            for mode, own in modes.items()
-            if mode != BASE and BASE in modes
-        }
-        parted = {mode: figures.corrected(each, number[cadence]) for mode, each in ratios.items()}
-        best = figures.best({mode: found for mode, found in parted.items() if ratios[mode]}, BASE)
+        ratios = tables[cadence]
+        best = ratios.best(cell)
         for mode, own in modes.items():
             row = _row(own, cadence, of) | {"best": mode == best}
             if row["median_s"] is not None and cadence == "isolated" and (cell, mode) in dispatches:
                 row["dispatch_s"] = dispatches[cell, mode].value
-            if mode in ratios:
-                row |= _compared(ratios[mode], parted[mode])
+            if against := ratios.modes.get(cell, {}).get(mode):
+                row |= _compared(against, ratios.table)
             found.append(row)
-            if any(r.get("control_s") for r in own):
-                found.append(_control(row, own, of, number[cadence]))
+            if against := ratios.controls.get((cell, mode)):
+                found.append(
+                    _row(_twins(own), cadence, of) | {"mode": CONTROL} | _compared(against, ratios.table)
+                )
     return found
 
 
@@ -108,39 +105,23 @@ def times(time: Estimate) -> dict[str, Any]:
     }
 
 
-def _compared(ratios: Sequence[float], parted: Estimate | None) -> dict[str, Any]:
-    """ratio, its ends (None where too few processes give any), and the order by its corrected interval."""
+def _compared(ratios: Sequence[float], table: orders.Table) -> dict[str, Any]:
+    """ratio, its ends (None where too few processes give any), the order that its table claims, and why it claims none
+    ("")."""
     versus = figures.over_processes(ratios)
-    if versus is None:
-        return {}
     known = math.isfinite(versus.high)
     return {
         "ratio": versus.value,
         "ratio_low": versus.low if known else None,
         "ratio_high": versus.high if known else None,
-        "order": figures.order(parted),
+        "order": table.order(ratios),
+        "doubt": table.doubt,
     }
 
 
-def _control(
-    row: Mapping[str, Any], own: Sequence[Mapping[str, Any]], of: Rooflines, number: int
-) -> dict[str, Any]:
-    """The control row of a case."""
-    twins = [{**r, "samples_s": r["control_s"]} for r in own if r.get("control_s")]
-    made = _row(twins, row["cadence"], of)
-    against = figures.ratios(own, own, "control_s")
-    return made | {"mode": CONTROL} | _compared(against, figures.corrected(against, number))
-
-
-def count_ratios(cells: Cells, cadence: str) -> int:
-    """How many ratios the table of a cadence has, controls included."""
-    found = 0
-    for (_, own_cadence), modes in cells.items():
-        if own_cadence == cadence:
-            timed = {mode for mode, own in modes.items() if figures.by_process(own)}
-            found += len(timed - {BASE}) if BASE in timed else 0
-            found += sum(any(r.get("control_s") for r in own) for own in modes.values())
-    return found
+def _twins(own: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The records of the control of a case."""
+    return [{**r, "samples_s": r["control_s"]} for r in own if r.get("control_s")]
 
 
 # The terminal's tables --------------------------------------------------------------------------------------
@@ -152,7 +133,8 @@ def lines(records: Records, width: int | None = None) -> Iterator[str]:
     cells = by_cell(records.timings)
     processes = len({r["process"] for r in records.timings})
     for cadence in CADENCES:
-        table = list(_modes(cells, cadence, of))
+        ratios = orders.Ratios.of(cells, cadence)
+        table = list(_modes(cells, cadence, ratios, of))
         if table:
             yield from ["", f"{cadence}: {MEANING[cadence]}", ""]
             shown = [m for m in MODES if any(m in modes for (_, c), modes in cells.items() if c == cadence)]
@@ -161,7 +143,7 @@ def lines(records: Records, width: int | None = None) -> Iterator[str]:
             header = ["case", "S, B", *shown, *(f"{m}/{BASE}" for m in others)]
             header += ["rate", "share", "p10", "p90", "p99", "runs", *extra]
             yield from text_table(header, _filled(table, shown, others, extra), width)
-            yield from _claims(count_ratios(cells, cadence), processes)
+            yield from _claims(ratios.table, processes)
     yield ""
     yield (
         "times are medians"
@@ -221,20 +203,23 @@ LEAST = 6
 """Processes from which a figure has an interval."""
 
 
-def _claims(number: int, processes: int) -> Iterator[str]:
+def _claims(table: orders.Table, processes: int) -> Iterator[str]:
     """What the ratios of a table may claim."""
-    if number:
-        least = figures.needed(number)
+    if table.number:
+        least = orders.needed(table.number)
         enough = "" if processes >= least else f"; this one has {processes}: ? is not resolved"
         yield (
-            f"ratios: {number} in this table, which can claim an order from {least} processes on{enough}; < faster and"
-            f" > slower than {BASE}, corrected over the table; a control is the same program twice"
+            f"ratios: {table.number} in this table, which can claim an order from {least} processes on{enough};"
+            f" < faster and > slower than {BASE}, corrected over the table; a control is the same program twice"
         )
+        if table.doubt:
+            yield f"no order is claimed here: {table.doubt}"
 
 
-def _modes(cells: Cells, cadence: str, of: Rooflines) -> Iterator[tuple[str, dict[str, Any]]]:
+def _modes(
+    cells: Cells, cadence: str, ratios: orders.Ratios, of: Rooflines
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, by mode: time; "ratios": by mode; "rate", "share") for each cell."""
-    number = count_ratios(cells, cadence)
     for (cell, found), modes in cells.items():
         if found != cadence:
             continue
@@ -244,17 +229,15 @@ def _modes(cells: Cells, cadence: str, of: Rooflines) -> Iterator[tuple[str, dic
         row |= dict.fromkeys(("launch skew", "wire", "skew"), "")
         row["times"] = {mode: time or next(r["verdict"] for r in modes[mode]) for mode, time in times.items()}
         row["ratios"] = {
-            mode: versus(figures.ratios(own, modes[BASE]), number)
-            for mode, own in modes.items()
-            if mode != BASE and times[mode] and times.get(BASE)
+            mode: versus(each, ratios.table) for mode, each in ratios.modes.get(cell, {}).items()
         }
         if best:
             row |= _cells_of_mode(modes[best], of)
         yield _short(cell), row
         for mode, own in modes.items():
-            if any(r.get("control_s") for r in own):
-                twins = [{**r, "samples_s": r["control_s"]} for r in own if r.get("control_s")]
-                against = versus(figures.ratios(own, own, "control_s"), number)
+            if (cell, mode) in ratios.controls:
+                twins = _twins(own)
+                against = versus(ratios.controls[cell, mode], ratios.table)
                 control = (
                     row | _cells_of_mode(twins, of) | {"times": {mode: figures.pooled(twins)}, "ratios": {}}
                 )
@@ -278,15 +261,12 @@ def _cells_of_mode(own: Sequence[Mapping[str, Any]], of: Rooflines) -> dict[str,
     return told
 
 
-def versus(ratios: Sequence[float], number: int) -> str:
-    """A ratio with its interval and its order among `number` ratios: 1.20 (1.15-1.24) >, or 1.02 ?."""
-    found = figures.over_processes(ratios)
-    if found is None:
-        return "-"
-    return f"{ratio(found)} {ORDERS[figures.order(figures.corrected(ratios, number))]}"
+def versus(ratios: Sequence[float], table: orders.Table) -> str:
+    """A ratio with its interval and its order in its table: 1.20 (1.15-1.24) >, or 1.02 ?."""
+    return f"{ratio(figures.over_processes(ratios))} {ORDERS[table.order(ratios)]}"
 
 
-ORDERS = {"slower": ">", "faster": "<", figures.UNRESOLVED: "?"}
+ORDERS = {"slower": ">", "faster": "<", orders.UNRESOLVED: "?"}
 
 
 def _filled(
@@ -333,12 +313,7 @@ def _of_ranks(records: Records) -> str:
 
 
 def _remarks(records: Records, cells: Cells) -> Iterator[str]:
-    """Remarks on controls, dispatch, compile time, differences of processes, and modes that send more than manual."""
-    doubles = [
-        own for modes in cells.values() for own in modes.values() if any(r.get("control_s") for r in own)
-    ]
-    if why := figures.distrust([figures.ratios(own, own, "control_s") for own in doubles]):
-        yield why
+    """Remarks on dispatch, compile time, differences of processes, and modes that send more than manual."""
     overhead = derived.usual_dispatch(cells)
     if overhead and overhead.value > 0:
         number = len(derived.dispatch(cells))

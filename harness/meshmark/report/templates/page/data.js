@@ -20,6 +20,8 @@ for (const r of runs.filter((x) => !x.comparison)) {
 class Time {
   constructor(run, row) { this.run = run; this.row = row; this.named = ""; }
   get cell() { return this.named ||= `${this.operation}/${this.variant}/${this.mesh}/${this.dtype}/${this.size}`; }
+  // Why the table of this time claims no order; "" where it may claim some.
+  get doubt() { return this.run.claims?.[this.cadence]?.[2] || ""; }
 }
 const TIMED_TEXTS = new Set(["operation", "variant", "mode", "mesh", "dtype", "size", "cadence", "reason", "share_of", "bound_by", "kinds"]);
 for (const name of new Set(runs.flatMap((r) => Object.keys(r.timings || {})))) Object.defineProperty(Time.prototype, name, { get: TIMED_TEXTS.has(name) ? function () { return S[this.run.timings[name][this.row]]; } : function () { return this.run.timings[name][this.row]; } });

@@ -6,13 +6,14 @@
 const order = (t) => t.order ?? 0;
 // What the processes of a machine's times allow to say: nothing, intervals, or an order corrected over the whole table.
 function single(m, cadence, brief) {
-  const most = m.times.reduce((n, t) => Math.max(n, t.processes || 1), 0), claims = m.timedRuns.map((r) => r.claims?.[cadence]).filter(Boolean), [ratios, needed] = claims.sort(([, a], [, b]) => b - a)[0] || [0, 0];
+  const most = m.times.reduce((n, t) => Math.max(n, t.processes || 1), 0), claims = m.timedRuns.map((r) => r.claims?.[cadence]).filter(Boolean), [ratios, needed] = claims.sort(([, a], [, b]) => b - a)[0] || [0, 0], doubt = claims.map(([, , why]) => why).find(Boolean);
   if (!m.times.some((t) => t.ratio_low !== null)) return most > 1 ? `${most} processes: too few for an interval, so no order is claimed.` : brief ? "A single run: no order is claimed." : "A single run of one process: how processes differ is not known, so no order is claimed.";
+  if (doubt) return brief ? "No order is claimed: the controls, or neighbouring processes, leave it in doubt." : `No order is claimed here: ${doubt}.`;
   if (brief) return most < needed ? `${most} processes; an order takes ${needed}.` : "";
   return `Intervals of 95 % are over ${most} processes. ${!needed ? "" : most >= needed ? `An order is claimed where the interval, corrected over all ${count(ratios)} ratios, leaves 1 out.` : `An order over all ${count(ratios)} ratios needs ${needed} processes, so none is claimed here.`}`;
 }
-// Whether a ratio's own interval leaves 1 out; null where there is no interval.
-const leaves1 = (t) => t.ratio_low === null || t.ratio_high === null ? null : t.ratio_low > 1 || t.ratio_high < 1;
+// Whether a ratio's own interval leaves 1 out; null where there is no interval, or where the table says that it is too narrow.
+const leaves1 = (t) => t.doubt || t.ratio_low === null || t.ratio_high === null ? null : t.ratio_low > 1 || t.ratio_high < 1;
 // From blue (faster) over nothing to orange (slower), by the logarithm of the ratio; full at a factor of two. A ratio
 // whose interval holds 1 has no colour, and one without an interval a pale one.
 function shade(ratio, leaves) {
@@ -43,7 +44,7 @@ function drawHeat(m, cadence, list) {
     const own = ts.map(leaves1), leaves = own.every((x) => x === null) ? null : own.filter((x) => x).length * 2 > own.length;
     return el("td", { class: `num heat${sure ? " sure" : ""}${leaves === false ? " soft" : ""}`, style: shade(ratio, leaves), title: said }, ratio.toFixed(2), ts.length === 1 && ts[0].ratio_low !== null ? el("div", { class: "small" }, `${ts[0].ratio_low.toFixed(2)}–${ts[0].ratio_high.toFixed(2)}`) : "");
   };
-  return [el("p", { class: "soft small" }, `Time of ${mode} over time of manual: orange is slower, blue is faster, pale is a single run, and without colour the interval holds 1. Bold is an order that is corrected over the whole table. ${single(m, cadence)}`),
+  return [el("p", { class: "soft small" }, `Time of ${mode} over time of manual: orange is slower, blue is faster, pale is a single run or in doubt, and without colour the interval holds 1. Bold is an order that is corrected over the whole table. ${single(m, cadence)}`),
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Heat map of ${mode} beside manual` }, el("table", { class: "heatmap" },
       el("caption", {}, `${mode} / manual on ${m.label}, ${cadence}, by mesh and size`),
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "operation"), ordered.map((c) => el("th", { scope: "col", class: "num" }, c)))),
