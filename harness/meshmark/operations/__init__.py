@@ -28,6 +28,7 @@ from meshmark.operations import (
     distributions,
     dtype_grids,
     elementwise,
+    every_value,
     exact_functions,
     experts,
     extents,
@@ -160,6 +161,7 @@ FAMILIES = (
     axis_grids,
     option_grids,
     rare_forms,
+    every_value,
 )
 
 
