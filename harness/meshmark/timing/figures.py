@@ -8,6 +8,7 @@ A share is of the ceiling that binds the case (meshmark.timing.rooflines), and n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -89,16 +90,28 @@ TAILS = (0.1, 0.5, 0.9, 0.99)
 
 
 def tails(records: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """p10_s, p50_s, p90_s and p99_s: the median over processes of each process's quantile, in seconds.
+    """p10_s, p50_s, p90_s and p99_s: the median over processes of each process's quantile, in seconds; p10_low_s,
+    p10_high_s and so on are the ends of their intervals over processes.
 
-    A process whose samples are too few for a quantile gives none (p99 needs 100); None where no process gives it.
+    A process whose samples are too few for a quantile gives none (p99 needs 100); None where no process gives it. The
+    ends are None where fewer than six give it.
     """
     found: dict[str, float | None] = {}
-    each = [statistics.tails(r["samples_s"], TAILS) for r in records if r["samples_s"]]
+    ordered = sorted((r for r in records if r["samples_s"]), key=lambda r: r.get("process", 0))
+    each = [statistics.tails(r["samples_s"], TAILS) for r in ordered]
     for number, q in enumerate(TAILS):
         known = [value for one in each if (value := one[number]) is not None]
-        found[f"p{round(100 * q)}_s"] = statistics.median(known).value if known else None
+        found |= with_ends(f"p{round(100 * q)}", statistics.series_median(known) if known else None)
     return found
+
+
+def with_ends(name: str, time: Estimate | None) -> dict[str, float | None]:
+    """A time as the columns NAME_s, NAME_low_s and NAME_high_s; an end that too few processes give is None."""
+    if time is None:
+        return {f"{name}_s": None, f"{name}_low_s": None, f"{name}_high_s": None}
+    known = math.isfinite(time.low) and math.isfinite(time.high)
+    low, high = (time.low, time.high) if known else (None, None)
+    return {f"{name}_s": time.value, f"{name}_low_s": low, f"{name}_high_s": high}
 
 
 # Ratios -----------------------------------------------------------------------------------------------------
@@ -107,14 +120,21 @@ def tails(records: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
 def ratios(
     some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], samples: str = "samples_s"
 ) -> list[float]:
+    """The ratio of two cases' times in each process that timed both (see `ratios_by_process`)."""
+    return list(ratios_by_process(some, others, samples).values())
+
+
+def ratios_by_process(
+    some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], samples: str = "samples_s"
+) -> dict[int, float]:
     """The ratio of two cases' times in each process that timed both: the Hodges-Lehmann estimate over its common
     rounds. `samples` names the samples of `some`."""
     matching = {r["process"]: r["samples_s"] for r in others}
-    found = []
+    found = {}
     for record in some:
         own, other = record.get(samples) or (), matching.get(record["process"], ())
         if shared := min(len(own), len(other)):
-            found.append(statistics.ratio(own[:shared], other[:shared]).value)
+            found[record["process"]] = statistics.ratio(own[:shared], other[:shared]).value
     return found
 
 

@@ -47,7 +47,7 @@ def rows(records: Records) -> list[dict[str, Any]]:
         for mode, own in modes.items():
             row = _row(own, cadence, of) | {"best": mode == best}
             if row["median_s"] is not None and cadence == "isolated" and (cell, mode) in dispatches:
-                row["dispatch_s"] = dispatches[cell, mode].value
+                row |= figures.with_ends("dispatch", dispatches[cell, mode])
             if against := ratios.modes.get(cell, {}).get(mode):
                 row |= _compared(against, ratios.table)
             found.append(row)
@@ -82,12 +82,17 @@ def _row(own: Sequence[Mapping[str, Any]], cadence: str, of: Rooflines) -> dict[
         row |= times(time) | figures.rates(first, time.value, of) | figures.tails(own)
         row |= dict(zip(("fastest_process_s", "slowest_process_s"), figures.extremes(each), strict=True))
         if skew := _skew(own):
-            row |= {"ranks": len(skew[1]), "skew_s": skew[0], "slowest_rank": _slowest(skew[1])}
-        for name in ("launch_skew_s", "wire_s"):
-            if known := [statistics.median(r[name]).value for r in own if r.get(name)]:
-                row[name] = statistics.median(known).value
+            row |= {"ranks": len(skew[1]), "slowest_rank": _slowest(skew[1])} | figures.with_ends(
+                "skew", skew[0]
+            )
+        for name in ("launch_skew", "wire"):
+            if known := list(figures.by_process(own, f"{name}_s").values()):
+                row |= figures.with_ends(name, statistics.series_median(known))
+    for name in ("lower", "compile"):
+        known = [r[f"{name}_s"] for r in own if isinstance(r.get(f"{name}_s"), (int, float))]
+        row |= figures.with_ends(name, statistics.series_median(known) if known else None)
     for name in (
-        *("lower_s", "compile_s", "collectives", "wire_bytes", "flops", "bytes_accessed"),
+        *("collectives", "wire_bytes", "flops", "bytes_accessed"),
         *("temp_bytes", "argument_bytes", "output_bytes"),
     ):
         row[name] = first.get(name)
@@ -247,17 +252,18 @@ def _modes(
 def _cells_of_mode(own: Sequence[Mapping[str, Any]], of: Rooflines) -> dict[str, str]:
     """The cells of a row that are of one mode."""
     row = _row(own, "", of)
-    told = {"rate": rate(row), "runs": str(row["processes"])}
+    width = half_width(row)
+    told = {"rate": rate(row) + width, "runs": str(row["processes"])}
     told["S, B"] = str(row["nbytes"] or "-")
-    told["share"] = f"{100 * row['share']:.1f} %" if row["share"] else "-"
+    told["share"] = share(row) or "-"
     for name in ("p10", "p90", "p99"):
-        told[name] = seconds(row[f"{name}_s"]) if row[f"{name}_s"] else "-"
-    for name, key in (("launch skew", "launch_skew_s"), ("wire", "wire_s")):
-        if row.get(key) is not None:
-            told[name] = seconds(row[key])
+        told[name] = seconds(row[f"{name}_s"]) + half_width(row, name) if row[f"{name}_s"] else "-"
+    for name, key in (("launch skew", "launch_skew"), ("wire", "wire")):
+        if row.get(f"{key}_s") is not None:
+            told[name] = seconds(row[f"{key}_s"]) + half_width(row, key)
     if skew := _skew(own):
         often = max(skew[1]) / sum(skew[1])
-        told["skew"] = f"{seconds(skew[0])} (rank {_slowest(skew[1])}: {100 * often:.0f} %)"
+        told["skew"] = f"{spread(skew[0])} (rank {_slowest(skew[1])}: {100 * often:.0f} %)"
     return told
 
 
@@ -287,14 +293,14 @@ def _filled(
         ]
 
 
-def _skew(own: Sequence[Mapping[str, Any]]) -> tuple[float, list[int]] | None:
+def _skew(own: Sequence[Mapping[str, Any]]) -> tuple[Estimate, list[int]] | None:
     """(difference of the ranks in seconds; number of positions at which each was the slowest) of a case that several
-    ranks timed: the median over its records, and their sum."""
+    ranks timed: the median over its launches, and their sum."""
     found = [record["skew"] for record in own if record.get("skew")]
     if not found:
         return None
     counts = [sum(position) for position in zip(*(one["slowest"] for one in found), strict=True)]
-    return statistics.median([one["median_s"] for one in found]).value, counts
+    return statistics.series_median([one["median_s"] for one in found]), counts
 
 
 def _slowest(counts: Sequence[int]) -> int:
@@ -321,7 +327,7 @@ def _remarks(records: Records, cells: Cells) -> Iterator[str]:
     compiled = [(r["compile_s"], r["case"]) for r in records.timings if r.get("compile_s")]
     if compiled:
         longest, case = max(compiled)
-        middle = seconds(statistics.median([s for s, _ in compiled]).value)
+        middle = interval(derived.usual_compile(records.timings), seconds)
         yield f"compile time: median {middle}, longest {seconds(longest)} ({printable(case)})"
     apart = [
         slowest / fastest
@@ -333,7 +339,7 @@ def _remarks(records: Records, cells: Cells) -> Iterator[str]:
     ]
     if apart:
         yield (
-            f"the slowest process took {statistics.median(apart).value:.2f} times as long as the fastest"
+            f"the slowest of these processes took {statistics.median(apart).value:.2f} times as long as the fastest"
             f" (median of {len(apart)} cases; at most {max(apart):.2f})"
         )
     more: dict[tuple[str, str], tuple[float, str]] = {}
@@ -379,18 +385,34 @@ def _rooflines(cells: Cells, of: Rooflines) -> Iterator[list[str]]:
                 f"{row['intensity'] * row['moved_bytes'] * row['devices']:.3g}",
                 f"{row['moved_bytes']:.3g}",
                 f"{row['intensity']:.3g}",
-                rate(row),
+                rate(row) + half_width(row),
                 row["bound_by"],
-                f"{100 * row['share']:.1f} %{_half_width(row)}",
+                share(row),
                 row["share_of"],
             ]
 
 
-def _half_width(row: Mapping[str, Any]) -> str:
-    """The relative half width of the time of a row, which is that of its rates and shares too; "" of a single run."""
-    if row["low_s"] is None:
+def half_width(row: Mapping[str, Any], name: str = "") -> str:
+    """The relative half width of the time of a row, which is that of its rates and shares too; of p10, dispatch and so
+    on with a `name`. "" of a single run, which has none, and of a row without a rate."""
+    value, low, high = (
+        row.get(k)
+        for k in (
+            (f"{name}_s", f"{name}_low_s", f"{name}_high_s") if name else ("median_s", "low_s", "high_s")
+        )
+    )
+    if not value or low is None or high is None:
         return ""
-    return f" ±{50 * (row['high_s'] - row['low_s']) / row['median_s']:.0f}%"
+    return f" ±{50 * (high - low) / abs(value):.0f}%"
+
+
+def share(row: Mapping[str, Any]) -> str:
+    """The share of a ceiling, with the ends that the time's interval gives it: 17.1 % (16.6-17.6); "" without one."""
+    if not row.get("share"):
+        return ""
+    percents = 100 * row["share"]
+    ends = [percents * row["median_s"] / row[end] for end in ("high_s", "low_s") if row[end]]
+    return f"{percents:.1f} %" + (f" ({ends[0]:.1f}-{ends[1]:.1f})" if len(ends) == 2 else "")
 
 
 def _scaling(cells: Cells) -> Iterator[list[str]]:
