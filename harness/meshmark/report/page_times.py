@@ -162,8 +162,8 @@ GROUPS: tuple[Callable[[str], tuple[str, str, str]], ...] = (
 
 def _factors(cells: Cells, claims: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
     """What each mode takes beside manual mode, the median of several cells: of all of them, of an operation, and of an
-    operation at one mesh and size. Without an interval only that of all is told, as None and the number of processes. Nor is
-    one where the table leaves its intervals in doubt (`claims`): `doubt` says why.
+    operation at one mesh and size. Without an interval only that of all is told, as None and the number of processes.
+    Nor is one told where the table leaves its intervals in doubt (`claims`): `doubt` says why.
     """
     ratios = factors.ratios(cells)
     for group in GROUPS:
