@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from meshmark.timing import factors
+from meshmark.timing import factors, orders
 from meshmark.timing.cells import by_cell
 
 
@@ -37,38 +37,49 @@ def made(processes, factor=lambda cell, process: ABOVE[CELLS.index(cell)], left_
     )
 
 
+def ratios(cells, published=None):
+    return factors.ratios({"isolated": orders.Ratios.of(cells, "isolated")}, published)
+
+
 def everything(cell):
     return ()
 
 
 def test_a_factor_is_the_median_of_the_cells_in_each_process():
-    [found] = factors.find_factors(factors.ratios(made(6)), everything)
+    [found] = factors.find_factors(ratios(made(6)), everything)
     assert (found.mode, found.cells, found.processes) == ("auto", 3, 6)
     assert found.value.value == pytest.approx(1.2) and found.known
 
 
 @pytest.mark.parametrize("processes", [1, 5])
 def test_fewer_than_six_processes_give_no_interval(processes):
-    [found] = factors.find_factors(factors.ratios(made(processes)), everything)
+    [found] = factors.find_factors(ratios(made(processes)), everything)
     assert not found.known
 
 
 def test_more_samples_and_more_cells_are_no_processes():
     """The planted fault: an interval over cells would exist here, and exclude 1."""
-    [found] = factors.find_factors(factors.ratios(made(2)), everything)
+    [found] = factors.find_factors(ratios(made(2)), everything)
     assert found.cells == 3 and not found.known
 
 
 def test_a_cell_that_a_process_lacks_is_in_no_median():
     """Without this rule the process that lacks the slowest cell would have a smaller median than the others."""
-    ratios = factors.ratios(made(6, left_out={(CELLS[2], 3)}))
-    [found] = factors.find_factors(ratios, everything)
+    [found] = factors.find_factors(ratios(made(6, left_out={(CELLS[2], 3)})), everything)
     assert found.cells == 2 and found.value.value == pytest.approx(1.15)
     assert found.value.high == pytest.approx(found.value.low)
 
 
+def test_a_time_that_is_not_published_is_in_no_factor():
+    cells = made(6)
+    names = {(cell, cadence, mode) for (cell, cadence), modes in cells.items() for mode in modes}
+    wrong = next(name for name in names if name[2] == "manual" and name[0].startswith("all_gather"))
+    [found] = factors.find_factors(ratios(cells, names - {wrong}), everything)
+    assert found.cells == 2 and found.value.value == pytest.approx(1.15)
+
+
 def test_each_group_of_cells_has_its_own_factor():
-    of = factors.find_factors(factors.ratios(made(6)), lambda cell: (cell.split("/")[0],))
+    of = factors.find_factors(ratios(made(6)), lambda cell: (cell.split("/")[0],))
     assert {f.group: (f.cells, round(f.value.value, 6)) for f in of} == {
         ("psum",): (2, 1.15),
         ("all_gather",): (1, 1.3),
@@ -82,7 +93,7 @@ def test_the_interval_of_a_factor_holds_it_as_often_as_it_says():
     held = 0
     for _ in range(300):
         own = [1.2 * 1.1 ** draw.gauss(0, 1) for _ in range(8)]
-        [found] = factors.find_factors(factors.ratios(made(8, lambda cell, p, own=own: own[p])), everything)
+        [found] = factors.find_factors(ratios(made(8, lambda cell, p, own=own: own[p])), everything)
         held += found.value.low <= 1.2 <= found.value.high
     assert held / 300 >= 0.95, held
 

@@ -14,7 +14,7 @@ from meshmark.core.statistics import Estimate
 from meshmark.records.reading import Records
 from meshmark.report.page_parts import SHOWN_VERDICTS, Source, Strings, format_collectives, rounded
 from meshmark.timing import derived, factors, orders, rooflines, steps, timing_tables
-from meshmark.timing.cells import Cells, by_cell
+from meshmark.timing.cells import Cells, by_cell, cell_of
 
 TIMED_TEXTS = ("operation", "variant", "mode", "mesh", "dtype", "size", "cadence")
 TIMED_NUMBERS = (
@@ -65,7 +65,7 @@ def timed(source: Source, strings: Strings) -> dict[str, Any]:
         "steps": list(_steps(records)),
         "controls": list(_controls(source.times)),
         "claims": _claims(source.times),
-        "factors": list(_factors(good_cells, _claims(source.times))),
+        "factors": list(_factors(source)),
         "noise": _noise(found),
         "roofs": list(_roofs(records)),
         "ceilings": [
@@ -160,12 +160,13 @@ GROUPS: tuple[Callable[[str], tuple[str, str, str]], ...] = (
 """The groups of cells whose factors are told: operation, mesh and size, "" where any is in the group."""
 
 
-def _factors(cells: Cells, claims: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+def _factors(source: Source) -> Iterator[dict[str, Any]]:
     """What each mode takes beside manual mode, the median of several cells: of all of them, of an operation, and of an
     operation at one mesh and size. Without an interval only that of all is told, as None and the number of processes.
-    Nor is one told where the table leaves its intervals in doubt (`claims`): `doubt` says why.
+    Nor is one told where the table leaves its intervals in doubt: `doubt` says why.
     """
-    ratios = factors.ratios(cells)
+    published = {(cell_of(r["case"]), r["cadence"], r["mode"]) for r in source.cells if good(r)}
+    ratios, claims = factors.ratios(source.ratios, published), _claims(source.times)
     for group in GROUPS:
         for found in factors.find_factors(ratios, group):
             doubt = str(claims.get(found.cadence, (0, 0, ""))[2]) if found.known else ""

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from meshmark.core import statistics
 from meshmark.core.statistics import Estimate
-from meshmark.timing import figures
-from meshmark.timing.cells import BASE, Cells
+from meshmark.timing.cells import BASE
+from meshmark.timing.orders import Ratios
 
-Ratios = Mapping[tuple[str, str, str], Mapping[int, float]]
-"""The ratio to manual mode in each process, by cell, cadence and mode."""
+Key = tuple[str, str, str]
+"""A cell, a cadence and a mode."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,22 @@ class Factor:
         return math.isfinite(self.value.high)
 
 
-def ratios(cells: Cells) -> dict[tuple[str, str, str], dict[int, float]]:
-    """The ratio to manual mode in each process that timed both, by cell, cadence and mode."""
-    found = {}
-    for (cell, cadence), modes in cells.items():
-        for mode, own in modes.items() if BASE in modes else ():
-            if mode != BASE and (each := figures.ratios_by_process(own, modes[BASE])):
-                found[cell, cadence, mode] = each
-    return found
+def ratios(
+    tables: Mapping[str, Ratios], published: Collection[Key] | None = None
+) -> dict[Key, Mapping[int, float]]:
+    """The ratio to manual mode in each process, of the tables by cadence; where `published` is given, only of times
+    that it holds."""
+    return {
+        (cell, cadence, mode): each
+        for cadence, table in tables.items()
+        for (cell, mode), each in table.by_process.items()
+        if published is None or {(cell, cadence, mode), (cell, cadence, BASE)}.issubset(published)
+    }
 
 
-def find_factors(ratios: Ratios, group: Callable[[str], tuple[str, ...]]) -> list[Factor]:
+def find_factors(
+    ratios: Mapping[Key, Mapping[int, float]], group: Callable[[str], tuple[str, ...]]
+) -> list[Factor]:
     """The factor of each group of cells, cadence and mode; `group` names the group of a cell, from its id."""
     every: dict[tuple[tuple[str, ...], str, str], list[Mapping[int, float]]] = defaultdict(list)
     for (cell, cadence, mode), each in ratios.items():

@@ -93,20 +93,22 @@ class Ratios:
     controls: dict[tuple[str, str], list[float]]
     """Of controls to their own cases, by cell and mode."""
     table: Table
+    by_process: dict[tuple[str, str], dict[int, float]]
+    """To manual mode of the same cell, by cell and mode, with the processes."""
 
     @classmethod
     def of(cls, cells: Cells, cadence: str) -> Ratios:
         """The ratios of these cells."""
         modes: dict[str, dict[str, list[float]]] = defaultdict(dict)
-        controls = {}
+        controls, by_process = {}, {}
         for (cell, own_cadence), found in cells.items():
             for mode, own in found.items() if own_cadence == cadence else ():
-                if mode != BASE and (ratios := figures.ratios(own, found.get(BASE, ()))):
-                    modes[cell][mode] = ratios
+                if mode != BASE and (one := figures.ratios_by_process(own, found.get(BASE, ()))):
+                    modes[cell][mode], by_process[cell, mode] = list(one.values()), one
                 if ratios := figures.ratios(own, own, "control_s"):
                     controls[cell, mode] = ratios
         each = [ratios for own in modes.values() for ratios in own.values()]
-        return cls(dict(modes), controls, Table.of(each, list(controls.values())))
+        return cls(dict(modes), controls, Table.of(each, list(controls.values())), by_process)
 
     def best(self, cell: str) -> str:
         """The mode of a cell that the table parts from all others; "" for none."""

@@ -28,19 +28,25 @@ CONTROL = "control"
 """The mode of a control row: the program of another row once more, compiled again and timed in the same rounds."""
 
 
-def rows(records: Records) -> list[dict[str, Any]]:
+def find_ratios(cells: Cells) -> dict[str, orders.Ratios]:
+    """The ratios of each cadence."""
+    return {cadence: orders.Ratios.of(cells, cadence) for cadence in CADENCES}
+
+
+def rows(records: Records, tables: Mapping[str, orders.Ratios] | None = None) -> list[dict[str, Any]]:
     """One tidy row per case and cadence, and one per control: figures over all of its processes, the fastest and the
     slowest of them, counters, the ratio to manual mode of the same cell (of a control: to its own case) with its
     interval and its order, whether it is the best of its cell, and dispatch (isolated minus stream).
 
     An interval is over processes and None with fewer than six (`interval`: single run). An order is corrected over all
-    ratios of the same cadence; the best is parted by such intervals from every other mode.
+    ratios of the same cadence; the best is parted by such intervals from every other mode. `tables`: the ratios of
+    these records, where they are known.
     """
     of = rooflines_of(records)
     found = []
     cells = by_cell(records.timings)
     dispatches = derived.dispatch(cells)
-    tables = {cadence: orders.Ratios.of(cells, cadence) for cadence in CADENCES}
+    tables = tables or find_ratios(cells)
     for (cell, cadence), modes in cells.items():
         ratios = tables[cadence]
         best = ratios.best(cell)
