@@ -42,6 +42,7 @@ from meshmark.operations import (
     keyword_options,
     layers,
     libraries,
+    library_forms,
     lifecycle,
     lookups,
     messages,
@@ -75,7 +76,9 @@ from meshmark.operations import (
     scatter_add,
     second_uses,
     shapes,
+    slope_forms,
     special_functions,
+    spelling_forms,
     stencils,
     training,
     transformed,
@@ -162,6 +165,9 @@ FAMILIES = (
     option_grids,
     rare_forms,
     every_value,
+    library_forms,
+    slope_forms,
+    spelling_forms,
 )
 
 

@@ -287,7 +287,7 @@ def _added_tenth(case: Case) -> bool:
     return case.operation.name in TENTH_OPERATIONS
 
 
-ELEVENTH_OPERATIONS = frozenset(("every_value",))
+ELEVENTH_OPERATIONS = frozenset(("every_value", "library_form", "slope_form", "spelling_form"))
 """The operations that version 11 added."""
 
 
@@ -310,7 +310,11 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
 
 
 CHANGES: dict[int, Change] = {
-    11: Change("reductions of any two values of a narrow type", new=_added_eleventh),
+    11: Change(
+        "reductions of any two values of a narrow type; functions of jax.scipy, rare options of functions and of their"
+        " gradients, collectives of trees, one program on several meshes",
+        new=_added_eleventh,
+    ),
     10: Change(
         "collectives over every choice of axes in every order, of every dtype; functions with rare options of every"
         " dtype; families of functions and linear algebra on each mesh, devices in another order included; forms that"
