@@ -150,9 +150,7 @@ LIES: dict[str, Lie] = {
     "settings of timing in a run that judges": Lie(
         on_runs(timing={"cadences": ["isolated"]}), "`timing` is that of a run that judges cases"
     ),
-    "a group of ranks in one process": Lie(
-        on_runs(group="0" * 12), "`group` of a run that does not time over"
-    ),
+    "a group of ranks in one process": Lie(on_runs(group="0" * 12), "`group` of a run of one process"),
     "an architecture of one's own": Lie(of_host(machine="pdp11"), "a host of architecture 'pdp11'"),
     "GPUs of a Mac": Lie(
         both(on_facts(backend="gpu", device_kind="NVIDIA H100", virtual=False), of_host(system="Darwin")),

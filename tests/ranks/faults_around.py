@@ -21,7 +21,7 @@ from typing import Any
 from meshmark.ranks.messages import PROTOCOL, Hello, encode, proof
 from tests.checkout import IMPORTS, ROOT
 from tests.ranks.faults_between import CRASH, KILLED
-from tests.ranks.staging import DEADLINE, Fault, Stage
+from tests.ranks.staging import DEADLINE, STRUCK, Fault, Stage
 from tests.waiting import until
 
 OUTSIDE = DEADLINE + 45
@@ -97,6 +97,27 @@ def launcher(stage: Stage, size: int, *options: str) -> list[str]:
     """The command of a launcher."""
     own = ["launch", "-n", str(size), "--devices-per-process", "1", "--grace", "60", "--"]
     return [sys.executable, "-m", "harness", *own, *stage.suite(*options)]
+
+
+def wrapped(
+    text: str, plan: dict[str, Any] | None = None, *options: str, **more: bool
+) -> Callable[[Stage], object]:
+    """Two ranks, each of which is a command of bash in which "$@" is the command of the suite."""
+
+    def put(stage: Stage) -> object:
+        suite = stage.suite(*options, **more)
+        return stage.start([*launcher(stage, 2)[: -len(stage.suite())], *shell(text, *suite)], plan)
+
+    return put
+
+
+def launched_twice(stage: Stage) -> None:
+    """A launch of launches."""
+    command = launcher(stage, 2)
+    stage.start([*command[: -len(stage.suite())], *command], None)
+
+
+STRUCK_TEST = f"conformance/test_collectives.py::test_collectives[{STRUCK}/1x2/float32/4KiB]"
 
 
 def side_by_side(plan: dict[str, Any] | None) -> Callable[[Stage], None]:
@@ -373,6 +394,41 @@ AROUND = (
         launched(2, {"rank": "all", "when": "before", "how": "leave"}),
         *((1,), "crash", r"starting the group again", "pass"),
         groups=1,
+    ),
+    Fault(
+        "launch: all ranks leave with exit code 0 before the suite begins",
+        launched(2, {"rank": "all", "when": "start", "how": "leave"}),
+        *((1,), "", r"no rank joined the others: .* nothing was run", "", ""),
+        limit=WHOLE,
+    ),
+    Fault(
+        "launch: each rank is made a run of its own",
+        wrapped(
+            'unset ${!MESHMARK_CO*} ${!MESHMARK_NUM*} ${!MESHMARK_PROC*}; exec "$@"',
+            None,
+            "-n",
+            "1",
+            record=False,
+        ),
+        *((1,), "", r"no rank joined the others", "", ""),
+        limit=WHOLE,
+    ),
+    Fault(
+        "launch: a shell hides that a case fails",
+        wrapped('"$@" || true', {"rank": 1, "when": "before", "how": "wrong"}),
+        *((1,), "fail", r"the run of rank 0 ended with exit code 1, and its process with 0", "pass"),
+        limit=WHOLE,
+    ),
+    Fault(
+        "launch: an option takes a case away from one rank",
+        wrapped(f'((MESHMARK_PROCESS_ID)) && set -- "$@" --deselect "{STRUCK_TEST}"; exec "$@"'),
+        *((4,), "", r"the ranks differ in cases that pytest has left: rank 0: 3 .* rank 1: 2 ", "", ""),
+        limit=WHOLE,
+    ),
+    Fault(
+        "launch: a launch of launches",
+        *(launched_twice, (2,), "", r"this is a rank of a launch already", "", ""),
+        limit=WHOLE,
     ),
     Fault("two launches side by side", side_by_side(None), (0, 0), "pass", PASSED, "pass", limit=WHOLE),
     Fault(

@@ -97,6 +97,7 @@ def run_line(rank, size=2, run="abc", **more):
         "backend": "cpu",
         "device_kind": "cpu",
         "num_devices": 4,
+        "flags": {},
     }
     changed = {k: more.pop(k) for k in list(more) if k in facts}
     head = {
@@ -170,6 +171,41 @@ def test_ranks_that_chose_different_cases_are_of_different_runs(path):
         merged(path)
 
 
+def test_ranks_of_two_launches_are_not_merged(path):
+    write(rank_file(path, 0), run_line(0, group="a" * 12), case_line("a"))
+    write(rank_file(path, 1), run_line(1, group="b" * 12), case_line("a"))
+    with pytest.raises(
+        RecordError, match=r"rank0 is of another launch than the files of the other ranks \(`group`"
+    ):
+        merged(path)
+    write(rank_file(path, 1), run_line(1), case_line("a"))
+    with pytest.raises(RecordError, match="is of another launch"):
+        merged(path)
+    write(rank_file(path, 1), run_line(1, group="a" * 12), case_line("a"))
+    assert merged(path) == {"a": "pass"}
+
+
+def resumed(rank, first, second, *cases):
+    """The file of a rank that was started twice: `a` is of the first time, and these cases of the second."""
+    again = run_line(rank, run="def", group=second)
+    return (run_line(rank, group=first), case_line("a"), again, *(case_line(c, run="def") for c in cases))
+
+
+def test_two_ways_to_go_on_from_one_killed_run_are_not_merged(path):
+    write(rank_file(path, 0), *resumed(0, "a" * 12, "b" * 12, "b"))
+    write(rank_file(path, 1), *resumed(1, "a" * 12, "c" * 12, "b"))
+    with pytest.raises(RecordError, match=r"is of another launch .*, such as b/plain"):
+        merged(path)
+    write(rank_file(path, 1), *resumed(1, "a" * 12, "b" * 12, "b"))
+    assert merged(path) == {"a": "pass", "b": "pass"}
+
+
+def test_a_rank_whose_file_was_lost_judges_again_with_the_others(path):
+    write(rank_file(path, 0), *resumed(0, "a" * 12, "b" * 12, "a", "b"))
+    write(rank_file(path, 1), run_line(1, group="b" * 12), case_line("a"), case_line("b"))
+    assert merged(path) == {"a": "pass", "b": "pass"}
+
+
 def test_files_of_two_ranks_become_one_that_the_suite_reads(path):
     write(rank_file(path, 0), run_line(0), case_line("a"), case_line("b"))
     write(rank_file(path, 1), run_line(1), case_line("a"), case_line("b", "fail", "off by one"))
@@ -232,6 +268,7 @@ OTHERS = {
     "it differs from that of rank 0 in versions": {"versions": {"jax": "2"}},
     "it differs from that of rank 0 in backend": {"backend": "gpu"},
     "it differs from that of rank 0 in num_devices": {"num_devices": 8},
+    "it differs from that of rank 0 in flags.LD_PRELOAD": {"flags": {"LD_PRELOAD": "libm.so"}},
     "is of rank 0 of 2, not of rank 1 of 2": {"rank": 0},
     "is of rank 1 of 3, not of rank 1 of 2": {"num_processes": 3},
 }

@@ -243,6 +243,77 @@ def test_a_launcher_that_is_told_to_end_kills_who_does_not(monkeypatch):
     assert all(map(gone, pids))
 
 
+# The roll call ----------------------------------------------------------------------------------------------
+
+
+def joined(code, size=2, name="meshmark test"):
+    """(exit code, the launcher's own lines) of ranks that run this code; the launcher takes them for the suite."""
+    to = io.BytesIO()
+    before = (
+        "from meshmark.ranks import rollcall; import os, sys; rank = int(os.environ['MESHMARK_PROCESS_ID']); "
+    )
+    launcher = Launcher([sys.executable, "-c", before + code, name], size, 1)
+    exit_code = launcher.run(to)
+    return exit_code, [line for line in to.getvalue().decode().splitlines() if line.startswith("meshmark: ")]
+
+
+WELL = "rollcall.join(rank, 2); rollcall.end(rank, 0)"
+ROLL = {
+    "all join and say that all is well": (WELL, 0, ""),
+    "nobody joins": ("os._exit(0)", 1, "no rank joined the others: the command ended before the suite began"),
+    "one does not join": (f"rank or os._exit(0); {WELL}", 1, "rank 0 of 2 never joined the others"),
+    "one says no end": (
+        "rollcall.join(rank, 2); rank or os._exit(0); rollcall.end(rank, 0)",
+        1,
+        "rank 0 joined, and ended with exit code 0 before its run did",
+    ),
+    "a shell hides the code": (
+        "rollcall.join(rank, 2); rollcall.end(rank, rank)",
+        1,
+        "the run of rank 1 ended with exit code 1, and its process with 0",
+    ),
+    "each is a group of its own": (
+        "rollcall.join(0, 1); rollcall.end(0, 0)",
+        1,
+        "2 processes joined as rank 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "wanted", "told"), ROLL.values(), ids=ROLL)
+def test_an_exit_code_of_0_is_believed_where_every_rank_joined_and_said_its_own(code, wanted, told):
+    found, lines = joined(code)
+    assert found == wanted
+    assert told in "\n".join(lines) if told else lines == []
+
+
+@pytest.mark.parametrize("name", ["hello", "meshmark devices", "meshmark test --help", "pytest my_tests"])
+def test_what_is_no_run_of_the_suite_need_not_join(name):
+    assert joined("", name=name) == (0, [])
+
+
+def test_each_group_has_a_roll_call_of_its_own():
+    told = "rollcall.join(rank, 1); rollcall.end(rank, 0); here = os.environ['MESHMARK_LAUNCH'];"
+    told += " first = not os.path.exists(here + '/been'); open(here + '/been', 'w').close();"
+    told += " first and (open(here + '/again', 'w').close(), sys.exit(1))"
+    code, lines = joined(told, 1)
+    assert code == 0 and len(lines) == 1, "one line says that the group was started again"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the files of a process")
+def test_more_ranks_than_files_can_be_opened_are_told_in_one_line():
+    limited = ["bash", "-c", 'ulimit -n 40; exec "$@"', "bash", *LAUNCH, "-n", "60", "--", "sleep", "60"]
+    done = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 2
+    assert "can't start 'sleep': Too many open files" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_launch_inside_of_a_launch_is_refused(monkeypatch, capfd):
+    monkeypatch.setenv("MESHMARK_LAUNCH", "/nowhere")
+    assert main(["launch", "-n", "2", "--", "true"]) == 2
+    assert "this is a rank of a launch already" in capfd.readouterr().err
+
+
 # Groups that are started again ------------------------------------------------------------------------------
 
 AGAIN = (

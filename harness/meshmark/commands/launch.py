@@ -10,6 +10,7 @@ from types import FrameType
 
 from meshmark.commands.arguments import positive, seconds
 from meshmark.core import interrupts, scratch
+from meshmark.ranks import handover
 from meshmark.ranks.launch import GRACE, Launcher, LaunchError
 
 
@@ -40,6 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise LaunchError("nothing to launch: meshmark launch -n 2 -- meshmark test --profile smoke")
+    if handover.launcher_directory():
+        raise LaunchError("this is a rank of a launch already: name the command itself, and start it once")
     launcher = Launcher(
         command,
         arguments.num_processes,

@@ -28,7 +28,7 @@ from meshmark.hunt.hunting import Hunt
 from meshmark.hunt.oracles import Invalid, NotRun
 from meshmark.hunt.program import Program, from_json, to_json
 from meshmark.hunt.workers import Answer
-from meshmark.ranks import endings
+from meshmark.ranks import endings, rollcall
 from meshmark.ranks import group as ranks
 from meshmark.ranks.channel import Ended, Ending
 from meshmark.ranks.consensus import Consensus, Settled
@@ -188,6 +188,7 @@ class RankHunt:
         if self.first:
             report(self.hunt)
         self.group.leave()
+        rollcall.end(self.group.rank, 0)
 
     def _hunt(self, slot: Lockstep, minutes: float, programs: int | None) -> None:
         with self.group.channel.during("start", START):

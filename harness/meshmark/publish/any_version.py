@@ -119,8 +119,8 @@ def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
     over = run_line.processes(facts)
     if over > 1 and not compared and run.get("ranks") != over:
         yield f"goes over {over} processes, and does not hold what all of them found (`ranks`)"
-    if "group" in run and not (timed and over > 1):
-        yield "`group` of a run that does not time over several processes"
+    if "group" in run and over == 1:
+        yield "`group` of a run of one process"
     if "group" not in run and timed and over > 1 and not compared:
         yield "times over several processes, and does not say which ranks started together (`group`)"
     if over > 1 and not compared and "processes" not in selection:
@@ -141,6 +141,8 @@ def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
     if "ml_dtypes" not in facts["versions"]:
         yield "`versions` is without ml_dtypes, which every JAX has"
     answers = facts.get("capabilities") or {}
+    if answers and timed:
+        yield f"times cases, and has answers of probes ({min(answers)[:40]}), which only judging asks"
     for name in selection.get("present", ()):
         if answers.get(name) != "has":
             yield f"`selection.present` has {name[:40]}, and its capabilities say {str(answers.get(name))[:40]}"

@@ -60,6 +60,7 @@ from meshmark.pytest_plugin.stashed import (
     WORKERS,
 )
 from meshmark.pytest_plugin.trials import case_of
+from meshmark.ranks import rollcall
 
 __all__ = ["judge_case", "verdict"]
 """The fixtures, which pytest finds in this module."""
@@ -97,6 +98,14 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
         if leaving.code:
             raise
         code = 0
+    code = _settled(config, code)
+    if rank := config.stash.get(RANK, None):
+        rollcall.end(rank.group.rank, int(code or 0))
+    return code
+
+
+def _settled(config: pytest.Config, code: Any) -> Any:
+    """The exit code as the verdicts have it."""
     if config.stash.get(FACTS, None) is None or config.option.collectonly or hasattr(config, "workerinput"):
         return code
     controller = config.stash.get(CONTROLLER, None)

@@ -11,14 +11,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from meshmark.core import interrupts
+from meshmark.core.errors import BadInput
 from meshmark.core.verdicts import BAD, Line, worst
 from meshmark.devices import containment, environment
 from meshmark.levels import known_issues
@@ -30,7 +32,7 @@ from meshmark.pytest_plugin.choosing import choose
 from meshmark.pytest_plugin.options import ALIKE
 from meshmark.pytest_plugin.recording import open_records
 from meshmark.pytest_plugin.stashed import CONTROLLER, EXPECTED, FACTS, FINISHED, GUARD, RANK, TRIALS, WRITER
-from meshmark.pytest_plugin.trials import Trial
+from meshmark.pytest_plugin.trials import Trial, case_of
 from meshmark.ranks import endings, handover, merge
 from meshmark.ranks import group as ranks
 from meshmark.ranks.channel import Ended, Ending
@@ -76,11 +78,15 @@ class RankPlugin:
         environment.configure_jax()
         options = {name: _said(config.getoption(name)) for name in ALIKE} | config.stash[EXPECTED].described
         made.join(coordinates, options, config.getoption("join"))
-        with made.group.beginning():
-            choose(config, [ranks.read_facts(made.group)], made.group.size)
-            ids = [trial.id for family in config.stash[TRIALS].values() for trial in family]
-            made.group.alike("cases", ranks.digest(ids))
-            open_records(config)
+        endings.abort_late()
+        try:
+            with made.group.beginning():
+                choose(config, [ranks.read_facts(made.group)], made.group.size)
+                ids = [trial.id for family in config.stash[TRIALS].values() for trial in family]
+                made.group.alike("cases", ranks.digest(ids))
+                open_records(config)
+        except BadInput as error:  # at the end of Python JAX would wait for the others, and end by a signal
+            made.refuse(str(error))
         config.pluginmanager.register(made, "meshmark-rank")
         config.add_cleanup(made._abandon)
         if made.group.rank:  # rank 0 speaks for all
@@ -94,11 +100,18 @@ class RankPlugin:
         if self.group.channel.hub and self.group.channel.hub.note:
             self.notes.append(self.group.channel.hub.note)
 
+    def refuse(self, why: str) -> NoReturn:
+        """Leave at once, since the ranks have come together and can't begin."""
+        os.write(self._stderr, f"ERROR: {why}\n".encode(errors="backslashreplace"))
+        self._announce(int(pytest.ExitCode.USAGE_ERROR))
+        os._exit(int(pytest.ExitCode.USAGE_ERROR))
+
     def open_records(self, path: Path, resume: bool, run: dict[str, Any]) -> None:
         """Open FILE.rankK, and take over what any rank has finished before; RecordError as records.reading has it."""
         self.path = path
         rank, size, stash = self.group.rank, self.group.size, self.config.stash
-        run = run | {"rank": rank}
+        group = self.group.channel.exchange("group", uuid.uuid4().hex[:12])[1][0]
+        run = run | {"rank": rank, "group": group}
         exist = self.group.channel.exchange("records", merge.rank_files(path, size)[rank].exists())[1]
         own, append = merge.own_file(path, rank, size, resume, exist)
         before: Mapping[str, Judged] = {}
@@ -165,6 +178,21 @@ class RankPlugin:
         except Ended as error:
             self._end(error.ending)
             pytest.exit(self.describe(error.ending), returncode=self.code(error.ending))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """All ranks must go on with the same cases in the same order, whatever took some away, on whichever rank."""
+        chosen = {trial.id for family in self.config.stash[TRIALS].values() for trial in family}
+        left = [case for case in (case_of(item.nodeid) for item in session.items) if case in chosen]
+        try:
+            self.group.alike("cases that pytest has left", ranks.digest(left))
+        except Ended as error:
+            self._end(error.ending)
+            pytest.exit(self.describe(error.ending), returncode=self.code(error.ending))
+        except ChannelError as error:
+            told = f"{error}: an option, a conftest.py or a plugin of one rank takes cases away"
+            self._end(Ending("", told))
+            pytest.exit(told, returncode=pytest.ExitCode.USAGE_ERROR)
 
     def judge(self, trial: Trial, run: Callable[[Trial], list[Line]]) -> tuple[list[Line], list[Line]]:
         """(what this rank found, what all found) of one case; ends the session where that can't come about."""
@@ -263,13 +291,14 @@ class RankPlugin:
                 assert self.consensus
                 with self.consensus.end(getattr(error, "ending", Ending("", str(error)))):
                     pass
-        if self.ending is None:  # of a group that lost a rank nobody can say how it ended
-            self.config.stash[CONTROLLER].pytest_sessionfinish(session)
+        controller = self.config.stash.get(CONTROLLER, None)
+        if self.ending is None and controller:  # of a group that lost a rank nobody can say how it ended
+            controller.pytest_sessionfinish(session)
         if writer := self.config.stash.get(WRITER, None):
             if changed := writer.changed():
                 self.config.stash[CONTROLLER].count.problem(changed)
             writer.close()
-        if self.ending is None and self.path:
+        if self.ending is None and self.path and writer:
             self._merge(self.path)
         self._status = int(session.exitstatus)
         self._finished = True

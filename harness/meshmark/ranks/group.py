@@ -24,9 +24,10 @@ from meshmark.core.installation import suite
 from meshmark.devices import compat, probe
 from meshmark.devices.facts import Facts
 from meshmark.devices.probe import FLAGS
+from meshmark.ranks import rollcall
 from meshmark.ranks.channel import Channel, Ended, spans
 from meshmark.ranks.wire import ChannelError, address
-from meshmark.records.run_line import OF_ONE_RANK
+from meshmark.records.run_line import of_every_rank
 
 JOIN = 120.0
 """Seconds that the ranks have to come together."""
@@ -137,11 +138,7 @@ def introduction(options: Mapping[str, Any]) -> dict[str, Any]:
     own = suite()
     return {
         "JAX release": _versions(),
-        "flags": {
-            k: v
-            for k, v in sorted(os.environ.items())
-            if k.startswith(("JAX_", "XLA_")) and k.startswith(FLAGS) and not k.startswith(OF_ONE_RANK)
-        },
+        "flags": {k: v for k, v in sorted(os.environ.items()) if k.startswith(FLAGS) and of_every_rank(k)},
         "suite commit": f"{own['commit'] or 'unknown'}{'' if own['clean'] in (True, None) else ' with changes'}",
         "suite sources": own["digest"],
         "options": dict(options),
@@ -210,7 +207,9 @@ def join(found: Coordinates, options: Mapping[str, Any], seconds: float = JOIN, 
     `introduction`), one of them ends, or JAX's cluster does not start. `channel` goes to Channel.
     """
     try:
-        return _joined(found, options, seconds, **channel)
+        group = _joined(found, options, seconds, **channel)
+        rollcall.join(group.rank, group.size)
+        return group
     except Ended as ended:
         raise ChannelError(ended.ending.reason) from None
 

@@ -28,7 +28,7 @@ from meshmark.core.errors import BadInput
 from meshmark.core.ports import free_ports
 from meshmark.core.steady import Steady
 from meshmark.devices.environment import cpu_devices
-from meshmark.ranks import cleanup, handover
+from meshmark.ranks import cleanup, handover, rollcall
 from meshmark.ranks.group import ENVIRONMENT
 from meshmark.ranks.handover import ENDED, LAUNCHED
 
@@ -108,11 +108,15 @@ class Launcher:
 
         That is 0 where every rank ended with 0; else 128 + the number of the signal that ended one, unless the launcher
         sent it, for the others ended because of that; else the code of the rank that ended first. LaunchError where
-        the command can't be started.
+        the command can't be started. 1 where every rank ended with 0, and the roll call says otherwise.
         """
         shown = Shown(to, self.size)
         with cleanup.watching(self.directory, f"{LAUNCHED}={self.directory}"):
             code = self._run(shown)
+        if not code and not self._told_to_end:
+            for problem in rollcall.problems(self.directory, self.size, self.command):
+                shown.line(problem)
+                code = 1
         return code or 2 * bool(shown.lost)
 
     def _run(self, shown: Shown) -> int:
@@ -139,6 +143,7 @@ class Launcher:
     def _group(self, shown: Shown, before: dict[int, str] | None) -> tuple[int, dict[int, str]]:
         """Start all ranks and wait for their end: (exit code, how each ended that did not end well)."""
         handover.begin_group(self.directory)
+        rollcall.begin(self.directory)
         coordinator, control = free_ports(2)
         secret = secrets.token_hex(16)
         self._ranks = []
@@ -243,7 +248,8 @@ def _pass_on(stream: IO[bytes] | None, rank: int, shown: Shown) -> None:
     """Show what comes, in whole lines, so that those of several ranks do not mix; the beginning of a line once the rank
     pauses in it. The line that gloo says of each connection that it makes is left out."""
     assert stream is not None
-    coming = selectors.DefaultSelector()
+    # One that opens no file: with many ranks there may be none left, and a rank whose output nobody takes would wait.
+    coming = getattr(selectors, "PollSelector", selectors.SelectSelector)()
     coming.register(stream, selectors.EVENT_READ)
     held = b""
     while True:

@@ -73,6 +73,7 @@ def merged(path: Path, size: int) -> list[dict[str, Any]]:
             raise RecordError(f"{lost[0]}: what is lost may be a failure, so nothing is merged")
         for run in files[rank].runs:
             _belongs(files[0].runs[0], run, file, rank, size)
+    _must_be_of_one_launch(path, files)
     first = files[0].runs[0]
     lines: list[Any] = [{k: v for k, v in first.items() if k != "rank"} | {"ranks": size}]
     order = dict.fromkeys(name for file in files for name in file.cases)
@@ -161,12 +162,29 @@ def _belongs(first: Mapping[str, Any], run: Mapping[str, Any], file: Path, rank:
             raise RecordError(f"{file} is of another run: it differs from that of rank 0 in {found}")
 
 
+def _must_be_of_one_launch(path: Path, files: Sequence[Records]) -> None:
+    """RecordError where ranks that did not start together have judged or timed what is to be merged. Files of earlier
+    versions do not say which did. Of a resumed run the ranks have started together more than once. A failure stands
+    alone, so it counts whoever started with its rank."""
+    groups = [{run["run"]: run.get("group") for run in file.runs} for file in files]
+    common = set.intersection(*(set(own.values()) for own in groups))
+    for file, own, name in zip(files, groups, rank_files(path, len(files)), strict=True):
+        passes = [judged for judged in file.cases.values() if judged.verdict not in BAD]
+        apart = [judged.case for judged in passes if own.get(judged.lines[-1]["run"]) not in common]
+        if not common or apart:
+            judged = f", such as {apart[0]}" if apart and common else ""
+            raise RecordError(
+                f"{name} is of another launch than the files of the other ranks{judged} (`group` of the run lines):"
+                " bring the files of one launch together"
+            )
+
+
 def _alike(run: Mapping[str, Any]) -> dict[str, Any]:
     """The environment of a run line without what may differ from host to host: the number of cores, and variables that
     say which devices a rank has."""
     found = run_line.environment(run)
     host = {name: value for name, value in (found["host"] or {}).items() if name != "cores"}
-    flags = {name: value for name, value in found["flags"].items() if name.startswith(("JAX_", "XLA_"))}
+    flags = {name: value for name, value in found["flags"].items() if run_line.of_every_rank(name)}
     return found | {"host": host, "flags": flags}
 
 

@@ -33,7 +33,7 @@ from meshmark.operations.base import owners_of
 from meshmark.operations.choosing import selected
 from meshmark.operations.selection import SelectionError
 from meshmark.operations.versions import TABLE_VERSION
-from meshmark.ranks import endings, merge
+from meshmark.ranks import endings, merge, rollcall
 from meshmark.ranks import group as ranks
 from meshmark.ranks.channel import Ended, Ending
 from meshmark.ranks.consensus import Consensus
@@ -197,6 +197,7 @@ class Rank:
             self._tail(progress, merged)
         bad = any(r["verdict"] in BAD for r in self.kept.timings)
         self.group.leave()
+        rollcall.end(self.group.rank, int(bad))
         return int(bad)
 
     def _time(self, progress: Progress, tell: Callable[[Progress], None]) -> None:

@@ -256,7 +256,11 @@ class RunLine(EveryLine):
     timing: NotRequired[Annotated[TimingSettings, Field("How the cases are timed.")]]
     group: NotRequired[
         Annotated[
-            str, Field("Timings over several ranks: which ranks started together.", pattern="^[0-9a-f]{12}$")
+            str,
+            Field(
+                "Over several ranks: which ranks started together. Conformance of earlier versions lacks it.",
+                pattern="^[0-9a-f]{12}$",
+            ),
         ]
     ]
     environment: NotRequired[Annotated[str, Field("Comparisons: the side, A or B.", most=20)]]

@@ -34,6 +34,13 @@ CHANGE_NUMBERS = (
 )
 """The variables by which libraries compute otherwise, or others are loaded before them: a clock too may be another."""
 
+
+def of_every_rank(name: str) -> bool:
+    """Whether a variable must be the same on all ranks of a run: it changes programs or numbers."""
+    plain = name.startswith(("JAX_", "XLA_")) and not name.startswith(OF_ONE_RANK)
+    return plain or name in COMPILER_FLAGS or name in CHANGE_NUMBERS
+
+
 MAKE_DEVICES = "--xla_force_host_platform_device_count"
 """The option that makes virtual devices, and changes no number."""
 
