@@ -13,19 +13,20 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from meshmark.records import reading
 from meshmark.records.reading import RecordError
 from tests.trouble.runs import Run
 
 DEADLINE = "6"
-PLUGINS = ("saboteur", "forger", "intruder")
+PLUGINS = ("saboteur", "forger", "intruder", "stranger")
 ALONE, WORKER = ("-n", "0"), ("-n", "1")
 
 
@@ -42,13 +43,26 @@ class Way:
     run: tuple[str, ...] = WORKER
     saboteur: str = ""
     code: int = 1
+    """0 where an option of the command line asks for fewer cases, which the end of the run must say."""
     file_limit: int | None = None
     """Bytes beyond which no file can be written."""
     ci: bool = False
     """Whether `pytest tests` runs it; the others are in `tox run -e false-green`."""
     environment: dict[str, str] = field(default_factory=dict)
+    record: Callable[[Path], object] | None = None
+    """Puts something in the place of the records."""
     says: str = ""
     """What the run must say where no case is to blame; else it names the case."""
+
+    @property
+    def workers(self) -> str:
+        """Whether the run has workers, in a word."""
+        alone = (
+            self.run[:2] == ALONE
+            or "no:xdist" in self.run
+            or "PYTEST_XDIST_AUTO_NUM_WORKERS" in self.environment
+        )
+        return "none" if alone else "one"
 
     @property
     def case(self) -> str:
@@ -76,7 +90,25 @@ def set_around(name: str, verdict: str = "fail", **environment: str) -> Way:
     return Way(name, "hides_its_shards", verdict, environment=environment)
 
 
+def optional(name: str, *options: str, verdict: str = "fail", **more) -> Way:
+    """The case itself is wrong, and an option of pytest would hide that."""
+    return Way(name, "hides_its_shards", verdict, options, **more)
+
+
+def placed(name: str, put: Callable[[Path], object], **more) -> Way:
+    """The case itself is wrong, and its records have no place."""
+    return Way(name, "hides_its_shards", "none", record=put, code=4, says="exists", **more)
+
+
+COUNTS = "takes away what counts the verdicts"
 EARLY = "the run ended before its session did"
+STRUCK = "hides_its_shards/plain/manual/2x4/float32/4KiB"
+TEST = "tests/trouble/test_trouble.py::test_trouble"
+TOLD: dict[str, Any] = {
+    "verdict": "none",
+    "code": 0,
+    "says": f"1 cases were deselected, by an option or a plugin, such as {STRUCK}",
+}
 UNBEGUN = "pytest ended before its session began"
 
 WAYS = (
@@ -216,6 +248,67 @@ WAYS = (
         file_limit=5000,
         environment={"MESHMARK_SLOW": "0"},
     ),
+    *map(
+        struck_wrong,
+        (
+            "a plugin gives the test another name",
+            "a plugin gives the test the name of another",
+            "a plugin calls the test in a thread",
+            "a plugin swallows what the test raises",
+            "a plugin counts no failure",
+            "SIGCHLD is ignored",
+            "every signal is blocked from the start",
+            "the clock jumps a year",
+        ),
+    ),
+    *(
+        struck_wrong(how, "none", code=4, says="registered for forks", run=run)
+        for how in ("a handler for forks ends the guard", "a handler ends whoever is about to fork")
+        for run in (WORKER, ALONE)
+    ),
+    struck_wrong("a plugin gives the test the case of another", "none"),
+    struck_wrong("a plugin calls another test function", "none"),
+    struck_wrong("a plugin takes the fixtures away", "error"),
+    struck_wrong("a plugin asks for nothing that fails", code=2),
+    struck_wrong("the standard output of the controller is closed", says="can't write the output"),
+    struck_wrong("the working directory goes away", environment={"TMPDIR": "/tmp"}),
+    struck_wrong("a plugin asks to collect only, once the options were checked", "none"),
+    struck_wrong("a plugin asks to collect only, once the options were checked", "none", run=ALONE),
+    struck_wrong("a plugin asks for the plan of the set-up, once the options were checked", "none"),
+    struck_wrong("SIGCHLD is ignored", run=ALONE),
+    struck_wrong("every signal is blocked from the start", run=ALONE),
+    set_around(
+        "PYTEST_PLUGINS loads a plugin that calls the failure a pass",
+        PYTEST_PLUGINS="tests.trouble.saboteur",
+        MESHMARK_SABOTEUR="a plugin calls the failure a pass",
+    ),
+    set_around(
+        "PYTHONDEVMODE, PYTHONMALLOC and PYTHONASYNCIODEBUG are set", PYTHONDEVMODE="1", PYTHONMALLOC="debug"
+    ),
+    set_around("output in ASCII, and strict", PYTHONIOENCODING="ascii:strict", LC_ALL="C", PYTHONUTF8="0"),
+    optional(
+        "PYTEST_XDIST_AUTO_NUM_WORKERS=0, and -n auto",
+        "-n",
+        "auto",
+        environment={"PYTEST_XDIST_AUTO_NUM_WORKERS": "0"},
+    ),
+    *(optional(f"--dist {how}", "-n", "2", "--dist", how) for how in ("loadgroup", "loadscope", "worksteal")),
+    optional("--dist no", *WORKER, "--dist", "no"),
+    optional("--tx popen", "--tx", "popen", "--dist", "load"),
+    optional("-p no:xdist", "-p", "no:xdist"),
+    *(
+        optional(f"-p no:{name}", *WORKER, "-p", f"no:{name}", verdict="none", code=4, says=COUNTS)
+        for name in ("meshmark-controller", "meshmark-count")
+    ),
+    optional("--pdb, and nobody there", *ALONE, "--pdb"),
+    optional("--import-mode append", *WORKER, "--import-mode", "append"),
+    optional("-o xfail_strict=false --runxfail", *WORKER, "-o", "xfail_strict=false", "--runxfail"),
+    optional("--deselect: told, and no failure", *WORKER, "--deselect", f"{TEST}[{STRUCK}]", **TOLD),
+    optional("-k: told, and no failure", *WORKER, "-k", "not manual", **TOLD),
+    placed("the records are a named pipe", os.mkfifo),
+    placed("the records are a directory", Path.mkdir),
+    placed("the records are a link to nowhere", lambda path: path.symlink_to("nowhere/records.jsonl")),
+    placed("the records are a link to /dev/null", lambda path: path.symlink_to("/dev/null")),
     Way(
         "the process leaves with exit code 0 after a failure, without workers",
         "surrogate",
@@ -247,6 +340,8 @@ def observed(way: Way, directory: Path) -> Seen:
     options = ["--meshes", "2x4", "--deadline", DEADLINE, "--record", path, *way.run]
     if "MESHMARK_SLOW" in environment:
         options += ["--operations", way.trouble]
+    if way.record:
+        way.record(path)
     if way.saboteur:
         options += [word for name in PLUGINS for word in ("-p", f"tests.trouble.{name}")]
         environment["MESHMARK_SABOTEUR"] = way.saboteur
@@ -263,7 +358,7 @@ def observed(way: Way, directory: Path) -> Seen:
 def wrong(way: Way, seen: Seen) -> list[str]:
     """What is not as it must be; [] where all is."""
     found = []
-    if seen.code == 0 or seen.code != way.code:
+    if seen.code != way.code or (not seen.code and not way.says):
         found.append(f"exit code {seen.code}, not {way.code}")
     if seen.verdict != way.verdict:
         found.append(f"verdict {seen.verdict}, not {way.verdict}")
@@ -306,8 +401,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"        {one}")
         if problems:
             print(seen.output, flush=True)
-        where = "none" if way.run == ALONE else "one"
-        rows.append((way.name, where, seen.verdict, str(seen.code), f"{seen.seconds:.1f}"))
+        rows.append((way.name, way.workers, seen.verdict, str(seen.code), f"{seen.seconds:.1f}"))
     if chosen.write and not bad:
         chosen.write.write_text(page(rows), encoding="utf-8")
     print(f"{len(rows)} ways, {bad} of them came to another end than they must")
@@ -334,6 +428,7 @@ Made by `python -m tests.trouble.false_green --write docs/false-green.md` (jax {
 A verdict can be lost on its way from the case to the exit code. Each row is a real run of three cases, one of which is
 struck. The command checks that the exit code is not 0, that the run names the struck case, that its verdict in the
 records is the one in the table, that no escape sequence of a case reaches the terminal, and that no process is left.
+Two rows end with 0: an option of the command line asks for fewer cases, and the end of the run names what is missing.
 
 - *Workers*: one worker of pytest-xdist, or none (`-n 0`), where a guard outside watches the process.
 - *Verdict*: that of the struck case in the records. None: the case has no record, and the run says so by its name.

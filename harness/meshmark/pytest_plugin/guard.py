@@ -35,6 +35,9 @@ from meshmark.devices import containment, offspring
 _PR_SET_PDEATHSIG = 1
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
+FORKING = 30.0
+"""Seconds that a fork may take on a busy machine."""
+
 Blame = Callable[[str, Line], None]
 """Writes down the verdict of the case with this id that the child died in, and tells it."""
 
@@ -78,6 +81,11 @@ def begin(config: pytest.Config, blame: Blame | None = None) -> Guard | None:
         stream = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
     except OSError as error:
         raise pytest.UsageError(f"no temporary file: {error.strerror} (see TMPDIR)") from None
+    if _ends_by_forking():
+        raise pytest.UsageError(
+            "a handler that a plugin or a conftest.py has registered for forks (os.register_at_fork) ends the process:"
+            " take that away"
+        )
     offspring.adopt()
     before = offspring.descendants()
     sys.stdout.flush()
@@ -97,6 +105,29 @@ def begin(config: pytest.Config, blame: Blame | None = None) -> Guard | None:
     offspring.adopt()
     interrupts.expect_doubles()
     return Guard(writing, stream)
+
+
+def _ends_by_forking() -> bool:
+    """Whether a handler that somebody has registered for forks ends the process that forks: the guard would end with
+    its exit code, and not with that of the run. A child tries it, which is made without any handler of Python."""
+    reading, writing = os.pipe()
+    child = ctypes.PyDLL(None).fork()
+    if not child:
+        inner = os.fork()
+        if inner:
+            os.write(writing, b"goes on")
+            os.waitpid(inner, 0)
+        os._exit(0)
+    os.close(writing)
+    coming = selectors.DefaultSelector()
+    coming.register(reading, selectors.EVENT_READ)
+    goes_on = bool(coming.select(FORKING) and os.read(reading, 1))
+    coming.close()
+    os.close(reading)
+    _kill(child, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        os.waitpid(child, 0)
+    return not goes_on
 
 
 NEEDED = (
