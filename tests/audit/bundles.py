@@ -135,6 +135,8 @@ def _cut(lines: list[Line], part: Part) -> list[Line]:
     else:
         names = _narrowed(lines, part)
         run["selection"] |= {name: list(own) for name, own in part.conformance.items()}
+    if run["selection"].get("timed"):  # no later process times anything here
+        run["repeat"] = min(run.get("repeat", 1), MOST_PROCESSES)
     kept = [
         r
         for r in lines

@@ -6,7 +6,7 @@ of an accepted product, those of conformance and those of timings, and changes t
 passes, and docs/submitting.md says that this is taken on trust.
 """
 
-from tests.lies import of_ends, of_fields, of_places, of_runs, of_times, of_verdicts, on_trust
+from tests.lies import of_ends, of_fields, of_places, of_runs, of_several, of_times, of_verdicts, on_trust
 from tests.lies.of_ends import closed
 from tests.lies.of_runs import OF_A_COMMIT
 from tests.lies.telling import Lie, told, whole
@@ -20,6 +20,7 @@ BY_SUBJECT = (
     of_times.LIES,
     of_ends.LIES,
     of_fields.LIES,
+    of_several.LIES,
     on_trust.LIES,
 )
 

@@ -64,8 +64,8 @@ def in_timings(**fields: object) -> Change:
     return lie
 
 
-def closed_timings(change: Change = lambda conformance, timed: None) -> Change:
-    """Timings of a run that closed its file half an hour after it began."""
+def closed_timings(change: Change = lambda conformance, timed: None, code: int = 0) -> Change:
+    """Timings of a run that closed its file half an hour after it began, with this exit code."""
 
     def lie(conformance: Records, timed: Records) -> None:
         change(conformance, timed)
@@ -75,7 +75,7 @@ def closed_timings(change: Change = lambda conformance, timed: None) -> Change:
         account = closing.Account()
         for line in timed:
             account.add(line)
-        timed.append(account.end(0) | {"ended": "2026-11-20T10:30:00Z"} | run)
+        timed.append(account.end(code) | {"ended": "2026-11-20T10:30:00Z"} | run)
 
     return lie
 

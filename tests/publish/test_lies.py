@@ -87,7 +87,7 @@ def test_an_honest_file_of_timings_with_a_closing_line_is_accepted(start, histor
 def test_few_lies_pass():
     passing = [name for name, lie in lies.LIES.items() if lie.answer is None]
     assert passing == list(lies.on_trust.LIES)
-    assert len(passing) <= 10 and len(lies.LIES) >= 245
+    assert len(passing) <= 15 and len(lies.LIES) >= 275
 
 
 def test_each_lie_has_a_name_of_its_own():

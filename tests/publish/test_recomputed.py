@@ -9,6 +9,7 @@ import pytest
 from meshmark.judge.checks import Judge
 from meshmark.operations import cases
 from meshmark.publish import against_contract, field_checks, recomputed
+from meshmark.publish.review import Review
 from tests import submissions
 
 CASES = (
@@ -60,7 +61,32 @@ def test_what_is_left_out_beyond_the_limit_is_told():
     record = next(r for r in found if r["check"] == "numbers")
     work = recomputed.Work(left=0)
     assert list(recomputed.problems(case, record | {"bits": "0" * 16}, FACTS, work)) == []
-    assert "0 of 1 passing cases were computed again" in work.note()
+    assert "0 of 1 passing cases were computed again" in told(work)[0][0]
+
+
+def told(work):
+    """(notes, complaints) of what was computed again."""
+    review = Review("here")
+    work.tell("a.jsonl", review)
+    return review.notes, review.complaints
+
+
+def test_cases_with_zeros_of_another_digest_are_told_and_many_are_refused():
+    case, found = lines("psum/axes=x+y/auto/2x2/bfloat16/4KiB", 0)
+    record = next(r for r in found if r["check"] == "numbers")
+    work = recomputed.Work()
+    assert problems_in(case, record, work) == [] and told(work) == ([], []) and work.zeros == 1
+    assert problems_in(case, record | {"bits": "0" * 16}, work) == []
+    (note,), none = told(work)
+    assert "1 of 2 exact cases with zeros have other digests" in note and none == []
+    for _ in range(10):
+        assert problems_in(case, record | {"bits": "0" * 16}, work) == []
+    notes, (complaint,) = told(work)
+    assert notes == [] and "11 of 12 exact cases with zeros" in complaint
+
+
+def problems_in(case, record, work):
+    return list(recomputed.problems(case, record, FACTS, work))
 
 
 # What a run on one H100 has, line by line. Each was refused before.

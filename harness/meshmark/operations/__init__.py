@@ -28,7 +28,6 @@ from meshmark.operations import (
     distributions,
     dtype_grids,
     elementwise,
-    every_value,
     exact_functions,
     experts,
     extents,
@@ -42,7 +41,6 @@ from meshmark.operations import (
     keyword_options,
     layers,
     libraries,
-    library_forms,
     lifecycle,
     lookups,
     messages,
@@ -76,9 +74,7 @@ from meshmark.operations import (
     scatter_add,
     second_uses,
     shapes,
-    slope_forms,
     special_functions,
-    spelling_forms,
     stencils,
     training,
     transformed,
@@ -164,10 +160,6 @@ FAMILIES = (
     axis_grids,
     option_grids,
     rare_forms,
-    every_value,
-    library_forms,
-    slope_forms,
-    spelling_forms,
 )
 
 

@@ -31,6 +31,9 @@ AT_THE_TOP = 1 / 8
 SPREAD = 1e-5
 """The least by which two lines of samples differ in their shape."""
 
+NEAR = 0.02
+"""How near the sorted samples of two processes are not, everywhere, as a share of the distance of their quartiles."""
+
 DIGITS = 3
 """Digits of a sample with which no clock counts, where calls take a tenth of a millisecond or more; 6 is the least of
 the published runs."""
@@ -113,6 +116,7 @@ def of_samples(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
             yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
         seen.setdefault(values, number)
     yield from _scaled(lines)
+    yield from _jittered(lines)
 
 
 def of_one_rank(by_rank: Sequence[Sequence[float]]) -> str:
@@ -168,6 +172,24 @@ def _scaled(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
                 yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
                 break
         seen.setdefault((len(samples), place), []).append((number, samples))
+
+
+def _jittered(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
+    """Samples that are those of another process with a little noise, in whatever order. The sorted samples of two
+    honest processes are nowhere near as close: the slowest ones alone differ by more."""
+    seen: dict[tuple[Any, ...], list[tuple[int, list[float]]]] = {}
+    for number, record in lines:
+        samples = sorted(record["samples_s"])
+        spread = samples[-len(samples) // 4] - samples[len(samples) // 4] if samples else 0.0
+        if len(set(samples)) < FEW_SAMPLES or spread <= 0:
+            continue
+        key = record["case"], record["cadence"], len(samples)
+        for before, other in seen.get(key, ()):
+            if max(abs(s - o) for s, o in zip(samples, other, strict=True)) <= NEAR * spread:
+                text = f"its samples are those of line {before}, with a little noise"
+                yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
+                break
+        seen.setdefault(key, []).append((number, samples))
 
 
 def of_files(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, str]]:

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from meshmark.records import reading, results
 
 FEWEST = 20
 """From this many common cases or samples on, equality is not chance."""
+
+DISTINCT = 10
+"""So many different samples are not those of two programs by chance."""
 
 ALIKE = 0.02
 """The share of cases with equal seconds from which a run is another's."""
@@ -47,6 +50,14 @@ class Prints:
     """Of each case: how long it took."""
     samples: dict[Timed, list[float]] = field(default_factory=dict)
     """Of each case, cadence and process: the samples."""
+    controls: list[Sequence[float]] = field(default_factory=list)
+    """The samples of controls."""
+
+    @cached_property
+    def sampled(self) -> frozenset[frozenset[float]]:
+        """The samples of all programs, whatever their order and their names."""
+        every = (frozenset(samples) for samples in (*self.samples.values(), *self.controls))
+        return frozenset(one for one in every if len(one) >= DISTINCT)
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Take one record."""
@@ -56,6 +67,8 @@ class Prints:
             self.seconds[record["case"]] = record["seconds"]
         elif record["kind"] == "timing" and len(record["samples_s"]) >= 10:
             self.samples[record["case"], record["cadence"], record["process"]] = record["samples_s"]
+            if len(control := record.get("control_s") or ()) >= 10:
+                self.controls.append(control)
 
 
 def of(place: str, records: Iterable[Mapping[str, Any]]) -> Prints:
@@ -114,11 +127,10 @@ def problems(own: Prints, others: Iterable[Prints]) -> Iterator[str]:
                 f" {other.place}: submit your own run"
             )
             continue
-        copied = sum(set(samples) == set(other.samples.get(key, ())) for key, samples in own.samples.items())
-        if copied:
+        if copied := sum(one in other.sampled for one in own.sampled):
             yield (
-                f"{copied} timings have the samples of the published {other.place}, in another order: submit your own"
-                " run"
+                f"{copied} timings have the samples of the published {other.place}, in another order or under another"
+                " name: submit your own run"
             )
             continue
         ranked = [

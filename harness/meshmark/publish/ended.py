@@ -13,7 +13,7 @@ from typing import Any
 from meshmark.core.verdicts import BAD
 from meshmark.publish import origin
 from meshmark.publish.review import AS_WRITTEN, Entry, Review
-from meshmark.records.closing import Account, unexplained
+from meshmark.records.closing import WELL, Account, unexplained
 
 TOOK = ("conformance", "timing")
 """The kinds of lines whose `seconds` are those of a case; in any other line such a field may hold anything."""
@@ -36,11 +36,13 @@ def check(name: str, lines: Sequence[Entry], review: Review) -> None:
 def problems(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
     """(line, what is wrong) with the end of one file, and with the times of its runs."""
     account, last = Account(), 0
+    timed = [record["verdict"] for _, record in lines if record["kind"] == "timing"]
+    compared = any("environment" in record for _, record in lines if record["kind"] == "run")
     for number, record in lines:
         if wrong := account.add(record):
             yield number, wrong
         if record["kind"] == "end":
-            yield from ((number, text) for text in _contradicted(record))
+            yield from ((number, text) for text in _contradicted(record, [] if compared else timed))
         last = number
     if account.closes and (state := account.state()):
         yield last, f"{state}: go on with it (--resume), or submit the whole file"
@@ -59,9 +61,13 @@ def note(lines: Sequence[Entry]) -> str:
     return unexplained(next((record for _, record in reversed(lines) if record["kind"] == "end"), {}), BAD)
 
 
-def _contradicted(end: Mapping[str, Any]) -> Iterator[str]:
+def _contradicted(end: Mapping[str, Any], timed: Sequence[str]) -> Iterator[str]:
     if end["exit_code"] == 0 and (bad := [v for v in BAD if v in end["verdicts"]]):
         yield f"the run ended with exit code 0, and has cases with verdict {bad[0]}: {AS_WRITTEN}"
+    wrong = [verdict for verdict in timed if verdict in BAD]
+    if timed and not end["cases"] and end["exit_code"] in WELL and end["exit_code"] != bool(wrong):
+        there = f"timings with verdict {wrong[0]}" if wrong else "no timing that is not right"
+        yield f"the run ended with exit code {end['exit_code']}, and has {there}: {AS_WRITTEN}"
 
 
 def _backwards(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:

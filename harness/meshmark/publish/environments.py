@@ -80,6 +80,8 @@ def problems(facts: Mapping[str, Any], marked: bool = False) -> Iterator[str]:
     system = (facts.get("host") or {}).get("system")
     if system is not None and system not in SYSTEMS:
         yield f"a host with {str(system)[:40]!a}, on which JAX does not run: {AS_WRITTEN}"
+    if not kind.isascii():
+        yield f"devices of kind {kind[:40]!a}, with letters that no driver writes: {AS_WRITTEN}"
     if (kind == "cpu") is not (backend == "cpu"):
         yield f"devices of kind {kind[:40]!a} on backend {backend[:20]!a}: {AS_WRITTEN}"
     each = facts["num_devices"] // max(1, facts["num_processes"])
@@ -97,6 +99,18 @@ def problems(facts: Mapping[str, Any], marked: bool = False) -> Iterator[str]:
         if () in coordinates or most > chip.devices_per_chip:
             yield f"{most} devices of {chip.name} at one place of the torus, or without a place: {AS_WRITTEN}"
     yield from _of_versions(facts["versions"])
+
+
+def of_words(hardware: str, runs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Which chip the words of product.yaml name, and no run has. Of a topology nothing ran, and of other words nobody
+    knows what they mean."""
+    there = {chip.name for run in runs.values() if (chip := chips.chip_of(run["facts"]["device_kind"]))}
+    named = chips.CHIPS.keys() & set(re.findall(r"[a-z0-9]+", hardware.lower()))
+    if named - there and not any(run["facts"].get("topology") for run in runs.values()):
+        kind = next(iter(runs.values()))["facts"]["device_kind"]
+        yield (
+            f"`hardware` names {', '.join(sorted(named - there))}, and the records are of {kind[:40]!a}: name what ran"
+        )
 
 
 def _of_cpus(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -37,6 +37,19 @@ HEAD = {entry.name for entry in entries(EveryLine)} | {
 }
 """The fields that any line of a check may have."""
 
+OF_A_FAILURE = {"was", "link"}
+"""The fields that a listed failure has beside those of its check."""
+
+ALWAYS = ("error", "bound", "bits")
+"""The fields that wrong numbers have, as right ones."""
+
+OF_AN_END: Mapping[Any, set[str]] = {
+    "error": {"stack", "stderr"},
+    "crash": {"stacks", "stderr", "signal", "ended_rank"},
+    "hang": {"stacks", "stderr", "signal", "ended_rank"},
+}
+"""The fields that a listed failure of this sort has."""
+
 NUMBERS = {
     *("error", "bound", "bits", "subnormals", "deviation", "precision"),
     *("runs", "differing_runs", "wrong_runs"),
@@ -135,9 +148,23 @@ def of_conformance(
 
 
 def strange(record: Mapping[str, Any]) -> str:
-    """The first field of a line that passes on devices and that only other lines have, or ""."""
+    """The first field of a line that passes, or is known, on devices and that only other lines have, or ""."""
     own = HEAD | OF_A_CHECK.get(record["check"], set())
+    if record["verdict"] == "known":
+        own |= OF_A_FAILURE | OF_AN_END.get(record.get("was"), set())
     return next((name for name in record if name in LISTED and name not in own), "")
+
+
+def unlike(record: Mapping[str, Any]) -> str:
+    """How a line that passes, or is known, on devices is unlike others of its check, or ""."""
+    ends = "passes" if record["verdict"] == "pass" else "is known"
+    if found := strange(record):
+        return f"{ends} with `{found}`, which such a line does not have"
+    wrong = record["verdict"] == "known" and record.get("was") == "fail"
+    if wrong and record["check"] in ("numbers", "gradient"):
+        lacking = [name for name in ALWAYS if name not in record]
+        return f"{ends} without `{lacking[0]}`" if lacking else ""
+    return ""
 
 
 def _owed(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
@@ -298,8 +325,12 @@ def of_others(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> 
     yield from any_version.of_file(lines, runs)
     yield from of_timed_choice(lines)
     for number, record in lines:
-        if record["kind"] == "conformance" and record["verdict"] == "pass" and (found := strange(record)):
-            text = f"its check {record['check']} passes with `{found}`, which such a line does not have"
+        if (
+            record["kind"] == "conformance"
+            and record["verdict"] in ("pass", "known")
+            and (found := unlike(record))
+        ):
+            text = f"its check {record['check']} {found}"
             yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
     yield from of_ceilings(lines)
     for number, record in lines:

@@ -106,10 +106,10 @@ def check(
     for name, number, text in consistent.of_files(files):
         review.complain(name, text, number, "consistent")
     _statement(files, manifest, product, review)
-    for text in challenge.problems(asked, files) if asked else ():
-        review.complain("", text)
     own = duplicates.of(bundle.place, (record for lines in files.values() for _, record in lines))
-    for text in duplicates.problems(own, duplicates.published()):
+    answers = challenge.problems(asked, files) if asked else ()
+    words = environments.of_words(product.get("hardware", ""), runs)
+    for text in itertools.chain(answers, words, duplicates.problems(own, duplicates.published())):
         review.complain("", text)
     return review.close()
 
@@ -364,7 +364,6 @@ def _judged(
             field_checks.check_case(name, found, case, runs[run], issues, review)
         if all(r["verdict"] == "pass" for _, r in found):
             passing.setdefault(run, set()).update(case.cell.capabilities)
-        if all(r["verdict"] == "pass" for _, r in found):
             needed = {"execute", "gradient" if case.plan.wrt else "numbers", "replicas", "sharding"}
             needed |= set() if case.mode == "host" else {"communication"}
             if lacking := sorted(needed - set(tallied)):
@@ -384,7 +383,7 @@ def _judged(
     took = [found[-1][1]["seconds"] for found in by_case.values() if "seconds" in found[-1][1]]
     if len(took) >= plausible.ALIKE and len(set(took)) < len(took) // 4:
         review.complain(name, f"{len(took)} cases took {len(set(took))} different times: {AS_WRITTEN}")
-    review.notes += list(filter(None, [work.note()]))
+    work.tell(name, review)
 
 
 def _recompute(
