@@ -115,7 +115,8 @@ def _answer(case, devices):
     for result, want, limits in zip(case.plan.results, found.expected, found.bounds, strict=True):
         if limits is not None and want.size:
             kind = dtype_of(result.dtype).numpy
-            away = np.abs(want.astype(kind).astype(want.dtype) - want)
+            with np.errstate(invalid="ignore"):  # infinity less infinity
+                away = np.nan_to_num(np.abs(want.astype(kind).astype(want.dtype) - want))
             share = np.where(away == 0, 0.0, away / np.where(limits > 0, limits, 1))
             at = np.unravel_index(np.argmax(share), share.shape)
             if share[at] > ratio:

@@ -100,7 +100,7 @@ def test_nothing_is_cut_at_any_width(open_file, published, width):
     tab.eval_on_selector("#growth", "e => e.scrollIntoView({ behavior: 'instant' })")
     beyond = """all => all.filter(t => { const b = t.getBBox(), w = t.ownerSVGElement.viewBox.baseVal;
         return b.x < w.x - 1 || b.x + b.width > w.x + w.width + 1; }).map(t => t.textContent)"""
-    for place in ("#growth-out svg text", "#time-out svg text", "#weather-out svg text"):
+    for place in ("#growth-out svg text", "#time-out svg text"):
         tab.locator(place).first.evaluate(NEAR)
         assert tab.eval_on_selector_all(place, beyond) == [], place
 
@@ -129,11 +129,19 @@ def test_one_device_says_that_it_sends_nothing(open_file, tmp_path):
     shows(tab, "#advice-out", "a run on several devices says which mode to choose")
 
 
-def test_the_trend_of_times_has_its_figures_in_the_table(open_page):
-    tab = open_page()
-    head = tab.locator("#time-out thead").inner_text()
+def test_the_trend_of_times_has_its_intervals_in_the_table(open_file, tmp_path):
+    for release, factor in (("0.10.2", 1.5), ("0.12.0.1", 1.0)):
+        first = made_up.run("aaaa", release)
+        made_up.file(tmp_path / "in" / f"{release}.jsonl", first, made_up.judged())
+        made_up.file(tmp_path / "in" / f"{release}-times.jsonl", first, made_up.timed(factor, processes=6))
+    tab = open_file(make(tmp_path / "in"))
+    tab.click("#time-out details:not(.prov) > summary")
+    heads = tab.locator("#time-out thead th").all_inner_texts()
     rows = [row.inner_text().split("\t") for row in tab.locator("#time-out tbody tr").all()]
-    assert "time over JAX 0.10.2" in head and [row[-2] for row in rows] == ["1.00", "0.67"]
+    column = heads.index("Time of manual mode over JAX 0.10.2")
+    assert [row[column] for row in rows] == ["1.00 (1.00–1.00)", "0.67 (0.66–0.67)"]
+    assert "0.66–0.67" in tab.locator("#time-out svg[role=img]").evaluate("e => e.textContent")
+    shows(tab, "#time-out", "with 95 % intervals over 6 processes")
 
 
 def few(kind):

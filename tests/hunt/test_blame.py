@@ -195,6 +195,8 @@ def test_wrongness_that_names_a_cause_is_a_group_of_its_own():
     assert key("jnp.correlate", "factor 2") == key("lax.conv_transpose", "factor 12") == large
     assert key("jnp.correlate", "factor 0.5") == key("jnp.correlate", "values") == "numbers: jnp.correlate"
     assert key("jnp.sum", "factor 2") == "numbers: jnp.sum"
+    cut = replace(MOVED, nodes=(Node("lax.slice", (V[0],)), Node("jnp.correlate", (V[1], V[1]))))
+    assert grouping.make_key(cut, {"kind": "numbers", "what": "factor 2"}) == large
 
 
 def test_a_lost_nan_is_told_from_other_wrong_elements():

@@ -238,7 +238,37 @@ def test_latex_has_the_figures_and_balances(texts):
     text = texts["tables.tex"]
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 2
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
-    assert "1.20" in text and "none" in text
+    assert "none" in text
+    assert "1.20" not in text and "single run" in text, "a factor without an interval is not published"
+
+
+def test_a_factor_of_several_cells_has_its_interval_in_every_table(tmp_path):
+    for number in (5, 6):
+        made_up.file(tmp_path / f"{number}.jsonl", made_up.run("aaaa"), made_up.timed(processes=number))
+        texts = report.make_report(report.find([tmp_path / f"{number}.jsonl"]).sources)
+        for name in ("summary.md", "tables.tex"):
+            row = next(li for li in texts[name].splitlines() if "auto" in li and "isolated" in li)
+            assert ("1.20 (1.20-1.20)" in row) == (number == 6), row
+            assert ("5 processes: no interval" in row) == (number == 5), row
+
+
+def test_tails_rates_and_shares_have_the_interval_of_six_processes(tmp_path):
+    made_up.file(tmp_path / "six.jsonl", made_up.run("aaaa"), made_up.timed(processes=6))
+    texts = report.make_report(report.find([tmp_path]).sources)
+    rows = list(csv.DictReader(io.StringIO(texts["timings.csv"])))
+    for name in ("p10", "p50", "p90"):
+        assert all(
+            float(r[f"{name}_low_s"]) <= float(r[f"{name}_s"]) <= float(r[f"{name}_high_s"]) for r in rows
+        )
+    assert all(r["compile_low_s"] and r["compile_high_s"] for r in rows)
+    head, row = [
+        [c.strip() for c in li.split("|")]
+        for li in texts["timings.md"].splitlines()
+        if li.startswith(("| case", "| psum"))
+    ][:2]
+    for name in ("manual", "rate", "p10", "p50", "p90"):
+        assert "±" in row[head.index(name)], name
+    assert "±" not in row[head.index("bytes sent")], "bytes are exact"
 
 
 @pytest.mark.parametrize(

@@ -432,7 +432,6 @@ def test_modes_are_compared_by_rounds_of_one_process():
     auto = [timing(PSUM[0], [2.0, 4.0, 8.0] * 4, process=0), timing(PSUM[0], [20.0] * 9, process=1)]
     assert figures.ratios(auto, manual) == pytest.approx([2, 2])
     assert figures.ratios(auto, [timing(PSUM[2], [1.0], process=7)]) == []
-    assert figures.over_processes([]) is None
 
 
 def processes(case, seconds, **more):
@@ -457,48 +456,6 @@ def test_intervals_hold_as_often_as_they_say():
         for _ in range(400)
     )
     assert held >= 0.93 * 400
-
-
-def ordered(ratios, number):
-    return figures.order(figures.corrected(ratios, number))
-
-
-def test_the_best_mode_is_parted_from_all_others():
-    """Two ratios need seven processes; the fastest of three modes is named if its interval meets no other."""
-
-    def best(auto, explicit, n=7):
-        spread_ = 1 + 0.001 * np.arange(n)
-        return figures.best(
-            {
-                mode: figures.corrected(list(r * spread_), 2)
-                for mode, r in (("auto", auto), ("explicit", explicit))
-            },
-            "manual",
-        )
-
-    assert best(1.2, 1.3) == "manual" and best(0.8, 1.3) == "auto"
-    assert best(0.8, 0.9) == "auto", "parted from manual and from explicit"
-    assert best(0.8, 0.8) == "" and best(1.0, 1.3) == "", "two that meet are not parted"
-    assert best(0.8, 0.9, n=6) == "" and figures.best({}, "manual") == ""
-    assert figures.best({"auto": None}, "manual") == ""
-
-
-def test_an_order_is_corrected_over_the_table():
-    """20 ratios need 10 processes; nine that all agree resolve nothing."""
-    assert figures.needed(1) == 6 and figures.needed(20) == 10 and figures.needed(114) == 13
-    with pytest.raises(ValueError, match="at least one"):
-        figures.needed(0)
-    sure = [1.5 + 0.01 * i for i in range(10)]
-    assert ordered(sure, 20) == "slower" and ordered([1 / r for r in sure], 20) == "faster"
-    assert ordered(sure[:9], 20) == "not resolved" and ordered(sure[:9], 1) == "slower"
-    assert ordered([*sure[:9], 0.5], 20) == "not resolved"
-    assert ordered(sure[:5], 1) == "not resolved"
-    rng = np.random.default_rng(1)
-    claimed = sum(
-        any(ordered(np.exp(rng.normal(0, 0.1, 12)), 20) != "not resolved" for _ in range(20))
-        for _ in range(100)
-    )
-    assert claimed <= 15  # 5 of 100 are allowed by the rule; 15 have a probability below 1e-4
 
 
 def test_old_records_are_single_runs_and_new_ones_have_controls():

@@ -156,6 +156,19 @@ def plus_minus(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype:
     return ((row == plus).astype(np.int8) - (row == minus).astype(np.int8)).astype(dtype)
 
 
+def patterns(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Random bit patterns of an integer or float dtype of 8 or 16 bits. Those that are no finite numbers are zeros, and
+    so are floats that are so small that the sum of two could be subnormal and not zero."""
+    drawn = (bits >> np.uint64(64 - 8 * dtype.itemsize)).astype(f"u{dtype.itemsize}").view(dtype)
+    if kind_of(dtype) != "f":
+        return drawn
+    info = ml_dtypes.finfo(dtype)
+    with np.errstate(invalid="ignore"):  # NaN
+        wide = np.abs(drawn.astype(np.float64))
+        usable = (wide <= float(info.max)) & (wide * float(info.eps) >= float(info.tiny))
+    return np.where(usable, drawn, np.zeros_like(drawn))
+
+
 def uniform(
     bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype, *, scale: float = 1.0
 ) -> np.ndarray:

@@ -76,8 +76,11 @@ def _forwards(bounds: Any) -> bool:
 EXTREMES = re.compile(r"max|min")
 """In the names of the operations that take the larger or the smaller of two numbers."""
 
-UNGROUPED = ("lax.conv_general_dilated", "lax.conv_transpose", "jnp.convolve", "jnp.correlate")
-"""The convolutions that are summed over all devices where some hold replicas."""
+UNGROUPED = (
+    *("lax.conv_general_dilated", "lax.conv_transpose", "jnp.convolve", "jnp.correlate"),
+    "lax.conv_general_dilated_patches",
+)
+"""The convolutions that are summed over all devices where some hold replicas, forwards or in a derivative."""
 
 
 def find_cause(program: Program, difference: Mapping[str, Any]) -> str:
@@ -90,7 +93,7 @@ def find_cause(program: Program, difference: Mapping[str, Any]) -> str:
     grouped = any(
         n.kwargs.get(f"{k}_group_count", 1) != 1 for n in program.nodes for k in ("feature", "batch")
     )
-    if factor and operations and operations <= set(UNGROUPED) and not grouped:
+    if factor and not operations.isdisjoint(UNGROUPED) and not grouped:
         return "numbers: a convolution is too large by an integer factor"
     return ""
 

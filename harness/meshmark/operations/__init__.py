@@ -28,6 +28,7 @@ from meshmark.operations import (
     distributions,
     dtype_grids,
     elementwise,
+    every_value,
     exact_functions,
     experts,
     extents,
@@ -41,6 +42,7 @@ from meshmark.operations import (
     keyword_options,
     layers,
     libraries,
+    library_forms,
     lifecycle,
     lookups,
     messages,
@@ -74,7 +76,9 @@ from meshmark.operations import (
     scatter_add,
     second_uses,
     shapes,
+    slope_forms,
     special_functions,
+    spelling_forms,
     stencils,
     training,
     transformed,
@@ -160,6 +164,10 @@ FAMILIES = (
     axis_grids,
     option_grids,
     rare_forms,
+    every_value,
+    library_forms,
+    slope_forms,
+    spelling_forms,
 )
 
 

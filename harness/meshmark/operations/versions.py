@@ -35,7 +35,7 @@ from meshmark.operations.program_forms import ProgramForm
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 10
+TABLE_VERSION = 11
 """The version of the table as the code has it. Run lines name it as `table`."""
 
 
@@ -287,6 +287,15 @@ def _added_tenth(case: Case) -> bool:
     return case.operation.name in TENTH_OPERATIONS
 
 
+ELEVENTH_OPERATIONS = frozenset(("every_value", "library_form", "slope_form", "spelling_form"))
+"""The operations that version 11 added."""
+
+
+def _added_eleventh(case: Case) -> bool:
+    """Whether version 11 added the case: its operation."""
+    return case.operation.name in ELEVENTH_OPERATIONS
+
+
 def _small_plan(case: Case, plan: Plan) -> Plan:
     """The plan of a case in version 6: forms of programs had small arrays on one device and on two."""
     size = case.mesh.size
@@ -301,6 +310,11 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
 
 
 CHANGES: dict[int, Change] = {
+    11: Change(
+        "reductions of any two values of a narrow type; functions of jax.scipy, rare options of functions and of their"
+        " gradients, collectives of trees, one program on several meshes",
+        new=_added_eleventh,
+    ),
     10: Change(
         "collectives over every choice of axes in every order, of every dtype; functions with rare options of every"
         " dtype; families of functions and linear algebra on each mesh, devices in another order included; forms that"

@@ -27,7 +27,15 @@ from meshmark.levels import must_pass, statements
 from meshmark.operations.base import MODES
 from meshmark.records import results, run_line
 from meshmark.records.reading import Judged, Records
-from meshmark.report import page_comparisons, page_over_time, page_programs, page_times, sent, wrong
+from meshmark.report import (
+    page_comparisons,
+    page_over_time,
+    page_programs,
+    page_releases,
+    page_times,
+    sent,
+    wrong,
+)
 from meshmark.report.context_data import Beside
 from meshmark.report.context_data import build as beside_data
 from meshmark.report.page_parts import (
@@ -65,12 +73,15 @@ def build(sources: Sequence[Source], beside: Beside | None = None) -> dict[str, 
     bad: list[tuple[int, int, str, Source]] = []
     compared: list[dict[str, Any]] = []
     judged_by_run: dict[str, list[Judged]] = {}
+    times: dict[str, page_over_time.Times] = {}
     for source in sources:
         for place, judged in _places(source.records).items():
             runs.append(_run(source, place, judged, strings, reasons, keys))
             if page_comparisons.is_comparison(source.records):
                 compared.append(page_comparisons.build(source, runs[-1]["key"]))
             judged_by_run[runs[-1]["key"]] = judged
+            if runs[-1]["timings"]:
+                times[runs[-1]["key"]] = page_over_time.find_times(source.records)
         for j in source.records.cases.values():
             if (verdict := j.verdict) not in ("pass", "not_run", "unsupported"):
                 bad.append((VERDICTS.index(verdict), len(bad), j.case, source))
@@ -89,7 +100,12 @@ def build(sources: Sequence[Source], beside: Beside | None = None) -> dict[str, 
         "operations": page_programs.operations(shown),
         "programs": dict(page_programs.programs(shown)),
         "wrong": list(_wrong(wrong.find(judged_by_run))),
-        "over_time": list(page_over_time.build(runs)),
+        "releases": page_releases.build(
+            page_releases.find_releases(run["facts"])
+            for records in (*(s.records for s in sources), *(beside.weather if beside else ()))
+            for run in records.runs[:1]
+        ),
+        "over_time": list(page_over_time.build(runs, times)),
         "scripts": page_programs.scripts(
             (case, source.records) for _, _, case, source in sorted(bad, key=lambda b: b[:2])
         ),

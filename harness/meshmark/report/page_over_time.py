@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from meshmark.core.verdicts import BAD
-from meshmark.report.page_parts import INTERPRETED, SHOWN_VERDICTS
+from meshmark.records.reading import Records
+from meshmark.report import page_times
+from meshmark.report.page_parts import INTERPRETED, SHOWN_VERDICTS, rounded
+from meshmark.timing import factors, figures
+from meshmark.timing.cells import BASE, by_cell
 
 QUIET = ("pass", "not_run", INTERPRETED)
 """The verdicts of a case with which nothing is wrong."""
@@ -18,11 +23,28 @@ _STANDING = [
 ]
 
 
-def build(runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+Times = Mapping[tuple[str, str], Mapping[int, float]]
+"""Seconds of manual mode in each process, by cell and cadence."""
+
+
+def find_times(records: Records) -> Times:
+    """The times of one file that may be published, of manual mode."""
+    cells = by_cell([r for r in records.timings if r["mode"] == BASE and page_times.good(r)])
+    return {key: each for key, modes in cells.items() if (each := figures.by_process(modes[BASE]))}
+
+
+def build(runs: Sequence[Mapping[str, Any]], times: Mapping[str, Times]) -> Iterator[dict[str, Any]]:
     """One series for each kind of devices and machine with several releases; its runs are the oldest first.
 
     `runs`: the runs of the page, the newest first; of one release and machine, the first that judged cases counts.
+    `times`: by the key of a run; of one release and machine the run with the most counts, since processes of two runs
+    have nothing in common.
     """
+    timed: dict[tuple[str, ...], Times] = {}
+    for run in runs:
+        place = run["class"], run["machine"], run["release"]
+        if len(times.get(run["key"], ())) > len(timed.get(place, ())):
+            timed[place] = times[run["key"]]
     found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for run in runs:
         if run["judged"]:
@@ -32,7 +54,21 @@ def build(runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             listed = list(by_release.values())[::-1]
             shared, rows = _rows([run["judged"] for run in listed])
             keys = [run["key"] for run in listed]
-            yield {"class": kind, "machine": machine, "runs": keys, "cases": shared, "rows": rows}
+            trend = _trend([timed.get((kind, machine, run["release"]), {}) for run in listed])
+            yield {"class": kind, "machine": machine, "runs": keys, "cases": shared, "rows": rows} | trend
+
+
+def _trend(times: Sequence[Times]) -> dict[str, Any]:
+    """`times`: for each release the number of processes, and the factor to the oldest with its ends, None where fewer
+    than six processes give no interval; [] if the releases share no time. `timed`: how many times they share."""
+    number, found = factors.find_trend(times)
+    values = [
+        [count, *map(rounded, (e.value, e.low, e.high))]
+        if math.isfinite(e.high) and math.isfinite(e.low)
+        else [count, None, None, None]
+        for count, e in found
+    ]
+    return {"timed": number, "times": values}
 
 
 def _rows(judged: Sequence[Mapping[str, Sequence[Any]]]) -> tuple[int, list[dict[str, Any]]]:

@@ -14,7 +14,8 @@ from meshmark.core.escaping import plain
 from meshmark.core.text import number
 from meshmark.core.verdicts import VERDICTS
 from meshmark.records.reading import Records
-from meshmark.timing import timing_tables
+from meshmark.timing import orders, timing_tables
+from meshmark.timing.cells import by_cell
 
 REASONS = 1_500_000
 """The most characters of all reasons together; later reasons are cut to SHORT, to keep the page small."""
@@ -43,7 +44,12 @@ class Source:
     def times(self) -> list[dict[str, Any]]:
         """The tidy rows of its timings, without those of comparisons, which hold two environments."""
         compared = any("environment" in t for t in self.records.timings)
-        return [] if compared else timing_tables.rows(self.records)
+        return [] if compared else timing_tables.rows(self.records, self.ratios)
+
+    @cached_property
+    def ratios(self) -> dict[str, orders.Ratios]:
+        """The ratios of its timings by cadence."""
+        return timing_tables.find_ratios(by_cell(self.records.timings))
 
     @cached_property
     def cells(self) -> list[dict[str, Any]]:

@@ -205,7 +205,15 @@ def _first(data: Data, moved: Collection[str], rest: Mapping[str, Data]) -> Data
                 rows = range(len(run["timings"]["operation"]))
                 made["timings"] = _columns(run["timings"], rows, TIMING_TEXTS, texts, strings)
         else:
-            made |= {"timings": None, "steps": [], "controls": [], "fits": [], "scaling": [], "roofs": []}
+            made |= {
+                "timings": None,
+                "steps": [],
+                "controls": [],
+                "fits": [],
+                "scaling": [],
+                "roofs": [],
+                "factors": [],
+            }
             made["moved"] = [
                 [name, [operation["name"] for operation in page["operations"]]]
                 for name, page in rest.items()

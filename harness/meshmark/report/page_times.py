@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from meshmark.core import statistics
@@ -12,14 +13,15 @@ from meshmark.core.escaping import plain
 from meshmark.core.statistics import Estimate
 from meshmark.records.reading import Records
 from meshmark.report.page_parts import SHOWN_VERDICTS, Source, Strings, format_collectives, rounded
-from meshmark.timing import derived, figures, rooflines, steps, timing_tables
-from meshmark.timing.cells import Cells, by_cell
+from meshmark.timing import derived, factors, orders, rooflines, steps, timing_tables
+from meshmark.timing.cells import Cells, by_cell, cell_of
 
 TIMED_TEXTS = ("operation", "variant", "mode", "mesh", "dtype", "size", "cadence")
 TIMED_NUMBERS = (
     *("median_s", "low_s", "high_s", "ratio", "ratio_low", "ratio_high", "busbw", "algbw", "flops_per_s"),
-    *("p10_s", "p50_s", "p90_s", "p99_s", "nbytes", "intensity", "moved_bytes"),
-    *("share", "dispatch_s", "compile_s", "wire_bytes", "temp_bytes", "processes", "samples", "devices"),
+    *(f"{q}{end}" for q in ("p10", "p50", "p90", "p99") for end in ("_s", "_low_s", "_high_s")),
+    *("nbytes", "intensity", "moved_bytes", "share", "wire_bytes", "temp_bytes"),
+    *("processes", "samples", "devices"),
 )
 
 SHARES = ("share_of", "bound_by")
@@ -37,7 +39,6 @@ def good(row: Mapping[str, Any]) -> bool:
 def timed(source: Source, strings: Strings) -> dict[str, Any]:
     """Times by column, controls, noise, ceilings, rooflines, fits and scaling of a file."""
     records, found = source.records, source.cells
-    cells = by_cell(records.timings)
     good_cells = by_cell([r for r in records.timings if good(r)])
     sent = {r["case"]: r.get("communication") for r in records.timings}
     kinds = {case: format_collectives(found) for case, found in sent.items() if isinstance(found, list)}
@@ -63,7 +64,8 @@ def timed(source: Source, strings: Strings) -> dict[str, Any]:
         "timings": columns,
         "steps": list(_steps(records)),
         "controls": list(_controls(source.times)),
-        "claims": _claims(cells),
+        "claims": _claims(source.times),
+        "factors": list(_factors(source)),
         "noise": _noise(found),
         "roofs": list(_roofs(records)),
         "ceilings": [
@@ -133,11 +135,53 @@ def _controls(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             yield {"case": plain(row["case"]), "cadence": plain(row["cadence"])} | figures | order
 
 
-def _claims(cells: Cells) -> dict[str, list[int]]:
-    """By cadence: how many ratios its table has, and from how many processes on it can claim an order."""
-    cadences = dict.fromkeys(cadence for _, cadence in cells)
-    found = {cadence: timing_tables.count_ratios(cells, cadence) for cadence in cadences}
-    return {cadence: [number, figures.needed(number)] for cadence, number in found.items() if number}
+def _claims(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """By cadence: how many ratios its table has, from how many processes on it can claim an order, and why it claims
+    none all the same ("")."""
+    ratios: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if "order" in row:
+            ratios[row["cadence"]].append(row["doubt"])
+    return {
+        cadence: [len(each), orders.needed(len(each)), plain(each[0])] for cadence, each in ratios.items()
+    }
+
+
+def _split(cell: str) -> tuple[str, str, str]:
+    operation, _, _, mesh, _, size = cell.split("/")
+    return operation, mesh, size
+
+
+GROUPS: tuple[Callable[[str], tuple[str, str, str]], ...] = (
+    lambda cell: ("", "", ""),
+    lambda cell: (_split(cell)[0], "", ""),
+    _split,
+)
+"""The groups of cells whose factors are told: operation, mesh and size, "" where any is in the group."""
+
+
+def _factors(source: Source) -> Iterator[dict[str, Any]]:
+    """What each mode takes beside manual mode, the median of several cells: of all of them, of an operation, and of an
+    operation at one mesh and size. Without an interval only that of all is told, as None and the number of processes.
+    Nor is one told where the table leaves its intervals in doubt: `doubt` says why.
+    """
+    published = {(cell_of(r["case"]), r["cadence"], r["mode"]) for r in source.cells if good(r)}
+    ratios, claims = factors.ratios(source.ratios, published), _claims(source.times)
+    for group in GROUPS:
+        for found in factors.find_factors(ratios, group):
+            doubt = str(claims.get(found.cadence, (0, 0, ""))[2]) if found.known else ""
+            sure = found.known and not doubt
+            if sure or group is GROUPS[0]:
+                known = (found.value.value, found.value.low, found.value.high) if sure else (None,) * 3
+                yield {
+                    **dict(zip(("operation", "mesh", "size"), map(plain, found.group), strict=True)),
+                    "mode": plain(found.mode),
+                    "cadence": plain(found.cadence),
+                    "cells": found.cells,
+                    "processes": found.processes,
+                    "doubt": doubt,
+                    **dict(zip(("value", "low", "high"), map(rounded, known), strict=True)),
+                }
 
 
 def _noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from meshmark.records.reading import MOST_BYTES, RecordError
 from meshmark.report import context_data, latex, page, page_data, page_site, page_times, tables
 from meshmark.report.context_data import Beside
 from meshmark.report.page_parts import Source
-from meshmark.timing.timing_tables import CONTROL, rate, ratio, seconds, spread
+from meshmark.timing.timing_tables import CONTROL, half_width, rate, ratio, seconds, share, spread
 
 LIBRARIES = ("bokeh", "jax", "jinja2", "numpy", "pandas", "scipy", "tabulate")
 """The libraries that affect the bytes, in addition to the suite and Python's minor version."""
@@ -289,23 +289,23 @@ def findings(data: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
 
 
 def modes(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """(header, rows): auto and explicit against manual, one row per run, mode and cadence."""
+    """(header, rows): auto and explicit against manual, one row per run, mode and cadence. The factor is the median of
+    the cells, with its interval over processes; with fewer than six it is not told."""
     rows = []
     strings = data["strings"]
     for run in data["runs"]:
         t = run["timings"]
         if not t:
             continue
-        found: dict[tuple[str, str], list[tuple[float, int]]] = {}
+        found: dict[tuple[str, str], list[int]] = {}
         for i, value in enumerate(t["ratio"]):
             if value is None:
                 continue
             key = strings[t["mode"][i]], strings[t["cadence"][i]]
-            found.setdefault(key, []).append((value, t["order"][i] or 0))
+            found.setdefault(key, []).append(t["order"][i] or 0)
+        factors = {(f["mode"], f["cadence"]): f for f in run["factors"] if not f["operation"]}
         for (mode, cadence), ratios in sorted(found.items()):
-            values = sorted(r[0] for r in ratios)
-            middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
-            slow, fast = (sum(r[1] == order for r in ratios) for order in (1, -1))
+            slow, fast = (ratios.count(order) for order in (1, -1))
             rows.append(
                 [
                     run["label"],
@@ -313,7 +313,7 @@ def modes(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
                     mode,
                     cadence,
                     str(len(ratios)),
-                    f"{middle:.2f}",
+                    _factor(factors.get((mode, cadence))),
                     str(slow),
                     str(fast),
                     str(len(ratios) - slow - fast),
@@ -331,6 +331,17 @@ def modes(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         "not resolved",
     ]
     return header, rows
+
+
+def _factor(found: Mapping[str, Any] | None) -> str:
+    """A factor with its interval; without one the reason why there is no factor. In doubt: see orders.Table."""
+    if found is None:
+        return ""
+    if found["doubt"]:
+        return "in doubt"
+    if found["value"] is None:
+        return "single run" if found["processes"] == 1 else f"{found['processes']} processes: no interval"
+    return f"{found['value']:.2f} ({found['low']:.2f}-{found['high']:.2f})"
 
 
 def provenance(data: Mapping[str, Any]) -> Iterator[str]:
@@ -385,10 +396,11 @@ def timings_markdown(
 ABOUT_TIMES = (
     "Medians over processes; from six on with the half width of their 95 % interval, with fewer a single run. slower"
     " and faster are corrected over all m ratios of a cadence, which takes ceil(log2(2 m / 0.05)) processes. p10, p50,"
-    " p90 and p99 are medians over processes. S is in bytes. A control is the same program twice, under two names."
+    " p90 and p99 are medians over processes. A rate and a share have the interval of their time; a ceiling is taken as"
+    " it was measured, once. S is in bytes. A control is the same program twice, under two names."
 )
 
-TAILS = ("p10_s", "p50_s", "p90_s", "p99_s")
+TAILS = ("p10", "p50", "p90", "p99")
 """The quantiles that a table has, of the mode that its rate is of."""
 
 
@@ -411,14 +423,17 @@ def side_by_side(times: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
                    if len(set(sent.values())) > 1 else _one(sent))  # fmt: skip
         good = _published(best)
         row += [
-            rate(best) if good else "",
-            f"{100 * best['share']:.1f} % {best['bound_by']}" if good and best.get("share") else "",
+            rate(best) + half_width(best) if good else "",
+            f"{share(best)} {best['bound_by']}" if good and best.get("share") else "",
         ]
-        row += [seconds(best[q]) if good and best.get(q) else "" for q in TAILS]
+        row += [
+            seconds(best[f"{q}_s"]) + half_width(best, q) if good and best.get(f"{q}_s") else ""
+            for q in TAILS
+        ]
         row.append(_ratio(by.get(CONTROL)))
         rows.append(row)
     header = ["case", "S, B", "processes", *shown, *(f"{m}/manual" for m in others)]
-    header += ["bytes sent", "rate", "share of ceiling", *(q.removesuffix("_s") for q in TAILS), "control"]
+    header += ["bytes sent", "rate", "share of ceiling", *TAILS, "control"]
     return header, rows
 
 
@@ -486,8 +501,12 @@ TIMES = (
         "bound_by",
         "fastest_process_s",
     ),
-    *("slowest_process_s", "dispatch_s", "ratio", "ratio_low", "ratio_high", "order", "best", "interval"),
-    *("p10_s", "p50_s", "p90_s", "p99_s", "launch_skew_s", "wire_s"),
+    *("slowest_process_s", "ratio", "ratio_low", "ratio_high", "order", "best", "interval"),
+    *(
+        f"{name}{end}"
+        for name in ("p10", "p50", "p90", "p99", "dispatch", "launch_skew", "wire", "skew")
+        for end in ("_s", "_low_s", "_high_s")
+    ),
 )
 """The time columns of a row: empty if the values were not verified."""
 
@@ -512,7 +531,8 @@ def tex(data: Mapping[str, Any]) -> Iterator[str]:
     if rows:
         caption = "Time of automatic and explicit sharding against shard_map: median of paired ratios."
         note = (
-            "slower and faster: the ratio excludes 1, corrected over all ratios of its cadence. Virtual devices"
-            " share the cores of one machine."
+            "times manual: the median of the cells in each process, with its 95 percent interval over processes;"
+            " fewer than six processes give none. slower and faster: the ratio excludes 1, corrected over all ratios"
+            " of its cadence. Virtual devices share the cores of one machine."
         )
         yield from latex.table("meshmark-modes", caption, header, rows, [note])

@@ -58,6 +58,15 @@ def usual_dispatch(cells: Cells) -> Estimate | None:
     return over_processes(lambda t: t, medians)
 
 
+def usual_compile(timings: Sequence[Mapping[str, Any]]) -> Estimate:
+    """The median compile time of all programs in seconds, over processes; ValueError if no line has one."""
+    each: dict[int, list[float]] = defaultdict(list)
+    for record in timings:
+        if record.get("compile_s"):
+            each[record["process"]].append(record["compile_s"])
+    return statistics.series_median([statistics.median(each[p]).value for p in sorted(each)])
+
+
 def _isolated_and_streamed(cells: Cells) -> dict[tuple[str, str], tuple[Times, Times]]:
     """Both times of each case that has both, by cell and mode."""
     return {

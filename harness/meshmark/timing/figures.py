@@ -90,98 +90,54 @@ TAILS = (0.1, 0.5, 0.9, 0.99)
 
 
 def tails(records: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """p10_s, p50_s, p90_s and p99_s: the median over processes of each process's quantile, in seconds.
+    """p10_s, p50_s, p90_s and p99_s: the median over processes of each process's quantile, in seconds; p10_low_s,
+    p10_high_s and so on are the ends of their intervals over processes.
 
-    A process whose samples are too few for a quantile gives none (p99 needs 100); None where no process gives it.
+    A process whose samples are too few for a quantile gives none (p99 needs 100); None where no process gives it. The
+    ends are None where fewer than six give it.
     """
     found: dict[str, float | None] = {}
-    each = [statistics.tails(r["samples_s"], TAILS) for r in records if r["samples_s"]]
+    ordered = sorted((r for r in records if r["samples_s"]), key=lambda r: r.get("process", 0))
+    each = [statistics.tails(r["samples_s"], TAILS) for r in ordered]
     for number, q in enumerate(TAILS):
         known = [value for one in each if (value := one[number]) is not None]
-        found[f"p{round(100 * q)}_s"] = statistics.median(known).value if known else None
+        found |= with_ends(f"p{round(100 * q)}", statistics.series_median(known) if known else None)
     return found
 
 
-# Ratios -----------------------------------------------------------------------------------------------------
+def with_ends(name: str, time: Estimate | None) -> dict[str, float | None]:
+    """A time as the columns NAME_s, NAME_low_s and NAME_high_s; an end that too few processes give is None."""
+    if time is None:
+        return {f"{name}_s": None, f"{name}_low_s": None, f"{name}_high_s": None}
+    known = math.isfinite(time.low) and math.isfinite(time.high)
+    low, high = (time.low, time.high) if known else (None, None)
+    return {f"{name}_s": time.value, f"{name}_low_s": low, f"{name}_high_s": high}
 
-ERROR = 0.05
-"""The probability that a table claims any order where there is none."""
+
+# Ratios -----------------------------------------------------------------------------------------------------
 
 
 def ratios(
     some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], samples: str = "samples_s"
 ) -> list[float]:
+    """The ratio of two cases' times in each process that timed both (see `ratios_by_process`)."""
+    return list(ratios_by_process(some, others, samples).values())
+
+
+def ratios_by_process(
+    some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], samples: str = "samples_s"
+) -> dict[int, float]:
     """The ratio of two cases' times in each process that timed both: the Hodges-Lehmann estimate over its common
     rounds. `samples` names the samples of `some`."""
     matching = {r["process"]: r["samples_s"] for r in others}
-    found = []
+    found = {}
     for record in some:
         own, other = record.get(samples) or (), matching.get(record["process"], ())
         if shared := min(len(own), len(other)):
-            found.append(statistics.ratio(own[:shared], other[:shared]).value)
+            found[record["process"]] = statistics.ratio(own[:shared], other[:shared]).value
     return found
 
 
-def over_processes(ratios: Sequence[float], confidence: float = 1 - ERROR) -> Estimate | None:
-    """A ratio with its interval over processes: of signed ranks, from six processes on at 0.95; None of no process."""
-    return statistics.ratio(ratios, [1.0] * len(ratios), confidence) if len(ratios) else None
-
-
-def needed(number: int) -> int:
-    """The least number of processes with which a table of this many ratios can claim an order: ceil(log2(2 number /
-    0.05)).
-
-    Raises ValueError for less than one ratio.
-    """
-    if number < 1:
-        raise ValueError(f"a table of ratios has at least one, not {number}")
-    return math.ceil(math.log2(2 * number / ERROR))
-
-
-UNRESOLVED = "not resolved"
-
-
-def corrected(ratios: Sequence[float], number: int) -> Estimate | None:
-    """A ratio with its interval, corrected over the `number` ratios of its table (Bonferroni)."""
-    return over_processes(ratios, 1 - ERROR / max(1, number))
-
-
-def order(found: Estimate | None) -> str:
-    """slower, faster or not resolved: whether a corrected ratio excludes 1."""
-    if found is None or found.low <= 1 <= found.high:
-        return UNRESOLVED
-    return "slower" if found.low > 1 else "faster"
-
-
-def distrust(controls: Sequence[Sequence[float]]) -> str:
-    """Why the ratios of a table are not to be trusted, by those of its controls, one list over processes each; else "".
-
-    Five in a hundred controls exclude 1 by chance. Where there are more than that explains (binomial, 5 percent), a
-    mode has something of its own that stays from process to process, and every interval over processes is too narrow.
-    """
-    ends = [found for each in controls if (found := over_processes(each)) and math.isfinite(found.high)]
-    out = sum(not found.low <= 1 <= found.high for found in ends)
-    chance = sum(
-        math.comb(len(ends), k) * ERROR**k * (1 - ERROR) ** (len(ends) - k) for k in range(out, len(ends) + 1)
-    )
-    if not out or chance >= ERROR:
-        return ""
-    return (
-        f"{out} of {len(ends)} controls exclude 1, which are the same program twice: do not trust the orders of this"
-        " table, what sets modes apart here stays from process to process"
-    )
-
-
-def best(against: Mapping[str, Estimate | None], base: str) -> str:
-    """The mode that corrected intervals part from all others, as the fastest; "" if they part none.
-
-    `against`: the corrected ratio of each other mode to `base`, None if there is none. Intervals that do not meet part
-    two modes: all of them hold together with the probability that the correction is for.
-    """
-    ends = {base: (1.0, 1.0)} | {
-        mode: (r.low, r.high) if r else (0.0, math.inf) for mode, r in against.items()
-    }
-    for mode, (_, high) in ends.items():
-        if against and all(high < low for other, (low, _) in ends.items() if other != mode):
-            return mode
-    return ""
+def over_processes(ratios: Sequence[float], confidence: float = 0.95) -> Estimate:
+    """A ratio with its interval over processes, at least one: of signed ranks, from six processes on at 0.95."""
+    return statistics.ratio(ratios, [1.0] * len(ratios), confidence)

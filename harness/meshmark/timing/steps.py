@@ -27,8 +27,9 @@ STEPS = ("decoder", "decoder_training", "decode_step")
 
 def rows(records: Records) -> Iterator[dict[str, Any]]:
     """One row per case and cadence of the decoder's steps: step, where, mode, cadence, seconds, spread (the relative
-    half width of the time's interval; inf without one), tokens_per_s, mfu and the name of its peak, sent (bytes of a
-    device's payload by collective), memory (bytes of a device's arguments, results and temporaries).
+    half width of the time's interval; inf without one), low_s and high_s (its ends), tokens_per_s, mfu and the name of
+    its peak, sent (bytes of a device's payload by collective), memory (bytes of a device's arguments, results and
+    temporaries).
 
     A case whose values were not verified, or which the table does not have, is left out."""
     of = Rooflines.of(records.runs[0]["facts"], records.ceilings)
@@ -51,6 +52,8 @@ def rows(records: Records) -> Iterator[dict[str, Any]]:
             "seconds": time.value,
             "tokens_per_s": tokens / time.value,
             "spread": time.relative,
+            "low_s": time.low,
+            "high_s": time.high,
             "mfu": flops / peak[0] / time.value if flops and peak else None,
             "peak": peak[1] if peak else "",
             "sent": sent(first.get("communication") or ()),
@@ -60,7 +63,20 @@ def rows(records: Records) -> Iterator[dict[str, Any]]:
 
 def _rate_of(rate: float, relative: float) -> str:
     """Tokens/s with the relative half width of the time behind them, if it has an interval."""
-    return f"{rate:,.0f}" + (f" ±{100 * relative:.0f}%" if math.isfinite(relative) else "")
+    return f"{rate:,.0f}{_width(relative)}"
+
+
+def _width(relative: float) -> str:
+    return f" ±{100 * relative:.0f}%" if math.isfinite(relative) else ""
+
+
+def _share_of(row: Mapping[str, Any]) -> str:
+    """MFU in percent, with the ends that the time's interval gives it."""
+    percents = 100 * row["mfu"]
+    if not math.isfinite(row["spread"]):
+        return f"{percents:.2g} %"
+    low, high = (percents * row["seconds"] / row[end] for end in ("high_s", "low_s"))
+    return f"{percents:.2g} % ({low:.2g}-{high:.2g})"
 
 
 def _tokens(case: str, devices: int) -> int | None:
@@ -96,7 +112,7 @@ def cells(records: Records) -> list[list[str]]:
             row["mode"],
             row["cadence"],
             _rate_of(row["tokens_per_s"], row["spread"]),
-            "-" if row["mfu"] is None else f"{100 * row['mfu']:.2g} %",
+            "-" if row["mfu"] is None else _share_of(row),
             ", ".join(f"{kind} {nbytes:,.0f}" for kind, nbytes in row["sent"].items()) or "none",
             "-" if row["memory"] is None else f"{row['memory']:,.0f}",
         ]

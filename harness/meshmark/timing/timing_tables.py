@@ -12,7 +12,7 @@ from meshmark.core.statistics import Estimate
 from meshmark.core.text import printable, text_table
 from meshmark.operations.base import MODES
 from meshmark.records.reading import Records
-from meshmark.timing import derived, figures, steps
+from meshmark.timing import derived, figures, orders, steps
 from meshmark.timing.cells import BASE, Cells, by_cell
 from meshmark.timing.rooflines import Rooflines
 
@@ -28,36 +28,39 @@ CONTROL = "control"
 """The mode of a control row: the program of another row once more, compiled again and timed in the same rounds."""
 
 
-def rows(records: Records) -> list[dict[str, Any]]:
+def find_ratios(cells: Cells) -> dict[str, orders.Ratios]:
+    """The ratios of each cadence."""
+    return {cadence: orders.Ratios.of(cells, cadence) for cadence in CADENCES}
+
+
+def rows(records: Records, tables: Mapping[str, orders.Ratios] | None = None) -> list[dict[str, Any]]:
     """One tidy row per case and cadence, and one per control: figures over all of its processes, the fastest and the
     slowest of them, counters, the ratio to manual mode of the same cell (of a control: to its own case) with its
     interval and its order, whether it is the best of its cell, and dispatch (isolated minus stream).
 
     An interval is over processes and None with fewer than six (`interval`: single run). An order is corrected over all
-    ratios of the same cadence; the best is parted by such intervals from every other mode.
+    ratios of the same cadence; the best is parted by such intervals from every other mode. `tables`: the ratios of
+    these records, where they are known.
     """
     of = rooflines_of(records)
     found = []
     cells = by_cell(records.timings)
     dispatches = derived.dispatch(cells)
-    number = {cadence: count_ratios(cells, cadence) for cadence in CADENCES}
+    tables = tables or find_ratios(cells)
     for (cell, cadence), modes in cells.items():
-        ratios = {
-            mode: figures.ratios(own, modes[BASE])
-            for mode, own in modes.items()
-            if mode != BASE and BASE in modes
-        }
-        parted = {mode: figures.corrected(each, number[cadence]) for mode, each in ratios.items()}
-        best = figures.best({mode: found for mode, found in parted.items() if ratios[mode]}, BASE)
+        ratios = tables[cadence]
+        best = ratios.best(cell)
         for mode, own in modes.items():
             row = _row(own, cadence, of) | {"best": mode == best}
             if row["median_s"] is not None and cadence == "isolated" and (cell, mode) in dispatches:
-                row["dispatch_s"] = dispatches[cell, mode].value
-            if mode in ratios:
-                row |= _compared(ratios[mode], parted[mode])
+                row |= figures.with_ends("dispatch", dispatches[cell, mode])
+            if against := ratios.modes.get(cell, {}).get(mode):
+                row |= _compared(against, ratios.table)
             found.append(row)
-            if any(r.get("control_s") for r in own):
-                found.append(_control(row, own, of, number[cadence]))
+            if against := ratios.controls.get((cell, mode)):
+                found.append(
+                    _row(_twins(own), cadence, of) | {"mode": CONTROL} | _compared(against, ratios.table)
+                )
     return found
 
 
@@ -85,12 +88,17 @@ def _row(own: Sequence[Mapping[str, Any]], cadence: str, of: Rooflines) -> dict[
         row |= times(time) | figures.rates(first, time.value, of) | figures.tails(own)
         row |= dict(zip(("fastest_process_s", "slowest_process_s"), figures.extremes(each), strict=True))
         if skew := _skew(own):
-            row |= {"ranks": len(skew[1]), "skew_s": skew[0], "slowest_rank": _slowest(skew[1])}
-        for name in ("launch_skew_s", "wire_s"):
-            if known := [statistics.median(r[name]).value for r in own if r.get(name)]:
-                row[name] = statistics.median(known).value
+            row |= {"ranks": len(skew[1]), "slowest_rank": _slowest(skew[1])} | figures.with_ends(
+                "skew", skew[0]
+            )
+        for name in ("launch_skew", "wire"):
+            if known := list(figures.by_process(own, f"{name}_s").values()):
+                row |= figures.with_ends(name, statistics.series_median(known))
+    for name in ("lower", "compile"):
+        known = [r[f"{name}_s"] for r in own if isinstance(r.get(f"{name}_s"), (int, float))]
+        row |= figures.with_ends(name, statistics.series_median(known) if known else None)
     for name in (
-        *("lower_s", "compile_s", "collectives", "wire_bytes", "flops", "bytes_accessed"),
+        *("collectives", "wire_bytes", "flops", "bytes_accessed"),
         *("temp_bytes", "argument_bytes", "output_bytes"),
     ):
         row[name] = first.get(name)
@@ -108,39 +116,23 @@ def times(time: Estimate) -> dict[str, Any]:
     }
 
 
-def _compared(ratios: Sequence[float], parted: Estimate | None) -> dict[str, Any]:
-    """ratio, its ends (None where too few processes give any), and the order by its corrected interval."""
+def _compared(ratios: Sequence[float], table: orders.Table) -> dict[str, Any]:
+    """ratio, its ends (None where too few processes give any), the order that its table claims, and why it claims none
+    ("")."""
     versus = figures.over_processes(ratios)
-    if versus is None:
-        return {}
     known = math.isfinite(versus.high)
     return {
         "ratio": versus.value,
         "ratio_low": versus.low if known else None,
         "ratio_high": versus.high if known else None,
-        "order": figures.order(parted),
+        "order": table.order(ratios),
+        "doubt": table.doubt,
     }
 
 
-def _control(
-    row: Mapping[str, Any], own: Sequence[Mapping[str, Any]], of: Rooflines, number: int
-) -> dict[str, Any]:
-    """The control row of a case."""
-    twins = [{**r, "samples_s": r["control_s"]} for r in own if r.get("control_s")]
-    made = _row(twins, row["cadence"], of)
-    against = figures.ratios(own, own, "control_s")
-    return made | {"mode": CONTROL} | _compared(against, figures.corrected(against, number))
-
-
-def count_ratios(cells: Cells, cadence: str) -> int:
-    """How many ratios the table of a cadence has, controls included."""
-    found = 0
-    for (_, own_cadence), modes in cells.items():
-        if own_cadence == cadence:
-            timed = {mode for mode, own in modes.items() if figures.by_process(own)}
-            found += len(timed - {BASE}) if BASE in timed else 0
-            found += sum(any(r.get("control_s") for r in own) for own in modes.values())
-    return found
+def _twins(own: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The records of the control of a case."""
+    return [{**r, "samples_s": r["control_s"]} for r in own if r.get("control_s")]
 
 
 # The terminal's tables --------------------------------------------------------------------------------------
@@ -152,7 +144,8 @@ def lines(records: Records, width: int | None = None) -> Iterator[str]:
     cells = by_cell(records.timings)
     processes = len({r["process"] for r in records.timings})
     for cadence in CADENCES:
-        table = list(_modes(cells, cadence, of))
+        ratios = orders.Ratios.of(cells, cadence)
+        table = list(_modes(cells, cadence, ratios, of))
         if table:
             yield from ["", f"{cadence}: {MEANING[cadence]}", ""]
             shown = [m for m in MODES if any(m in modes for (_, c), modes in cells.items() if c == cadence)]
@@ -161,7 +154,7 @@ def lines(records: Records, width: int | None = None) -> Iterator[str]:
             header = ["case", "S, B", *shown, *(f"{m}/{BASE}" for m in others)]
             header += ["rate", "share", "p10", "p90", "p99", "runs", *extra]
             yield from text_table(header, _filled(table, shown, others, extra), width)
-            yield from _claims(count_ratios(cells, cadence), processes)
+            yield from _claims(ratios.table, processes)
     yield ""
     yield (
         "times are medians"
@@ -221,20 +214,23 @@ LEAST = 6
 """Processes from which a figure has an interval."""
 
 
-def _claims(number: int, processes: int) -> Iterator[str]:
+def _claims(table: orders.Table, processes: int) -> Iterator[str]:
     """What the ratios of a table may claim."""
-    if number:
-        least = figures.needed(number)
+    if table.number:
+        least = orders.needed(table.number)
         enough = "" if processes >= least else f"; this one has {processes}: ? is not resolved"
         yield (
-            f"ratios: {number} in this table, which can claim an order from {least} processes on{enough}; < faster and"
-            f" > slower than {BASE}, corrected over the table; a control is the same program twice"
+            f"ratios: {table.number} in this table, which can claim an order from {least} processes on{enough};"
+            f" < faster and > slower than {BASE}, corrected over the table; a control is the same program twice"
         )
+        if table.doubt:
+            yield f"no order is claimed here: {table.doubt}"
 
 
-def _modes(cells: Cells, cadence: str, of: Rooflines) -> Iterator[tuple[str, dict[str, Any]]]:
+def _modes(
+    cells: Cells, cadence: str, ratios: orders.Ratios, of: Rooflines
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, by mode: time; "ratios": by mode; "rate", "share") for each cell."""
-    number = count_ratios(cells, cadence)
     for (cell, found), modes in cells.items():
         if found != cadence:
             continue
@@ -244,17 +240,15 @@ def _modes(cells: Cells, cadence: str, of: Rooflines) -> Iterator[tuple[str, dic
         row |= dict.fromkeys(("launch skew", "wire", "skew"), "")
         row["times"] = {mode: time or next(r["verdict"] for r in modes[mode]) for mode, time in times.items()}
         row["ratios"] = {
-            mode: versus(figures.ratios(own, modes[BASE]), number)
-            for mode, own in modes.items()
-            if mode != BASE and times[mode] and times.get(BASE)
+            mode: versus(each, ratios.table) for mode, each in ratios.modes.get(cell, {}).items()
         }
         if best:
             row |= _cells_of_mode(modes[best], of)
         yield _short(cell), row
         for mode, own in modes.items():
-            if any(r.get("control_s") for r in own):
-                twins = [{**r, "samples_s": r["control_s"]} for r in own if r.get("control_s")]
-                against = versus(figures.ratios(own, own, "control_s"), number)
+            if (cell, mode) in ratios.controls:
+                twins = _twins(own)
+                against = versus(ratios.controls[cell, mode], ratios.table)
                 control = (
                     row | _cells_of_mode(twins, of) | {"times": {mode: figures.pooled(twins)}, "ratios": {}}
                 )
@@ -264,29 +258,27 @@ def _modes(cells: Cells, cadence: str, of: Rooflines) -> Iterator[tuple[str, dic
 def _cells_of_mode(own: Sequence[Mapping[str, Any]], of: Rooflines) -> dict[str, str]:
     """The cells of a row that are of one mode."""
     row = _row(own, "", of)
-    told = {"rate": rate(row), "runs": str(row["processes"])}
+    width = half_width(row)
+    told = {"rate": rate(row) + width, "runs": str(row["processes"])}
     told["S, B"] = str(row["nbytes"] or "-")
-    told["share"] = f"{100 * row['share']:.1f} %" if row["share"] else "-"
+    told["share"] = share(row) or "-"
     for name in ("p10", "p90", "p99"):
-        told[name] = seconds(row[f"{name}_s"]) if row[f"{name}_s"] else "-"
-    for name, key in (("launch skew", "launch_skew_s"), ("wire", "wire_s")):
-        if row.get(key) is not None:
-            told[name] = seconds(row[key])
+        told[name] = seconds(row[f"{name}_s"]) + half_width(row, name) if row[f"{name}_s"] else "-"
+    for name, key in (("launch skew", "launch_skew"), ("wire", "wire")):
+        if row.get(f"{key}_s") is not None:
+            told[name] = seconds(row[f"{key}_s"]) + half_width(row, key)
     if skew := _skew(own):
         often = max(skew[1]) / sum(skew[1])
-        told["skew"] = f"{seconds(skew[0])} (rank {_slowest(skew[1])}: {100 * often:.0f} %)"
+        told["skew"] = f"{spread(skew[0])} (rank {_slowest(skew[1])}: {100 * often:.0f} %)"
     return told
 
 
-def versus(ratios: Sequence[float], number: int) -> str:
-    """A ratio with its interval and its order among `number` ratios: 1.20 (1.15-1.24) >, or 1.02 ?."""
-    found = figures.over_processes(ratios)
-    if found is None:
-        return "-"
-    return f"{ratio(found)} {ORDERS[figures.order(figures.corrected(ratios, number))]}"
+def versus(ratios: Sequence[float], table: orders.Table) -> str:
+    """A ratio with its interval and its order in its table: 1.20 (1.15-1.24) >, or 1.02 ?."""
+    return f"{ratio(figures.over_processes(ratios))} {ORDERS[table.order(ratios)]}"
 
 
-ORDERS = {"slower": ">", "faster": "<", figures.UNRESOLVED: "?"}
+ORDERS = {"slower": ">", "faster": "<", orders.UNRESOLVED: "?"}
 
 
 def _filled(
@@ -307,14 +299,14 @@ def _filled(
         ]
 
 
-def _skew(own: Sequence[Mapping[str, Any]]) -> tuple[float, list[int]] | None:
+def _skew(own: Sequence[Mapping[str, Any]]) -> tuple[Estimate, list[int]] | None:
     """(difference of the ranks in seconds; number of positions at which each was the slowest) of a case that several
-    ranks timed: the median over its records, and their sum."""
+    ranks timed: the median over its launches, and their sum."""
     found = [record["skew"] for record in own if record.get("skew")]
     if not found:
         return None
     counts = [sum(position) for position in zip(*(one["slowest"] for one in found), strict=True)]
-    return statistics.median([one["median_s"] for one in found]).value, counts
+    return statistics.series_median([one["median_s"] for one in found]), counts
 
 
 def _slowest(counts: Sequence[int]) -> int:
@@ -333,12 +325,7 @@ def _of_ranks(records: Records) -> str:
 
 
 def _remarks(records: Records, cells: Cells) -> Iterator[str]:
-    """Remarks on controls, dispatch, compile time, differences of processes, and modes that send more than manual."""
-    doubles = [
-        own for modes in cells.values() for own in modes.values() if any(r.get("control_s") for r in own)
-    ]
-    if why := figures.distrust([figures.ratios(own, own, "control_s") for own in doubles]):
-        yield why
+    """Remarks on dispatch, compile time, differences of processes, and modes that send more than manual."""
     overhead = derived.usual_dispatch(cells)
     if overhead and overhead.value > 0:
         number = len(derived.dispatch(cells))
@@ -346,7 +333,7 @@ def _remarks(records: Records, cells: Cells) -> Iterator[str]:
     compiled = [(r["compile_s"], r["case"]) for r in records.timings if r.get("compile_s")]
     if compiled:
         longest, case = max(compiled)
-        middle = seconds(statistics.median([s for s, _ in compiled]).value)
+        middle = interval(derived.usual_compile(records.timings), seconds)
         yield f"compile time: median {middle}, longest {seconds(longest)} ({printable(case)})"
     apart = [
         slowest / fastest
@@ -358,7 +345,7 @@ def _remarks(records: Records, cells: Cells) -> Iterator[str]:
     ]
     if apart:
         yield (
-            f"the slowest process took {statistics.median(apart).value:.2f} times as long as the fastest"
+            f"the slowest of these processes took {statistics.median(apart).value:.2f} times as long as the fastest"
             f" (median of {len(apart)} cases; at most {max(apart):.2f})"
         )
     more: dict[tuple[str, str], tuple[float, str]] = {}
@@ -404,18 +391,34 @@ def _rooflines(cells: Cells, of: Rooflines) -> Iterator[list[str]]:
                 f"{row['intensity'] * row['moved_bytes'] * row['devices']:.3g}",
                 f"{row['moved_bytes']:.3g}",
                 f"{row['intensity']:.3g}",
-                rate(row),
+                rate(row) + half_width(row),
                 row["bound_by"],
-                f"{100 * row['share']:.1f} %{_half_width(row)}",
+                share(row),
                 row["share_of"],
             ]
 
 
-def _half_width(row: Mapping[str, Any]) -> str:
-    """The relative half width of the time of a row, which is that of its rates and shares too; "" of a single run."""
-    if row["low_s"] is None:
+def half_width(row: Mapping[str, Any], name: str = "") -> str:
+    """The relative half width of the time of a row, which is that of its rates and shares too; of p10, dispatch and so
+    on with a `name`. "" of a single run, which has none, and of a row without a rate."""
+    value, low, high = (
+        row.get(k)
+        for k in (
+            (f"{name}_s", f"{name}_low_s", f"{name}_high_s") if name else ("median_s", "low_s", "high_s")
+        )
+    )
+    if not value or low is None or high is None:
         return ""
-    return f" ±{50 * (row['high_s'] - row['low_s']) / row['median_s']:.0f}%"
+    return f" ±{50 * (high - low) / abs(value):.0f}%"
+
+
+def share(row: Mapping[str, Any]) -> str:
+    """The share of a ceiling, with the ends that the time's interval gives it: 17.1 % (16.6-17.6); "" without one."""
+    if not row.get("share"):
+        return ""
+    percents = 100 * row["share"]
+    ends = [percents * row["median_s"] / row[end] for end in ("high_s", "low_s") if row[end]]
+    return f"{percents:.1f} %" + (f" ({ends[0]:.1f}-{ends[1]:.1f})" if len(ends) == 2 else "")
 
 
 def _scaling(cells: Cells) -> Iterator[list[str]]:

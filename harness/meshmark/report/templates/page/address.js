@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // The view, kept in the address.
-const KEYS = ["q", "level", "mode", "dtype", "mesh", "verdict", "runs", "cell", "old", "new", "what", "machine", "cadence", "smachine", "scadence", "op", "smode", "smesh", "sy", "class", "sort", "hmode", "tmachine", "wplace", "wstep", "gop", "view"];
+const KEYS = ["q", "level", "mode", "dtype", "mesh", "verdict", "runs", "cell", "old", "new", "what", "machine", "cadence", "smachine", "scadence", "op", "smode", "smesh", "sy", "class", "sort", "hmode", "tmachine", "tplace", "wplace", "wstep", "gop", "view"];
 const state = {};
 function readHash() {
   for (const k of KEYS) state[k] = "";

@@ -67,17 +67,12 @@ function modeCard() {
     }
   }
   for (const m of [timed.find((t) => t.devices > 1) || timed[0]].filter(Boolean)) {
-    const lines = [];
-    for (const x of ["auto", "explicit"]) {
-      const cadence = m.times.some((u) => u.cadence === "stream") ? "stream" : "isolated";
-      const r = m.times.filter((t) => t.mode === x && t.ratio !== null && t.cadence === cadence);
-      if (!r.length) continue;
-      const resolved = r.filter((t) => order(t)), slow = resolved.filter((t) => order(t) > 0).length;
-      lines.push(el("li", {}, el("strong", {}, x), ` takes ${median(r.map((t) => t.ratio)).toFixed(2)} times as long as manual (median of ${plural(r.length, "cell")})`, resolved.length ? `: slower in ${slow}, faster in ${resolved.length - slow}` : ""));
-    }
-    few.append(...lines);
-    if (lines.length) card.append(el("p", { class: "soft" }, `Times are of ${m.machine}. `, single(m, m.times.some((u) => u.cadence === "stream") ? "stream" : "isolated", true), " ", jump("modes", "Side by side")));
-    if (!newest && lines.length) said = [jump("modes", "Times side by side")];
+    const cadence = m.times.some((u) => u.cadence === "stream") ? "stream" : "isolated", of = ["auto", "explicit"].map((x) => [x, factorOf(m, x, cadence)]).filter(([, f]) => f), sure = of.filter(([, f]) => f.value !== null);
+    const parted = (x) => { const r = m.times.filter((t) => t.mode === x && t.cadence === cadence && order(t)), slow = r.filter((t) => order(t) > 0).length; return r.length ? `, slower in ${slow}, faster in ${r.length - slow}` : ""; };
+    // The factor of all cells stands here only with its interval.
+    if (sure.length) few.append(el("li", {}, "Time over manual: ", sure.map(([x, f], i) => [i ? "; " : "", el("strong", {}, x), ` ${factorText(f)}${parted(x)}`])));
+    if (of.length) card.append(el("p", { class: "soft" }, sure.length ? `Times are of ${m.machine}, ${cadence} calls: in each process the median of ${plural(sure[0][1].cells, "cell")}, with a 95 % interval over ${sure[0][1].processes} processes. ` : `Times of ${m.machine} are of ${of[0][1].processes === 1 ? "a single run" : `${of[0][1].processes} processes`}: ${of[0][1].doubt ? "its intervals are in doubt" : "an interval takes six"}, so no factor is told. `, single(m, cadence, true), " ", jump("modes", "Side by side")));
+    if (!newest && of.length) said = [jump("modes", "Times side by side")];
   }
   return answer(question, said, few.childNodes.length ? few : "", [...card.childNodes]);
 }
@@ -85,10 +80,11 @@ function fastCard() {
   const card = el("div"), few = el("ul");
   let said = ["No times here."];
   for (const m of timed.slice(0, 1)) {
-    const list = best(m);
-    said = list.length ? [`${list[0].operation} reaches ${rate(list[0])}, ${percent(list[0].share)} of its ceiling (${list[0].bound_by}). `, list[0].share > 1 ? "That is more than the ceiling that was measured, which is then too low. " : "", jump("speed", "Charts")] : [`${plural(m.times.length, "time")}, and no ceiling was measured or published for them. `, jump("speed", "Charts")];
-    few.append(...list.slice(1, 3).map((t) => el("li", {}, el("strong", {}, t.operation), ` reaches ${rate(t)}, ${percent(t.share)} of its ceiling (${t.bound_by})`, t.share > 1 ? el("span", { class: "soft" }, " (more than the ceiling that was measured, which is then too low)") : "")));
-    if (list.length) card.append(el("p", { class: "soft" }, `${m.label}. Ceilings: ${short([...new Set(list.slice(0, 3).map((t) => t.share_of))], 3)}.`));
+    // Only what has an interval is told here; the rest is called a single run where it stands.
+    const every = best(m), list = every.filter((t) => width(t));
+    said = list.length ? [`${list[0].operation} reaches ${share(list[0])} of its ceiling (${list[0].bound_by}): ${rate(list[0])}. `, list[0].share > 1 ? "That is more than the ceiling that was measured, which is then too low. " : "", jump("speed", "Charts")] : [every.length ? "The times are of fewer than six processes: no share of a ceiling has an interval. " : `${plural(m.times.length, "time")}, and no ceiling was measured or published for them. `, jump("speed", "Charts")];
+    few.append(...list.slice(1, 3).map((t) => el("li", {}, el("strong", {}, t.operation), ` reaches ${share(t)} of its ceiling (${t.bound_by}): ${rate(t)}`, t.share > 1 ? el("span", { class: "soft" }, " (more than the ceiling that was measured, which is then too low)") : "")));
+    if (list.length) card.append(el("p", { class: "soft" }, `${m.label}. ${ABOUT_SHARES} Ceilings: ${short([...new Set(list.slice(0, 3).map((t) => t.share_of))], 3)}.`));
   }
   card.append(el("p", { class: "soft" }, timed.some((m) => m.class === "virtual") ? "Virtual devices share the cores of one machine: their times compare modes, not hardware." : ""));
   return answer("Is it as fast as it should be?", said, few.childNodes.length ? few : "", [...card.childNodes]);

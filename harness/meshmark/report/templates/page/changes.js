@@ -64,7 +64,7 @@ function timesChanged(a, b) {
     { name: "case", text: (r) => el("span", { class: "mono" }, `${r.t.operation}/${r.t.variant}/${r.t.mode}/${r.t.mesh}/${r.t.dtype}/${r.t.size}`), value: (r) => r.t.cell, cls: "id" },
     { name: "cadence", text: (r) => r.t.cadence, value: (r) => r.t.cadence },
     { name: "before", num: true, text: (r) => spread(r.o.median_s, r.o.low_s, r.o.high_s), value: (r) => r.o.median_s }, { name: "after", num: true, text: (r) => spread(r.t.median_s, r.t.low_s, r.t.high_s), value: (r) => r.t.median_s },
-    { name: "ratio", num: true, text: (r) => digits(r.ratio), value: (r) => r.ratio }, { name: "intervals", text: (r) => r.apart === null ? "not known: too few processes" : r.apart ? "apart" : "overlap", value: (r) => r.apart === null ? 2 : r.apart ? 0 : 1 },
+    { name: "ratio, by the ends of both intervals", num: true, text: (r) => r.apart === null ? "" : between(digits, r.ratio, [r.t.low_s / r.o.high_s, r.t.high_s / r.o.low_s]), value: (r) => r.apart === null ? null : r.ratio }, { name: "intervals", text: (r) => r.apart === null ? "not known: too few processes" : r.apart ? "apart" : "overlap", value: (r) => r.apart === null ? 2 : r.apart ? 0 : 1 },
   ], found, { empty: "The two have no timed case in common." })].flat();
 }
 // Whether a time passes the filters; `mode`: the mode to take for its own.

@@ -13,7 +13,7 @@ function oneComparison(c, n) {
     c.rows.length ? grid(`compared${n}`, "Time of B over time of A; verdicts are corrected for the number of cases and looks", [
       { name: "case", text: (r) => el("span", { class: "mono" }, r.case), value: (r) => r.case, cls: "id" },
       { name: "verdict", text: (r) => el("span", { class: VERDICT_CLASS[r.verdict] }, r.verdict), value: (r) => ORDER.indexOf(r.verdict), cls: "nowrap" },
-      { name: "B / A", num: true, text: (r) => end(r.ratio), value: (r) => r.ratio }, { name: "interval", num: true, text: (r) => r.low > 0 && r.high !== null ? `${end(r.low)} to ${end(r.high)}` : "" },
+      { name: "B / A", num: true, text: (r) => r.low > 0 && r.high !== null ? end(r.ratio) : "", value: (r) => r.ratio }, { name: "interval", num: true, text: (r) => r.low > 0 && r.high !== null ? `${end(r.low)} to ${end(r.high)}` : "" },
       { name: "adjusted p", num: true, text: (r) => digits(r.adjusted, 2), value: (r) => r.adjusted }, { name: "detectable", num: true, text: (r) => r.detectable === null ? "" : `+${digits(100 * r.detectable, 2)} %`, value: (r) => r.detectable },
       { name: "pairs", num: true, text: (r) => r.pairs === null ? "" : count(r.pairs), value: (r) => r.pairs }, { name: "why it was left out", text: (r) => r.reason, wide: true },
     ].filter((x) => x.name !== "why it was left out" || c.rows.some((r) => r.reason)), rows) : "",

@@ -20,6 +20,8 @@ for (const r of runs.filter((x) => !x.comparison)) {
 class Time {
   constructor(run, row) { this.run = run; this.row = row; this.named = ""; }
   get cell() { return this.named ||= `${this.operation}/${this.variant}/${this.mesh}/${this.dtype}/${this.size}`; }
+  // Why the table of this time claims no order; "" where it may claim some.
+  get doubt() { return this.run.claims?.[this.cadence]?.[2] || ""; }
 }
 const TIMED_TEXTS = new Set(["operation", "variant", "mode", "mesh", "dtype", "size", "cadence", "reason", "share_of", "bound_by", "kinds"]);
 for (const name of new Set(runs.flatMap((r) => Object.keys(r.timings || {})))) Object.defineProperty(Time.prototype, name, { get: TIMED_TEXTS.has(name) ? function () { return S[this.run.timings[name][this.row]]; } : function () { return this.run.timings[name][this.row]; } });
@@ -38,6 +40,12 @@ for (const m of machines) {
 }
 for (const m of machines) if (machines.some((x) => x !== m && x.label === m.label)) m.long = `${m.label} · ${m.product || m.runs[0].file}`;
 for (const m of machines) m.label = m.long || m.label;
+// What a mode takes beside manual mode over several cells, of the first file of a machine that has it: of all cells, or of
+// those of an operation, or of an operation at a mesh and size. A factor without an interval has no value.
+function factorOf(m, mode, cadence, operation = "", mesh = "", size = "") {
+  for (const r of m.timedRuns) { const f = (r.factors || []).find((f) => f.mode === mode && f.cadence === cadence && f.operation === operation && f.mesh === mesh && f.size === size); if (f) return f; }
+  return null;
+}
 const timed = machines.filter((m) => m.timedRuns.length);
 const modesSeen = D.modes.filter((m) => C.mode.some((i) => S[i] === m));
 for (const m of new Set(C.mode)) if (!modesSeen.includes(S[m])) modesSeen.push(S[m]);

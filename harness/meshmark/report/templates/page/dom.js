@@ -44,7 +44,13 @@ function bytes(n) {
 // A figure with the ends of its interval over processes, if it has one.
 const between = (text, value, [low, high] = []) => text(value) + (low === undefined ? "" : ` (${text(low)}–${text(high)})`);
 const spread = (m, lo, hi) => m === null ? "" : seconds(m) + (lo === null || hi === null ? "" : ` ±${Math.round(50 * (hi - lo) / m)} %`);
-const rate = (t) => t.busbw ? `${digits(t.busbw / 1e9)} GB/s bus` : t.flops_per_s ? (t.flops_per_s >= 1e12 ? `${digits(t.flops_per_s / 1e12)} TFLOP/s` : `${digits(t.flops_per_s / 1e9)} GFLOP/s`) : t.algbw ? `${digits(t.algbw / 1e9)} GB/s` : "";
+// The half width of a time's interval, which its rates and shares have too; "" of a single run.
+const width = (t) => t.median_s && t.low_s !== null && t.high_s !== null ? ` ±${Math.round(50 * (t.high_s - t.low_s) / t.median_s)} %` : "";
+const plainRate = (t) => t.busbw ? `${digits(t.busbw / 1e9)} GB/s bus` : t.flops_per_s ? (t.flops_per_s >= 1e12 ? `${digits(t.flops_per_s / 1e12)} TFLOP/s` : `${digits(t.flops_per_s / 1e9)} GFLOP/s`) : t.algbw ? `${digits(t.algbw / 1e9)} GB/s` : "";
+const rate = (t) => { const x = plainRate(t); return x && x + width(t); };
+// A share of a peak that a time makes, with the ends that the time's interval gives it.
+const shared = (x, t) => x === null || x === undefined ? "" : percent(x) + (width(t) ? ` (${digits(100 * x * t.median_s / t.high_s)}–${digits(100 * x * t.median_s / t.low_s)})` : "");
+const share = (t) => shared(t.share, t);
 const over = (x) => x.processes === 1 ? "one process" : `${x.processes} processes`;
 const percent = (x) => x === null || x === undefined ? "" : `${digits(100 * x)} %`;
 // Orders of texts and of releases, without the tables of languages.

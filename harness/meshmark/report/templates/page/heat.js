@@ -6,13 +6,13 @@
 const order = (t) => t.order ?? 0;
 // What the processes of a machine's times allow to say: nothing, intervals, or an order corrected over the whole table.
 function single(m, cadence, brief) {
-  const most = m.times.reduce((n, t) => Math.max(n, t.processes || 1), 0), claims = m.timedRuns.map((r) => r.claims?.[cadence]).filter(Boolean), [ratios, needed] = claims.sort(([, a], [, b]) => b - a)[0] || [0, 0];
+  const most = m.times.reduce((n, t) => Math.max(n, t.processes || 1), 0), claims = m.timedRuns.map((r) => r.claims?.[cadence]).filter(Boolean), [ratios, needed] = claims.sort(([, a], [, b]) => b - a)[0] || [0, 0], doubt = claims.map(([, , why]) => why).find(Boolean);
   if (!m.times.some((t) => t.ratio_low !== null)) return most > 1 ? `${most} processes: too few for an interval, so no order is claimed.` : brief ? "A single run: no order is claimed." : "A single run of one process: how processes differ is not known, so no order is claimed.";
+  if (doubt) return brief ? "No order is claimed: the controls, or neighbouring processes, leave it in doubt." : `No order is claimed here: ${doubt}.`;
   if (brief) return most < needed ? `${most} processes; an order takes ${needed}.` : "";
   return `Intervals of 95 % are over ${most} processes. ${!needed ? "" : most >= needed ? `An order is claimed where the interval, corrected over all ${count(ratios)} ratios, leaves 1 out.` : `An order over all ${count(ratios)} ratios needs ${needed} processes, so none is claimed here.`}`;
 }
-// Whether a ratio's own interval leaves 1 out; null where there is no interval.
-const leaves1 = (t) => t.ratio_low === null || t.ratio_high === null ? null : t.ratio_low > 1 || t.ratio_high < 1;
+const factorText = (f) => between((x) => x.toFixed(2), f.value, [f.low, f.high]);
 // From blue (faster) over nothing to orange (slower), by the logarithm of the ratio; full at a factor of two. A ratio
 // whose interval holds 1 has no colour, and one without an interval a pale one.
 function shade(ratio, leaves) {
@@ -38,12 +38,14 @@ function drawHeat(m, cadence, list) {
   const operations = [...found.keys()].sort((a, b) => place(a) - place(b));
   const cell = (ts) => {
     if (!ts) return el("td", { class: "num" });
-    const ratio = median(ts.map((t) => t.ratio)), sure = ts.length === 1 && order(ts[0]);
-    const said = ts.length === 1 ? `${ts[0].variant} ${ts[0].dtype}${ts[0].ratio_low === null ? "" : `, ${ts[0].ratio_low.toFixed(2)} to ${ts[0].ratio_high.toFixed(2)}`}` : `median of ${ts.length}: ${ts.map((t) => `${t.variant} ${t.dtype} ${t.ratio.toFixed(2)}`).slice(0, 6).join("; ")}`;
-    const own = ts.map(leaves1), leaves = own.every((x) => x === null) ? null : own.filter((x) => x).length * 2 > own.length;
-    return el("td", { class: `num heat${sure ? " sure" : ""}${leaves === false ? " soft" : ""}`, style: shade(ratio, leaves), title: said }, ratio.toFixed(2), ts.length === 1 && ts[0].ratio_low !== null ? el("div", { class: "small" }, `${ts[0].ratio_low.toFixed(2)}–${ts[0].ratio_high.toFixed(2)}`) : "");
+    const said = `${ts.length === 1 ? "" : `${ts.length} cells: `}${ts.map((t) => `${t.variant} ${t.dtype} ${between((x) => x.toFixed(2), t.ratio, t.ratio_low === null ? [] : [t.ratio_low, t.ratio_high])}`).slice(0, 6).join("; ")}`;
+    // Several cells have one figure, the median in each process, if it is of just these cells and has an interval.
+    const t = ts[0], f = ts.length > 1 ? factorOf(m, mode, cadence, t.operation, t.mesh, t.size) : { value: t.ratio, low: t.ratio_low, high: t.ratio_high, order: t.order, cells: 1 };
+    if (!f || f.value === null || f.cells !== ts.length) return el("td", { class: "num heat soft", title: said }, plural(ts.length, "cell"));
+    const known = f.low !== null && f.high !== null, leaves = known && !t.doubt ? f.low > 1 || f.high < 1 : null;  // the table may say that its intervals are too narrow
+    return el("td", { class: `num heat${f.order ? " sure" : ""}${leaves === false ? " soft" : ""}`, style: shade(f.value, leaves), title: said }, f.value.toFixed(2), known ? el("div", { class: "small" }, `${f.low.toFixed(2)}–${f.high.toFixed(2)}`) : "");
   };
-  return [el("p", { class: "soft small" }, `Time of ${mode} over time of manual: orange is slower, blue is faster, pale is a single run, and without colour the interval holds 1. Bold is an order that is corrected over the whole table. ${single(m, cadence)}`),
+  return [el("p", { class: "soft small" }, `Time of ${mode} over time of manual: orange is slower, blue is faster, pale is a single run or in doubt, and without colour the interval holds 1. Bold is an order that is corrected over the whole table. Where several cells stand in one place, their figure is the median in each process, with its interval over processes; without one it is only said how many they are. ${single(m, cadence)}`),
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Heat map of ${mode} beside manual` }, el("table", { class: "heatmap" },
       el("caption", {}, `${mode} / manual on ${m.label}, ${cadence}, by mesh and size`),
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "operation"), ordered.map((c) => el("th", { scope: "col", class: "num" }, c)))),
@@ -79,8 +81,10 @@ function advice(run, m, cadence) {
     row.worst = Math.max(...all.map(([, x]) => x.times));
     row.bytes = all.map(([mode, x]) => `${mode}: ${x.more ? `more in ${x.more} of ${x.cells}${x.times === Infinity ? "" : `, up to ${digits(x.times)}×`}` : x.less ? `less in ${x.less} of ${x.cells}, never more` : `the same in all ${x.cells}`}`).join("; ");
     row.time = [...new Set(own.map((t) => t.mode))].map((x) => { const of = own.filter((t) => t.mode === x); const slow = of.filter((t) => order(t) > 0).length, fast = of.filter((t) => order(t) < 0).length;
-      return `${x} ${median(of.map((t) => t.ratio)).toFixed(2)}× in ${plural(of.length, "cell")}${slow ? `, slower in ${slow}` : ""}${fast ? `, faster in ${fast}` : ""}`; }).join("; ");
-    row.slowest = own.length ? median(own.map((t) => t.ratio)) : null;
+      const f = factorOf(m, x, cadence, row.operation);
+      return f && f.value !== null ? `${x} ${factorText(f)} in ${plural(f.cells, "cell")}${slow ? `, slower in ${slow}` : ""}${fast ? `, faster in ${fast}` : ""}` : ""; }).filter(Boolean).join("; ") || (own.length ? `${plural(own.length, "ratio")}, too few processes for an interval` : "");
+    row.slowest = Math.max(...[...new Set(own.map((t) => t.mode))].map((x) => factorOf(m, x, cadence, row.operation)?.value ?? -1));
+    if (row.slowest < 0) row.slowest = null;
     row.say = !more.length ? "Every mode sends the same or less: choose the one that reads best." : more.length === all.length ? (more.every(([, x]) => 2 * x.more > x.cells) ? "Use shard_map where the bytes matter." : `Any mode, but shard_map where the bytes matter in ${variantsOf(more)}.`) : `${all.filter(([, x]) => !x.more).map(([mode]) => mode).join(" or ")} sends no more than shard_map; ${more.map(([mode]) => mode).join(" and ")} ${more.length > 1 ? "do" : "does"}.`;
     return row;
   }).sort((a, b) => finite(b.worst) - finite(a.worst) || place(a.operation) - place(b.operation));
@@ -95,6 +99,6 @@ function drawAdvice() {
     { name: "operation", text: (r) => el("span", { class: "op" }, r.operation), value: (r) => r.operation, cls: "nowrap" },
     { name: "advice", wide: true, text: (r) => r.say, value: (r) => r.say },
     { name: "bytes beside manual", wide: true, text: (r) => r.bytes, value: (r) => r.worst },
-    { name: m ? "time beside manual, median of cells" : "time (no times of this run)", text: (r) => r.time, value: (r) => r.slowest },
+    { name: m ? "time over manual, median of cells with its interval" : "time (no times of this run)", text: (r) => r.time, value: (r) => r.slowest },
   ], several(run) ? advice(run, m, cadence) : [], { empty: !several(run) ? "One device sends nothing, in any mode: a run on several devices says which mode to choose." : "No auto or explicit case stands beside a manual one." }), away, provenance([run, ...(m ? m.timedRuns : [])])].flat(3).filter((x) => x !== ""));
 }

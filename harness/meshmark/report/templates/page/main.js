@@ -46,7 +46,7 @@ for (const [id, key] of [["c-old", "old"], ["c-new", "new"], ["c-what", "what"]]
 for (const [id, key] of [["m-machine", "machine"], ["m-cadence", "cadence"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); chooseMachine(); drawAdvice(); drawModes(); changed("speed-note", "side-table"); });
 for (const [id, key] of [["s-machine", "smachine"], ["s-cadence", "scadence"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); chooseMachine(); drawSpeed(); changed("side-table"); });
 $("m-mode").addEventListener("change", (e) => { set("hmode", e.target.value); drawModes(); });
-$("t-machine").addEventListener("change", (e) => { set("tmachine", e.target.value); drawOverTime(); });
+for (const [id, key] of [["t-machine", "tmachine"], ["t-place", "tplace"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawOverTime(); });
 for (const [id, key] of [["w-place", "wplace"], ["w-step", "wstep"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawWeather(); });
 $("g-op").addEventListener("change", (e) => { set("gop", e.target.value); drawGrowth(); });
 for (const [id, key] of [["s-op", "op"], ["s-mode", "smode"], ["s-mesh", "smesh"], ["s-y", "sy"]]) $(id).addEventListener("change", (e) => { set(key, e.target.value); drawSpeed(); });

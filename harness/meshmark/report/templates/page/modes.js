@@ -56,8 +56,8 @@ function drawSteps(m, cadence) {
   for (const s of list) { const k = `${s.step}/${s.where.split(" ").join("/")}`; if (!groups_.has(k)) groups_.set(k, { step: s.step, where: s.where, by: {} }); groups_.get(k).by[s.mode] ||= s; }
   for (const t of m.times) if (t.cadence === own && groups_.has(t.cell)) timesBy.set(`${t.cell} ${t.mode}`, t);
   const figures = [
-    ["tokens/s", (s, g, k) => [el("strong", {}, digits(s.tokens_per_s)), k.best ? " fastest" : ""], (s) => s.tokens_per_s],
-    ["time", (s, g, k) => k.median_s ? spread(k.median_s, k.low_s, k.high_s) : seconds(s.seconds)], ["time over manual", (s, g, k) => ratioNode(k)], ["MFU", (s) => percent(s.mfu)],
+    ["tokens/s", (s, g, k) => [el("strong", {}, digits(s.tokens_per_s)), width(k), k.best ? " fastest" : ""], (s) => s.tokens_per_s],
+    ["time", (s, g, k) => k.median_s ? spread(k.median_s, k.low_s, k.high_s) : seconds(s.seconds)], ["time over manual", (s, g, k) => ratioNode(k)], ["MFU", (s, g, k) => shared(s.mfu, k)],
     ["a device sends", (s) => s.sent.map(([kind, n]) => el("div", { class: "nowrap" }, `${bytes(n)} in ${kind}`)).concat(s.sent.length ? [] : "nothing")], ["memory of a device", (s) => bytes(s.memory)],
   ];
   const bodies = [...groups_].sort(([, a], [, b]) => byText(a.step, b.step) || byText(a.where, b.where)).map(([k, g]) => {
@@ -82,10 +82,10 @@ function drawModes() {
     ...(list.some((r) => bestOf(r, modes)) ? [{ name: "best", text: (r) => el("strong", {}, bestOf(r, modes)), value: (r) => bestOf(r, modes) || null }] : []),
     ...others.map((x) => ({ name: `${x} / manual`, num: true, text: (r) => ratioNode(r.by[x]), value: (r) => r.by[x]?.ratio ?? null })),
     { name: "S, B", num: true, text: (r) => r.first.nbytes || "", value: (r) => r.first.nbytes },
-    ...["p10", "p90", "p99"].map((q) => ({ name: `${q} (manual)`, num: true, text: (r) => { const x = (r.by.manual || r.first)[`${q}_s`]; return x === null ? "" : seconds(x); }, value: (r) => (r.by.manual || r.first)[`${q}_s`] })),
+    ...["p10", "p90", "p99"].map((q) => ({ name: `${q} (manual)`, num: true, text: (r) => { const t = r.by.manual || r.first; return spread(t[`${q}_s`], t[`${q}_low_s`], t[`${q}_high_s`]); }, value: (r) => (r.by.manual || r.first)[`${q}_s`] })),
     { name: "processes", num: true, text: (r) => r.first.processes, value: (r) => r.first.processes },
     { name: "a device sends", text: (r) => perMode(r.by, modes, (t) => [t.wire_bytes === null ? "" : bytes(t.wire_bytes), t.kinds].filter(Boolean).join(" in ")), value: (r) => Math.max(...modes.map((x) => r.by[x]?.wire_bytes ?? 0)) },
     { name: "rate (manual)", num: true, text: (r) => rate(r.by.manual || r.first), value: (r) => { const t = r.by.manual || r.first; return t.busbw || t.flops_per_s || t.algbw; } },
-    { name: "share of ceiling", num: true, text: (r) => { const t = r.by.manual || r.first; return t.share === null ? "" : el("span", { title: t.share_of }, `${percent(t.share)} ${t.bound_by}`); }, value: (r) => (r.by.manual || r.first).share },
+    { name: "share of ceiling", num: true, text: (r) => { const t = r.by.manual || r.first; return t.share === null ? "" : el("span", { title: t.share_of }, `${share(t)} ${t.bound_by}`); }, value: (r) => (r.by.manual || r.first).share },
   ], list), ...controlTable(m, cadence), provenance(m.timedRuns)].flat(3));
 }

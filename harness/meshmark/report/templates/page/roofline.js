@@ -40,6 +40,6 @@ function drawRoofline(m, cadence, theme) {
       { name: "case", text: (t) => [el("span", { class: "op" }, t.operation), ` ${t.variant} `, el("span", { class: "soft" }, `${t.mesh} ${t.dtype} ${t.size}`)], value: (t) => t.cell, cls: "id" },
       { name: "FLOP", num: true, text: (t) => digits(t.intensity * t.moved_bytes * t.devices), value: (t) => t.intensity * t.moved_bytes * t.devices }, { name: "bytes a device moves", num: true, text: (t) => bytes(t.moved_bytes), value: (t) => t.moved_bytes },
       { name: "FLOP per byte", num: true, text: (t) => digits(t.intensity), value: (t) => t.intensity }, { name: "rate", num: true, text: rate, value: (t) => t.flops_per_s },
-      { name: "binds", text: (t) => t.bound_by, value: (t) => t.bound_by }, { name: "share of it", num: true, text: (t) => percent(t.share), value: (t) => t.share }, { name: "ceiling", text: (t) => t.share === null ? "not known" : t.share_of },
+      { name: "binds", text: (t) => t.bound_by, value: (t) => t.bound_by }, { name: "share of it", num: true, text: share, value: (t) => t.share }, { name: "ceiling", text: (t) => t.share === null ? "not known" : t.share_of },
     ], points)), provenance(m.timedRuns)] : [el("p", { class: "soft small" }, "No layer or contraction was timed in this cadence.")]);
 }

@@ -59,7 +59,7 @@ function drawSpeed() {
   $("bw-table").replaceChildren(el("p", { class: "soft small" }, every > MOST_SERIES ? `Drawn are ${MOST_SERIES} of ${every} series, those of most points: choose a mesh for others; the table has all. ` : "", m.devices === 1 ? "One device sends nothing to others: choose a machine with several. " : "", "Bars are 95 % intervals, dashed lines the fit t = α + S / β (in the table with 95 % intervals where six processes give some), dotted lines the ceilings of the links that the groups can use. "), behind(grid("bw", `Bus bandwidth of ${op} on ${m.label}, ${cadence}`, [
     { name: "series", text: (t) => `${t.variant} · ${t.mesh} · ${t.dtype} · ${t.mode}`, value: (t) => `${t.variant} ${t.mesh} ${t.dtype} ${t.mode}` },
     { name: "S", num: true, text: (t) => size(t.nbytes), value: (t) => t.nbytes }, { name: "time", num: true, text: (t) => spread(t.median_s, t.low_s, t.high_s), value: (t) => t.median_s },
-    { name: "bus bandwidth, GB/s", num: true, text: (t) => digits(t.busbw / 1e9), value: (t) => t.busbw }, { name: "share of ceiling", num: true, text: (t) => percent(t.share), value: (t) => t.share }, { name: "ceiling", text: (t) => t.share === null ? "" : t.share_of },
+    { name: "bus bandwidth, GB/s", num: true, text: (t) => digits(t.busbw / 1e9) + width(t), value: (t) => t.busbw }, { name: "share of ceiling", num: true, text: share, value: (t) => t.share }, { name: "ceiling", text: (t) => t.share === null ? "" : t.share_of },
     { name: "fit α", num: true, text: (t) => { const f = fitOf(t); return f ? between((v) => seconds(v) || "0", f.alpha, f.alpha_ends) : ""; } }, { name: "fit β", num: true, text: (t) => { const f = fitOf(t); return f ? between((v) => v === null ? "no growth" : `${bytes(v)}/s`, f.beta, f.beta_ends) : ""; } },
     { name: "largest residual", num: true, text: (t) => { const f = fitOf(t); return f ? percent(f.worst) : ""; } },
   ], points)), provenance(m.timedRuns));
@@ -71,7 +71,7 @@ function drawSpeed() {
     const f = figure(B, { x_axis_type: "log", y_range: ends, x_range: [first / 1.1, last * (roomy() ? (last / first) ** .45 : 1.1)] }), colors = palette(), items = [], all = [...new Set(few.flatMap((s) => s.points.map((p) => p[0])))].sort((a, b) => a - b);
     few.forEach((s, n) => {
       const c = colors[n % colors.length], x = s.points.map((p) => p[0]), y = s.points.map((p) => p[2]);
-      items.push([`${s.name.replace(/ \(\w+\)$/, "")}, ${s.kind}`, [f.line(x, y, { line_color: c, line_width: 1.5, line_dash: s.kind === "weak" ? "dashed" : "solid" }), f.scatter(x, y, { marker: MARKERS[n % MARKERS.length], size: 8, fill_color: c, line_color: c })], c, y[y.length - 1]]);
+      items.push([`${s.name.replace(/ \(\w+\)$/, "")}, ${s.kind}`, [f.line(x, y, { line_color: c, line_width: 1.5, line_dash: s.kind === "weak" ? "dashed" : "solid" }), f.scatter(x, y, { marker: MARKERS[n % MARKERS.length], size: 8, fill_color: c, line_color: c }), ...barsOf(f, s.points, c)], c, y[y.length - 1]]);
     });
     items.push(["perfect", [f.line([all[0], all[all.length - 1]], [1, 1], { line_color: css("--fg"), line_dash: "dotted" })], css("--fg"), 1]);
     f.below[0].axis_label = "devices"; f.left[0].axis_label = "efficiency"; ticks(f, "below", B, all, String); nameLines(B, f, items, last, ends, Number);
@@ -87,23 +87,30 @@ function drawSpeed() {
     if (!shares.length) return null;
     const names = shares.map((t) => t.operation).reverse(), f = figure(B, { height: Math.max(140, 60 + 30 * names.length), y_range: names, x_range: [0, Math.max(1, ...shares.map((t) => t.share)) * 100 * 1.05] });
     f.hbar({ y: shares.map((t) => t.operation), right: shares.map((t) => 100 * t.share), left: 0, height: .62, fill_color: palette()[0], line_color: null, fill_alpha: .85 });
-    f.text(shares.map((t) => 100 * t.share), shares.map((t) => t.operation), shares.map((t) => `${percent(t.share)}, ${rate(t)}`), { x_offset: shares.map((t) => t.share > .7 ? -6 : 6), text_align: shares.map((t) => t.share > .7 ? "right" : "left"), text_baseline: "middle", text_color: shares.map((t) => t.share > .7 ? css("--bg") : css("--fg")), text_font_size: "12px", text_font: "system-ui, sans-serif" });
+    const sure = shares.filter((t) => width(t)), end = (t, at) => 100 * t.share * t.median_s / t[at];
+    f.segment(sure.map((t) => end(t, "high_s")), sure.map((t) => t.operation), sure.map((t) => end(t, "low_s")), sure.map((t) => t.operation), { line_color: css("--fg"), line_width: 1.5 });
+    f.text(shares.map((t) => 100 * t.share), shares.map((t) => t.operation), shares.map((t) => `${share(t)}, ${plainRate(t)}`), { x_offset: shares.map((t) => t.share > .7 ? -6 : 6), text_align: shares.map((t) => t.share > .7 ? "right" : "left"), text_baseline: "middle", text_color: shares.map((t) => t.share > .7 ? css("--bg") : css("--fg")), text_font_size: "12px", text_font: "system-ui, sans-serif" });
     f.below[0].axis_label = "best share of the ceiling that binds, percent";
     return f;
   });
-  $("share-table").replaceChildren(...shares.length ? [behind(grid("share", `Best share of the ceiling that binds, on ${m.label}`, shareColumns, shares)), provenance(m.timedRuns)] : []);
+  $("share-table").replaceChildren(...shares.length ? [el("p", { class: "soft small" }, ABOUT_SHARES, shares.some((t) => !width(t)) ? " A share without brackets is of a single run." : ""), behind(grid("share", `Best share of the ceiling that binds, on ${m.label}`, shareColumns, shares)), provenance(m.timedRuns)] : []);
   drawRoofline(m, cadence, theme);
 }
-// The best share of a ceiling of each operation, in manual mode where there is one.
+// The intervals of efficiencies, where there are any.
+function barsOf(f, points, color) { const sure = points.filter((p) => p[3] !== undefined && p[3] !== p[4]), x = sure.map((p) => p[0]); return sure.length ? [f.segment(x, sure.map((p) => p[3]), x, sure.map((p) => p[4]), { line_color: color, line_width: 1.5 })] : []; }
+// The best share of a ceiling of each operation, in manual mode where there is one; of times with an interval where there
+// are any.
+const better = (t, was) => !was || (!width(t) === !width(was) ? t.share > was.share : Boolean(width(t)));
 function best(m) {
   if (m.best) return m.best;
   const spelled = new Set(m.times.filter((t) => t.mode === "manual").map((t) => t.operation)), found = new Map();
-  for (const t of m.times) if (t.share !== null && (t.mode === "manual" || !spelled.has(t.operation)) && !(found.get(t.operation)?.share >= t.share)) found.set(t.operation, t);
+  for (const t of m.times) if (t.share !== null && (t.mode === "manual" || !spelled.has(t.operation)) && better(t, found.get(t.operation))) found.set(t.operation, t);
   return m.best = [...found.values()].sort((a, b) => b.share - a.share);
 }
+const ABOUT_SHARES = "In brackets is what the 95 % interval of the time over processes gives. A ceiling is taken as it was measured, once. The best of several cases is chosen by its time, so its share is a little high.";
 const shareColumns = [
   { name: "operation", text: (t) => t.operation, value: (t) => t.operation }, { name: "best in", text: (t) => `${t.variant} ${t.mesh} ${t.dtype} ${t.size}, ${t.mode}, ${t.cadence}` },
-  { name: "rate", num: true, text: (t) => rate(t), value: (t) => t.busbw || t.flops_per_s }, { name: "share", num: true, text: (t) => percent(t.share), value: (t) => t.share }, { name: "binds", text: (t) => t.bound_by, value: (t) => t.bound_by }, { name: "of", text: (t) => t.share_of },
+  { name: "rate", num: true, text: (t) => rate(t), value: (t) => t.busbw || t.flops_per_s }, { name: "share", num: true, text: share, value: (t) => t.share }, { name: "binds", text: (t) => t.bound_by, value: (t) => t.bound_by }, { name: "of", text: (t) => t.share_of },
 ];
 function drawSide() {
   const groups = new Map();

@@ -9,7 +9,7 @@ function provenance(list) {
   const seen = [...new Set(list)];
   const classes = [...new Set(seen.map((r) => CLASS[r.class]))].join(", ");
   return el("details", { class: "prov" },
-    el("summary", {}, `Provenance: ${seen.length === 1 ? `JAX ${seen[0].release}, ${seen[0].machine}, ` : ""}${plural(seen.length, "record file")}, ${classes}`),
+    el("summary", {}, `Provenance: ${seen.length === 1 ? `JAX ${seen[0].release}, ${seen[0].machine}, ` : ""}${plural(seen.length, "record file")}`, el("span", { class: "wider" }, `, ${classes}`)),
     el("ul", {}, seen.map((r) => el("li", {},
       `JAX ${r.release}, jaxlib ${r.jaxlib} · ${r.machine}, ${CLASS[r.class]} · flags: ${r.flags || "none"} · suite ${r.commit.slice(0, 12) || "unknown"}${r.clean ? "" : " (not clean)"} · ${[`profile ${r.profile || "?"}`, r.started, noise(r)].filter(Boolean).join(" · ")} · `,
       el("span", { class: "mono" }, `${r.file} sha256:${r.sha256}`), " ", el("a", { href: `#view=run-${r.key}`, "data-view": `run-${r.key}` }, "all facts")))));

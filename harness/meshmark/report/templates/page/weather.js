@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // The weather: counters of compiled programs, release by release, and what each step changed.
-const W = D.beside.weather;
-const counted = (name, v) => v === null ? "" : name === "exposed" ? seconds(v) : /^(sent|memory|peak|temporaries)$/.test(name) ? bytes(v) : count(v);
 function drawWeather() {
   const out = $("weather-out");
   if (!W) { for (const id of ["w-place", "w-step"]) options($(id), [["", "none"]], ""); out.replaceChildren(el("p", { class: "soft" }, "No records of meshmark weather here.")); return; }
@@ -10,9 +8,8 @@ function drawWeather() {
   const steps = one.steps.map((s, i) => [String(i), `${label(s)}: ${s.changed ? `${plural(s.programs, "program")} changed` : "no change"}`]).reverse();
   const newest = one.steps.map((s, i) => s.changed ? String(i) : "").filter(Boolean).pop();  // the newest step that changed something
   const at = options($("w-step"), steps.length ? steps : [["", "one release alone"]], state.wstep || newest), step = one.steps[Number(at)];
-  const shown = ["sent", "collectives", "hidden", "exposed", "memory", "temporaries", "copies"];
   const parts = [el("p", {}, `Sums over the ${plural(one.programs, "program")} that every release compiled, of one device.`)];
-  if (W.releases.length > 1) parts.push(el("div", { class: "trends" }, shown.filter((c) => one.sums[c].some((v) => v !== null)).map((c) => trend(names.get(c), W.releases.map((r, i) => ({ name: r.jax, y: one.sums[c][i] })).filter((p) => p.y !== null), (v) => counted(c, v), true))));
+  if (W.releases.length > 1) parts.push(el("p", { class: "soft" }, jump("time", "Over time"), " draws them on one axis with the verdicts and times of the releases."));
   parts.push(grid("weather", `Releases, compiled for ${one.name}`, [{ name: "release", text: (i) => W.releases[i].label, cls: "nowrap" },
     ...W.counters.map(([c]) => c).filter((c) => one.sums[c]).map((c) => ({ name: names.get(c).replace(", bytes", "").replace(", s", ""), num: true, text: (i) => counted(c, one.sums[c][i]) })), { name: "suite", text: (i) => W.releases[i].suite, cls: "nowrap" }], W.releases.map((_, i) => i), { sortable: false }));
   if (step && (step.broken.length || step.mended.length)) parts.push(el("ul", {}, [["no longer compiles", step.broken], ["compiles now", step.mended]].flatMap(([what, list]) => list.map((c) => el("li", {}, el("span", { class: "mono" }, c), ` ${what}`)))));

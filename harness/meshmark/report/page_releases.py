@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The axis of time: each release of JAX, jaxlib and libtpu that stands behind a figure of the page, in the order of
+their dates. The dates are facts of the package index, kept in data/releases.json with their source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from meshmark.core.escaping import field as field_of
+from meshmark.core.escaping import plain
+
+KINDS = ("JAX", "jaxlib", "libtpu")
+
+Release = tuple[str, str]
+"""One of KINDS, and a version."""
+
+
+@cache
+def _known() -> Mapping[str, Any]:
+    text = (Path(__file__).resolve().parent / "data" / "releases.json").read_text(encoding="utf-8")
+    found: Mapping[str, Any] = json.loads(text)
+    return found
+
+
+def find_date(kind: str, version: str) -> str:
+    """The day on which a release came out, as 2026-10-19; "" where it is not known."""
+    return str(_known()["dates"][kind.lower()].get(version, ""))
+
+
+def find_releases(facts: Mapping[str, Any]) -> list[Release]:
+    """The releases that a run's facts name: JAX, jaxlib where its version is another, and libtpu."""
+    versions = facts.get("versions")
+    jax, jaxlib = field_of(versions, "jax"), field_of(versions, "jaxlib")
+    libtpu = field_of(facts.get("compiler"), "libtpu")
+    named = [("JAX", jax), ("jaxlib", jaxlib if jaxlib != jax else None), ("libtpu", libtpu)]
+    return [(kind, plain(version)[:40]) for kind, version in named if isinstance(version, str) and version]
+
+
+def build(every: Iterable[Sequence[Release]]) -> dict[str, Any]:
+    """The axis, the oldest release first, those without a known date last, and where the dates are from; and which
+    releases stand together in one run. `every`: what `find_releases` gives of each run."""
+    together = [list(one) for one in every]
+    seen = {release: None for one in together for release in one}
+    dated = [(find_date(kind, version), kind, version) for kind, version in seen]
+    dated.sort(key=lambda one: (not one[0], one[0], KINDS.index(one[1])))
+    pairs = {(one[0][1], version): None for one in together for kind, version in one[1:] if kind == "libtpu"}
+    return {
+        "axis": [{"date": date, "kind": kind, "version": version} for date, kind, version in dated],
+        "pairs": [list(pair) for pair in pairs],
+        "source": f"{_known()['source']}, read on {_known()['read']}",
+    }
