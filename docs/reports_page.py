@@ -25,7 +25,12 @@ distributed JAX that people reported since 2021, with the cases of the standard 
 
 The verdicts are those of the published runs on eight virtual CPU devices. `12 pass` counts cases. `known` means
 that the cases show the bug, and that it is listed as a known issue of that release. A `pass` says that this
-release is right here. It does not say that the reported backend is.
+release is right here. It does not say that the reported backend is. `not run` stands for cases that are newer than
+the published runs.
+
+The last 85 reports were looked up after version 10 of the case table. It had a case of the very kind of 17: the same
+operation, transformation, sharding and mode. Version 11 has one of 70, and the other 15 have none. The reproducers
+of 76 kinds ran on JAX 0.10.2, 0.11.2 and 0.12.0.1.
 """
 
 SEEN = {

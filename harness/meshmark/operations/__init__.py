@@ -12,6 +12,7 @@ from meshmark.operations import (
     axis_grids,
     block_corners,
     block_forms,
+    block_functions,
     calls,
     collective_gradients,
     collective_options,
@@ -71,6 +72,7 @@ from meshmark.operations import (
     rearranging,
     reductions,
     refusals,
+    reported_forms,
     restoring,
     rounded_functions,
     scatter_add,
@@ -83,6 +85,7 @@ from meshmark.operations import (
     training,
     transformed,
     transforms,
+    typed_forms,
     views,
     windows,
 )
@@ -168,6 +171,9 @@ FAMILIES = (
     library_forms,
     slope_forms,
     spelling_forms,
+    block_functions,
+    typed_forms,
+    reported_forms,
 )
 
 

@@ -287,7 +287,12 @@ def _added_tenth(case: Case) -> bool:
     return case.operation.name in TENTH_OPERATIONS
 
 
-ELEVENTH_OPERATIONS = frozenset(("every_value", "library_form", "slope_form", "spelling_form"))
+ELEVENTH_OPERATIONS = frozenset(
+    (
+        *("block_function", "every_value", "library_form", "reported_form", "slope_form"),
+        *("spelling_form", "typed_form"),
+    )
+)
 """The operations that version 11 added."""
 
 
@@ -312,7 +317,9 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
 CHANGES: dict[int, Change] = {
     11: Change(
         "reductions of any two values of a narrow type; functions of jax.scipy, rare options of functions and of their"
-        " gradients, collectives of trees, one program on several meshes",
+        " gradients, collectives of trees, one program on several meshes; kinds of programs that people reported:"
+        " functions that loop by themselves inside of a shard_map that checks what varies, functions over Explicit"
+        " axes by their own rules, keys that are sent, callbacks, constraints and exported programs",
         new=_added_eleventh,
     ),
     10: Change(
