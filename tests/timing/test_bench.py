@@ -483,7 +483,10 @@ def test_old_records_are_single_runs_and_new_ones_have_controls():
 def test_tails_are_of_processes():
     assert figures.tails([timing(PSUM[0], [1.0] * 99)])["p99_s"] is None
     found = figures.tails([timing(PSUM[0], [t] * 100, process=i) for i, t in enumerate((1.0, 2.0, 9.0))])
-    assert found == {"p10_s": 2.0, "p50_s": 2.0, "p90_s": 2.0, "p99_s": 2.0}
+    assert {found[f"{q}_s"] for q in ("p10", "p50", "p90", "p99")} == {2.0}
+    assert {found[f"{q}_{end}_s"] for q in ("p10", "p50", "p90", "p99") for end in ("low", "high")} == {None}
+    six = figures.tails([timing(PSUM[0], [float(i)] * 100, process=i) for i in range(1, 7)])
+    assert (six["p90_low_s"], six["p90_s"], six["p90_high_s"]) == (1.0, 3.5, 6.0), "over processes"
 
 
 def test_the_rest_is_estimated_by_what_was_timed():
