@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.checkout import ROOT
-from tests.ranks import faults, staging
+from tests.ranks import faults, faults_around, staging
 from tests.waiting import PATIENCE, until
 
 AT_ONCE = 3
@@ -155,3 +155,12 @@ def test_documents_count_the_faults_that_the_page_lists():
         ("processes", r"lists (\d+) such faults"),
     ):
         assert re.findall(says, (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")) == [number]
+
+
+def test_a_launch_that_collects_only_ends_with_0(tmp_path):
+    stage = staging.Stage(tmp_path)
+    try:
+        stage.start(faults_around.launcher(stage, 2, "--collect-only"), None)
+        assert stage.finish() == [0], stage.outputs[0].read_text()
+    finally:
+        stage.end()

@@ -308,6 +308,21 @@ def test_more_ranks_than_files_can_be_opened_are_told_in_one_line():
     assert "can't start 'sleep': Too many open files" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_a_signal_does_not_make_an_exit_code_of_0_one_that_is_believed():
+    to = io.BytesIO()
+    code = (
+        RANK + "(here / f'up{rank}').touch(); signal.signal(signal.SIGTERM, lambda *_: os._exit(0)); " + LONG
+    )
+    launcher = Launcher([sys.executable, "-c", code, "meshmark test"], 2, 1)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(launcher.run, to)
+        assert until(lambda: len(list(launcher.directory.glob("up*"))) == 2)
+        time.sleep(0.5)
+        launcher.end(signal.SIGTERM)
+        assert running.result(60) == 1
+    assert b"no rank joined the others" in to.getvalue()
+
+
 def test_a_launch_inside_of_a_launch_is_refused(monkeypatch, capfd):
     monkeypatch.setenv("MESHMARK_LAUNCH", "/nowhere")
     assert main(["launch", "-n", "2", "--", "true"]) == 2

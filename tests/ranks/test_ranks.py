@@ -91,8 +91,13 @@ def test_a_variable_that_is_no_number():
 def test_the_introduction_tells_what_must_be_alike(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_something")
     monkeypatch.setenv("JAX_PROCESS_ID", "1")
+    monkeypatch.setenv("NPY_DISABLE_CPU_FEATURES", "AVX2")
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_something")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     told = ranks.introduction({"profile": "smoke"})
     assert told["flags"]["XLA_FLAGS"] == "--xla_something" and "JAX_PROCESS_ID" not in told["flags"]
+    assert told["flags"].keys() >= {"NPY_DISABLE_CPU_FEATURES", "LIBTPU_INIT_ARGS"}
+    assert "OMP_NUM_THREADS" not in told["flags"], "hosts have different numbers of cores"
     assert "jax " in told["JAX release"] and told["options"] == {"profile": "smoke"}
     assert told["suite sources"] == ranks.introduction({})["suite sources"]
 

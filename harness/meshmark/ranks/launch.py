@@ -113,7 +113,7 @@ class Launcher:
         shown = Shown(to, self.size)
         with cleanup.watching(self.directory, f"{LAUNCHED}={self.directory}"):
             code = self._run(shown)
-        if not code and not self._told_to_end:
+        if not code:
             for problem in rollcall.problems(self.directory, self.size, self.command):
                 shown.line(problem)
                 code = 1
