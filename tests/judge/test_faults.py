@@ -42,7 +42,7 @@ for _name, _seconds, _case in NOTICED.findall((ROOT / "docs" / "faults.md").read
 
 SLOW = bool(os.environ.get("MESHMARK_SLOW"))
 
-QUICK = 0.2
+QUICK = 0.3
 """Seconds on the page up to which the tests take a fault: three in ten, in less than a fortieth of the time of all."""
 
 if not SLOW:
