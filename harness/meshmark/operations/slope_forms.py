@@ -70,7 +70,8 @@ def apart(mesh: Any) -> np.ndarray:
     n = mesh.shape[mesh.axis_names[-1]] * (mesh.shape[mesh.axis_names[0]] if len(mesh.axis_names) > 1 else 1)
     n = max(n, 2)
     count = 8 * n
-    return (0.1 + 2.9 * ((np.arange(count) * 7) % (count + 1) + 0.5) / (count + 1)).reshape(2 * n, 4)
+    step = next(k for k in (7, 11, 13) if (count + 1) % k)  # without a common factor no number comes twice
+    return (0.1 + 2.9 * ((np.arange(count) * step) % (count + 1) + 0.5) / (count + 1)).reshape(2 * n, 4)
 
 
 def spots(count: int) -> np.ndarray:
