@@ -123,7 +123,7 @@ def test_every_operation_in_every_mode(run, tmp_path, case):
     assert done.returncode == 0 or unsupported, done.stdout + done.stderr
 
 
-def test_every_script_can_be_made_and_imports_jax_and_numpy_alone():
+def test_every_script_can_be_made_and_imports_jax_and_what_it_brings_alone():
     # Without MESHMARK_SLOW a third of the operations: a script takes as long to print as a case to run.
     for case in one_of_each() if SLOW else one_mode_of_each()[::3]:
         if case.mode in repro.SPELLINGS:
@@ -132,7 +132,7 @@ def test_every_script_can_be_made_and_imports_jax_and_numpy_alone():
         # What the case itself is about.
         library = {"optax": "optax", "checkpoint": "orbax", "flax": "flax", "datarax": "datarax"}
         about = {library[c] for c in case.cell.capabilities if c in library}
-        assert tops - set(sys.stdlib_module_names) <= {"jax", "numpy", "ml_dtypes", *about}, case.id
+        assert tops - set(sys.stdlib_module_names) <= {"jax", "numpy", "ml_dtypes", "scipy", *about}, case.id
 
 
 def imported(text):

@@ -87,7 +87,7 @@ def _(real):
     "out_shardings are ignored": """
 @broken(jax, "jit")
 def _(real):
-    return lambda f, *, out_shardings=None, **k: real(f, **k)
+    return lambda *f, out_shardings=None, **k: real(*f, **k)
 """,
 }
 
