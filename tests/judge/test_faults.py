@@ -42,8 +42,9 @@ for _name, _seconds, _case in NOTICED.findall((ROOT / "docs" / "faults.md").read
 
 SLOW = bool(os.environ.get("MESHMARK_SLOW"))
 
-QUICK = 0.3
-"""Seconds on the page up to which the tests take a fault: three in ten, in less than a fortieth of the time of all."""
+QUICK = 0.2
+"""Seconds on the page up to which the tests take a fault: more than a quarter, in less than a fiftieth of the time of
+all."""
 
 if not SLOW:
     pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -103,9 +104,9 @@ def test_the_page_names_the_case_that_noticed_nearly_every_fault():
     assert len(FIRST) >= 0.9 * len(CATALOGUE)
 
 
-def test_the_sample_holds_three_in_ten_of_the_faults_and_each_family_that_catches_any():
+def test_the_sample_holds_a_quarter_of_the_faults_and_each_family_that_catches_any():
     taken = sampled()
-    assert len(taken) >= 0.3 * len(CATALOGUE)
+    assert len(taken) >= 0.25 * len(CATALOGUE)
     assert {_family(name) for name in taken} >= {_family(name) for name in FIRST}
     assert {*taken} >= {*CATALOGUE} - {*FIRST}
 
