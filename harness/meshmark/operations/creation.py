@@ -16,14 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, reshard
 from jax.sharding import PartitionSpec as P
 
 from meshmark.core.layout import axes_of, indices
 from meshmark.core.meshes import MeshShape, preferred
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
-from meshmark.operations.placement import matrix, spec_labels, spec_of
+from meshmark.operations.placement import alone_and_sharded, matrix, spec_labels, spec_of
 
 Array = np.ndarray
 
@@ -353,12 +352,7 @@ class RandomAnywhere(Operation):
                 return jax.random.gamma(key, 2.0, shape)
             return jax.random.normal(key, shape)
 
-        mine = next(d for d in mesh.devices.flat if d.process_index == jax.process_index())
-        with jax.default_device(mine):
-            alone = np.asarray(jax.jit(draw)())
-        placed = jax.jit(draw, out_shardings=NamedSharding(mesh, P(*spec)))()
-        whole = placed.is_fully_addressable
-        sharded = np.asarray(placed if whole else multihost_utils.process_allgather(placed, tiled=True))
+        alone, sharded = alone_and_sharded(mesh, draw, spec)
         same = (alone == sharded) & plausible(sharded, function)
         return jax.device_put(same, NamedSharding(mesh, P()))
 

@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as P
 
 from meshmark.core.meshes import MeshShape, preferred
 from meshmark.operations.base import Argument, Operation, Plan, Request, Result, Variant
-from meshmark.operations.placement import matrix, spec_labels, spec_of
+from meshmark.operations.placement import alone_and_sharded, matrix, spec_labels, spec_of
 
 
 def phi(x: float) -> float:
@@ -139,9 +139,7 @@ class RandomDistributions(Operation):
         def drawn():
             return function(jax.random.key(1701, impl="threefry2x32"), shape)
 
-        with jax.default_device(mesh.devices.flat[0]):
-            alone = np.asarray(jax.jit(drawn)())
-        sharded = np.asarray(jax.jit(drawn, out_shardings=NamedSharding(mesh, P(*spec)))())
+        alone, sharded = alone_and_sharded(mesh, drawn, spec)
         seen, spread = np.mean(sharded <= point), math.sqrt(share * (1 - share) / sharded.size)
         same = abs(alone - sharded) <= ROUNDED * np.maximum(abs(alone), 1)
         return jax.device_put(same & (abs(seen - share) < 6 * spread), NamedSharding(mesh, P()))

@@ -172,6 +172,18 @@ def from_host(mesh, x, spec):
     return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
 
+def alone_and_sharded(mesh, function, spec):
+    """The array that a function without arguments gives on one device of this process, and sharded over the mesh: both
+    whole, on the host."""
+    mine = next(d for d in mesh.devices.flat if d.process_index == jax.process_index())
+    with jax.default_device(mine):
+        alone = np.asarray(jax.jit(function)())
+    placed = jax.jit(function, out_shardings=NamedSharding(mesh, P(*spec)))()
+    if placed.is_fully_addressable:
+        return alone, np.asarray(placed)
+    return alone, multihost_utils.process_allgather(placed, tiled=True)
+
+
 class DevicePut(Move):
     """`jax.device_put` from each sharding to each other; the source keeps its values (jax#36308)."""
 
