@@ -259,8 +259,8 @@ def _shard_alike(mesh, a, x):
     return jax.jit(f, out_shardings=at(mesh, a))(jax.device_put(x, at(mesh, a)))
 
 
-def _custom_partitioning(mesh, a, x):
-    """A function with a rule of its own for its partition."""
+def partitioned_double():
+    """y * 2 of a matrix, with a rule of its own for its partition."""
     from jax.experimental.custom_partitioning import custom_partitioning
 
     @custom_partitioning
@@ -276,6 +276,12 @@ def _custom_partitioning(mesh, a, x):
         infer_sharding_from_operands=lambda m, arguments, result: arguments[0].sharding,
         sharding_rule="i j -> i j",
     )
+    return twice
+
+
+def _custom_partitioning(mesh, a, x):
+    """A function with a rule of its own for its partition."""
+    twice = partitioned_double()
     return jax.jit(lambda y: whole(mesh, a)(twice(y) - y), out_shardings=at(mesh, a))(
         jax.device_put(x, at(mesh, a))
     )

@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as P
 
 from meshmark.operations.block_functions import near
 from meshmark.operations.collective_options import same_as
-from meshmark.operations.program_forms import ProgramForm, at, over, typed
+from meshmark.operations.program_forms import ProgramForm, at, over, partitioned_double, typed
 from meshmark.operations.program_options import wrong
 
 
@@ -294,21 +294,7 @@ def _put(mesh, a, x):
 
 def _custom_partitioning(mesh, a, x):
     """A function with a rule of its own for its partition, in the context of a mesh with Explicit axes."""
-    from jax.experimental.custom_partitioning import custom_partitioning
-
-    @custom_partitioning
-    def twice(y):
-        return y * 2
-
-    def partition(m, arguments, result):
-        place = arguments[0].sharding
-        return m, lambda y: y + y, place, (place,)
-
-    twice.def_partition(
-        partition=partition,
-        infer_sharding_from_operands=lambda m, arguments, result: arguments[0].sharding,
-        sharding_rule="i j -> i j",
-    )
+    twice = partitioned_double()
     m = explicit(mesh)
     host = np.asarray(x)
     with jax.set_mesh(m):
