@@ -90,6 +90,21 @@ def test_dispatch_is_of_processes_that_timed_both():
     assert derived.usual_dispatch(by_cell(sweep(factors))) is None
 
 
+def test_dispatch_that_noise_hides_is_told():
+    factors = [1.0, 1.1, 0.9, 1.2, 1.0, 0.8]
+    positive, negative = (
+        timing_tables._dispatch(
+            derived.usual_dispatch(
+                by_cell(sweep(factors, extra=of_stream) + sweep(factors, "isolated", of_call))
+            ),
+            3,
+        )
+        for of_stream, of_call in ((0.0, 2e-4), (2e-4, 0.0))
+    )
+    assert positive == "dispatch (isolated minus stream), median of 3 cases: 200 us (160 us-240 us)"
+    assert negative.endswith("cases: not resolved, since the streams took 200 us longer")
+
+
 def test_efficiency_is_of_each_process():
     """All processes slow down alike on all meshes: their times are 50 percent apart, and their efficiencies agree."""
     factors = [1.0, 1.2, 0.8, 1.5, 1.1, 0.9]

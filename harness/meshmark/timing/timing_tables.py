@@ -324,12 +324,18 @@ def _of_ranks(records: Records) -> str:
     )
 
 
+def _dispatch(overhead: Estimate, cases: int) -> str:
+    """Dispatch in words. Noise, or steps of a stream that cost more than a call, can hide it."""
+    label = f"dispatch (isolated minus stream), median of {cases} cases"
+    if overhead.value > 0:
+        return f"{label}: {interval(overhead, seconds)}"
+    return f"{label}: not resolved, since the streams took {seconds(-overhead.value)} longer"
+
+
 def _remarks(records: Records, cells: Cells) -> Iterator[str]:
     """Remarks on dispatch, compile time, differences of processes, and modes that send more than manual."""
-    overhead = derived.usual_dispatch(cells)
-    if overhead and overhead.value > 0:
-        number = len(derived.dispatch(cells))
-        yield f"dispatch (isolated minus stream): median of {number} cases {interval(overhead, seconds)}"
+    if overhead := derived.usual_dispatch(cells):
+        yield _dispatch(overhead, len(derived.dispatch(cells)))
     compiled = [(r["compile_s"], r["case"]) for r in records.timings if r.get("compile_s")]
     if compiled:
         longest, case = max(compiled)
