@@ -71,7 +71,7 @@ def test_right_programs_pass_on_an_accelerator(accelerator):
 
 
 def test_an_accelerator_that_is_wrong_differs_from_the_cpu(accelerator, monkeypatch):
-    real = oracles.truth
+    real = oracles.compute_truth
 
     def wrong(program, device=None):
         found = real(program, device)
@@ -96,7 +96,7 @@ def test_products_take_the_default_precision_only_where_values_survive_it(
         seen.append(jax.config.jax_default_matmul_precision)
         return oracles.run(program, mode)
 
-    assert (oracles.truth(program).largest <= accelerators.WHOLE) == (asked is None)
+    assert (oracles.compute_truth(program).largest <= accelerators.WHOLE) == (asked is None)
     oracles.judge(program, ("auto",), watched)
     assert seen == [asked]
 
@@ -174,23 +174,23 @@ def test_an_accelerator_has_the_devices_that_it_has(monkeypatch):
     monkeypatch.setattr(places, "Slot", Elsewhere)
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
-    found = places.here(None, Settings())
+    found = places.adapt_to_device_count(None, Settings())
     assert (found.backend, found.devices, found.spare) == ("gpu", 1, True)
     assert found.environment["JAX_PLATFORMS"] == "cuda,cpu"
     assert found.environment["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
-    assert {len(m) and int(np.prod(m)) for m in places.meshes(found)} == {1}
+    assert {len(m) and int(np.prod(m)) for m in places.list_meshes(found)} == {1}
     with pytest.raises(BadInput, match="this machine has 1 devices of gpu"):
-        places.here(8, Settings())
+        places.adapt_to_device_count(8, Settings())
     monkeypatch.setattr(Elsewhere, "backend", "tpu")
-    assert not places.here(None, Settings()).spare
+    assert not places.adapt_to_device_count(None, Settings()).spare
 
 
 def test_a_hunt_on_another_backend_does_not_go_on(tmp_path):
-    now = logs.head(3, "", 1, backend="gpu")
+    now = logs.make_head(3, "", 1, backend="gpu")
     file = tmp_path / "hunt.jsonl"
-    file.write_text(json.dumps(logs.started(logs.head(3, "", 1))) + "\n")
+    file.write_text(json.dumps(logs.stamp(logs.make_head(3, "", 1))) + "\n")
     with pytest.raises(BadInput, match="backend cpu and not gpu: go on with JAX_PLATFORMS=cpu"):
-        logs.read(file, now)
+        logs.read_log(file, now)
 
 
 def test_a_hunt_on_one_device(tmp_path, capsys):

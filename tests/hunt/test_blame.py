@@ -26,7 +26,7 @@ MOVED = Program((("x", 1),), (ROWS,), NODES, (3,), (None,))
 """Rows that are moved within their own array: a sum of ones, which XLA's CPU compiler makes a running one."""
 RIGHT = [1, 2, 2, 2, 2, 2, 2]
 
-real = oracles.truth
+real = oracles.compute_truth
 
 
 @pytest.fixture
@@ -56,9 +56,9 @@ def test_each_operation_alone_is_right_where_the_whole_program_is_not():
         pytest.skip("this release of XLA is right")
     assert [(d.mode, d.kind, d.what) for d in found] == [("alone", "oracles", "CPU")]
     assert "5 of 7, at (2, 0) expected 2, seen 3" in found[0].text
-    with oracles.compiling(True, "algsimp"):
+    with oracles.compile_by(True, "algsimp"):
         assert oracles.judge(MOVED, (oracles.ALONE,)) == []
-    with oracles.compiling(True, "reshape-mover"):
+    with oracles.compile_by(True, "reshape-mover"):
         assert oracles.judge(MOVED, (oracles.ALONE,))
 
 
@@ -205,7 +205,7 @@ def test_a_lost_nan_is_told_from_other_wrong_elements():
         seen = np.array(seen, np.float32)
         wrong = ~((seen == want) | (np.isnan(seen) & np.isnan(want)))
         with np.errstate(invalid="ignore"):
-            assert (oracles.wrongness(want, seen, wrong, False) == oracles.LOST_NAN) == lost
+            assert (oracles.describe_wrongness(want, seen, wrong, False) == oracles.LOST_NAN) == lost
 
 
 def test_a_finding_explains_nothing_on_a_release_where_it_is_right():

@@ -49,7 +49,7 @@ def test_what_may_not_stand_in_a_shard_map_is_not_drawn_there():
 def test_a_gradient_goes_through(op):
     made = squared(op)
     want = 2 * np.arange(1, 9) ** 2
-    assert np.array_equal(oracles.truth(made).results[0], want)
+    assert np.array_equal(oracles.compute_truth(made).results[0], want)
     assert oracles.judge(made, ("auto", "explicit")) == []
 
 
@@ -68,7 +68,9 @@ def test_a_wrong_rule_is_seen(monkeypatch):
 
 def test_its_script_runs(tmp_path):
     made = squared("custom_vjp")
-    text = scripts.script(made, {"mode": "auto", "kind": "numbers"}, ["A rule"], oracles.truth(made).results)
+    text = scripts.write_script(
+        made, {"mode": "auto", "kind": "numbers"}, ["A rule"], oracles.compute_truth(made).results
+    )
     assert "jax.custom_vjp(body0)" in text
     (tmp_path / "rule.py").write_text(text)
     done = subprocess.run([sys.executable, tmp_path / "rule.py"], capture_output=True, text=True)
@@ -88,11 +90,11 @@ def test_a_contraction_of_five_dimensions_misses(name):
 
 def test_light_compiling_gives_the_same_and_sees_the_same(monkeypatch):
     made = draw(3, 4)
-    full = oracles.truth(made).results
+    full = oracles.compute_truth(made).results
     assert oracles.compiler_options() is None
-    with oracles.compiling(light=True):
+    with oracles.compile_by(light=True):
         assert oracles.compiler_options() == oracles.LIGHT
-        light = oracles.truth(made).results
+        light = oracles.compute_truth(made).results
         assert all(np.array_equal(a, b) for a, b in zip(full, light, strict=True))
         monkeypatch.setattr(oracles, "run", lambda p, mode: [jax.device_put(r + 1) for r in full])
         assert [d.kind for d in oracles.judge(made, ("auto",))] == ["numbers"]

@@ -54,7 +54,7 @@ def test_an_all_to_all_of_what_is_gathered_has_its_type():
     )
     inputs = (Input((4,), "float32", (("x",),), {"kind": "count"}),)
     made = Program((("x", 2),), inputs, (mapped,), (1,), (None,))
-    assert oracles.truth(made).results[0].shape == (8,)
+    assert oracles.compute_truth(made).results[0].shape == (8,)
     assert oracles.judge(made, ("auto",)) == []
 
 

@@ -32,7 +32,7 @@ def test_a_right_program_passes(mode):
 def test_a_gradient_passes():
     pulled = program(Node("jnp.square", ({"v": 0},)), ROWS, ROWS, transform=Transform("vjp", (0,)))
     assert oracles.judge(pulled, ("auto",)) == []
-    assert (oracles.truth(pulled).results[0] == 2 * np.arange(1, 9).reshape(4, 2) ** 2).all()
+    assert (oracles.compute_truth(pulled).results[0] == 2 * np.arange(1, 9).reshape(4, 2) ** 2).all()
 
 
 COLLECTIVES = [
@@ -69,7 +69,7 @@ def test_wrong_results_are_seen_and_named(monkeypatch, what):
     good = program(Node("jnp.add", ({"v": 0}, 1)), ROWS)
 
     def run(program, mode):
-        return [jax.device_put(WRONG[what](oracles.truth(program).results[0]))]
+        return [jax.device_put(WRONG[what](oracles.compute_truth(program).results[0]))]
 
     monkeypatch.setattr(oracles, "run", run)
     (found,) = oracles.judge(good, ("auto",))
@@ -80,7 +80,7 @@ def test_one_wrong_replica_is_seen(monkeypatch):
     good = program(Node("jnp.add", ({"v": 0}, 1)), ROWS)
 
     def run(program, mode):
-        want = oracles.truth(program).results[0]
+        want = oracles.compute_truth(program).results[0]
         mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
         parts = [jax.device_put(want + k, d) for k, d in enumerate(mesh.devices.flat)]
         return [jax.make_array_from_single_device_arrays(want.shape, NamedSharding(mesh, P()), parts)]
@@ -96,7 +96,7 @@ def test_a_rounding_is_no_difference_and_a_lost_row_is_one(monkeypatch):
         monkeypatch.setattr(
             oracles,
             "run",
-            lambda p, mode, change=change: [jax.device_put(change(oracles.truth(p).results[0]))],
+            lambda p, mode, change=change: [jax.device_put(change(oracles.compute_truth(p).results[0]))],
         )
         assert len(oracles.judge(rounded, ("auto",))) == expected
 

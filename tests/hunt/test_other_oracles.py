@@ -15,7 +15,7 @@ from meshmark.hunt.building import Builder
 from meshmark.hunt.generator import draw
 from meshmark.hunt.hunting import choose_modes
 from meshmark.hunt.program import Input, Node, Program, from_json, to_json
-from meshmark.hunt.rules import narrower, types, weight
+from meshmark.hunt.rules import find_types, measure_weight, narrow_dtypes
 from meshmark.hunt.workers import Settings
 
 ROWS = Input((8, 4), "float32", (("x",), ("y",)), {"kind": "ints", "low": -5, "high": 9, "seed": 4})
@@ -74,7 +74,7 @@ def test_a_definition_gives_what_jax_gives(op):
     made = program(Node(op, DEFINED[op], OPTIONS.get(op, {})))
     if op in ("lax.top_k", "lax.split"):
         made = program(*made.nodes, Node("item", ({"v": 1}, 1)))
-    assert definitions.results(made, types(made))[0].size
+    assert definitions.compute_results(made, find_types(made))[0].size
     assert oracles.judge(made, (oracles.NUMPY,)) == []
 
 
@@ -85,7 +85,7 @@ def test_jax_that_is_wrong_without_sharding_is_seen_beside_numpy(monkeypatch):
     assert oracles.judge(ROLLED, ("auto",)) == []
     (found,) = oracles.judge(ROLLED, ("auto", oracles.NUMPY))
     assert (found.mode, found.kind) == ("numpy", "oracles") and "differs from NumPy" in found.text
-    right = np.roll(values.array(ROWS), 1, 0)
+    right = np.roll(values.make_array(ROWS), 1, 0)
     assert np.array_equal(oracles.compute_expected(ROLLED, "numpy")[0], right)
     assert not np.array_equal(oracles.compute_expected(ROLLED, "auto")[0], right)
 
@@ -93,7 +93,7 @@ def test_jax_that_is_wrong_without_sharding_is_seen_beside_numpy(monkeypatch):
 def test_what_has_no_definition_is_left(monkeypatch):
     other = program(Node("lax.conv_general_dilated_patches", ({"v": 0},)))
     with pytest.raises(definitions.Undefined):
-        definitions.results(other, [None])
+        definitions.compute_results(other, [None])
 
 
 def test_a_number_that_numpy_does_not_convert_is_left(monkeypatch):
@@ -107,7 +107,7 @@ def test_a_number_that_numpy_does_not_convert_is_left(monkeypatch):
 
     monkeypatch.setitem(definitions.DEFINITIONS, "jnp.where", raising)
     with pytest.raises(oracles.Inapplicable, match="out of bounds"):
-        oracles.compare_with_definition(made, oracles.truth(made), False)
+        oracles.compare_with_definition(made, oracles.compute_truth(made), False)
     assert oracles.judge(made, (oracles.NUMPY,)) == []
 
 
@@ -115,7 +115,7 @@ def test_a_dtype_that_numpy_lacks_is_left():
     rows = replace(ROWS, dtype="bfloat16")
     made = program(Node("jnp.einsum", ("ab,ab->a", V, V)), inputs=(rows,))
     with pytest.raises(definitions.Undefined, match="bfloat16"):
-        definitions.results(made, types(made))
+        definitions.compute_results(made, find_types(made))
 
 
 @pytest.mark.parametrize("mode", ["permuted", "turned", "donated"])
@@ -188,11 +188,11 @@ WIDE = program(
 
 
 def test_64_bits_are_kept_and_their_loss_is_seen(monkeypatch):
-    assert oracles.truth(WIDE).results[0].dtype == np.int64
+    assert oracles.compute_truth(WIDE).results[0].dtype == np.int64
     assert oracles.judge(WIDE, ("auto", "explicit", "eager", "permuted", "turned", oracles.NUMPY)) == []
     assert from_json(json.loads(json.dumps(to_json(WIDE)))) == WIDE
-    assert any(i.dtype == "int32" and not p.x64 for p in narrower(WIDE) for i in p.inputs)
-    assert all(weight(p) < weight(WIDE) for p in narrower(WIDE))
+    assert any(i.dtype == "int32" and not p.x64 for p in narrow_dtypes(WIDE) for i in p.inputs)
+    assert all(measure_weight(p) < measure_weight(WIDE) for p in narrow_dtypes(WIDE))
     real = oracles.run
 
     def run(program, mode):
@@ -210,7 +210,7 @@ SPECIAL = program(
 
 
 def test_special_values_are_there_and_pass():
-    given = values.array(SPECIAL.inputs[0])
+    given = values.make_array(SPECIAL.inputs[0])
     assert np.isnan(given).any() and np.isinf(given).any() and (np.signbit(given) & (given == 0)).any()
     assert oracles.judge(SPECIAL, ("auto", "explicit", "permuted", "turned")) == []
 
@@ -226,7 +226,7 @@ def test_special_values_are_there_and_pass():
     ids=["NaN lost", "infinity lost", "NaN made", "sign of infinity"],
 )
 def test_a_special_value_that_is_changed_is_seen(monkeypatch, change):
-    want = oracles.truth(SPECIAL).results[0]
+    want = oracles.compute_truth(SPECIAL).results[0]
     assert not np.array_equal(change(want).view(np.int32), want.view(np.int32))
     monkeypatch.setattr(oracles, "run", lambda program, mode: [jax.device_put(change(want))])
     (found,) = oracles.judge(SPECIAL, ("auto",))
@@ -236,13 +236,13 @@ def test_a_special_value_that_is_changed_is_seen(monkeypatch, change):
 def test_scripts_of_special_and_wide_programs_hold(tmp_path):
     difference = {"mode": "auto", "kind": "numbers"}
     for made, said in ((SPECIAL, "equal_nan=True"), (WIDE, "jax_enable_x64")):
-        text = scripts.script(made, difference, ["A title"], oracles.truth(made).results)
+        text = scripts.write_script(made, difference, ["A title"], oracles.compute_truth(made).results)
         assert said in text and ast.parse(text)
     assert all(
         isinstance(v, (float, int, str))
-        for v in oracles.write_result(oracles.truth(SPECIAL).results[0])["data"]
+        for v in oracles.write_result(oracles.compute_truth(SPECIAL).results[0])["data"]
     )
-    json.dumps(oracles.write_result(oracles.truth(SPECIAL).results[0]), allow_nan=False)
+    json.dumps(oracles.write_result(oracles.compute_truth(SPECIAL).results[0]), allow_nan=False)
 
 
 @pytest.mark.parametrize("shares", [(1.0, 0.0), (0.0, 1.0), (0.0, 0.0)])

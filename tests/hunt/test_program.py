@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from meshmark.hunt.generator import draw
-from meshmark.hunt.program import Input, Node, Program, ProgramError, from_json, needed, to_json
+from meshmark.hunt.program import Input, Node, Program, ProgramError, from_json, prune, to_json
 
 SLICED = Program(
     (("x", 2),),
@@ -62,4 +62,4 @@ def test_needed_drops_what_no_result_reads():
         ),
         outputs=(3,),
     )
-    assert needed(extra) == SLICED
+    assert prune(extra) == SLICED

@@ -186,7 +186,7 @@ OTHERS = {
 def test_a_file_of_another_hunt_is_one_line(what, tmp_path, capsys):
     change, said = OTHERS[what]
     file = tmp_path / "h.jsonl"
-    text = json.dumps(logs.head(SEED, "", 8) | change) + "\n"
+    text = json.dumps(logs.make_head(SEED, "", 8) | change) + "\n"
     file.write_text(text)
     assert main(["hunt", "--seed", str(SEED), "--resume", str(file), "--programs", "1"]) == 2
     error = capsys.readouterr().err
@@ -194,7 +194,7 @@ def test_a_file_of_another_hunt_is_one_line(what, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[1]\n", "hello\n", json.dumps(logs.head(SEED, "", 8)) + "\nhello\n"]
+    "text", ["", "{", "[1]\n", "hello\n", json.dumps(logs.make_head(SEED, "", 8)) + "\nhello\n"]
 )
 def test_what_is_no_record_is_one_line(text, tmp_path, capsys):
     file = tmp_path / "h.jsonl"

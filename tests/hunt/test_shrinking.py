@@ -5,8 +5,8 @@ import json
 
 from meshmark.hunt import grouping, shrinking
 from meshmark.hunt.generator import draw
-from meshmark.hunt.program import Body, Input, Node, Program, from_json, problems, to_json
-from meshmark.hunt.rules import RULES, weight
+from meshmark.hunt.program import Body, Input, Node, Program, from_json, list_problems, to_json
+from meshmark.hunt.rules import RULES, measure_weight
 from meshmark.hunt.workers import Answer
 from tests.hunt.stubs import StubSlot
 
@@ -100,7 +100,9 @@ def test_candidates_are_smaller_programs_that_jax_accepts():
         for rule in RULES:
             for candidate in rule(program):
                 candidate = shrinking.fit_transform(candidate)
-                if next(problems(candidate), None) or weight(candidate) >= weight(program):
+                if next(list_problems(candidate), None) or measure_weight(candidate) >= measure_weight(
+                    program
+                ):
                     continue
                 seen += 1
                 assert from_json(json.loads(json.dumps(to_json(candidate)))).name == candidate.name

@@ -10,8 +10,8 @@ from meshmark.hunt.building import Builder, mesh_of
 from meshmark.hunt.drawing import KINDS, ROUNDING, Kind, Miss, Value
 from meshmark.hunt.generator import Drawing, Level
 from meshmark.hunt.program import Body, Input, Node, Program
-from meshmark.hunt.rules import fewer_devices
-from meshmark.hunt.values import inputs
+from meshmark.hunt.rules import reduce_devices
+from meshmark.hunt.values import make_inputs
 
 SHAPES = ((4,), (6, 4), (2, 6, 3), (2, 6, 4, 4))
 TYPES = ("float32", "float32", "int32", "uint8", "bool", "uint32", "complex64")
@@ -81,7 +81,7 @@ def test_a_constraint_in_a_body_leaves_manual_axes_alone():
         (body,),
     )
     made = Program((("x", 2), ("y", 2)), (Input((4, 2), "float32", (("x",), ())),), (mapped,), (1,), (None,))
-    found = jax.jit(Builder(made, "auto", mesh_of(made, jax.devices())).function())(*inputs(made))
-    assert found[0].tolist() == (inputs(made)[0] + 1).tolist()
-    (smaller,) = [p for p in fewer_devices(made) if p.axes == (("x", 2),)]
+    found = jax.jit(Builder(made, "auto", mesh_of(made, jax.devices())).function())(*make_inputs(made))
+    assert found[0].tolist() == (make_inputs(made)[0] + 1).tolist()
+    (smaller,) = [p for p in reduce_devices(made) if p.axes == (("x", 2),)]
     assert smaller.nodes[0].bodies[0].nodes[0].args[1] == [[], []]

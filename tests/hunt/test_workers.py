@@ -4,7 +4,7 @@
 import pytest
 
 from meshmark.hunt.program import Input, Node, Program
-from meshmark.hunt.workers import Settings, Slot, WorkerError, death
+from meshmark.hunt.workers import Settings, Slot, WorkerError, describe_death
 
 GOOD = Program(
     (("x", 2),), (Input((4,), "float32", (("x",),)),), (Node("jnp.negative", ({"v": 0},)),), (1,), (None,)
@@ -59,5 +59,5 @@ def test_workers_that_never_start_are_one_line():
 
 
 def test_deaths_that_differ_in_numbers_are_one():
-    a = death("", "F1122 05:14 3277 a.cc:11] Check failed: x (1 vs. -1)")
-    assert a == death("", "F0101 01:02 9 b/a.cc:11] Check failed: x (20 vs. 3)").removeprefix("b/")
+    a = describe_death("", "F1122 05:14 3277 a.cc:11] Check failed: x (1 vs. -1)")
+    assert a == describe_death("", "F0101 01:02 9 b/a.cc:11] Check failed: x (20 vs. 3)").removeprefix("b/")

@@ -65,12 +65,12 @@ def test_the_interval_is_that_of_a_count():
 
 
 def test_weights_follow_the_yield_and_stay_within_bounds():
-    found = yields.weights(yields.measure([HUNT]))
+    found = yields.derive_weights(yields.measure([HUNT]))
     assert found["edge"] > found["dot"] > found["sort"] and "vjp" not in found
     many = [line(n, 36.0, {"lax.pad": "edge"}, f"numbers: {n}") for n in range(50)]
-    found = yields.weights(yields.measure([[*many, line(50, 360000.0, {"jnp.sort": "sort"})]]))
+    found = yields.derive_weights(yields.measure([[*many, line(50, 360000.0, {"jnp.sort": "sort"})]]))
     assert (found["edge"], found["sort"]) == (3.0, 0.33)
-    assert yields.weights(yields.measure([HUNT[2:]])) == {}, "nothing found: the weights stay"
+    assert yields.derive_weights(yields.measure([HUNT[2:]])) == {}, "nothing found: the weights stay"
 
 
 def test_each_operation_of_a_drawn_program_has_its_family():
@@ -91,7 +91,7 @@ def test_weights_change_what_is_drawn():
 
 def test_the_command(tmp_path, capsys):
     file = tmp_path / "hunt.jsonl"
-    file.write_text("".join(json.dumps(x) + "\n" for x in [logs.head(1, "", 8), *HUNT]))
+    file.write_text("".join(json.dumps(x) + "\n" for x in [logs.make_head(1, "", 8), *HUNT]))
     assert main(["hunt", "--yield", str(file)]) == 0
     assert "edge" in (said := capsys.readouterr().out) and "1.0 (0.0 to 5.6)" in said
     file.write_text(file.read_text().replace('"families": {', '"families": 5, "was": {'))
@@ -102,7 +102,7 @@ def test_the_command(tmp_path, capsys):
 @pytest.mark.parametrize("other", [{}, {"sort": 3.0}])
 def test_a_hunt_goes_on_with_its_own_weights_alone(tmp_path, other):
     file = tmp_path / "hunt.jsonl"
-    file.write_text(json.dumps(logs.head(1, "", 8, weights={"edge": 2.0})) + "\n")
-    assert logs.read(file, logs.head(1, "", 8, weights={"edge": 2.0}))[0] == []
+    file.write_text(json.dumps(logs.make_head(1, "", 8, weights={"edge": 2.0})) + "\n")
+    assert logs.read_log(file, logs.make_head(1, "", 8, weights={"edge": 2.0}))[0] == []
     with pytest.raises(BadInput, match="is of weights"):
-        logs.read(file, logs.head(1, "", 8, weights=other))
+        logs.read_log(file, logs.make_head(1, "", 8, weights=other))

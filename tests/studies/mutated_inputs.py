@@ -142,7 +142,7 @@ def goes_on(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
     return (resume,)
 
 
-HEAD = logs.head(3, "", 4)
+HEAD = logs.make_head(3, "", 4)
 
 
 def hunted() -> bytes:
@@ -152,7 +152,7 @@ def hunted() -> bytes:
     found = {"n": 2, "s": 0.5, "differences": [difference], "program": program, "group": "numbers x"}
     shrunk = {"shrunk": program, "shrink_s": 1.0, "shrunk_difference": difference, "tried": 3, "minute": 0.1}
     return as_lines(
-        [logs.started(HEAD), {"n": 0, "s": 0.1}, {"n": 1, "s": 0.2, "not_run": ["y"]}, found | shrunk]
+        [logs.stamp(HEAD), {"n": 0, "s": 0.1}, {"n": 1, "s": 0.2, "not_run": ["y"]}, found | shrunk]
     )
 
 

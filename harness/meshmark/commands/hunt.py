@@ -170,20 +170,20 @@ def show_yields(files: Sequence[Path], store: Path) -> int:
     meaning = (
         "one program has several kinds, so the rows overlap; per hour of a processor, with the 95 % interval"
     )
-    show(text_table(YIELDS, [*yields.table(found)], width()), ["", meaning])
+    show(text_table(YIELDS, [*yields.tabulate(found)], width()), ["", meaning])
     return 0
 
 
 def _weights(arguments: argparse.Namespace) -> dict[str, float]:
     known = findings.known_groups(findings.read_all(arguments.known))
-    return yields.weights(yields.read(arguments.follow, known)) if arguments.follow else {}
+    return yields.derive_weights(yields.read(arguments.follow, known)) if arguments.follow else {}
 
 
 def _place(arguments: argparse.Namespace, name: str | None) -> tuple[Settings, Sequence[Sequence[int]]]:
     """(how workers run on the devices here or for a topology, the meshes to draw from)."""
     if not name:
-        settings = places.here(arguments.num_devices, Settings(arguments.deadline))
-        return settings, places.meshes(settings)
+        settings = places.adapt_to_device_count(arguments.num_devices, Settings(arguments.deadline))
+        return settings, places.list_meshes(settings)
     if arguments.num_devices:
         raise BadInput(
             "--num-devices and --topology: a topology has its own number of devices, name one of them"
@@ -209,15 +209,17 @@ def _open(hunt: Hunt, arguments: argparse.Namespace, devices: int) -> list[dict[
     """Open the record, and give the lines that it has."""
     lines: list[dict[str, Any]] = []
     settings = hunt.settings
-    head = logs.head(hunt.seed, settings.topology, devices, settings.ranks, hunt.weights, settings.backend)
+    head = logs.make_head(
+        hunt.seed, settings.topology, devices, settings.ranks, hunt.weights, settings.backend
+    )
     try:
         if arguments.resume:
-            lines, size = logs.read(arguments.resume, head)
+            lines, size = logs.read_log(arguments.resume, head)
             os.truncate(arguments.resume, size)
             hunt.out = open(arguments.resume, "a", encoding="utf-8")  # noqa: SIM115 - closed by run
         elif arguments.record:
             hunt.out = open(arguments.record, "x", encoding="utf-8")  # noqa: SIM115 - closed by run
-            hunt.write(logs.started(head))
+            hunt.write(logs.stamp(head))
     except FileExistsError:
         raise BadInput(
             f"{arguments.record} is there already: name a new file, or go on with --resume"

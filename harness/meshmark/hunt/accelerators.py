@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import jax
 
-from meshmark.hunt.program import Program, every_node
+from meshmark.hunt.program import Program, walk_nodes
 
 CONVOLUTIONS = frozenset(
     (
@@ -38,24 +38,24 @@ LIGHT = {"xla_gpu_autotune_level": 0}
 """Options of XLA's GPU compiler: it takes the first kernel that fits instead of timing all of them."""
 
 
-def backend() -> str:
+def find_backend() -> str:
     """The name of the backend that programs run on."""
     return jax.default_backend()
 
 
-def accelerated() -> bool:
+def has_accelerator() -> bool:
     """Whether programs run on something else than CPUs."""
-    return backend() != "cpu"
+    return find_backend() != "cpu"
 
 
-def inexact() -> frozenset[str]:
+def list_inexact() -> frozenset[str]:
     """The kinds of the generator whose results may be rounded here, beside those that are rounded everywhere."""
-    return KINDS if accelerated() else frozenset()
+    return KINDS if has_accelerator() else frozenset()
 
 
-def host() -> jax.Device | None:
+def find_host_device() -> jax.Device | None:
     """A CPU of this process, where programs run on something else; None where there is none."""
-    if not accelerated():
+    if not has_accelerator():
         return None
     try:
         return jax.local_devices(backend="cpu")[0]
@@ -63,7 +63,7 @@ def host() -> jax.Device | None:
         return None
 
 
-def with_host(environment: Mapping[str, str]) -> dict[str, str]:
+def add_host_backend(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables by which a worker has the CPU backend too, behind those that JAX_PLATFORMS names, and takes memory
     of the device as it needs it: several workers share one."""
     made = dict(environment)
@@ -78,21 +78,21 @@ def with_host(environment: Mapping[str, str]) -> dict[str, str]:
 def survives(program: Program, largest: float, rounded: bool) -> bool:
     """Whether a program's products are the same where their factors are rounded to eight bits: `largest`, the largest
     value on the way, says nothing of values in bodies and of cotangents."""
-    bodies = any(node.bodies for node in every_node(program.nodes))
+    bodies = any(node.bodies for node in walk_nodes(program.nodes))
     return not rounded and not bodies and not program.transform.kind and largest <= WHOLE
 
 
 @contextmanager
 def exact_products(wanted: bool = True) -> Iterator[None]:
     """Products at the highest precision in this context, where accelerators would round factors."""
-    if not wanted or not accelerated():
+    if not wanted or not has_accelerator():
         yield
         return
     with jax.default_matmul_precision("highest"):
         yield
 
 
-def healthy() -> bool:
+def check_health() -> bool:
     """Whether the device still computes: after an illegal address nothing runs in this process any more."""
     try:
         return float(jax.jit(lambda x: x + 1)(1.0)) == 2.0

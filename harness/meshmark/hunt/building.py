@@ -28,7 +28,7 @@ ROOTS = {"jax": jax, "jnp": jnp, "lax": lax, "nn": jax.nn}
 STYLES = ("plain", "auto", "explicit")
 
 
-def named(name: str) -> Any:
+def find_function(name: str) -> Any:
     """The function of a name such as lax.add; ProgramError where this release of JAX has none."""
     first, *rest = name.split(".")
     try:
@@ -37,7 +37,7 @@ def named(name: str) -> Any:
         raise ProgramError(f"this JAX has no {name}") from None
 
 
-def partition(spec: Spec) -> P:
+def make_spec(spec: Spec) -> P:
     """The partition spec of JAX."""
     return P(*(None if not e else e[0] if len(e) == 1 else tuple(e) for e in spec))
 
@@ -66,7 +66,7 @@ class Builder:
         def plain(*given: Any) -> Any:
             values = self.run(program.nodes, list(given), [])
             if keep:
-                return tuple(values[i] for i in program.outputs), largest(values, program.special)
+                return tuple(values[i] for i in program.outputs), find_largest(values, program.special)
             return tuple(values[i] for i in program.outputs)
 
         kind, wrt = program.transform.kind, program.transform.wrt
@@ -109,7 +109,7 @@ class Builder:
             return FORMS[node.op](self, node, value, values)
         kwargs = {k: value(v) for k, v in node.kwargs.items()}
         function = MEANINGS.get(node.op) if self.style == "plain" else None
-        return (function or named(node.op))(*map(value, node.args), **kwargs)
+        return (function or find_function(node.op))(*map(value, node.args), **kwargs)
 
     def value(self, expression: Any, values: list[Any], outer: list[Any]) -> Any:
         """The value of an expression."""
@@ -119,13 +119,13 @@ class Builder:
             if "outer" in expression:
                 return outer[expression["outer"]]
             if "name" in expression:
-                return named(expression["name"])
+                return find_function(expression["name"])
             if "float" in expression:
                 return float(expression["float"])
             if "slice" in expression:
                 return slice(*expression["slice"])
             kwargs = {k: self.value(v, values, outer) for k, v in expression.get("kwargs", {}).items()}
-            return named(expression["call"])(**kwargs)
+            return find_function(expression["call"])(**kwargs)
         if isinstance(expression, (list, tuple)):
             return tuple(self.value(item, values, outer) for item in expression)
         return expression
@@ -141,7 +141,7 @@ class Builder:
         return function
 
 
-def largest(values: Sequence[Any], finite: bool = False) -> Any:
+def find_largest(values: Sequence[Any], finite: bool = False) -> Any:
     """The largest absolute value of all floats; of the finite ones alone where there are others by design."""
     found = jnp.zeros((), jnp.float32)
     for value in jax.tree.leaves(list(values)):
@@ -160,7 +160,7 @@ def _constrain(builder: Builder, node: Node, value: Callable[..., Any], values: 
     x = value(node.args[0])
     if builder.mesh is None:
         return x
-    spec = partition(node.args[1])
+    spec = make_spec(node.args[1])
     if builder.style == "explicit":
         return jax.sharding.reshard(x, spec)
     # inside shard_map the mesh of the context says which axes are manual
@@ -228,10 +228,10 @@ def _shard_map(builder: Builder, node: Node, value: Callable[..., Any], values: 
     options: dict[str, Any] = {"check_vma": node.kwargs.get("check_vma", True)}
     if builder.style == "auto":
         options["mesh"] = builder.mesh
-    out_specs = [partition(s) for s in outs]
+    out_specs = [make_spec(s) for s in outs]
     function = jax.shard_map(
         body,
-        in_specs=tuple(partition(s) for s in ins),
+        in_specs=tuple(make_spec(s) for s in ins),
         out_specs=out_specs[0] if len(outs) == 1 else tuple(out_specs),
         axis_names=set(axes),
         **options,

@@ -18,7 +18,7 @@ from meshmark.devices import chips, topologies
 from meshmark.devices.compat import whole_text
 from meshmark.hunt.oracles import NotRun, apply_jit, place_inputs
 from meshmark.hunt.program import Program
-from meshmark.hunt.values import inputs
+from meshmark.hunt.values import make_inputs
 from meshmark.interpreter import reader
 from meshmark.interpreter.evaluator import interpret
 from meshmark.interpreter.faults import Fault, Refused
@@ -70,13 +70,13 @@ class Interpretation:
         mesh, places = place_inputs(program, mode, self.devices)
         structs = [
             jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
-            for x, place in zip(inputs(program), places, strict=True)
+            for x, place in zip(make_inputs(program), places, strict=True)
         ]
         with jax.default_matmul_precision("highest"), jax.enable_x64(program.x64):
             compiled = apply_jit(program, mode, mesh, lambda function: function.lower(*structs).compile())
         try:
             outputs = interpret(
-                reader.read(whole_text(compiled)), make_inputs(program, compiled, mesh), self.bits
+                reader.read(whole_text(compiled)), make_shards(program, compiled, mesh), self.bits
             )
         except Refused as refused:
             raise NotRun(refused.name) from None
@@ -87,14 +87,14 @@ class Interpretation:
         return list(split_outputs(compiled, outputs, mesh))
 
 
-def make_inputs(program: Program, compiled: Any, mesh: Any) -> list[np.ndarray]:
+def make_shards(program: Program, compiled: Any, mesh: Any) -> list[np.ndarray]:
     """The inputs of the compiled program, each of shape [devices, *shape of one shard], in the order of the mesh.
 
     JAX drops inputs that it does not use, so there may be fewer than `program.inputs`."""
     used = jax.tree.leaves(compiled.input_shardings[0], is_leaf=lambda s: s is None)
     return [
         np.stack([x[index] for index in find_indices(sharding, x.shape, mesh)])
-        for x, sharding in zip(inputs(program), used, strict=True)
+        for x, sharding in zip(make_inputs(program), used, strict=True)
         if sharding is not None
     ]
 

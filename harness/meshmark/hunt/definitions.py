@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from meshmark.hunt.program import Node, Program
-from meshmark.hunt.values import inputs
+from meshmark.hunt.values import make_inputs
 
 KINDS = frozenset(("float32", "float64", "int32", "int64", "uint8", "bool"))
 """The dtypes that NumPy computes as JAX does, so that a cast after each operation is all that differs."""
@@ -23,13 +23,13 @@ class Undefined(Exception):
     """The program has an operation or a dtype that no definition covers; the message names it."""
 
 
-def sliced(x: np.ndarray, start: Sequence[int], stop: Sequence[int], stride: Any = None) -> np.ndarray:
+def take_slice(x: np.ndarray, start: Sequence[int], stop: Sequence[int], stride: Any = None) -> np.ndarray:
     """lax.slice."""
     steps = stride or [1] * x.ndim
     return x[tuple(slice(a, b, s) for a, b, s in zip(start, stop, steps, strict=True))]
 
 
-def padded(x: np.ndarray, value: Any, config: Sequence[Sequence[int]]) -> np.ndarray:
+def pad_array(x: np.ndarray, value: Any, config: Sequence[Sequence[int]]) -> np.ndarray:
     """lax.pad: negative low and high take elements away, after the interior padding."""
     for d, (low, high, interior) in enumerate(config):
         rows = np.moveaxis(x, d, 0)
@@ -41,7 +41,7 @@ def padded(x: np.ndarray, value: Any, config: Sequence[Sequence[int]]) -> np.nda
     return x
 
 
-def starts_of(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
+def clamp_starts(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
     """Starts of a dynamic slice: from the end if below zero, and clamped so that it fits."""
     found = []
     for start, n, size in zip(starts, shape, sizes, strict=True):
@@ -52,19 +52,19 @@ def starts_of(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int])
 
 def dynamic_slice(x: np.ndarray, starts: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
     """lax.dynamic_slice."""
-    places = starts_of(starts, x.shape, sizes)
+    places = clamp_starts(starts, x.shape, sizes)
     return x[tuple(slice(a, a + n) for a, n in zip(places, sizes, strict=True))]
 
 
 def dynamic_update_slice(x: np.ndarray, update: np.ndarray, starts: Sequence[Any]) -> np.ndarray:
     """lax.dynamic_update_slice."""
-    places = starts_of(starts, x.shape, update.shape)
+    places = clamp_starts(starts, x.shape, update.shape)
     made = x.copy()
     made[tuple(slice(a, a + n) for a, n in zip(places, update.shape, strict=True))] = update
     return made
 
 
-def cumulated(function: np.ufunc) -> Callable[..., np.ndarray]:
+def make_cumulative(function: np.ufunc) -> Callable[..., np.ndarray]:
     """A cumulative operation of lax."""
 
     def run(x: np.ndarray, axis: int = 0, reverse: bool = False) -> np.ndarray:
@@ -75,7 +75,7 @@ def cumulated(function: np.ufunc) -> Callable[..., np.ndarray]:
     return run
 
 
-def moved(name: str) -> Any:
+def make_movement(name: str) -> Any:
     """The in_dim variants of slices."""
 
     def along(x: np.ndarray, axis: int, start: Any, size: int) -> tuple[list[Any], list[int]]:
@@ -108,7 +108,7 @@ def getitem(x: np.ndarray, index: Any) -> np.ndarray:
         raise Undefined(str(error)) from None
 
 
-def updated(function: np.ufunc | None) -> Callable[..., np.ndarray]:
+def make_update(function: np.ufunc | None) -> Callable[..., np.ndarray]:
     """x.at[index].set, and add and the like, each of which counts every time that an element is named."""
 
     def run(x: np.ndarray, index: Any, update: Any, **options: Any) -> np.ndarray:
@@ -141,7 +141,7 @@ def split(x: np.ndarray, sizes: Sequence[int], axis: int = 0) -> list[np.ndarray
     return np.split(x, np.cumsum(sizes)[:-1], axis)
 
 
-def ordered(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+def find_order(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
     """The stable order of a dimension; descending, equal ones keep their order too."""
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
@@ -151,21 +151,21 @@ def ordered(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
 
 def argsort(x: np.ndarray, axis: int = -1, stable: bool = True, descending: bool = False) -> np.ndarray:
     """jnp.argsort."""
-    return ordered(x, axis, descending)
+    return find_order(x, axis, descending)
 
 
 def sort(x: np.ndarray, axis: int = -1, descending: bool = False) -> np.ndarray:
     """jnp.sort."""
-    return np.take_along_axis(x, ordered(x, axis, descending), axis)
+    return np.take_along_axis(x, find_order(x, axis, descending), axis)
 
 
 def top_k(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """lax.top_k: equal ones by the lower place."""
-    order = ordered(x, -1, True)[..., :k]
+    order = find_order(x, -1, True)[..., :k]
     return np.take_along_axis(x, order, -1), order
 
 
-def product(subscripts: str, *arrays: np.ndarray) -> np.ndarray:
+def multiply(subscripts: str, *arrays: np.ndarray) -> np.ndarray:
     """jnp.einsum; NumPy has none of booleans."""
     if any(a.dtype == bool for a in arrays):
         return np.einsum(subscripts, *(a.astype(int) for a in arrays)) != 0
@@ -188,30 +188,30 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
     "jnp.reshape": np.reshape,
     "jnp.transpose": np.transpose,
     "jnp.pad": lambda x, width, mode: np.pad(x, width, mode=mode),
-    "jnp.einsum": product,
+    "jnp.einsum": multiply,
     "jnp.sort": sort,
     "jnp.argsort": argsort,
     "lax.convert_element_type": lambda x, kind: x.astype(kind),
-    "lax.slice": sliced,
-    "lax.pad": padded,
+    "lax.slice": take_slice,
+    "lax.pad": pad_array,
     "lax.rev": np.flip,
     "lax.split": split,
     "lax.top_k": top_k,
     "lax.dynamic_slice": dynamic_slice,
     "lax.dynamic_update_slice": dynamic_update_slice,
-    "lax.cumsum": cumulated(np.add),
-    "lax.cummax": cumulated(np.maximum),
-    "lax.cummin": cumulated(np.minimum),
-    **{f"lax.dynamic_{name}_in_dim": moved(name) for name in ("slice", "index", "update_slice")},
+    "lax.cumsum": make_cumulative(np.add),
+    "lax.cummax": make_cumulative(np.maximum),
+    "lax.cummin": make_cumulative(np.minimum),
+    **{f"lax.dynamic_{name}_in_dim": make_movement(name) for name in ("slice", "index", "update_slice")},
     "lax.slice_in_dim": slice_in_dim,
     "lax.broadcasted_iota": iota,
-    "lax.index_in_dim": moved("index"),
+    "lax.index_in_dim": make_movement("index"),
     "lax.optimization_barrier": lambda x: x,
     "lax.stop_gradient": lambda x: x,
     "getitem": getitem,
-    "at.set": updated(None),
+    "at.set": make_update(None),
     **{
-        f"at.{name}": updated(function)
+        f"at.{name}": make_update(function)
         for name, function in (
             *(("add", np.add), ("multiply", np.multiply), ("min", np.minimum), ("max", np.maximum)),
         )
@@ -222,7 +222,7 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
 """By the operation's name in a program."""
 
 
-def results(program: Program, types: Sequence[Any]) -> list[np.ndarray]:
+def compute_results(program: Program, types: Sequence[Any]) -> list[np.ndarray]:
     """The results of a program without a transform by NumPy; Undefined where it has more than this module defines.
 
     types: what JAX says of each value, as ShapeDtypeStructs or tuples of them."""
@@ -230,27 +230,28 @@ def results(program: Program, types: Sequence[Any]) -> list[np.ndarray]:
         raise Undefined(f"a {program.transform.kind}")
     if other := {i.dtype for i in program.inputs} - KINDS:
         raise Undefined(f"inputs of {', '.join(sorted(other))}")
-    values: list[Any] = list(inputs(program))
+    values: list[Any] = list(make_inputs(program))
     for node in program.nodes:
         if node.op not in DEFINITIONS or node.bodies:
             raise Undefined(node.op)
         found = DEFINITIONS[node.op](
-            *(value(a, values) for a in node.args), **{k: value(v, values) for k, v in node.kwargs.items()}
+            *(evaluate(a, values) for a in node.args),
+            **{k: evaluate(v, values) for k, v in node.kwargs.items()},
         )
-        values.append(typed(node, found, types[len(values)]))
+        values.append(check_types(node, found, types[len(values)]))
     return [values[i] for i in program.outputs]
 
 
-def typed(node: Node, found: Any, kind: Any) -> Any:
+def check_types(node: Node, found: Any, kind: Any) -> Any:
     """A result in the type that JAX states for it."""
     if isinstance(kind, (tuple, list)):
-        return tuple(typed(node, f, k) for f, k in zip(found, kind, strict=True))
+        return tuple(check_types(node, f, k) for f, k in zip(found, kind, strict=True))
     if kind.dtype.name not in KINDS:
         raise Undefined(f"{node.op} of {kind.dtype.name}")
     return np.asarray(found).astype(kind.dtype)
 
 
-def value(expression: Any, values: Sequence[Any]) -> Any:
+def evaluate(expression: Any, values: Sequence[Any]) -> Any:
     """The value of an expression; Undefined for functions."""
     if isinstance(expression, Mapping):
         if "v" in expression:
@@ -263,5 +264,5 @@ def value(expression: Any, values: Sequence[Any]) -> Any:
             return expression["kwargs"]["object"]
         raise Undefined(str(next(iter(expression))))
     if isinstance(expression, (list, tuple)):
-        return tuple(value(item, values) for item in expression)
+        return tuple(evaluate(item, values) for item in expression)
     return expression

@@ -26,7 +26,7 @@ from meshmark.hunt import (  # noqa: F401 - they fill the vocabulary
 )
 from meshmark.hunt.drawing import INTS, KINDS, Draw, Miss, Value
 from meshmark.hunt.levels import Level, cornered, numbered
-from meshmark.hunt.program import Input, Node, Program, Spec, Transform, needed, references
+from meshmark.hunt.program import Input, Node, Program, Spec, Transform, list_references, prune
 from meshmark.hunt.values import dtype_of
 
 MESHES = (
@@ -260,7 +260,7 @@ class Drawing:
 
     def finish(self, level: Level) -> Program:
         """Outputs, their shardings, and the transform."""
-        read = {r for n in level.nodes for r in references((*n.args, *n.kwargs.values()))}
+        read = {r for n in level.nodes for r in list_references((*n.args, *n.kwargs.values()))}
         sinks = [
             v
             for v in level.values
@@ -280,7 +280,7 @@ class Drawing:
         nodes, outs = numbered(level.nodes, [v.expression for v in outputs], len(self.inputs))
         specs = tuple(self.spec(v.shape) if self.random.random() < 0.5 else None for v in outputs)
         made = Program(self.axes, tuple(self.inputs), tuple(nodes), tuple(outs), specs, x64=self.x64)
-        made = needed(made)
+        made = prune(made)
         if kind:
             made = self.transformed(made, kind, outputs)
         return made
@@ -293,7 +293,7 @@ class Drawing:
             return program
         if len(wrt) > 1 and self.random.random() < 0.4:
             wrt = (self.random.choice(wrt),)
-        program = needed(
+        program = prune(
             replace(
                 program,
                 outputs=tuple(program.outputs[k] for k in keep),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshmark.hunt.program import Node, Program
-from meshmark.hunt.rules import types
+from meshmark.hunt.rules import find_types
 
 NUMBERS = ("numbers", "oracles")
 """The kinds of difference whose message names no place: wrong numbers, beside the unsharded program or beside NumPy."""
@@ -115,7 +115,7 @@ def _several(program: Program, node: Node) -> bool:
         return False
     numbers = node.kwargs.get("dimension_numbers")
     at = numbers[1].index("I") if numbers else 1
-    return bool(types(program)[kernel["v"]].shape[at] > 1)
+    return bool(find_types(program)[kernel["v"]].shape[at] > 1)
 
 
 def _moves(value: Any) -> bool:

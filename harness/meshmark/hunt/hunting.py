@@ -16,7 +16,7 @@ from meshmark.core.errors import BadInput
 from meshmark.hunt import blame, grouping, shrinking
 from meshmark.hunt.oracles import HOST, NUMPY
 from meshmark.hunt.program import Program, from_json, to_json
-from meshmark.hunt.rules import weight
+from meshmark.hunt.rules import measure_weight
 from meshmark.hunt.workers import Judging, Settings, Slot
 
 ALIKE = {"numbers": 2}
@@ -294,8 +294,8 @@ class Hunt:
             key, Group(key, line["shrunk_difference"]["kind"], known=self.known.get(key, ""))
         )
         group.numbers.append(number)
-        size = weight(from_json(line["shrunk"]))
-        if not group.program or size < weight(from_json(group.program)):
+        size = measure_weight(from_json(line["shrunk"]))
+        if not group.program or size < measure_weight(from_json(group.program)):
             group.program, group.difference = line["shrunk"], line["shrunk_difference"]
             group.operations = len([n for n in group.program["nodes"] if n["op"] != "item"])
             group.minute = group.minute or line["minute"]

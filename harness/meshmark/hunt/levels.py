@@ -12,7 +12,7 @@ import jax
 
 from meshmark.hunt.building import Builder
 from meshmark.hunt.drawing import Miss, Value
-from meshmark.hunt.program import Node, Program, references, renumbered
+from meshmark.hunt.program import Node, Program, list_references, renumber
 from meshmark.hunt.values import dtype_of
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class Level:
                 reads.append(k)
             return {"v": k}
 
-        refs = {r: at(r) for r in references((*node.args, *node.kwargs.values()))}
-        local = replace(node, args=renumbered(node.args, refs), kwargs=renumbered(node.kwargs, refs))
+        refs = {r: at(r) for r in list_references((*node.args, *node.kwargs.values()))}
+        local = replace(node, args=renumber(node.args, refs), kwargs=renumber(node.kwargs, refs))
         program = Program(drawing.axes, (), (), (0,), (None,))
         builder = Builder(program, "plain", None)
 
@@ -95,7 +95,7 @@ def accepted(nodes: Sequence[Node], varies: Sequence[set[str]]) -> bool:
     known: dict[tuple[str, int], set[str]] = {("input", k): set(v) for k, v in enumerate(varies)}
     for k, node in enumerate(nodes):
         read: set[str] = set()
-        for place in references((*node.args, *node.kwargs.values())):
+        for place in list_references((*node.args, *node.kwargs.values())):
             read |= known[place]
         name = node.op.removeprefix("lax.")
         axes = set()
@@ -124,6 +124,6 @@ def numbered(nodes: Sequence[Node], outputs: Sequence[Any], inputs: int) -> tupl
 
     made = []
     for node in nodes:
-        refs = {r: {"v": number(r)} for r in references((*node.args, *node.kwargs.values()))}
-        made.append(replace(node, args=renumbered(node.args, refs), kwargs=renumbered(node.kwargs, refs)))
+        refs = {r: {"v": number(r)} for r in list_references((*node.args, *node.kwargs.values()))}
+        made.append(replace(node, args=renumber(node.args, refs), kwargs=renumber(node.kwargs, refs)))
     return made, [number(o["v"]) for o in outputs]

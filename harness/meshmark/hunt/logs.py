@@ -39,7 +39,7 @@ BEFORE = {"ranks": 1, "weights": {}, "backend": "cpu"}
 """What older records do not say."""
 
 
-def head(
+def make_head(
     seed: int,
     topology: str,
     devices: int,
@@ -63,12 +63,12 @@ def head(
     }
 
 
-def started(now: Mapping[str, Any]) -> dict[str, Any]:
+def stamp(now: Mapping[str, Any]) -> dict[str, Any]:
     """A head with the time."""
     return dict(now) | {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
 
-def read(path: Path, now: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
+def read_log(path: Path, now: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
     """(the lines after the head, the bytes of the file that are whole lines) of a record that `now` may go on with.
 
     BadInput if it is not a record, or is of another seed, release, generator or place."""
@@ -85,7 +85,7 @@ def read(path: Path, now: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]
     return [line for line in lines[1:] if "n" in line], size
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     """The lines after the head of any record of a hunt; BadInput where it is none."""
     return [line for line in _whole(path)[0][1:] if "n" in line and "begins" not in line]
 

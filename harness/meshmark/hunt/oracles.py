@@ -18,11 +18,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from meshmark.hunt import accelerators, definitions
-from meshmark.hunt.building import Builder, mesh_of, partition
+from meshmark.hunt.building import Builder, make_spec, mesh_of
 from meshmark.hunt.drawing import ROUNDING, TIED
-from meshmark.hunt.program import Program, every_node, spec_of
-from meshmark.hunt.rules import types
-from meshmark.hunt.values import inputs
+from meshmark.hunt.program import Program, spec_of, walk_nodes
+from meshmark.hunt.rules import find_types
+from meshmark.hunt.values import make_inputs
 from meshmark.interpreter.faults import Fault, Hang
 
 MODES = ("auto", "explicit", "eager", "permuted", "turned", "donated")
@@ -97,12 +97,12 @@ _without = ""
 
 
 @contextmanager
-def compiling(light: bool, without: str = "") -> Iterator[None]:
+def compile_by(light: bool, without: str = "") -> Iterator[None]:
     """Whether programs are compiled by LIGHT in this context: by that of the backend; and without which pass of XLA."""
     global _options, _without
     lights = {"cpu": LIGHT, "gpu": accelerators.LIGHT}
     before, left_out = _options, _without
-    _options, _without = lights.get(accelerators.backend(), {}) if light else {}, without
+    _options, _without = lights.get(accelerators.find_backend(), {}) if light else {}, without
     try:
         yield
     finally:
@@ -119,11 +119,11 @@ EXACT = 2.0**20
 """Programs of integers whose values stay below are exact in float32: a result has at most 16 terms of this size."""
 
 
-def truth(program: Program, device: Any = None) -> Truth:
+def compute_truth(program: Program, device: Any = None) -> Truth:
     """The results of the plain program, without sharding, on one device (the first one if none is named).
 
     Raises Invalid if the program raises, or gives what can't be judged: a value on the way that is not finite."""
-    given = inputs(program)
+    given = make_inputs(program)
     options = compiler_options(beside=device is not None)
     device = device or jax.local_devices()[0]
     builder = Builder(program, "plain", None)
@@ -150,11 +150,11 @@ def truth(program: Program, device: Any = None) -> Truth:
 def run_alone(program: Program) -> list[np.ndarray] | None:
     """The results of the plain program on one CPU device, each operation compiled alone: a third opinion where two runs
     differ. The bodies of scans and others run operation by operation too. None where JAX can't run it so."""
-    device = accelerators.host() or jax.local_devices()[0]
+    device = accelerators.find_host_device() or jax.local_devices()[0]
     function = Builder(program, "plain", None).function()
     try:
         with jax.default_device(device), jax.enable_x64(program.x64), jax.disable_jit():
-            return [np.asarray(r) for r in function(*map(jax.numpy.asarray, inputs(program)))]
+            return [np.asarray(r) for r in function(*map(jax.numpy.asarray, make_inputs(program)))]
     except Exception:
         return None
 
@@ -166,11 +166,11 @@ def compute_expected(program: Program, mode: str) -> list[np.ndarray]:
     they come from NumPy, from a CPU, or from each operation alone. Raises Invalid if the program can't be run."""
     if mode in (HOST, ALONE):
         opinion = run_alone(program)
-        return truth(program, accelerators.host()).results if opinion is None else opinion
+        return compute_truth(program, accelerators.find_host_device()).results if opinion is None else opinion
     if mode == NUMPY:
         with jax.enable_x64(program.x64):
-            return definitions.results(program, types(program))
-    return truth(program).results
+            return definitions.compute_results(program, find_types(program))
+    return compute_truth(program).results
 
 
 def write_result(result: np.ndarray) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def write_result(result: np.ndarray) -> dict[str, Any]:
 def place_inputs(program: Program, mode: str, devices: Sequence[Any]) -> tuple[Mesh, list[NamedSharding]]:
     """Gives (the mesh over the first of these devices, the sharding of each input, in their order)."""
     mesh = mesh_of(program, devices, mode == "explicit")
-    return mesh, [NamedSharding(mesh, partition(i.spec)) for i in program.inputs]
+    return mesh, [NamedSharding(mesh, make_spec(i.spec)) for i in program.inputs]
 
 
 def apply_jit(
@@ -199,7 +199,7 @@ def apply_jit(
             return use(jax.jit(function, compiler_options=compiler_options()))
     shardings: Any = None
     if not program.transform.kind and any(s is not None for s in program.out_specs):
-        shardings = tuple(None if s is None else NamedSharding(mesh, partition(s)) for s in program.out_specs)
+        shardings = tuple(None if s is None else NamedSharding(mesh, make_spec(s)) for s in program.out_specs)
     options = compiler_options()
     return use(jax.jit(function, out_shardings=shardings, donate_argnums=donate, compiler_options=options))
 
@@ -215,7 +215,7 @@ def run(program: Program, mode: str) -> list[Any]:
         program = turn_mesh(program)
     mesh, places = place_inputs(program, mode, devices)
     with jax.enable_x64(program.x64):
-        arrays = inputs(program)
+        arrays = make_inputs(program)
         given = [jax.device_put(x, place) for x, place in zip(arrays, places, strict=True)]
         if mode == "eager":
             return list(Builder(program, "auto", mesh).function()(*given))
@@ -242,11 +242,11 @@ def turn_mesh(program: Program) -> Program:
     if len(set(sizes)) == 1 or "shard_map" in program.operations:
         raise Inapplicable("one size of axes, or shard_map")
     other = replace(program, axes=tuple(zip(names, sizes[1:] + sizes[:1], strict=True)))
-    kinds = types(program)
+    kinds = find_types(program)
     placed = [(i.shape, i.spec) for i in program.inputs]
     placed += [(kinds[o].shape, s) for o, s in zip(program.outputs, program.out_specs, strict=True) if s]
     for k, node in enumerate(program.nodes):
-        if any(n.op == "constrain" for b in node.bodies for n in every_node(b.nodes)):
+        if any(n.op == "constrain" for b in node.bodies for n in walk_nodes(b.nodes)):
             raise Inapplicable("a constraint in a body")
         if node.op == "constrain":
             placed.append((kinds[program.given + k].shape, spec_of(node.args[1])))
@@ -263,7 +263,7 @@ def compare_with_definition(program: Program, known: Truth, rounded: bool) -> Di
         raise Inapplicable("no exact numbers")
     try:
         with jax.enable_x64(program.x64), np.errstate(all="ignore"):
-            found = definitions.results(program, types(program))
+            found = definitions.compute_results(program, find_types(program))
     except (definitions.Undefined, OverflowError) as error:  # NumPy has no -1 of unsigned integers
         raise Inapplicable(str(error)) from None
     for k, (want, seen) in enumerate(zip(found, known.results, strict=True)):
@@ -280,14 +280,14 @@ def compare_with_host(program: Program, known: Truth, rounded: bool) -> Differen
     """Where the unsharded program differs from that on a CPU; Inapplicable where this process has no other one.
 
     Each operation alone says which of the two is wrong. It is the CPU where the accelerator agrees with that."""
-    device = accelerators.host()
+    device = accelerators.find_host_device()
     if device is None:
         raise Inapplicable("no accelerator, or no CPU beside it")
     try:
-        right = truth(program, device)
+        right = compute_truth(program, device)
     except Invalid as error:
         return Difference(HOST, "oracles", normalize(str(error)), f"a CPU can't run what runs here: {error}")
-    here = accelerators.backend()
+    here = accelerators.find_backend()
     said = _first_difference(
         known.results, right.results, right, rounded, f"one {here} device differs from one of a CPU"
     )
@@ -308,10 +308,10 @@ def compare_with_host(program: Program, known: Truth, rounded: bool) -> Differen
 def compare_with_alone(program: Program, known: Truth, rounded: bool) -> Difference | None:
     """Where the unsharded program on one CPU device differs from its operations one by one; Inapplicable where JAX
     can't run it so."""
-    device, opinion = accelerators.host(), run_alone(program)
+    device, opinion = accelerators.find_host_device(), run_alone(program)
     if opinion is None:
         raise Inapplicable("its operations do not run alone")
-    whole = truth(program, device) if device else known
+    whole = compute_truth(program, device) if device else known
     said = _first_difference(
         whole.results, opinion, whole, rounded, "one CPU device differs from each operation alone"
     )
@@ -326,7 +326,7 @@ def _first_difference(
         text = f"result {k} of {said}"
         if want.shape != seen.shape:
             return text
-        wrong = _wrong(seen, want, tolerance(known, want, rounded))
+        wrong = _wrong(seen, want, derive_tolerance(known, want, rounded))
         if wrong.any():
             at = tuple(np.argwhere(wrong)[0].tolist())
             return f"{text}: {wrong.sum()} of {want.size}, at {at} expected {want[at]}, seen {seen[at]}"
@@ -337,7 +337,7 @@ BESIDE = {NUMPY: compare_with_definition, HOST: compare_with_host, ALONE: compar
 """What holds the unsharded program against another opinion."""
 
 
-def tolerance(known: Truth, want: np.ndarray, rounded: bool) -> float:
+def derive_tolerance(known: Truth, want: np.ndarray, rounded: bool) -> float:
     """The largest absolute error that `want` may have: 0.0 where all values are integers that the dtype holds.
 
     Else another order of adding, or another algorithm of a dot, may round otherwise: a share of the largest value on
@@ -366,7 +366,7 @@ def compare(known: Truth, found: Sequence[Any], mode: str, rounded: bool) -> Dif
             return Difference(
                 mode, "numbers", "type", f"result {k}: {out.dtype}{out.shape} for {want.dtype}{want.shape}"
             )
-        allowed = tolerance(known, want, rounded)
+        allowed = derive_tolerance(known, want, rounded)
         wrong_anywhere = np.zeros(want.shape, bool)
         first = None
         seen_whole = np.array(want)
@@ -395,7 +395,7 @@ def compare(known: Truth, found: Sequence[Any], mode: str, rounded: bool) -> Dif
                 f"result {k}: {wrong_anywhere.sum()} of {want.size} elements differ, first on {device} at {at}:"
                 f" expected {expected}, seen {seen_value}"
             )
-            what = wrongness(want, seen_whole, wrong_anywhere, differing_replicas)
+            what = describe_wrongness(want, seen_whole, wrong_anywhere, differing_replicas)
             return Difference(
                 mode, "numbers", what, text, {"result": k, "share": float(wrong_anywhere.mean())}
             )
@@ -413,7 +413,7 @@ def _wrong(seen: np.ndarray, right: np.ndarray, allowed: float) -> np.ndarray:
 LOST_NAN = "a NaN is lost"
 
 
-def wrongness(want: np.ndarray, seen: np.ndarray, wrong: np.ndarray, replicas: bool) -> str:
+def describe_wrongness(want: np.ndarray, seen: np.ndarray, wrong: np.ndarray, replicas: bool) -> str:
     """What kind of wrong a result is: "a NaN is lost", "replicas differ", "factor F", "zeros", "not finite", "moved",
     else "values".
 
@@ -480,9 +480,9 @@ def judge(
 
     runner: runs a program in a mode (default: `run`, on the devices here). What it can't run is named in `left`.
     """
-    known = truth(program)
+    known = compute_truth(program)
     inexact = ROUNDING | TIED if program.transform.kind else ROUNDING
-    if accelerators.accelerated():
+    if accelerators.has_accelerator():
         inexact |= accelerators.CONVOLUTIONS
     rounded = not inexact.isdisjoint(program.operations)
     exact = not accelerators.survives(program, known.largest, rounded)
@@ -512,7 +512,7 @@ def judge(
             continue
         except Exception as error:
             raised = make_difference(mode, error)
-            if accelerators.accelerated() and accelerators.OUT_OF_MEMORY.search(raised.text):
+            if accelerators.has_accelerator() and accelerators.OUT_OF_MEMORY.search(raised.text):
                 if left is not None:
                     left.append("the memory of the device is full")
                 continue

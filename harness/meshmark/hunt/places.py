@@ -16,10 +16,10 @@ MOST = 8
 """The most devices over which programs are drawn."""
 
 
-def here(number: int | None, settings: Settings) -> Settings:
+def adapt_to_device_count(number: int | None, settings: Settings) -> Settings:
     """Settings for the devices of this machine: `number` virtual CPU devices (8 if not given), or as many of an
     accelerator's (all of them, up to 8). BadInput where it has fewer."""
-    environment = accelerators.with_host({**settings.environment, **cpu_devices(number or MOST)})
+    environment = accelerators.add_host_backend({**settings.environment, **cpu_devices(number or MOST)})
     settings = replace(settings, environment=environment, devices=number or MOST)
     if environment.get("JAX_PLATFORMS", os.environ.get("JAX_PLATFORMS")) == "cpu":
         return settings
@@ -32,6 +32,6 @@ def here(number: int | None, settings: Settings) -> Settings:
     return replace(settings, backend=backend, devices=min(number or MOST, found), spare=spare)
 
 
-def meshes(settings: Settings) -> Sequence[Sequence[int]]:
+def list_meshes(settings: Settings) -> Sequence[Sequence[int]]:
     """The meshes to draw from on the devices of this machine: () for all of the generator's."""
     return generator.meshes_of(settings.devices) if settings.devices < MOST else ()

@@ -75,9 +75,9 @@ class Node:
 
     def reads(self) -> list[int]:
         """The values that it reads of its own level, each time that it reads them."""
-        found = list(references((*self.args, *self.kwargs.values())))
+        found = list(list_references((*self.args, *self.kwargs.values())))
         for body in self.bodies:
-            found += outer_reads(body)
+            found += list_outer_reads(body)
         return found
 
 
@@ -133,42 +133,42 @@ class Program:
     @property
     def operations(self) -> list[str]:
         """The names of all operations, those in bodies too."""
-        return [node.op for node in every_node(self.nodes)]
+        return [node.op for node in walk_nodes(self.nodes)]
 
 
-def references(expression: Any, key: str = "v") -> Iterator[Any]:
+def list_references(expression: Any, key: str = "v") -> Iterator[Any]:
     """The values that an expression reads."""
     if isinstance(expression, dict):
         if key in expression:
             yield expression[key]
         else:
-            yield from references(list(expression.values()), key)
+            yield from list_references(list(expression.values()), key)
     elif isinstance(expression, (list, tuple)):
         for item in expression:
-            yield from references(item, key)
+            yield from list_references(item, key)
 
 
-def outer_reads(body: Body) -> list[int]:
+def list_outer_reads(body: Body) -> list[int]:
     """The numbers of the values outside of a body, one level up, that the body reads."""
-    return [i for node in body.nodes for i in references((*node.args, *node.kwargs.values()), "outer")]
+    return [i for node in body.nodes for i in list_references((*node.args, *node.kwargs.values()), "outer")]
 
 
-def every_node(nodes: Sequence[Node]) -> Iterator[Node]:
+def walk_nodes(nodes: Sequence[Node]) -> Iterator[Node]:
     """Operations and those in their bodies."""
     for node in nodes:
         yield node
         for body in node.bodies:
-            yield from every_node(body.nodes)
+            yield from walk_nodes(body.nodes)
 
 
-def renumbered(expression: Any, new: dict[int, Any], key: str = "v") -> Any:
+def renumber(expression: Any, new: dict[int, Any], key: str = "v") -> Any:
     """An expression with other expressions in the place of its values."""
     if isinstance(expression, dict):
         if key in expression:
             return new.get(expression[key], expression)
-        return {k: renumbered(v, new, key) for k, v in expression.items()}
+        return {k: renumber(v, new, key) for k, v in expression.items()}
     if isinstance(expression, (list, tuple)):
-        return type(expression)(renumbered(item, new, key) for item in expression)
+        return type(expression)(renumber(item, new, key) for item in expression)
     return expression
 
 
@@ -213,7 +213,7 @@ def from_json(data: Any) -> Program:
             Transform(transform.get("kind", ""), tuple(transform.get("wrt", ()))),
             bool(data.get("x64", False)),
         )
-        wrong = next(problems(made), "")
+        wrong = next(list_problems(made), "")
     except ProgramError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -223,7 +223,7 @@ def from_json(data: Any) -> Program:
     return made
 
 
-def problems(program: Program) -> Iterator[str]:
+def list_problems(program: Program) -> Iterator[str]:
     """What is wrong with the form of a program."""
     if not program.outputs or len(program.outputs) != len(program.out_specs):
         yield "it needs outputs, and one of out_specs for each"
@@ -270,7 +270,7 @@ def _spec_json(spec: Spec) -> list[Any]:
     return [list(entry) for entry in spec]
 
 
-def needed(program: Program) -> Program:
+def prune(program: Program) -> Program:
     """The program without operations and inputs that no result needs."""
     count, keep = program.given, set(program.outputs)
     for k in reversed(range(len(program.nodes))):
@@ -284,7 +284,7 @@ def needed(program: Program) -> Program:
             new[i] = len(new)
     refs = {old: {"v": at} for old, at in new.items()}
     inputs = [program.inputs[i] for i in range(count) if i in keep]
-    nodes = [renamed(n, refs) for k, n in enumerate(program.nodes) if count + k in keep]
+    nodes = [rename(n, refs) for k, n in enumerate(program.nodes) if count + k in keep]
     return replace(
         program,
         inputs=(*inputs, *program.inputs[count:]),
@@ -294,7 +294,7 @@ def needed(program: Program) -> Program:
     )
 
 
-def renamed(node: Node, refs: dict[int, Any]) -> Node:
+def rename(node: Node, refs: dict[int, Any]) -> Node:
     """A node that reads other values; its bodies too."""
     outer = {old: {"outer": ref["v"]} for old, ref in refs.items() if isinstance(ref, dict) and "v" in ref}
     bodies = tuple(
@@ -303,14 +303,12 @@ def renamed(node: Node, refs: dict[int, Any]) -> Node:
             nodes=tuple(
                 replace(
                     n,
-                    args=renumbered(n.args, outer, "outer"),
-                    kwargs=renumbered(n.kwargs, outer, "outer"),
+                    args=renumber(n.args, outer, "outer"),
+                    kwargs=renumber(n.kwargs, outer, "outer"),
                 )
                 for n in body.nodes
             ),
         )
         for body in node.bodies
     )
-    return replace(
-        node, args=renumbered(node.args, refs), kwargs=renumbered(node.kwargs, refs), bodies=bodies
-    )
+    return replace(node, args=renumber(node.args, refs), kwargs=renumber(node.kwargs, refs), bodies=bodies)

@@ -77,7 +77,7 @@ class Lockstep:
         if "draw" in job:
             seed, number = job["draw"]
             return generator.draw_with_families(
-                seed, number, job.get("weights"), job.get("meshes", ()), accelerators.inexact()
+                seed, number, job.get("weights"), job.get("meshes", ()), accelerators.list_inexact()
             )
         return from_json(job["program"]), {}
 
@@ -91,7 +91,7 @@ class Lockstep:
             # Over several processes device_put of a host array with a NaN reports a false mismatch.
             given = [
                 jax.make_array_from_callback(x.shape, place, np.asarray(x).__getitem__)
-                for x, place in zip(oracles.inputs(program), places, strict=True)
+                for x, place in zip(oracles.make_inputs(program), places, strict=True)
             ]
             return list(oracles.apply_jit(program, mode, mesh, lambda f: self._executed(f, given, mode)))
 

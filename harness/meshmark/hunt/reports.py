@@ -13,7 +13,7 @@ import numpy as np
 from meshmark.hunt.findings import Finding, write
 from meshmark.hunt.oracles import ALONE, HOST
 from meshmark.hunt.program import Program, from_json
-from meshmark.hunt.scripts import script
+from meshmark.hunt.scripts import write_script
 from meshmark.hunt.values import dtype_of
 from meshmark.hunt.workers import Slot
 
@@ -84,7 +84,7 @@ def script_of(finding: Finding) -> str:
         heading.append("One CPU device is wrong, each operation alone is right: JAX_PLATFORMS=cpu shows it.")
     elif finding.mode == HOST:
         heading.append(f"One {_backend(finding)} device is wrong, a CPU is right: run it there.")
-    return script(program, difference, heading, arrays(program, finding.expected))
+    return write_script(program, difference, heading, arrays(program, finding.expected))
 
 
 def arrays(program: Program, expected: Sequence[Mapping[str, Any]]) -> list[np.ndarray]:

@@ -18,21 +18,21 @@ from meshmark.hunt.program import (
     Node,
     Program,
     Transform,
-    every_node,
     from_json,
-    needed,
-    renamed,
-    renumbered,
+    prune,
+    rename,
+    renumber,
     to_json,
+    walk_nodes,
 )
-from meshmark.hunt.values import array, dtype_of
+from meshmark.hunt.values import dtype_of, make_array
 
 Rule = Callable[[Program], Iterator[Program]]
 
 
-def weight(program: Program) -> tuple[int, ...]:
+def measure_weight(program: Program) -> tuple[int, ...]:
     """How large a program is, as numbers that compare in turn: the smaller program has the smaller tuple."""
-    nodes = list(every_node(program.nodes))
+    nodes = list(walk_nodes(program.nodes))
     arguments = sum(_size(n.args) + _size(n.kwargs) for n in nodes)
     specs = sum(len(e) for i in program.inputs for e in i.spec) + sum(
         1 + sum(map(len, s)) for s in program.out_specs if s is not None
@@ -67,7 +67,7 @@ def _plain(item: Input) -> int:
     )
 
 
-def types(program: Program) -> list[Any]:
+def find_types(program: Program) -> list[Any]:
     """The type of each value of the function before its transform; raises what JAX raises."""
     builder = Builder(program, "plain", None)
     structs = [jax.ShapeDtypeStruct(i.shape, dtype_of(i.dtype)) for i in program.inputs[: program.given]]
@@ -78,7 +78,7 @@ def types(program: Program) -> list[Any]:
 # Rules ------------------------------------------------------------------------------------------------------
 
 
-def fewer_outputs(program: Program) -> Iterator[Program]:
+def drop_outputs(program: Program) -> Iterator[Program]:
     """One result alone; without one of several."""
     if len(program.outputs) < 2:
         return
@@ -93,7 +93,7 @@ def _with_outputs(program: Program, keep: list[int]) -> Program:
     extra = list(program.inputs[program.given :])
     if program.transform.kind == "vjp":
         extra = [extra[k] for k in keep]
-    return needed(
+    return prune(
         replace(
             program,
             inputs=(*program.inputs[: program.given], *extra),
@@ -103,11 +103,11 @@ def _with_outputs(program: Program, keep: list[int]) -> Program:
     )
 
 
-def no_transform(program: Program) -> Iterator[Program]:
+def drop_transform(program: Program) -> Iterator[Program]:
     """The function itself; the pull-back to fewer inputs; a pull-back for a push-forward."""
     if not program.transform.kind:
         return
-    yield needed(replace(program, inputs=program.inputs[: program.given], transform=Transform()))
+    yield prune(replace(program, inputs=program.inputs[: program.given], transform=Transform()))
     wrt = program.transform.wrt
     if len(wrt) > 1:
         for gone in range(len(wrt)):
@@ -115,7 +115,7 @@ def no_transform(program: Program) -> Iterator[Program]:
             extra = list(program.inputs[program.given :])
             if program.transform.kind == "jvp":
                 del extra[gone]
-            yield needed(
+            yield prune(
                 replace(
                     program,
                     inputs=(*program.inputs[: program.given], *extra),
@@ -124,10 +124,10 @@ def no_transform(program: Program) -> Iterator[Program]:
             )
 
 
-def earlier_output(program: Program) -> Iterator[Program]:
+def return_earlier(program: Program) -> Iterator[Program]:
     """The value before the last operation as the result."""
     if program.transform.kind == "vjp":
-        found = types(program)
+        found = find_types(program)
     for at in range(program.given, program.given + len(program.nodes)):
         if at in program.outputs:
             continue
@@ -139,12 +139,12 @@ def earlier_output(program: Program) -> Iterator[Program]:
             fill = {"kind": "ints", "low": -3, "high": 3, "seed": 1}
             extra = Input(found[at].shape, found[at].dtype.name, spec, fill)
             changed = replace(changed, inputs=(*program.inputs[: program.given], extra))
-        yield needed(changed)
+        yield prune(changed)
 
 
-def without_node(program: Program) -> Iterator[Program]:
+def drop_node(program: Program) -> Iterator[Program]:
     """An operation replaced by a value of its type that is there, or by a new input."""
-    found = types(program)
+    found = find_types(program)
     for k in reversed(range(len(program.nodes))):
         at = program.given + k
         if not hasattr(found[at], "shape"):
@@ -161,9 +161,9 @@ def without_node(program: Program) -> Iterator[Program]:
 
 def _replaced(program: Program, at: int, other: int) -> Program:
     refs = {at: {"v": other}}
-    nodes = tuple(renamed(n, refs) if program.given + k > at else n for k, n in enumerate(program.nodes))
+    nodes = tuple(rename(n, refs) if program.given + k > at else n for k, n in enumerate(program.nodes))
     outputs = tuple(other if o == at else o for o in program.outputs)
-    return needed(replace(program, nodes=nodes, outputs=outputs))
+    return prune(replace(program, nodes=nodes, outputs=outputs))
 
 
 def _as_input(program: Program, at: int, struct: Any) -> Iterator[Program]:
@@ -179,7 +179,7 @@ def _as_input(program: Program, at: int, struct: Any) -> Iterator[Program]:
                 specs.append(tuple((name,) if i == d else () for i in range(len(struct.shape))))
     new = {i: {"v": i if i < given else i + 1} for i in range(given + len(program.nodes))}
     new[at] = {"v": given}
-    nodes = tuple(renamed(n, new) for n in program.nodes)
+    nodes = tuple(rename(n, new) for n in program.nodes)
     outputs = tuple(new[o]["v"] for o in program.outputs)
     if len(set(specs)) > 4:
         specs = specs[:4]
@@ -202,7 +202,7 @@ def _as_input(program: Program, at: int, struct: Any) -> Iterator[Program]:
         )
         if kind == "vjp":
             yield drop_unread_wrt(made)
-        yield needed(made)
+        yield prune(made)
 
 
 def drop_unread_wrt(program: Program) -> Program:
@@ -214,10 +214,10 @@ def drop_unread_wrt(program: Program) -> Program:
         if count + k in keep:
             keep |= set(plain.nodes[k].reads())
     wrt = tuple(i for i in program.transform.wrt if i in keep)
-    return needed(replace(program, transform=replace(program.transform, wrt=wrt or program.transform.wrt)))
+    return prune(replace(program, transform=replace(program.transform, wrt=wrt or program.transform.wrt)))
 
 
-def inlined(program: Program) -> Iterator[Program]:
+def inline_bodies(program: Program) -> Iterator[Program]:
     """The body of a remat or a cond in the place of the call."""
     for k, node in enumerate(program.nodes):
         if node.op not in ("remat", "custom_vjp", "cond", "shard_map") or not node.bodies:
@@ -233,19 +233,19 @@ def _inline(program: Program, k: int, body: Body, args: tuple[Any, ...]) -> Iter
     own: dict[int, Any] = dict(enumerate(args))
     made = []
     for j, inner in enumerate(body.nodes):
-        changed = replace(inner, args=renumbered(inner.args, own), kwargs=renumbered(inner.kwargs, own))
+        changed = replace(inner, args=renumber(inner.args, own), kwargs=renumber(inner.kwargs, own))
         made.append(changed)
         own[body.parameters + j] = {"v": at + j}
     result = own[body.outputs[0]]
     shift = len(made) - 1
     new: dict[int, Any] = {i: {"v": i + shift} for i in range(at + 1, program.given + len(program.nodes))}
     new[at] = result
-    nodes = (*program.nodes[:k], *made, *(renamed(n, new) for n in program.nodes[k + 1 :]))
+    nodes = (*program.nodes[:k], *made, *(rename(n, new) for n in program.nodes[k + 1 :]))
     outputs = tuple(new[o]["v"] if o in new else o for o in program.outputs)
-    yield needed(replace(program, nodes=nodes, outputs=outputs))
+    yield prune(replace(program, nodes=nodes, outputs=outputs))
 
 
-def shorter_bodies(program: Program) -> Iterator[Program]:
+def shorten_bodies(program: Program) -> Iterator[Program]:
     """A body without one of its operations, where a value of the same place takes over."""
     for k, node in enumerate(program.nodes):
         for b, body in enumerate(node.bodies):
@@ -258,7 +258,7 @@ def shorter_bodies(program: Program) -> Iterator[Program]:
                         i: {"v": i - 1} for i in range(at + 1, body.parameters + len(body.nodes))
                     }
                     new[at] = {"v": other}
-                    nodes = [renamed(n, new) for i, n in enumerate(body.nodes) if i != j]
+                    nodes = [rename(n, new) for i, n in enumerate(body.nodes) if i != j]
                     outs = tuple(new[o]["v"] if o in new else o for o in body.outputs)
                     short = replace(body, nodes=tuple(nodes), outputs=outs)
                     bodies = (*node.bodies[:b], short, *node.bodies[b + 1 :])
@@ -280,7 +280,7 @@ class _Watching(Builder):
         return function
 
 
-def body_alone(program: Program) -> Iterator[Program]:
+def isolate_body(program: Program) -> Iterator[Program]:
     """The body of an operation as the whole program, over new inputs: not sharded, or along what each axis divides."""
     builder = _Watching(program, "plain", None)
     builder.seen = {}
@@ -292,7 +292,7 @@ def body_alone(program: Program) -> Iterator[Program]:
         for spread in (None, *program.axes):
             inputs = tuple(_fresh(struct, spread) for struct in builder.seen[id(body)])
             for out in dict.fromkeys(body.outputs):
-                yield needed(Program(program.axes, inputs, body.nodes, (out,), (None,)))
+                yield prune(Program(program.axes, inputs, body.nodes, (out,), (None,)))
 
 
 def _fresh(struct: Any, spread: tuple[str, int] | None) -> Input:
@@ -310,7 +310,7 @@ def _with_node(program: Program, k: int, node: Node) -> Program:
     return replace(program, nodes=(*program.nodes[:k], node, *program.nodes[k + 1 :]))
 
 
-def simpler_specs(program: Program) -> Iterator[Program]:
+def simplify_specs(program: Program) -> Iterator[Program]:
     """Without the sharding of a result, without an axis in the spec of an input or of a constraint."""
     for k, spec in enumerate(program.out_specs):
         if spec is not None:
@@ -337,7 +337,7 @@ def _with_input(program: Program, k: int, item: Input) -> Program:
     return replace(program, inputs=(*program.inputs[:k], item, *program.inputs[k + 1 :]))
 
 
-def fewer_devices(program: Program) -> Iterator[Program]:
+def reduce_devices(program: Program) -> Iterator[Program]:
     """Without one axis of the mesh, or with a smaller one."""
     for k, (name, size) in enumerate(program.axes):
         if len(program.axes) > 1:
@@ -374,7 +374,7 @@ def _without_axis(program: Program, k: int, name: str) -> Program:
     )
 
 
-def smaller_sizes(program: Program) -> Iterator[Program]:
+def reduce_sizes(program: Program) -> Iterator[Program]:
     """One size, wherever it stands, made smaller: in inputs and in arguments alike; then in one place alone."""
     sizes = sorted({n for i in program.inputs for n in i.shape if n > 1}, reverse=True)
     for size in sizes:
@@ -424,7 +424,7 @@ def refill(item: Input) -> Input:
     return item
 
 
-def simpler_arguments(program: Program) -> Iterator[Program]:
+def simplify_arguments(program: Program) -> Iterator[Program]:
     """Without an option; a number nearer to nothing."""
     for k, node in enumerate(program.nodes):
         if node.op in ("shard_map", "item", "constrain"):
@@ -457,13 +457,13 @@ def _nearer(expression: Any) -> Iterator[Any]:
         )
 
 
-def plainer_inputs(program: Program) -> Iterator[Program]:
+def simplify_inputs(program: Program) -> Iterator[Program]:
     """Values 1, 2, 3 ...; a scalar input as a number; ordinary dtypes; fewer dimensions of size one."""
     for k, item in enumerate(program.inputs):
         if item.fill["kind"] != "count":
             yield _with_input(program, k, replace(item, fill={"kind": "count"}))
         if item.fill["kind"] == "ints" and item.size <= 4:
-            data = array(item).astype(float).ravel().astype(int).tolist()
+            data = make_array(item).astype(float).ravel().astype(int).tolist()
             yield _with_input(program, k, replace(item, fill={"kind": "data", "data": data}))
         if item.fill["kind"] == "data":
             for j, n in enumerate(item.fill["data"]):
@@ -477,7 +477,7 @@ def plainer_inputs(program: Program) -> Iterator[Program]:
         yield replace(program, inputs=inputs)
 
 
-def narrower(program: Program) -> Iterator[Program]:
+def narrow_dtypes(program: Program) -> Iterator[Program]:
     """32-bit types in the place of 64-bit ones."""
     if program.x64:
         text = json.dumps(to_json(replace(program, x64=False)))
@@ -487,17 +487,17 @@ def narrower(program: Program) -> Iterator[Program]:
 
 
 RULES: tuple[Rule, ...] = (
-    fewer_outputs,
-    no_transform,
-    narrower,
-    earlier_output,
-    without_node,
-    inlined,
-    body_alone,
-    shorter_bodies,
-    fewer_devices,
-    simpler_specs,
-    smaller_sizes,
-    simpler_arguments,
-    plainer_inputs,
+    drop_outputs,
+    drop_transform,
+    narrow_dtypes,
+    return_earlier,
+    drop_node,
+    inline_bodies,
+    isolate_body,
+    shorten_bodies,
+    reduce_devices,
+    simplify_specs,
+    reduce_sizes,
+    simplify_arguments,
+    simplify_inputs,
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshmark.hunt.program import Body, Node, Program
-from meshmark.hunt.values import dtype_of, inputs
+from meshmark.hunt.values import dtype_of, make_inputs
 from meshmark.judge.repro import printer
 from meshmark.judge.repro.literals import INLINE, array_literal, count_of, dtype_code
 from meshmark.judge.repro.text import Entry, literal, spelled, wrapped
@@ -18,7 +18,7 @@ LETTERS = "abcdehijkmnopqrsuvwyz"
 """Names of inputs; f and g are functions, t and x are left for others."""
 
 
-def script(
+def write_script(
     program: Program,
     difference: Mapping[str, Any],
     heading: Sequence[str],
@@ -37,7 +37,7 @@ def script(
             ),
             inputs=tuple(
                 printer.Input(name, tuple(_input_code(name, x)), _entries(i.spec))
-                for name, x, i in zip(_names(program), inputs(program), program.inputs, strict=True)
+                for name, x, i in zip(_names(program), make_inputs(program), program.inputs, strict=True)
             ),
             outputs=tuple(
                 printer.Output(
@@ -258,6 +258,6 @@ def _said(expression: Any, names: list[str], outer: list[str]) -> str:
     return literal(expression)
 
 
-def dtypes(program: Program) -> set[str]:
+def list_dtypes(program: Program) -> set[str]:
     """The dtypes of the inputs, as NumPy has them."""
     return {dtype_of(i.dtype).name for i in program.inputs}

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from meshmark.hunt.grouping import NUMBERS, make_key
-from meshmark.hunt.program import Program, problems, to_json
-from meshmark.hunt.rules import RULES, refill, types, weight
+from meshmark.hunt.program import Program, list_problems, to_json
+from meshmark.hunt.rules import RULES, find_types, measure_weight, refill
 from meshmark.hunt.workers import Judging
 
 
@@ -61,10 +61,10 @@ class Shrunk:
 
 def is_valid(program: Program) -> bool:
     """Whether the form is right and JAX accepts the types."""
-    if next(problems(program), None):
+    if next(list_problems(program), None):
         return False
     try:
-        found = types(program)
+        found = find_types(program)
     except Exception:
         return False
     results = [found[o] for o in program.outputs]
@@ -92,7 +92,7 @@ def fit_transform(program: Program) -> Program:
         like = [(program.inputs[i].shape, program.inputs[i].dtype) for i in program.transform.wrt]
     else:
         try:
-            found = types(program)
+            found = find_types(program)
             like = [(tuple(found[o].shape), found[o].dtype.name) for o in program.outputs]
         except Exception:
             return program
@@ -143,7 +143,7 @@ def shrink(
                     break
                 for candidate in candidates:
                     candidate = fit_transform(candidate)
-                    if candidate.name in seen or weight(candidate) >= weight(best):
+                    if candidate.name in seen or measure_weight(candidate) >= measure_weight(best):
                         continue
                     seen.add(candidate.name)
                     if slot.clock() - start > seconds:

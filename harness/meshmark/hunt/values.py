@@ -21,12 +21,12 @@ def dtype_of(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name)) if name == "bfloat16" else np.dtype(name)
 
 
-def inputs(program: Program) -> list[np.ndarray]:
+def make_inputs(program: Program) -> list[np.ndarray]:
     """The arrays of all inputs."""
-    return [array(item) for item in program.inputs]
+    return [make_array(item) for item in program.inputs]
 
 
-def array(item: Input) -> np.ndarray:
+def make_array(item: Input) -> np.ndarray:
     """The array of one input.
 
     fill: {"kind": "count"} 1, 2, 3 ...; {"kind": "ints", "low", "high", "seed"} random integers from low to high, both

@@ -61,12 +61,12 @@ def main() -> None:
         job = json.loads(line)
         start, processor = time.perf_counter(), time.process_time()
         answer: dict[str, Any] = {}
-        with watchdog.over(), oracles.compiling(bool(job.get("light")), job.get("without", "")):
+        with watchdog.over(), oracles.compile_by(bool(job.get("light")), job.get("without", "")):
             try:
                 if "draw" in job:
                     seed, number = job["draw"]
                     program, families = generator.draw_with_families(
-                        seed, number, job.get("weights"), job.get("meshes", ()), accelerators.inexact()
+                        seed, number, job.get("weights"), job.get("meshes", ()), accelerators.list_inexact()
                     )
                     answer |= {"program": to_json(program), "families": families}
                     say({"drawn": answer["program"]})
@@ -84,7 +84,7 @@ def main() -> None:
                 answer["invalid"] = str(error)
         answer["seconds"] = time.perf_counter() - start
         answer["cpu"] = time.process_time() - processor
-        if accelerators.accelerated() and answer.get("differences") and not accelerators.healthy():
+        if accelerators.has_accelerator() and answer.get("differences") and not accelerators.check_health():
             answer["spoilt"] = True
         say(answer)
 

@@ -196,8 +196,8 @@ class Slot:
         difference = {
             "mode": modes[0] if len(modes) == 1 else "",
             "kind": kind,
-            "what": death(line.reason, raw),
-            "text": last_words(raw) or line.reason,
+            "what": describe_death(line.reason, raw),
+            "text": read_last_words(raw) or line.reason,
             "data": {},
         }
         return Answer([difference], program=drawn, seconds=seconds, restart_s=waited)
@@ -253,14 +253,14 @@ class Slot:
 _FATAL = re.compile(r"^F\d+ .*?([\w./-]+\.(?:cc|h)):\d+\] (.*)$", re.MULTILINE)
 
 
-def last_words(raw: str) -> str:
+def read_last_words(raw: str) -> str:
     """The line of a failed check in what a dead worker wrote; "" where there is none."""
     found = _FATAL.findall(raw)
     return f"{found[-1][0]}: {found[-1][1]}" if found else ""
 
 
-def death(reason: str, raw: str) -> str:
+def describe_death(reason: str, raw: str) -> str:
     """How a worker died, without numbers: the file and the check that failed, or the signal."""
-    words = last_words(raw) or reason
+    words = read_last_words(raw) or reason
     words = re.sub(r"%[\w.-]+|0x[0-9a-f]+|-?\d+", "N", words)
     return words[:160]

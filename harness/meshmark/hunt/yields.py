@@ -50,7 +50,7 @@ def read(files: Iterable[Path], known: Mapping[str, str] | None = None) -> list[
     found = []
     for file in files:
         try:
-            lines = logs.lines(file)
+            lines = logs.read_lines(file)
             measure([lines])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BadInput(
@@ -90,7 +90,7 @@ def measure(
     return sorted(found, key=lambda y: (-(y.groups / y.hours if y.hours else 0.0), y.kind))
 
 
-def weights(found: Iterable[Yield]) -> dict[str, float]:
+def derive_weights(found: Iterable[Yield]) -> dict[str, float]:
     """Factors for the weights of the generator: each kind's root causes per hour over those of all kinds, with one root
     cause's worth of the common rate added to each, and at most MOST. Transforms have none: the generator draws these by
     shares of its own."""
@@ -103,7 +103,7 @@ def weights(found: Iterable[Yield]) -> dict[str, float]:
     return {kind: round(min(MOST, max(1 / MOST, rate)), 2) for kind, rate in sorted(rates.items())}
 
 
-def table(found: Iterable[Yield]) -> Iterator[list[str]]:
+def tabulate(found: Iterable[Yield]) -> Iterator[list[str]]:
     """Rows of text: kind, programs, hours, root causes, per hour with its interval."""
     for y in found:
         low, high = y.interval

@@ -57,7 +57,7 @@ def hunting_slot(pytestconfig: pytest.Config) -> Iterator[Slot]:
     """The workers of this session; none starts before the first program."""
     number = pytestconfig.getoption("num_devices") or int(os.environ.get(CPU_DEVICES, 0)) or None
     settings = Settings(environment={"PYTEST_ADDOPTS": ""}, spare=(os.cpu_count() or 1) > 1)
-    with Slot(places.here(number, settings)) as slot:
+    with Slot(places.adapt_to_device_count(number, settings)) as slot:
         yield slot
 
 
@@ -88,7 +88,7 @@ def _judge_finding(slot: Slot, finding: Finding) -> None:
 
 def _judge_drawn(slot: Slot, item: Generated, known: Mapping[str, str]) -> None:
     modes = choose_modes(item.number, slot.settings)
-    job = {"draw": [item.seed, item.number], "meshes": places.meshes(slot.settings)}
+    job = {"draw": [item.seed, item.number], "meshes": places.list_meshes(slot.settings)}
     answer: Answer = slot.judge(job, modes)
     if answer.invalid:
         pytest.skip(f"can't be judged: {answer.invalid}")
