@@ -109,6 +109,18 @@ def test_sums_of_subnormal_and_ordinary_numbers_depend_on_their_order(monkeypatc
     assert checks.flushed(cases.find(name.format("subnormal"), 1).cell) == 1.0
 
 
+@pytest.mark.parametrize("flushes", [True, False])
+def test_sums_of_the_smallest_normal_number_depend_on_their_order(monkeypatch, flushes):
+    """Two processes added a bfloat16 in another order: 1 - 1 + tiny is tiny, and 1 + tiny - 1 is 0."""
+    monkeypatch.setattr(checks.precision, "flushes", lambda dtype: flushes)
+    name = "psum_scatter/axes=y+x,dim=0,tiled,fill=extreme/manual/2x2x2/{}/512KiB"
+    size = 512 * 1024 // 2
+    assert checks.flushed(cases.find(name.format("bfloat16"), 8).cell) >= size
+    assert checks.flushed(cases.find(name.format("int32"), 8).cell) == float(flushes)
+    moved = "all_gather/axes=x+y,dim=0,tiled,fill=extreme/manual/2x4/float32/4KiB"
+    assert checks.flushed(cases.find(moved, 8).cell) == 0.0
+
+
 def test_a_rounding_is_within_four_units_in_the_last_place_of_the_largest():
     want = np.array([1.0, -1024.0, NAN, INF])
     assert within_rounding(1024 * 2.0**-21, want, "float32")

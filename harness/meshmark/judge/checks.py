@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 from meshmark.core import digests, interrupts, saying, values
 from meshmark.core.calls import select_options
+from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.verdicts import Line, worst
 from meshmark.devices import containment
 from meshmark.judge import calls, precision
@@ -59,19 +60,21 @@ def flushed(cell: Cell) -> float:
     """How many times the smallest normal number counts as zero, in the inputs of the reference and in the results; 0.0
     where subnormal numbers count as they are.
 
-    1.0: the cell's values may hold some, it computes with them, and the device flushes them. More: the device keeps
-    them, and the cell adds them to ordinary numbers. An ordinary number takes in a subnormal one, so that their order
-    decides what is left where the ordinary ones add up to zero: nothing, or all of them.
+    1.0: the cell's values may hold some, it computes with them, and the device flushes them. More: the cell adds tiny
+    numbers to ordinary ones, and keeps them: subnormal ones where the device does, and the smallest normal one
+    anywhere. An ordinary number takes in a tiny one, so that their order decides what is left where the ordinary ones
+    add up to zero: nothing, or all of them.
     """
     if not has_special_values(cell) or cell.plan.judge == "bits":
         return 0.0
-    if precision.flushes(cell.request.dtype):
-        return 1.0
+    least = 1.0 if precision.flushes(cell.request.dtype) else 0.0
+    kept = ("extreme",) if least else ("extreme", "subnormal")
     added = [
         math.prod(a.shape) for a in cell.plan.arguments
-        if a.options.get("kind") == "subnormal" and a.options.get("base") is values.summands
+        if a.options.get("kind") in kept and a.options.get("base") is values.summands
+        and dtype_of(cell.request.dtype).tiny
     ]  # fmt: skip
-    return float(max(added, default=0))
+    return float(max(added, default=least))
 
 
 def has_special_values(cell: Cell) -> bool:
@@ -313,7 +316,7 @@ def outputs_lines(
     ]
     lines = numbers_lines(case, numbers)
     if has_special_values(case.cell) and case.plan.judge != "bits":
-        lines[0].data["subnormals"] = "flushed" if flush else "kept"
+        lines[0].data["subnormals"] = "flushed" if precision.flushes(case.cell.request.dtype) else "kept"
     if case.plan.precision:
         lines[0].data["precision"] = precision.format_precision(case.plan, case.cell.request.dtype)
     misplaced = [placement(case, places, r, o) for r, o in zip(results, outputs, strict=True)]
