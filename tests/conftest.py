@@ -32,6 +32,13 @@ if settings:
 collect_ignore = ["trouble"]  # a suite of its own, run by test_containment.py
 
 
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers",
+        "e2e: starts whole runs, ranks or benchmarks, and waits for them (tox run -e e2e)",
+    )
+
+
 def pytest_make_parametrize_id(val, argname):
     """Bytes are named by their argument, never by what they hold.
 

@@ -16,6 +16,8 @@ from meshmark.core import statistics
 from tests.checkout import IMPORTS, ROOT
 from tests.refusals import refusals
 
+pytestmark = pytest.mark.e2e
+
 pytest.importorskip("pytest_benchmark")
 
 

@@ -24,6 +24,8 @@ from tests.checkout import ROOT
 from tests.others_recited import contestant as recited
 from tests.waiting import PATIENCE, gone, until
 
+pytestmark = pytest.mark.e2e
+
 JAX = contestants.EVERY[0]
 
 

@@ -6,6 +6,8 @@ import pytest
 from tests.studies import hostile_places
 from tests.studies.hostile_places import Attack, Ending
 
+pytestmark = pytest.mark.e2e
+
 SAMPLE = ("levels <", "levels with no standard output", "levels with 200 MB")
 
 

@@ -11,6 +11,8 @@ from meshmark.commands.main import main
 from meshmark.core.installation import PACKAGE
 from tests.interrupts import deaf, interruptible
 
+pytestmark = pytest.mark.e2e
+
 NODE = "conformance/test_collectives.py::test_collectives[psum/axes=x+y/auto/2x4/float32/4KiB]"
 
 

@@ -13,6 +13,8 @@ from meshmark.core import interrupts
 from tests.checkout import ROOT
 from tests.interrupts import deaf
 
+pytestmark = pytest.mark.e2e
+
 CORE = (
     "tests/ranks/test_launch.py::test_a_signal_to_the_launcher_reaches_every_rank[SIGINT-130]",
     "tests/devices/test_containment.py::test_a_worker_that_holds_the_gil_ends_with_its_controller[2]",

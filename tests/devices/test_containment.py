@@ -26,7 +26,10 @@ SLOW_ALONE = (*ON_ONE_MESH, "-n", "1")
 """Of one worker: its start is most of what a run takes."""
 SECONDS = {"MESHMARK_SLOW": "0.2"}
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc"),
+]
 
 
 def verdicts(path):

@@ -17,6 +17,8 @@ from meshmark.pytest_plugin.judging import unchanged
 from meshmark.records import reading, run_line
 from tests.checkout import ROOT
 
+pytestmark = pytest.mark.e2e
+
 CHANGES = {
     "JAX_DEFAULT_MATMUL_PRECISION": ("float32", "jax_default_matmul_precision"),
     "JAX_NUMPY_RANK_PROMOTION": ("warn", "jax_numpy_rank_promotion"),

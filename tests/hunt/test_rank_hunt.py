@@ -12,6 +12,8 @@ from meshmark.commands.main import main
 from meshmark.hunt.rank_hunt import merge_differences
 from tests.checkout import IMPORTS, ROOT
 
+pytestmark = pytest.mark.e2e
+
 
 def launched(*options, **variables):
     """(exit code, output) of a hunt by two processes of two devices."""

@@ -23,6 +23,8 @@ from tests.hunt.stubs import StubSlot
 from tests.interrupts import interruptible
 from tests.waiting import PATIENCE, until
 
+pytestmark = pytest.mark.e2e
+
 SEED = 5
 """Two of its programs crash, and so share a group without being made smaller twice."""
 NUMBER = 12

@@ -169,6 +169,7 @@ def run_suite(tmp_path, *options):
     return done, lines
 
 
+@pytest.mark.e2e
 def test_a_run_is_judged_by_them_in_its_workers(issues, directory, tmp_path):
     """Counters that the program does not have fail it; the known issue that names them excuses it."""
     (directory / f"{version('jax')}-cpu-8.tsv").write_text(COUNTERS)

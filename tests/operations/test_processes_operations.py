@@ -28,6 +28,8 @@ from tests.checkout import ROOT
 from tests.studies.faults_between_processes import OVER_PROCESSES
 from tests.waiting import PATIENCE, gone, until
 
+pytestmark = pytest.mark.e2e
+
 COUNT, EACH = 2, 2
 """Processes, and devices of each."""
 

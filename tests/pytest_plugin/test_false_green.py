@@ -11,7 +11,10 @@ from tests.trouble import false_green
 from tests.trouble.false_green import WAYS, Way
 from tests.trouble.runs import Run
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc"),
+]
 
 SAYING = tuple(
     dict.fromkeys(

@@ -22,6 +22,8 @@ from meshmark.timing import timing_tables
 from tests.checkout import IMPORTS, ROOT
 from tests.waiting import until
 
+pytestmark = pytest.mark.e2e
+
 PSUM = "psum/axes=x/{}/2/float32/{}"
 CHOSEN = ("--operations", "psum", "--meshes", "2", "--seconds", "0.1")
 LATE = 0.03

@@ -19,7 +19,10 @@ AT_ONCE = 3
 
 CHOSEN = {fault.name: fault for fault in faults.CATALOGUE if fault.ci}
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,8 @@ from tests.checkout import ROOT
 from tests.interrupts import deaf, interruptible
 from tests.waiting import PATIENCE, gone, until
 
+pytestmark = pytest.mark.e2e
+
 LAUNCH = [sys.executable, "-m", "harness", "launch"]
 
 

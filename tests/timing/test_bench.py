@@ -29,6 +29,8 @@ from tests.checkout import ROOT
 from tests.interrupts import deaf, interruptible
 from tests.waiting import PATIENCE, until
 
+pytestmark = pytest.mark.e2e
+
 PSUM = [f"psum/axes=x+y/{mode}/2x4/float32/4KiB" for mode in ("auto", "explicit", "manual")]
 GATHER = [f"all_gather/axes=x+y,dim=0,tiled/{mode}/2x4/float32/4KiB" for mode in ("auto", "manual")]
 SHORT = {"num_devices": 8, "seconds": 0.01, "least": 6}

@@ -30,6 +30,8 @@ from tests.interrupts import interruptible
 from tests.timing.replayed import CASES, FACTS, Replayed, line
 from tests.waiting import PATIENCE, gone, until
 
+pytestmark = pytest.mark.e2e
+
 
 def test_case_ids_hold_commas():
     assert case_ids(f"{CASES[0]},{CASES[1]}, {CASES[0]}") == tuple(CASES[:2])
