@@ -24,6 +24,7 @@ from meshmark.core.terminal import note, show
 from meshmark.core.verdicts import BAD
 from meshmark.devices import probe
 from meshmark.devices.environment import cpu_devices
+from meshmark.devices.on_disk import OnDisk
 from meshmark.operations.choosing import add_options, selected
 from meshmark.operations.versions import TABLE_VERSION
 from meshmark.ranks import group as ranks
@@ -141,6 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
     for line in bench.load():
         note(line)
     interrupted, code = None, 0
+    on_disk = OnDisk.read(facts)
     with shown(len(todo) * arguments.processes) as tell:
         try:
             progress = bench.run(
@@ -160,7 +162,8 @@ def run(arguments: argparse.Namespace) -> int:
         except OSError as error:
             interrupted, code = f"can't go on: {error.strerror or error}", 2
             progress = Progress(0)
-    code = code or int(any(r["verdict"] in BAD for r in kept.timings))
+    changes = list(on_disk.list_changes())
+    code = code or int(any(r["verdict"] in BAD for r in kept.timings) or bool(changes))
     if writer:
         try:
             writer.end(code)
@@ -169,7 +172,7 @@ def run(arguments: argparse.Namespace) -> int:
             code = code or 2
         writer.close()
     show(timing_tables.lines(kept, terminal.width()))
-    for line in bench.noise(progress):
+    for line in (*bench.noise(progress), *changes):
         note(line)
     file = arguments.record or arguments.resume
     if progress.raw and file:

@@ -64,10 +64,13 @@ def _git_state(checkout: Path) -> dict[str, Any]:
 
 @cache
 def digest() -> str:
-    """SHA-256 (the first 16 hexadecimal digits) of the names and contents of the package's files.
+    """The digest of the package's files when this process first asked. It differs for an edited installation, and shows
+    whether all ranks use the same package."""
+    return compute_digest()
 
-    The digest differs for an edited installation, and shows whether all ranks use the same package.
-    """
+
+def compute_digest() -> str:
+    """SHA-256 (the first 16 hexadecimal digits) of the names and contents of the package's files as they are now."""
     found = hashlib.sha256()
     for path in sorted(p for p in PACKAGE.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
         if path != BUILD:

@@ -21,6 +21,7 @@ from meshmark.core import interrupts, saying, scratch, text
 from meshmark.core.terminal import pieces
 from meshmark.core.verdicts import BAD, VERDICTS, Line
 from meshmark.devices import containment
+from meshmark.devices.on_disk import OnDisk
 from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
@@ -59,6 +60,7 @@ class Controller:
         config.stash[CONTROLLER] = self
         self.rank = config.stash.get(RANK, None)
         self.facts = config.stash[FACTS]
+        self.on_disk = OnDisk.read(self.facts)
         done: dict[str, Judged] = config.stash[FINISHED]
         self.cases = dict(done)
         self.judged: set[str] = set()
@@ -217,6 +219,8 @@ class Controller:
             self.count.problem(f"a worker died outside of a case{before}: {how}")
         if OUTPUT in self.config.stash and self.config.stash[OUTPUT].lost:
             self.count.problem(self.config.stash[OUTPUT].lost)
+        for change in self.on_disk.list_changes():
+            self.count.problem(change)
         if not self.count.is_early(session):
             for problem in expecting.problems(self.config, self.cases):
                 self.count.problem(problem)

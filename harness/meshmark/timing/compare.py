@@ -400,11 +400,14 @@ class Comparison:
 
     def _check_environment(self, name: str, facts: Mapping[str, Any]) -> None:
         """CompareError where a later process is not of the environment of the first."""
-        was = self.sides[name].facts
-        for what in ("versions", "backend", "device_kind", "num_devices"):
-            if was.get(what) != facts.get(what):
+        was, now = (
+            {**each, "files": dict_of(each.get("suite")).get("digest")}
+            for each in (self.sides[name].facts, facts)
+        )
+        for what in ("versions", "backend", "device_kind", "num_devices", "files"):
+            if was.get(what) != now.get(what):
                 raise CompareError(
-                    f"{name} changed while it was compared: its {what} were {was.get(what)} and are {facts.get(what)}"
+                    f"{name} changed while it was compared: its {what} were {was.get(what)} and are {now.get(what)}"
                 )
 
     # What is told

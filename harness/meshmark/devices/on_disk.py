@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds what changed on disk while a run went on: an edit, a checkout of another commit, a package that was upgraded.
+
+A run starts processes until its end: after a crash, and for each process of a benchmark. They import what they find, so
+after such a change they would run other code than the run line says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Self
+
+from meshmark.core.installation import compute_digest
+from meshmark.devices.facts import Facts
+from meshmark.devices.installed import OTHERS
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """What a process that starts imports."""
+
+    suite: str
+    """The digest of this package's files."""
+    versions: dict[str, str]
+    """The version of each distribution that computes, by name."""
+
+    @classmethod
+    def read(cls, facts: Facts | None = None) -> Self:
+        """What is there now; `facts`: of a run that began, whose digest counts as that of now."""
+        began = facts.suite.get("digest") if facts else None
+        return cls(began or compute_digest(), {name: _version(name) for name in OTHERS})
+
+    def list_changes(self) -> Iterator[str]:
+        """What is another now, a line each."""
+        now = OnDisk.read()
+        if now.suite != self.suite:
+            yield f"the suite's files changed while it ran (digest {self.suite}, now {now.suite}): {MEND}"
+        for name, was in self.versions.items():
+            if now.versions[name] != was:
+                yield f"{name} changed while the suite ran ({was}, now {now.versions[name]}): {MEND}"
+
+
+MEND = "processes that started later ran other code, so run it again"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name.replace("_", "-"))
+    except PackageNotFoundError:
+        return "not installed"
