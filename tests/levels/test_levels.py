@@ -25,7 +25,7 @@ from meshmark.records import closing
 from meshmark.records.reading import read
 from tests.submissions import DEVICES, facts, judged, level, merged_line, over, run_line, write
 
-FROZEN = 2
+FROZEN = 11
 """The version of the table of which the newest lists are."""
 
 
@@ -39,7 +39,7 @@ def test_the_table_and_the_newest_list_are_one():
 
 def test_the_lists_are_small_and_every_version_reads_back():
     files = [p for p in levels.DIRECTORY.rglob("*") if p.is_file()]
-    assert sum(p.stat().st_size for p in files) < 1_000_000, "they are part of the wheel"
+    assert sum(p.stat().st_size for p in files) < 2_000_000, "they are part of the wheel"
     for version in levels.versions():
         found = levels.read(version)
         assert {level for level, _, _ in found} >= {"L0", "L1", "L2", "L3"}

@@ -398,3 +398,21 @@ def test_without_pathless_python_the_launcher_s_own_is_found():
     code = Launcher(["python", "-c", "import sys; print(sys.executable)"], 1, 1).run(to)
     assert code == 0
     assert os.path.dirname(to.getvalue().decode()[4:].strip()) == os.path.dirname(sys.executable)
+
+
+def test_a_rank_that_ended_with_a_failed_check_says_which():
+    """A known issue names the words of the check, and the next group knows nothing else of how this one ended."""
+    shown = Shown(io.BytesIO(), 2)
+    said = (
+        "test_placement.py ..F1123 19:51:27 738 hlo_sharding_util.cc:3007] Check failed: sliced.has_value()\n"
+        "*** Check failure stack trace: ***\n    @     0x7f0b  absl::LogMessageFatal\n"
+        'Fatal Python error: Aborted\n\nThread 0x01 (most recent call first):\n  File "/a/checks.py", line 3 in run\n'
+    )
+    shown.write(1, said[:70].encode())
+    shown.write(0, b"......\n")
+    shown.write(1, said[70:].encode())
+    assert shown.describe_end(0, "SIGKILL") == "SIGKILL"
+    told = shown.describe_end(1, "SIGABRT")
+    assert told.startswith("SIGABRT: test_placement.py ..F1123") and told.endswith("sliced.has_value()")
+    shown.begin()
+    assert shown.describe_end(1, "SIGABRT") == "SIGABRT"

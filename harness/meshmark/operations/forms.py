@@ -348,11 +348,22 @@ def arranged(x, order):
     return np.ascontiguousarray(x.T).T
 
 
-class HostOrder(Form):
+class FromHost(Form):
+    """NumPy arrays are given to a transfer, or to a jitted function with shardings. Over several processes JAX refuses
+    the second by design: it can't know that the array is the same on each."""
+
+    modes: ClassVar[tuple[str, ...]] = ("host",)
+
+    def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
+        if variant["way"] == "jit":
+            return "over several processes jit takes no NumPy array with a sharding"
+        return None
+
+
+class HostOrder(FromHost):
     """Host arrays in Fortran order, with strides, reversed and transposed, on their way to the devices."""
 
     name = "host_order"
-    modes: ClassVar[tuple[str, ...]] = ("host",)
     dtypes: ClassVar[tuple[str, ...]] = (*DTYPES, "bool")
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
@@ -381,11 +392,10 @@ class HostOrder(Form):
         return x
 
 
-class PrefixSpecs(Form):
+class PrefixSpecs(FromHost):
     """One spec for a whole tree of arguments or results: shard_map's in_specs and out_specs, jit's shardings."""
 
     name = "prefix_specs"
-    modes: ClassVar[tuple[str, ...]] = ("host",)
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         for way in ("shard_map", "jit"):

@@ -27,6 +27,7 @@ from meshmark.core import scratch
 from meshmark.core.errors import BadInput
 from meshmark.core.ports import free_ports
 from meshmark.core.steady import Steady
+from meshmark.devices import containment
 from meshmark.devices.environment import cpu_devices
 from meshmark.ranks import cleanup, handover, rollcall
 from meshmark.ranks.group import ENVIRONMENT
@@ -59,10 +60,12 @@ class Shown:
     def __init__(self, to: IO[bytes], size: int) -> None:
         self._to, self._lock, self._width = Steady(to), threading.Lock(), len(str(size - 1))
         self._open: int | None = None
+        self._ends: dict[int, bytes] = {}
 
     def write(self, rank: int, data: bytes) -> None:
         """Show what a rank has said."""
         with self._lock:
+            self._ends[rank] = (self._ends.get(rank, b"") + data)[-LONG:]
             for piece in data.splitlines(keepends=True):
                 if self._open is not None and self._open != rank:
                     self._to.write(b"\n")
@@ -72,6 +75,16 @@ class Shown:
                 self._to.write(piece)
                 self._open = None if piece.endswith((b"\n", b"\r")) else rank
             self._to.flush()
+
+    def begin(self) -> None:
+        """Forget what the ranks of an earlier group have said."""
+        self._ends.clear()
+
+    def describe_end(self, rank: int, how: str) -> str:
+        """How a rank ended, with its last words before the dump of its stacks, if it had time for one: those of a check
+        of XLA's that failed."""
+        line = containment.line_of_death(how, self._ends.get(rank, b"").decode(errors="replace"))
+        return line.reason if line.data.get("stacks") else how
 
     @property
     def lost(self) -> str:
@@ -133,6 +146,7 @@ class Launcher:
                 shown.line("two groups in turn have come no further: not started again")
                 return code
             shown.line(f"{_describe(ended)}: starting the group again, to go on with the next case")
+            ended = {rank: shown.describe_end(rank, how) for rank, how in ended.items()}
         return code
 
     def end(self, number: int) -> None:
@@ -142,6 +156,7 @@ class Launcher:
 
     def _group(self, shown: Shown, before: dict[int, str] | None) -> tuple[int, dict[int, str]]:
         """Start all ranks and wait for their end: (exit code, how each ended that did not end well)."""
+        shown.begin()
         handover.begin_group(self.directory)
         rollcall.begin(self.directory)
         coordinator, control = free_ports(2)
