@@ -179,7 +179,9 @@ def closed(lines: list[Line], choice: bool = True, end: bool = True) -> list[Lin
         judged = {r["case"] for r in lines if r.get("kind") in ("conformance", "timing") and "case" in r}
         for line in lines:
             if line.get("kind") == "chosen":
-                line |= {k: v for k, v in closing.chosen(judged).items() if k in ("cases", "digest")}
+                line |= {
+                    k: v for k, v in closing.make_chosen_line(judged).items() if k in ("cases", "digest")
+                }
     if end and lines and lines[-1].get("kind") == "end":
         account = closing.Account()
         for line in lines[:-1]:

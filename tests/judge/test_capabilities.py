@@ -140,7 +140,7 @@ def child(tmp_path, monkeypatch):
 
 def test_a_probe_that_ends_the_child_costs_its_own_answer_alone(child):
     wanted = ("first", "dies", "lacking", "leaves", "unasked", "last")
-    found = capabilities.facts(Selection(), wanted).capabilities
+    found = capabilities.probe_facts(Selection(), wanted).capabilities
     assert found == {
         "first": "has",
         "dies": "crash: SIGSEGV",
@@ -152,13 +152,13 @@ def test_a_probe_that_ends_the_child_costs_its_own_answer_alone(child):
 
 
 def test_a_probe_that_hangs_is_ended(child):
-    found = capabilities.facts(Selection(), ("first", "hangs", "last"), timeout=0.0).capabilities
+    found = capabilities.probe_facts(Selection(), ("first", "hangs", "last"), timeout=0.0).capabilities
     assert found["first"] == found["last"] == "has" and found["hangs"].startswith("hang: ")
 
 
 def test_without_devices_there_is_no_answer(child):
     with pytest.raises(NoBackend, match="no device"):
-        capabilities.facts(Selection(), ("never",))
+        capabilities.probe_facts(Selection(), ("never",))
 
 
 @pytest.mark.skipif(
@@ -169,7 +169,7 @@ def test_the_child_finds_what_the_cpu_backend_has(monkeypatch):
     chosen = Selection(
         operations=("psum", "ppermute"), capabilities=("ragged",), dtypes=("complex64", "float64")
     )
-    found = capabilities.facts(chosen, EVERY)
+    found = capabilities.probe_facts(chosen, EVERY)
     assert found.num_devices == 2
     assert {name: answer.partition(":")[0] for name, answer in found.capabilities.items()} == {
         "x64": "has",

@@ -528,7 +528,9 @@ def test_what_is_red_beside_the_lists_is_named(tmp_path, whole, capsys):
 
 def test_an_exit_code_that_no_verdict_explains_is_named(tmp_path, whole, capsys):
     lines = [whole[0] | closing.CLOSES, *whole[1:]]
-    lines.insert(1, closing.chosen({r["case"] for r in whole if "case" in r}) | {"run": whole[0]["run"]})
+    lines.insert(
+        1, closing.make_chosen_line({r["case"] for r in whole if "case" in r}) | {"run": whole[0]["run"]}
+    )
     account = closing.Account()
     for line in lines:
         account.add(line)

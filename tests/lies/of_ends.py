@@ -26,7 +26,7 @@ def closed(
         change(conformance)
         there = {line["case"] for line in of_kind(conformance, "conformance")}
         run = {"run": conformance[0]["run"]}
-        conformance.insert(1, closing.chosen(there) | run)
+        conformance.insert(1, closing.make_chosen_line(there) | run)
         account = closing.Account()
         for line in conformance:
             account.add(line)

@@ -71,7 +71,7 @@ def closed_timings(change: Change = lambda conformance, timed: None, code: int =
         change(conformance, timed)
         timed[0] |= closing.CLOSES
         run = {"run": timed[0]["run"]}
-        timed.insert(1, closing.chosen({line["case"] for line in of_kind(timed, "timing")}) | run)
+        timed.insert(1, closing.make_chosen_line({line["case"] for line in of_kind(timed, "timing")}) | run)
         account = closing.Account()
         for line in timed:
             account.add(line)

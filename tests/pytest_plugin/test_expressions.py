@@ -70,7 +70,7 @@ def test_a_call_is_for_markers_alone():
 def test_a_run_ends_before_it_starts_anything(option, command, capfd, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("meshmark.devices.probe.probe", lambda *_: 1 / 0)
-    monkeypatch.setattr("meshmark.judge.capabilities.facts", lambda *_: 1 / 0)
+    monkeypatch.setattr("meshmark.judge.capabilities.probe_facts", lambda *_: 1 / 0)
     arguments = ["--profile", "smoke", "-n", "2", "-p", "no:cacheprovider", option, "group=series/ or psum"]
     in_checkout = command == "checkout"
     code = pytest.main(["conformance", *arguments]) if in_checkout else main(["test", *arguments])

@@ -151,7 +151,7 @@ def test_a_merged_file_closes_where_all_ranks_have_closed(path, ended, state):
     for rank in range(2):
         account = closing.Account()
         lines = [run_line(rank) | closing.CLOSES, case_line("a")]
-        lines.insert(1, closing.chosen([lines[1]["case"]]) | {"run": lines[0]["run"]})
+        lines.insert(1, closing.make_chosen_line([lines[1]["case"]]) | {"run": lines[0]["run"]})
         for line in lines:
             account.add(line)
         end = [account.end(rank) | {"run": lines[0]["run"]}] if rank in ended else []
@@ -165,7 +165,9 @@ def test_a_merged_file_closes_where_all_ranks_have_closed(path, ended, state):
 def test_ranks_that_chose_different_cases_are_of_different_runs(path):
     for rank, names in enumerate((["a"], ["a", "b"])):
         lines = [run_line(rank) | closing.CLOSES, *map(case_line, names)]
-        lines.insert(1, closing.chosen([line["case"] for line in lines[1:]]) | {"run": lines[0]["run"]})
+        lines.insert(
+            1, closing.make_chosen_line([line["case"] for line in lines[1:]]) | {"run": lines[0]["run"]}
+        )
         write(rank_file(path, rank), *lines)
     with pytest.raises(RecordError, match=r"chose different cases \(1, 2 of them\)"):
         merged(path)

@@ -102,7 +102,7 @@ def lines():
     }
     schedule = head | {"kind": "schedule", "place": "cpu", "pairs": [], "loops": [3, None], "exposed_s": None}
     of_run = {"run": run["run"]}
-    chosen = closing.chosen([CASE]) | of_run
+    chosen = closing.make_chosen_line([CASE]) | of_run
     account = closing.Account()
     account.add(run | closing.CLOSES)
     end = account.end(0) | of_run

@@ -111,7 +111,14 @@ def base() -> list[dict]:
     schedule = head | {"kind": "schedule", "place": "cpu", "pairs": [], "loops": [3, None]}
     chosen = {"profile": "smoke", "operations": ["psum"], "modes": ["manual"], "timed": False}
     run = submissions.run_line(selection=chosen) | closing.CLOSES
-    lines = [run, closing.chosen([case.id]) | of_run, *submissions.judged(case), *timed, comparison, schedule]
+    lines = [
+        run,
+        closing.make_chosen_line([case.id]) | of_run,
+        *submissions.judged(case),
+        *timed,
+        comparison,
+        schedule,
+    ]
     return closed(lines)
 
 

@@ -81,7 +81,7 @@ def test_a_release_that_cannot_time_is_refused_before_anything_is_made(tmp_path,
 def test_another_release_than_asked_for_is_refused(tmp_path):
     made = replace(resolve(sys.executable, tmp_path), jax="0.0.99")
     with pytest.raises(NoEnvironment, match="comes first on its path"):
-        environments.facts(made)
+        environments.read_facts(made)
 
 
 def test_an_interpreter_without_jax_is_told(tmp_path):
@@ -89,7 +89,7 @@ def test_an_interpreter_without_jax_is_told(tmp_path):
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     bare.chmod(0o755)
     with pytest.raises(NoEnvironment, match=r"can't time: .* -m pip install jax"):
-        environments.facts(resolve(str(bare), tmp_path))
+        environments.read_facts(resolve(str(bare), tmp_path))
 
 
 def test_jax_alone_is_enough_to_time():

@@ -180,7 +180,7 @@ def compare_environments(arguments: argparse.Namespace) -> int:
             )
             for side in SIDES
         }
-        facts = {side: environments.facts(made, variables) for side, made in sides.items()}
+        facts = {side: environments.read_facts(made, variables) for side, made in sides.items()}
         refuse(compare.incomparable(facts["A"], facts["B"]), arguments.anyway)
         number = min(f["num_devices"] for f in facts.values())
         cells, left_out = wanted(arguments, Facts.from_json({**facts["A"], "num_devices": number}))

@@ -72,12 +72,12 @@ def _dependency(evaluator: Evaluator, instruction: Instruction, operands: Sequen
 # Values of some devices --------------------------------------------------------------------------------------
 
 
-def chosen(value: AnyValue, rows: np.ndarray, devices: int) -> AnyValue:
+def take_rows(value: AnyValue, rows: np.ndarray, devices: int) -> AnyValue:
     """A value of `devices` devices for some of them."""
     if isinstance(value, tuple):
-        return tuple(chosen(part, rows, devices) for part in value)
+        return tuple(take_rows(part, rows, devices) for part in value)
     if isinstance(value, Pending):
-        return Pending(chosen(value.value, rows, devices))
+        return Pending(take_rows(value.value, rows, devices))
     if value.data.shape[0] != devices and (value.poison is None or value.poison.shape[0] != devices):
         return value
     poison = None if value.poison is None else full(value.poison, devices)[rows]
@@ -127,7 +127,7 @@ def _conditional(evaluator: Evaluator, instruction: Instruction, operands: Seque
     parts = []
     for branch in sorted(set(each.tolist())):
         rows = np.flatnonzero(each == branch)
-        argument = chosen(operands[1 + branch], rows, devices)
+        argument = take_rows(operands[1 + branch], rows, devices)
         with evaluator.among(rows):
             parts.append((rows, evaluator.run(names[branch], [argument])))
     return merged(parts, devices)
@@ -149,9 +149,9 @@ def _while(evaluator: Evaluator, instruction: Instruction, operands: Sequence[An
             if promised and int(promised[1]) != trips:
                 raise Fault(f"{instruction.name} ends after {trips} trips, and its text says {promised[1]}")
             ended = np.flatnonzero(~goes_on)
-            finished.append((rows[ended], chosen(state, ended, len(rows))))
+            finished.append((rows[ended], take_rows(state, ended, len(rows))))
             kept = np.flatnonzero(goes_on)
-            state, rows = chosen(state, kept, len(rows)), rows[kept]
+            state, rows = take_rows(state, kept, len(rows)), rows[kept]
             if not len(rows):
                 return merged(finished, devices)
         with evaluator.among(rows):

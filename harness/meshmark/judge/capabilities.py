@@ -40,7 +40,7 @@ ORDER = ("manual", "host", "explicit", "auto")
 """The modes in the order in which they are tried: manual mode spells a capability itself."""
 
 
-def facts(selection: Selection, wanted: Sequence[str], timeout: float = containment.START) -> Facts:
+def probe_facts(selection: Selection, wanted: Sequence[str], timeout: float = containment.START) -> Facts:
     """The facts of the devices, with an answer for each wanted capability that the selection demands, or of which a
     case would join it: "has", "lacks: REASON", "crash: HOW" or "hang: HOW". NoBackend as
     `meshmark.devices.probe.probe`.

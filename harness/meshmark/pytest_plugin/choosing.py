@@ -81,7 +81,7 @@ def _probed(config: pytest.Config) -> Facts:
         chosen = replace(chosen, operations=operations_of(config.args))
     joining = replace(chosen, present=tuple(CAPABILITIES)).joining
     names = [name for name in CAPABILITIES if name in (*wanted, *joining)]
-    return capabilities.facts(chosen, names)
+    return capabilities.probe_facts(chosen, names)
 
 
 def operations_of(arguments: Sequence[str]) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ class Generated:
     number: int = 0
 
 
-def chosen(config: pytest.Config) -> list[Generated]:
+def choose_programs(config: pytest.Config) -> list[Generated]:
     """The programs that the options choose."""
     count, seed = config.getoption("generated"), config.getoption("seed")
     kept = [Generated(f"generated/{f.name}", f) for f in findings.read_all(store(config))]

@@ -244,7 +244,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A conformance test takes the cases of its family."""
     if "generated" in metafunc.fixturenames:
         generated = metafunc.config.pluginmanager.get_plugin(GENERATED)
-        programs = generated.chosen(metafunc.config) if generated else []
+        programs = generated.choose_programs(metafunc.config) if generated else []
         metafunc.parametrize("generated", programs, ids=[program.id for program in programs])
         return
     marker = metafunc.definition.get_closest_marker("family")

@@ -43,7 +43,7 @@ def of_cases(names: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(set(names))).encode()).hexdigest()[:16]
 
 
-def chosen(names: Iterable[str], deselected: int = 0) -> dict[str, Any]:
+def make_chosen_line(names: Iterable[str], deselected: int = 0) -> dict[str, Any]:
     """The line of what a run is to judge: all of it, with what was finished before."""
     every = set(names)
     return {

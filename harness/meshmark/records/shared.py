@@ -72,7 +72,7 @@ Closing = Annotated[
 Stack = Annotated[list[Annotated[str, Field(most=1000)]], Field(most=50)]
 
 
-class Collective(TypedDict):
+class RecordedCollective(TypedDict):
     """One collective of a compiled program, as one device sees it."""
 
     kind: Annotated[Name, Field("The kind in HLO, such as all-reduce.")]
@@ -81,7 +81,9 @@ class Collective(TypedDict):
     trips: Annotated[int | None, Field("How often a loop runs it; null where the compiler does not say.")]
 
 
-Collectives = Annotated[list[Collective], Field("The collectives of the compiled program.", most=10_000)]
+Collectives = Annotated[
+    list[RecordedCollective], Field("The collectives of the compiled program.", most=10_000)
+]
 
 
 class Counters(TypedDict):

@@ -161,7 +161,7 @@ class Writer:
 
     def choose(self, names: Iterable[str], deselected: int = 0) -> None:
         """Write down what this run is to judge; a worker that collects it again changes nothing. OSError as `write`."""
-        said = closing.chosen(names, deselected)
+        said = closing.make_chosen_line(names, deselected)
         if said != self._chosen and not self._file.closed:
             self.write([said])
             self._chosen = said

@@ -290,7 +290,7 @@ def layout_of(path: Path, name: str) -> Layout:
 # What an environment says -----------------------------------------------------------------------------------
 
 
-def facts(environment: Environment, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
+def read_facts(environment: Environment, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The facts of an environment (devices.facts), read by its interpreter with `variables` set; NoEnvironment where
     JAX is missing, finds no device, or is another release than was asked for."""
     found = _ask_interpreter(environment, ["-m", environment.layout.probe], "", variables)
