@@ -41,8 +41,6 @@ class Part:
     """How its selection is narrowed."""
     cells: tuple[str, ...]
     """Beginnings of the timed cases that are kept."""
-    each: int = 0
-    """So many cases of each operation, where no closing line makes anybody ask what the selection gives; 0 for all."""
 
 
 PARTS = (
@@ -78,14 +76,13 @@ PARTS = (
     Part(
         "0.12.0.1/cpu-2x4-virtual",
         {
-            "operations": ("psum", "pswapaxes", "dense_gradient", "attention", "broadcast_one_to_all"),
+            "operations": ("pswapaxes", "dense_gradient", "attention", "broadcast_one_to_all"),
             "meshes": ("2x4",),
             "dtypes": ("float32",),
             "modes": ("manual", "auto"),
             "sizes": ("4KiB", "n64"),
         },
         ("psum/axes=x+y/", "mlp/"),
-        each=4,
     ),
 )
 """Virtual devices of one process, one GPU, and virtual devices of two processes."""
@@ -166,11 +163,7 @@ def _narrowed(lines: list[Line], part: Part) -> set[str]:
     run = lines[0]
     own = {name: list(chosen) for name, chosen in part.conformance.items()}
     chosen = field_checks.given(run | {"selection": run["selection"] | own})
-    found: dict[str, list[str]] = {}
-    for name in dict.fromkeys(r["case"] for r in lines if r["kind"] == "conformance"):
-        if name in chosen:
-            found.setdefault(name.partition("/")[0], []).append(name)
-    return {name for own in found.values() for name in own[: part.each or None]}
+    return {r["case"] for r in lines if r["kind"] == "conformance" and r["case"] in chosen}
 
 
 def closed(lines: list[Line], choice: bool = True, end: bool = True) -> list[Line]:
