@@ -70,7 +70,7 @@ class Command:
         monkeypatch.setattr(
             environments, "resolve", lambda text, *_: environments.Environment(text, text.upper())
         )
-        monkeypatch.setattr(environments, "facts", lambda e, variables: by_side[e.python] | full)
+        monkeypatch.setattr(environments, "read_facts", lambda e, variables: by_side[e.python] | full)
 
     def __call__(self, *arguments):
         return cli.main(["compare", "a", "b", "--cases", ",".join(CASES), *arguments])
