@@ -25,7 +25,7 @@ OTHER = "ppermute/axes=x+y,perm=ring/auto/2x4/float32/1MiB"
 
 def test_the_programs_follow_from_the_table():
     mesh = programs.mesh_of("cpu")
-    found = list(programs.choose_cases(mesh))
+    found = list(programs.chosen(mesh))
     assert {case.operation.family for case in found} == set(programs.FAMILIES) & {
         o.family for o in OPERATIONS.values()
     }
@@ -46,7 +46,7 @@ def test_an_operation_that_joins_a_family_joins_the_weather(monkeypatch):
     newcomer.__class__.name = "newcomer"
     monkeypatch.setitem(OPERATIONS, "newcomer", newcomer)
     assert "newcomer" in {
-        case.operation.name for case in programs.choose_cases(programs.mesh_of("v5p:2x2x2"))
+        case.operation.name for case in programs.chosen(programs.mesh_of("v5p:2x2x2"))
     }
 
 
@@ -55,7 +55,7 @@ def test_an_operation_that_joins_a_family_joins_the_weather(monkeypatch):
 
 def test_a_child_compiles_and_counts():
     wanted = "ppermute/axes=x+y,perm=ring/manual/2x4/float32/1MiB"
-    every = [case.id for case in programs.choose_cases(programs.mesh_of("cpu"))]
+    every = [case.id for case in programs.chosen(programs.mesh_of("cpu"))]
     job = {"place": "cpu", "done": [case for case in every if case != wanted], "deadline": 60}
     here = Environment("here", sys.executable)
     messages = list(compiling._child(here, job))

@@ -70,7 +70,7 @@ def cell_of(operation: Operation, mesh: MeshShape) -> Cell | None:
     return next((c for c in (first, *cells) if c.plan.traffic or c.plan.connected), first)
 
 
-def choose_cases(mesh: MeshShape) -> Iterator[Case]:
+def chosen(mesh: MeshShape) -> Iterator[Case]:
     """The programs on a mesh, in the order of the table."""
     for operation in OPERATIONS.values():
         if operation.family not in FAMILIES or operation.processes:
@@ -130,7 +130,7 @@ def main() -> int:
             say({"problem": str(error)})
             return 0
         say({"facts": facts})
-        for case in choose_cases(mesh_of(place)):
+        for case in chosen(mesh_of(place)):
             if case.id in done:
                 continue
             head = line_of(case, place)
