@@ -45,9 +45,7 @@ def test_an_operation_that_joins_a_family_joins_the_weather(monkeypatch):
     newcomer = Newcomer()
     newcomer.__class__.name = "newcomer"
     monkeypatch.setitem(OPERATIONS, "newcomer", newcomer)
-    assert "newcomer" in {
-        case.operation.name for case in programs.chosen(programs.mesh_of("v5p:2x2x2"))
-    }
+    assert "newcomer" in {case.operation.name for case in programs.chosen(programs.mesh_of("v5p:2x2x2"))}
 
 
 # The child ---------------------------------------------------------------------------------------------------
