@@ -49,9 +49,10 @@ def test_the_lists_are_small_and_every_version_reads_back():
             assert all(found["L4", n, processes].cases for n, processes in levels.LISTED_OVER)
 
 
-def test_a_list_is_the_standard_profile_and_holds_nothing_optional():
-    chosen = {c.id: c for c in as_of(FROZEN).cases(Selection(), 8)}
-    listed = [name for level in levels.names() for name in must_pass(level, 8).cases]
+@pytest.mark.parametrize(("version", "table"), [(3, 2), (4, FROZEN)])
+def test_a_list_is_the_standard_profile_and_holds_nothing_optional(version, table):
+    chosen = {c.id: c for c in as_of(table).cases(Selection(), 8)}
+    listed = [name for level in levels.names() for name in must_pass(level, 8, version).cases]
     assert sorted(chosen) == sorted(listed)
     assert not any(case.cell.capabilities for case in chosen.values())
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,14 +62,14 @@ def flushed(cell: Cell) -> float:
     1.0: the cell's values may hold some, it computes with them, and the device flushes them. More: the cell adds tiny
     numbers to ordinary ones, and keeps them: subnormal ones where the device does, and the smallest normal one
     anywhere. An ordinary number takes in a tiny one, so that their order decides what is left where the ordinary ones
-    add up to zero: nothing, or all of them.
+    add up to zero: nothing, or all of them, which are at most as many as the terms of a sum.
     """
     if not has_special_values(cell) or cell.plan.judge == "bits":
         return 0.0
     least = 1.0 if precision.flushes(cell.request.dtype) else 0.0
     kept = ("extreme",) if least else ("extreme", "subnormal")
     added = [
-        math.prod(a.shape) for a in cell.plan.arguments
+        a.options["terms"] for a in cell.plan.arguments
         if a.options.get("kind") in kept and a.options.get("base") is values.summands
         and dtype_of(cell.request.dtype).tiny
     ]  # fmt: skip
