@@ -92,6 +92,23 @@ def test_a_function_by_which_the_guard_ends_is_pythons_own(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("names", "is_one"),
+    [
+        ({"__name__": "__main__", "__spec__": SimpleNamespace(name="pytest.__main__")}, True),
+        ({"__name__": "__main__", "__spec__": SimpleNamespace(name="harness.__main__")}, True),
+        ({"__name__": "__main__", "__spec__": None, "__file__": "/usr/bin/pytest"}, True),
+        ({"__name__": "__main__", "__file__": "/usr/bin/meshmark"}, True),
+        ({"__name__": "__main__", "__file__": "/home/me/run_all.py"}, False),
+        ({"__name__": "__main__", "__spec__": SimpleNamespace(name="cProfile")}, False),
+        ({"__name__": "pytest", "__file__": "/usr/bin/pytest"}, False),
+    ],
+)
+def test_what_another_program_runs_is_a_program_too(names, is_one):
+    """Under `python -m cProfile -m pytest` a run with a failed case ended with exit code 0."""
+    assert guard._runs_a_program(SimpleNamespace(f_globals=names)) is is_one
+
+
+@pytest.mark.parametrize(
     ("word", "asks"), [("-kbatch", False), ("-mwidth", False), ("-h", True), ("-qV", True)]
 )
 def test_a_word_that_ends_as_an_option_does_is_none(word, asks):

@@ -51,6 +51,8 @@ class Way:
     environment: dict[str, str] = field(default_factory=dict)
     record: Callable[[Path], object] | None = None
     """Puts something in the place of the records."""
+    runner: tuple[str, ...] = ()
+    """The options of Python that name a program which runs pytest."""
     says: str = ""
     """What the run must say where no case is to blame; else it names the case."""
 
@@ -305,6 +307,12 @@ WAYS = (
     optional("-o xfail_strict=false --runxfail", *WORKER, "-o", "xfail_strict=false", "--runxfail"),
     optional("--deselect: told, and no failure", *WORKER, "--deselect", f"{TEST}[{STRUCK}]", **TOLD),
     optional("-k: told, and no failure", *WORKER, "-k", "not manual", **TOLD),
+    *(
+        optional(
+            "cProfile runs pytest, and ends with 0 itself", *run, runner=("-m", "cProfile", "-o", os.devnull)
+        )
+        for run in (WORKER, ALONE)
+    ),
     placed("the records are a named pipe", os.mkfifo),
     placed("the records are a directory", Path.mkdir),
     placed("the records are a link to nowhere", lambda path: path.symlink_to("nowhere/records.jsonl")),
@@ -345,7 +353,7 @@ def observed(way: Way, directory: Path) -> Seen:
     if way.saboteur:
         options += [word for name in PLUGINS for word in ("-p", f"tests.trouble.{name}")]
         environment["MESHMARK_SABOTEUR"] = way.saboteur
-    with Run(*options, file_limit=way.file_limit, **environment) as run:
+    with Run(*options, file_limit=way.file_limit, runner=way.runner, **environment) as run:
         run.finish()
         left = not run.gone(20)
     verdict = "none"
@@ -449,7 +457,7 @@ Two rows end with 0: an option of the command line asks for fewer cases, and the
 - **The exit code follows the verdicts**, and not what pytest or its plugins count: a failure that a plugin calls a
   pass, or that passes when it is run again, stays one. The worst of what a case got counts. Another plugin that leaves
   before the session's end was counted does not change that. One that calls os._exit doesn't either: the run is a forked
-  child of a guard, which answers for the exit code (on Linux, where pytest was started as a program).
+  child of a guard, which answers for the exit code (on Linux, where pytest was started as a program, by cProfile too).
 - **What failed is named**, also where pytest names nothing: without a terminal, without a summary, or where a plugin
   shows the failure as a pass.
 - **What was judged is what counts.** Each process keeps a digest of what it judged. What comes to the controller is

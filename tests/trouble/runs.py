@@ -37,7 +37,8 @@ class Run:
     """One run of `pytest`, bounded in time; `with` ends whatever is left of it.
 
     lists: whether the run lists its devices itself, as each run does where the suite is not the one that makes
-    trouble. Otherwise it takes what one process has listed for all.
+    trouble. Otherwise it takes what one process has listed for all. runner: the options of Python that name a program
+    which runs pytest.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Run:
         target="tests/trouble",
         started=interruptible,
         lists=False,
+        runner=(),
         **environment,
     ):
         self.mark = f"MESHMARK_MARK={uuid.uuid4().hex}"
@@ -58,7 +60,7 @@ class Run:
         if target == "tests/trouble" and not (lists or any(k.startswith(probe.FLAGS) for k in environment)):
             environment = {**environment, "MESHMARK_FACTS": listed()}
         arguments = (*arguments, *NO_PROBES)
-        command = [sys.executable, "-m", "pytest", str(ROOT / target), *map(str, arguments)]
+        command = [sys.executable, *runner, "-m", "pytest", str(ROOT / target), *map(str, arguments)]
         if file_limit is not None:  # stands for a full disk: a longer file can't be written
             limit = f"r.setrlimit(r.RLIMIT_FSIZE, ({file_limit}, r.RLIM_INFINITY))"
             command[1:3] = ["-c", f"import resource as r, pytest; {limit}; raise SystemExit(pytest.main())"]

@@ -20,10 +20,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import BuiltinFunctionType
+from types import BuiltinFunctionType, FrameType
 from typing import IO, Any, NoReturn
 
 import pytest
@@ -153,13 +153,36 @@ def altered() -> str:
     return ""
 
 
+PROGRAMS = ("pytest", "py", "meshmark", "harness")
+"""What is started as a program, by the name of its package or of its script."""
+
+
 def is_program() -> bool:
     """Whether pytest is what was started in this process: what else calls `pytest.main` goes on behind it, and the
-    process that a guard waits in does not."""
+    process that a guard waits in does not. Under cProfile or trace pytest is a program too: these run it as one, and
+    then leave with exit code 0, whatever its own is."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     name = spec.name.split(".")[0] if spec else Path(sys.argv[0]).stem
-    return name in ("pytest", "py", "meshmark", "harness")
+    return name in PROGRAMS or any(map(_runs_a_program, _frames()))
+
+
+def _frames() -> Iterator[FrameType]:
+    """The frames of this thread, the innermost first."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _runs_a_program(frame: FrameType) -> bool:
+    """Whether it is one of these programs, which another program runs in this process."""
+    names = frame.f_globals
+    if names.get("__name__") != "__main__":
+        return False
+    spec = names.get("__spec__")
+    name = spec.name.split(".")[0] if spec else Path(str(names.get("__file__", ""))).stem
+    return name in PROGRAMS
 
 
 def _watch(child: int, reading: int, stream: IO[str], before: set[int], blame: Blame | None) -> NoReturn:
