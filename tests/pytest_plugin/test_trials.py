@@ -2,11 +2,14 @@
 """Trials: which cases are judged where, and the ids that tell places apart."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 from meshmark.devices.facts import Facts
 from meshmark.operations import cases
+from meshmark.operations.choosing import MANY
 from meshmark.operations.selection import Selection
-from meshmark.pytest_plugin.choosing import operations_of
+from meshmark.pytest_plugin.choosing import OF_A_CASE, operations_of, without_a_case
+from meshmark.pytest_plugin.stashed import TRIALS
 from meshmark.pytest_plugin.trials import Trial, split_id, trials_of
 
 FACTS = Facts(
@@ -61,3 +64,36 @@ def test_operations_are_known_only_where_every_argument_names_one_case():
     for arguments in ([], ["conformance"], [one, file], [f"{file}::test_collectives"]):
         assert operations_of(arguments) == ()
     assert operations_of([one.replace("psum/", "no_such_operation/")]) == ()
+
+
+def chosen_by(**options):
+    """The configuration of a run on eight devices with these options, each a tuple of names."""
+    fields = {"levels" if name == "level" else name: names for name, names in options.items()}
+    facts = replace(FACTS, topology="", num_processes=1)
+    taken, _ = trials_of(Selection("standard", **fields), facts)
+    return SimpleNamespace(
+        stash={TRIALS: {"all": taken}},
+        getoption=lambda name: options.get(name, ()) if name in OF_A_CASE else None,
+    )
+
+
+def test_a_name_by_which_no_case_is_chosen_is_told():
+    """`--operations psum,matmul --level L1` judged psum alone, passed, and said nothing of matmul."""
+    assert without_a_case(chosen_by(operations=("psum",), level=("L1",), modes=("auto", "manual"))) == []
+    assert without_a_case(chosen_by(operations=("psum",), level=("L1", "L2"))) == ["--level L2"]
+    assert without_a_case(chosen_by(dtypes=("bool",), meshes=("2x4", "3"), modes=("host",))) == ["--meshes 3"]
+    found = without_a_case(
+        chosen_by(
+            operations=("psum", "matmul"),
+            level=("L1",),
+            modes=("manual", "host"),
+            meshes=("2x4", "8"),
+            dtypes=("float32", "bool"),
+            sizes=("4KiB", "n64"),
+        )
+    )
+    assert found == ["--operations matmul", "--modes host", "--dtypes bool", "--sizes n64"]
+
+
+def test_every_option_of_which_a_case_has_one_name_is_looked_at():
+    assert set(OF_A_CASE) == set(MANY) - {"with", "without"}

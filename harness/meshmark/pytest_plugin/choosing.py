@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -15,6 +15,7 @@ from meshmark.devices import probe, topologies
 from meshmark.devices.facts import Facts
 from meshmark.judge import capabilities
 from meshmark.operations import OPERATIONS, cases, choosing
+from meshmark.operations.cases import Case
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from meshmark.pytest_plugin.options import names_of, selection_of
 from meshmark.pytest_plugin.stashed import FACTS, LEFT_OUT, PLACES, SELECTION, TRIALS
@@ -40,6 +41,29 @@ def choose(config: pytest.Config, places: list[Facts], processes: int = 1) -> No
     if places[0].topology and not any(stash[TRIALS].values()):
         reasons = "; ".join(f"{number} {why}" for _, why, number in stash[LEFT_OUT])
         raise SelectionError(f"no case can be compiled for {places[0].place}: {reasons}")
+
+
+OF_A_CASE: Mapping[str, Callable[[Case], str]] = {
+    "level": lambda case: case.level,
+    "operations": lambda case: case.operation.name,
+    "modes": lambda case: case.mode,
+    "meshes": lambda case: case.mesh.label,
+    "dtypes": lambda case: case.cell.request.dtype,
+    "sizes": lambda case: case.cell.request.size,
+}
+"""What the names of an option choose by, for each option of which a case has one name."""
+
+
+def without_a_case(config: pytest.Config) -> list[str]:
+    """The names of options by which no case was chosen: each is right by itself, and no case has it together with what
+    the other options ask for. The others pass, and nobody would miss it."""
+    every = [trial.case for family in config.stash[TRIALS].values() for trial in family]
+    found = []
+    for option, name_of in OF_A_CASE.items():
+        chosen = {name_of(case) for case in every}
+        if lacking := [name for name in config.getoption(option) if name not in chosen]:
+            found.append(f"--{option} {','.join(lacking)}")
+    return found
 
 
 def find_places(config: pytest.Config) -> list[Facts]:

@@ -26,6 +26,7 @@ from meshmark.levels import known_issues
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
 from meshmark.pytest_plugin import expecting, guard
+from meshmark.pytest_plugin.choosing import without_a_case
 from meshmark.pytest_plugin.counting import FEW, WELL, Count, digest, names_the_suite
 from meshmark.pytest_plugin.stashed import (
     CONTROLLER,
@@ -436,6 +437,10 @@ def under_test(config: pytest.Config) -> list[str]:
     shapes = {trial.case.mesh.label: None for family in config.stash[TRIALS].values() for trial in family}
     header = f"profile {selection.profile}, seed {config.getoption('seed')}, meshes {' '.join(shapes)}"
     lines = [*(line for place in config.stash[PLACES] for line in place.describe()), header]
+    if lacking := without_a_case(config):
+        lines.append(
+            f"no case was chosen by {' '.join(lacking)}: none has it with what the other options ask for"
+        )
     if joining := selection.joining:
         lines.append(f"optional capabilities that the backend has, a few cases of each: {', '.join(joining)}")
     for place in config.stash[PLACES]:
