@@ -9,6 +9,7 @@ from pathlib import Path
 from meshmark.commands import validate as validate_command
 from meshmark.commands.arguments import path
 from meshmark.commands.options import add_expectations, expectations
+from meshmark.core.errors import BadInput
 from meshmark.core.terminal import note, show
 from meshmark.publish import submit
 from meshmark.publish.submit import Refused, SubmitError, Wanted
@@ -43,7 +44,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
         help="the level that is claimed, or none (default: the highest that is met)",
     )
     add.add_argument(
-        "--note", action="append", default=[], type=about, metavar="ABOUT=TEXT",
+        "--note", action="append", default=[], metavar="ABOUT=TEXT",
         help=f"a note about {', '.join(results.ABOUT)}; peak explains a rate above the published one",
     )  # fmt: skip
     add.add_argument(
@@ -70,11 +71,11 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def about(text: str) -> dict[str, str]:
-    """about=text of a note."""
+    """about=text of a note; BadInput for anything else."""
     what, equals, said = text.partition("=")
     if not equals or what not in results.ABOUT or not said.strip():
-        raise argparse.ArgumentTypeError(
-            f"{text[:60]!a} is not a note: write ABOUT=TEXT, about {', '.join(results.ABOUT)}"
+        raise BadInput(
+            f"--note: {text[:60]!a} is not a note: write ABOUT=TEXT, about {', '.join(results.ABOUT)}"
         )
     return {"about": what, "text": said}
 
@@ -82,15 +83,24 @@ def about(text: str) -> dict[str, str]:
 def run(arguments: argparse.Namespace) -> int:
     """Make the bundle and say what it is; 1 where it is refused."""
     level = "" if arguments.level == "none" else arguments.level
+    unusable, notes, expected = [], [], None
+    for text in arguments.note:
+        try:
+            notes.append(about(text))
+        except BadInput as error:
+            unusable.append(str(error))
+    try:
+        expected = expectations(arguments)
+    except BadInput as error:
+        unusable.append(str(error))
     wanted = Wanted(
         name=arguments.product, by=arguments.by, command=arguments.command, title=arguments.title,
-        contact=arguments.contact, hardware=arguments.hardware, level=level, notes=arguments.note,
+        contact=arguments.contact, hardware=arguments.hardware, level=level, notes=notes,
         mark=arguments.mark, logs=arguments.log, key=arguments.sign,
+        unusable=unusable,
     )  # fmt: skip
     try:
-        made = submit.make(
-            arguments.records, wanted, Path(arguments.output), arguments.archive, expectations(arguments)
-        )
+        made = submit.make(arguments.records, wanted, Path(arguments.output), arguments.archive, expected)
     except Refused as error:
         for text in error.complaints[:SHOWN]:
             note(text[:500])

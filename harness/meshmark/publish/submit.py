@@ -107,6 +107,8 @@ class Wanted:
     """What the runs printed: cleaned and packed beside the records."""
     key: Path | None = None
     """The key of SSH that signs the manifest; None for no signature."""
+    unusable: Sequence[str] = ()
+    """What is wrong with the options themselves, one line each: it is said with all the rest."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,7 @@ def make(
     """
     wrong = Wrong()
     bundle = _bundled(paths, wanted, wrong)
+    wrong.input += wanted.unusable
     if bundle is None:
         wrong.end()
         raise AssertionError("a bundle that can't be made has a reason")
@@ -179,7 +182,7 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
     read = {path: lines for path in paths if (lines := wrong.attempt(_read, path)) is not None}
     facts = wrong.attempt(_facts, read) if read else None
     if wrong.input or facts is None:
-        wrong.attempt(_said, wanted, wanted.command or STANDS_FOR, frozenset())
+        _try_options(wanted, wrong, frozenset())
         return None
     release = facts["versions"]["jax"]
     versions = publishable.versions_of(facts)
@@ -190,10 +193,11 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
     merged = as_records([entry for lines in files.values() for entry in lines])
     statement = wrong.attempt(statements.statement, merged)
     if statement is None:
-        wrong.attempt(_said, wanted, wanted.command or STANDS_FOR, versions)
+        _try_options(wanted, wrong, versions)
         return None
     product = wrong.attempt(_product, wanted, files, statement, facts, wrong.refused)
     if product is None:
+        _try_files(wanted, wrong, versions)
         return None
     bundle = Bundle(release, product["name"])
     for name, lines in files.items():
@@ -215,6 +219,23 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
     if wanted.key and (signed := wrong.attempt(signatures.sign, bundle.files[MANIFEST].data, wanted.key)):
         _put(bundle, signatures.FILE, signed)
     return bundle
+
+
+def _try_options(wanted: Wanted, wrong: Wrong, versions: frozenset[str]) -> None:
+    """Where the records can't be used: find what else is wrong, so that all of it is said at once."""
+    known = (*levels.names(), *levels.names(processes=2))
+    if wanted.level and wanted.level not in known:
+        wrong.input.append(f"no level {wanted.level[:20]!a}: choose from {', '.join(known)}, or none")
+    wrong.attempt(_said, wanted, wanted.command or STANDS_FOR, versions)
+    _try_files(wanted, wrong, versions)
+
+
+def _try_files(wanted: Wanted, wrong: Wrong, versions: frozenset[str]) -> None:
+    """Whether the logs can be packed, and whether there is a key."""
+    for path in wanted.logs:
+        wrong.attempt(logs.pack, path, versions)
+    if wanted.key and not wanted.key.exists():
+        wrong.input.append(f"there is no key {wanted.key}: name a key of SSH, or submit without --sign")
 
 
 def _read(path: Path) -> list[Entry]:
@@ -323,10 +344,7 @@ def _product(
         lacking += refused
     versions = publishable.versions_of(facts)
     command = wanted.command or "; ".join(dict.fromkeys(commands(files)))
-    try:
-        return _said(wanted, command, versions, level, marks, wrong)
-    except results.ResultError as error:
-        raise SubmitError([*wrong, str(error)]) from None
+    return _said(wanted, command, versions, level, marks, wrong)
 
 
 def _said(
@@ -337,8 +355,8 @@ def _said(
     marks: Sequence[str] = (),
     wrong: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The fields of product.yaml; SubmitError for those that hold what is not published, beside what is `wrong`
-    already, and ResultError for what is not a text of one line."""
+    """The fields of product.yaml. SubmitError names what is `wrong` already, the fields that hold what is not
+    published, and those that are not one line of text."""
     keep = {wanted.contact, *wanted.contact.replace("<", " ").replace(">", " ").split()}
     product = {
         "name": wanted.name,
@@ -357,9 +375,9 @@ def _said(
         if found := publishable.find_private_text(str(shown.get(name, "")), versions, keep):
             what, hit = found[0]
             wrong.append(f"{name} holds {what} ({hit!a}), which is not published: leave it out")
-    if wrong:
+    if wrong := [*wrong, *results.problems_of_product(shown)]:
         raise SubmitError(wrong)
-    checked = results.checked_product(shown, PRODUCT)
+    checked = results.checked_product(shown)
     return {k: v for k, v in checked.items() if v != []}
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -204,34 +204,47 @@ def parse_product(data: bytes, path: str) -> dict[str, Any]:
 
 def checked_product(found: dict[Any, Any], path: str = PRODUCT) -> dict[str, Any]:
     """The contents of a product.yaml with `notes` and `marks` there; ResultError names the field and the mend."""
+    for problem in problems_of_product(found, path):
+        raise ResultError(problem)
+    return {**found, "notes": found.get("notes", []), "marks": found.get("marks", [])}
+
+
+def problems_of_product(found: Mapping[Any, Any], path: str = PRODUCT) -> Iterator[str]:
+    """What is wrong in the contents of a product.yaml, one line per field, each with its mend."""
     valid = (*FIELDS, "notes", "marks")
     for name in found:
         if name not in valid:
-            raise ResultError(f"{path}: unknown field {str(name)[:40]!a}: choose from {', '.join(valid)}")
+            yield f"{path}: unknown field {str(name)[:40]!a}: choose from {', '.join(valid)}"
     for name, (needed, most) in FIELDS.items():
+        value = found.get(name)
         if name not in found and not needed:
             continue
-        _text(found.get(name), f"{path}: `{name}`", most)
-    if not NAME.fullmatch(found["name"]):
-        raise ResultError(f"{path}: `name`: use lower-case letters, digits, '.', '_' and '-', at most 64")
-    if "level" in found and not re.fullmatch(r"L\d", found["level"]):
-        raise ResultError(f"{path}: `level`: the level that is claimed, such as L2; leave it out for none")
+        if not _is_text(value, most):
+            yield f"{path}: `{name}` {_must_be(most)}"
+        elif name == "name" and not NAME.fullmatch(value):
+            yield f"{path}: `name`: use lower-case letters, digits, '.', '_' and '-', at most 64"
+        elif name == "level" and not re.fullmatch(r"L\d", value):
+            yield f"{path}: `level`: the level that is claimed, such as L2; leave it out for none"
     notes, marks = found.get("notes", []), found.get("marks", [])
     if not isinstance(notes, list) or not isinstance(marks, list) or len(notes) > 20 or len(marks) > 20:
-        raise ResultError(f"{path}: `notes` and `marks` must be lists of at most 20")
+        yield f"{path}: `notes` and `marks` must be lists of at most 20"
+        return
     for note in notes:
         if not isinstance(note, dict) or set(note) != {"about", "text"} or note["about"] not in ABOUT:
-            raise ResultError(f"{path}: a note is {{about: ..., text: ...}}, about one of {', '.join(ABOUT)}")
-        _text(note["text"], f"{path}: the `text` of a note", 1000)
-    for mark in marks:
-        _text(mark, f"{path}: a mark", 500)
-    return {**found, "notes": notes, "marks": marks}
+            yield f"{path}: a note is {{about: ..., text: ...}}, about one of {', '.join(ABOUT)}"
+        elif not _is_text(note["text"], 1000):
+            yield f"{path}: the `text` of a note {_must_be(1000)}"
+    if not all(_is_text(mark, 500) for mark in marks):
+        yield f"{path}: a mark {_must_be(500)}"
 
 
-def _text(value: Any, what: str, most: int) -> None:
-    if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > most:
-        raise ResultError(f"{what} must be one line of text, at most {most} characters (in quotes, if YAML takes it"
-                          " for a number or date)")  # fmt: skip
+def _is_text(value: Any, most: int) -> bool:
+    """Whether a value is one line of text of at most so many characters."""
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable() and len(value) <= most
+
+
+def _must_be(most: int) -> str:
+    return f"must be one line of text, at most {most} characters (in quotes, if YAML takes it for a number or date)"
 
 
 def product_text(product: dict[str, Any]) -> str:
