@@ -109,7 +109,7 @@ LIES: dict[str, Lie] = {
     "timings that pass by another check": Lie(in_timings(check="replicas"), "passes by its check replicas"),
     "timings that tell of gathers": Lie(in_timings(told=["x"]), "with `told`, which a timing does not have"),
     "a side of a comparison in a run that compares nothing": Lie(
-        in_timings(environment="A"), "is of a side of a comparison, and its run is none"
+        in_timings(environment="A"), "is one side of a comparison, and its run is not"
     ),
     "cells that nobody closed": Lie(unclosed, "the cell of psum is not closed by a line"),
     "cells that took no time": Lie(in_timings(seconds=0.03), "its cell took 0.03 s, and its samples"),
@@ -133,11 +133,11 @@ LIES: dict[str, Lie] = {
         in_one_case("execute", GLOBAL, verdict="not_run", reason="later"), "was not run, and the run is on"
     ),
     "a commit that only a comparison names": Lie(
-        on_runs(commit="0" * 40), "`commit` of a run that is no side"
+        on_runs(commit="0" * 40), "`commit` of a run that is not one side"
     ),
     "cases that were named one by one": Lie(
         on_runs(selection={"profile": "standard", "timed": False, "cases": ["a"]}),
-        "`selection.cases` of a run that is no side",
+        "`selection.cases` of a run that is not one side",
     ),
     "a selection of topologies": Lie(
         on_runs(selection={"profile": "standard", "timed": False, "topology": ["v5e:2x4"]}),

@@ -348,7 +348,7 @@ CATALOGUE = {
     # files
     "a page beside the records": (
         lambda m: replaced(m, "index.html", b"<script>"),
-        "index.html: no file of a submission",
+        "index.html: not a file of a submission",
     ),
     "another name than the directory's": (
         product_with(name="cpu-5"),

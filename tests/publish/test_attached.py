@@ -97,7 +97,7 @@ def test_a_log_takes_bounded_memory():
 
 def test_only_logs_may_lie_there_under_their_names(signed):
     other = submissions.resealed(submissions.replaced(signed, "log.txt", b"x\n"))
-    assert any("log.txt: no file of a submission" in text for text in check(other).complaints)
+    assert any("log.txt: not a file of a submission" in text for text in check(other).complaints)
 
 
 @pytest.mark.parametrize(("data", "told"), [(None, "can't read the log"), (b" \n", "is empty")])

@@ -173,7 +173,7 @@ def test_the_hub_says_where_it_listens_at_every_address():
     try:
         assert (
             made.note
-            == "rank 0 listens for the others at every address, since 192.0.2.1 is none of this machine's"
+            == "rank 0 listens for the others at every address, since 192.0.2.1 is not an address of this machine"
         )
     finally:
         made.close()

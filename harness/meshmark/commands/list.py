@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def operations(chosen: Iterable[Case]) -> list[dict[str, Any]]:
-    """A row for each operation of these cases: what it is, and what of it is chosen."""
+    """One row per operation of these cases: its description, and its chosen modes and dtypes."""
     rows: dict[str, dict[str, Any]] = {}
     for case in chosen:
         o, r = case.operation, case.cell.request
@@ -96,7 +96,7 @@ def description(operation: Operation) -> str:
 
 
 def _operation_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Each operation with what it is, its modes and its dtypes below it; the totals at the end."""
+    """Each operation with its description, modes and dtypes below it; the totals at the end."""
     for row in rows:
         yield f"{row['operation']}  ({row['family']}, {' '.join(row['levels'])}, {counted(row['cases'], 'case')})"
         yield f"    {row['description']}"

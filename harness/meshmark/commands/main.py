@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one line, without the usage."""
+    """A parser that complains in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""

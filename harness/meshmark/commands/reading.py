@@ -14,7 +14,8 @@ from meshmark.records.reading import RecordError, Records
 
 
 def read_all(paths: Iterable[Path]) -> tuple[list[Records], int]:
-    """The record files that can be read, and 2 where there was any problem, each told in one line; else 0."""
+    """The record files that can be read, and an exit code: 2 after any problem (each is printed in one line),
+    otherwise 0."""
     files, code = [], 0
     for file in paths:
         try:

@@ -37,7 +37,7 @@ def kernel() -> float:
 
 @dataclass
 class Watch:
-    """Compares the two clocks from the moment in which it was made."""
+    """Compares the two clocks, from the creation of this object on."""
 
     _times: tuple[float, float, float] = field(default_factory=lambda: _now())
 
@@ -70,7 +70,7 @@ def _now() -> tuple[float, float, float]:
 
 
 def _differs(one: tuple[float, float, float], other: tuple[float, float, float]) -> bool:
-    """Whether more or less time has passed by the clock than by the kernel's; False where that says nothing."""
+    """Whether more or less time has passed by the clock than by the kernel's; False if the kernel has no such clock."""
     least, most, said = other[0] - one[1], other[1] - one[0], other[2] - one[2]
     room = STEP + DRIFT * said
     return said < least - room or said > most + room

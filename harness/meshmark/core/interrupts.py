@@ -34,7 +34,7 @@ class Terminated(FromOutside, KeyboardInterrupt):
 
 
 def interrupt(number: int, frame: object) -> None:
-    """The handler of SIGINT; raises Interrupted, which is told apart from a KeyboardInterrupt of a case's own."""
+    """The handler of SIGINT; raises Interrupted, which differs from a KeyboardInterrupt that a case itself raises."""
     if not _doubled(number):
         raise Interrupted
 

@@ -40,7 +40,7 @@ def unlike_source(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def of_other_sources(files: Iterable[Path]) -> Iterator[Path]:
-    """Those of these source files whose compiled file (`__pycache__`) Python would take, and that is not theirs."""
+    """The source files for which Python would load a compiled file (`__pycache__`) that was not made from them."""
     for file in files:
         compiled = Path(importlib.util.cache_from_source(str(file)))
         try:
@@ -75,7 +75,7 @@ def _of_module(module: ModuleType) -> Iterator[tuple[str, str]]:
 
 
 def _of_names(names: Any, prefix: str, sources: Sources, file: str) -> Iterator[tuple[str, str]]:
-    """What is wrong under these names: those of a module, or of a class whose qualified name is the prefix."""
+    """What is wrong with the members of a module, or of the class whose qualified name is the prefix."""
     for name, value in list(names.items()):
         # A function's code has this flag, the body of a class doesn't.
         own = [code for code in sources.get(f"{prefix}{name}", []) if code.co_flags & CO_OPTIMIZED]

@@ -205,7 +205,7 @@ def _called_once(module: Module) -> list[str]:
 
 
 def _part(module: Module, start: str, without: tuple[str, ...]) -> str:
-    """The text of a module whose entry is `start`, with what that calls, but for what `without` alone call."""
+    """The text of a module whose entry is `start`, with all that it calls, except what only `without` call."""
     wanted, left = [start], [start]
     while left:
         for line in module.lines[left.pop()]:

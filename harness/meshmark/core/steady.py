@@ -13,12 +13,13 @@ from typing import Any
 
 
 class Steady:
-    """A stream whose `write` and `flush` never raise for want of a reader or of room; all else is the stream's own."""
+    """A stream whose `write` and `flush` do not raise when the reader is gone or the disk is full. It is otherwise
+    the same stream."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self.lost = ""
-        """Why nothing is written any more; "" while all is well. A reader that has seen enough is no problem."""
+        """Why nothing is written any more; "" while all is well. A reader that has seen enough is not a problem."""
         self.silent = False
 
     def __getattr__(self, name: str) -> Any:

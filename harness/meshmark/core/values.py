@@ -157,8 +157,8 @@ def plus_minus(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype:
 
 
 def patterns(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """Random bit patterns of an integer or float dtype of 8 or 16 bits. Those that are no finite numbers are zeros, and
-    so are floats that are so small that the sum of two could be subnormal and not zero."""
+    """Random bit patterns of an integer or float dtype of 8 or 16 bits. Those that are not finite numbers become
+    zeros, and so do floats that are so small that the sum of two could be subnormal and not zero."""
     drawn = (bits >> np.uint64(64 - 8 * dtype.itemsize)).astype(f"u{dtype.itemsize}").view(dtype)
     if kind_of(dtype) != "f":
         return drawn

@@ -24,7 +24,7 @@ FRACTION, PREALLOCATE = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PRE
 
 
 def default_workers(facts: Facts, cores: int) -> int:
-    """The number of workers where nobody names one. Most of a case is compiling, which takes a core and no device."""
+    """The number of workers if no option names one. Most of a case is compiling, which takes a core and no device."""
     if facts.virtual or facts.topology:
         return cores
     return min(cores, MOST_ON_A_GPU) if facts.backend == "gpu" and facts.num_devices == 1 else 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LEAST = 0.5
-"""Seconds of processor time, of all threads, between two looks: less says nothing about the next seconds."""
+"""Seconds of processor time, of all threads, between two looks. A smaller number does not predict the next seconds."""
 
 
 @dataclass

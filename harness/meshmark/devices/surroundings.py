@@ -165,8 +165,8 @@ def replaced(module: ModuleType, homes: frozenset[Path], private: bool = False) 
 
 
 def _foreign(value: object, homes: frozenset[Path], generated: bool = False) -> str:
-    """The name of the file outside of these directories that a function comes from; "" where there is none.
-    generated: Python may have made it of a text."""
+    """The name of the file outside of these directories that a function comes from; "" if there is none.
+    generated: whether Python may have made the function from a text."""
     for layer in loaded.functions_of(value):
         file = layer.__code__.co_filename
         if not _inside(file, homes) and not (generated and file.startswith("<")):

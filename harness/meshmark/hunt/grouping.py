@@ -12,7 +12,8 @@ from meshmark.hunt.program import Node, Program
 from meshmark.hunt.rules import find_types
 
 NUMBERS = ("numbers", "oracles")
-"""The kinds of difference whose message names no place: wrong numbers, beside the unsharded program or beside NumPy."""
+"""The kinds of difference whose message does not say where they happen: wrong numbers, beside the unsharded program
+or beside NumPy."""
 
 TRAITS = {
     "window_strides": "strided",

@@ -311,7 +311,7 @@ class Hunt:
         """Take over the lines of a record.
 
         A line may name a group whose shrunk program was not written any more: that program is judged again. BadInput
-        where a line is none that a hunt writes."""
+        for a line that a hunt does not write."""
         try:
             self._resume(lines)
         except (LookupError, TypeError, ValueError, AttributeError) as error:

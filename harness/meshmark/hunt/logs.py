@@ -86,7 +86,7 @@ def read_log(path: Path, now: Mapping[str, Any]) -> tuple[list[dict[str, Any]], 
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines after the head of any record of a hunt; BadInput where it is none."""
+    """The lines after the head of any record of a hunt; BadInput if it is not such a record."""
     return [line for line in _whole(path)[0][1:] if "n" in line and "begins" not in line]
 
 

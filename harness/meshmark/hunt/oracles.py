@@ -321,7 +321,7 @@ def compare_with_alone(program: Program, known: Truth, rounded: bool) -> Differe
 def _first_difference(
     found: Sequence[np.ndarray], right: Sequence[np.ndarray], known: Truth, rounded: bool, said: str
 ) -> str:
-    """What is told of the first result that differs; "" where all are the same."""
+    """A description of the first result that differs; "" where all are the same."""
     for k, (want, seen) in enumerate(zip(right, found, strict=True)):
         text = f"result {k} of {said}"
         if want.shape != seen.shape:

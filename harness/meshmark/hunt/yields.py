@@ -46,7 +46,7 @@ class Yield:
 
 
 def read(files: Iterable[Path], known: Mapping[str, str] | None = None) -> list[Yield]:
-    """The yields of hunts by their records, `known` as for `measure`; BadInput where a record is none."""
+    """The yields of hunts by their records, `known` as for `measure`; BadInput for a file that is not such a record."""
     found = []
     for file in files:
         try:

@@ -37,8 +37,8 @@ from meshmark.interpreter.values import UNWRITTEN, AnyValue, Pending, Value, ful
 control.register_asynchronous()
 
 Watch = Callable[["Evaluator", Instruction, Sequence[AnyValue], AnyValue, np.ndarray], None]
-"""What is told of each instruction: the evaluator, its operands, its result, and the ids of the devices that computed
-it."""
+"""An observer gets, for each instruction, the evaluator, its operands, its result, and the ids of the devices that
+computed it."""
 
 
 @dataclass

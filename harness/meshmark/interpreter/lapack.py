@@ -12,8 +12,8 @@ import numpy as np
 
 
 def cholesky(a: np.ndarray, lower: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The factor in one triangle, the other one as it was; and the order of the first minor that is not positive, 0 if
-    there is none, int32 [...]."""
+    """The factor in one triangle, with the other triangle unchanged; and the order of the first minor that is not
+    positive, 0 if there is none, int32 [...]."""
     source = a if lower else adjoint(a)
     n = a.shape[-1]
     factor = np.zeros_like(source)

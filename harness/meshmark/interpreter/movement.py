@@ -174,7 +174,7 @@ GARBAGE = 0xA5
 def bitcast(value: Value, source: Shape, target: Shape) -> Value:
     """The bytes of a value of type `source` as they lie in memory, read as `target`.
 
-    An element of nothing but padding of the source's tiles is poison."""
+    An element that comes only from padding of the source's tiles is poison."""
     found = reinterpretation(source, target)
     units = target.numpy.itemsize // found.unit
     rows = np.ascontiguousarray(value.data).view(f"u{found.unit}").reshape(value.data.shape[0], -1)

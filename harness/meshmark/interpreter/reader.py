@@ -32,7 +32,7 @@ class NotHlo(BadInput, ValueError):
 
 
 def read(text: str) -> Module:
-    """The module of this text. NotHlo if it is none, Refused for a line or type of an unknown form."""
+    """The module of this text. NotHlo if the text is not HLO, Refused for a line or type of an unknown form."""
     computations: dict[str, Computation] = {}
     tables: dict[str, dict[int, str]] = {}
     header = entry = name = ""

@@ -79,7 +79,7 @@ class Work:
 
 class Account:
     """Counts the work of a module's instructions. `turns` is how often a loop of a computation runs its body (None:
-    unknown); an unknown number counts as one and is told. Refused for what the reader does not know."""
+    unknown); an unknown number counts as one and is reported. Refused for what the reader does not know."""
 
     def __init__(self, module: Module, text: hlo.Module) -> None:
         self.module, self._text = module, text

@@ -49,5 +49,5 @@ def changed_host_array(before: Sequence[np.ndarray], after: Sequence[np.ndarray]
 
 
 def _fetched(shard: Any) -> np.ndarray:
-    """The data of a shard as they are now: JAX keeps what it has fetched once, except on CPU, where it is a view."""
+    """The present data of a shard, fetched again: JAX keeps a copy of data that it has fetched, except on CPU."""
     return np.asarray(shard.data if shard.device.platform == "cpu" else shard.data.copy())

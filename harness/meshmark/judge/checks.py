@@ -138,7 +138,7 @@ class Judge:
         yield from after if passes else lines
 
     def _after_calls(self, program: Program, compiled: Any, lines: list[Line]) -> list[Line]:
-        """The same lines, unless a call with other values fails, or the inputs are not what they were."""
+        """The same lines, unless a call with other values fails, or a call has changed its inputs."""
         case, inputs = program.case, self.inputs(program)
         deviates = any("deviation" in line.data for line in lines)
         if calls.is_called_again(case, self.seed) and (self.meeting or not deviates):
@@ -350,7 +350,7 @@ SUMS = ("psum", "pmean")
 @lru_cache(maxsize=1)
 def has_grouped_sums() -> bool:
     """Whether this release traces `lax.psum` over axis_index_groups under check_vma, by a probe on one device: where it
-    does not, it raises a NotImplementedError that says nothing, so that its message can't name the capability."""
+    does not, it raises a NotImplementedError without a message, so that the message can't name the capability."""
     mesh = Mesh(np.array(jax.devices()[:1]), ("x",))
     probe = jax.shard_map(
         lambda x: jax.lax.psum(x, "x", axis_index_groups=[[0]]), mesh=mesh, in_specs=P("x"), out_specs=P("x")

@@ -271,7 +271,7 @@ def _trees_in_turn(mesh, a, x):
     pair = collections.namedtuple("pair", "p q")
 
     class Kept:
-        """A class of one's own with a number that is no leaf."""
+        """A user's own class, with a number that is not a leaf."""
 
         def __init__(self, leaf, times):
             self.leaf, self.times = leaf, times

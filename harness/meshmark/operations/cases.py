@@ -355,7 +355,7 @@ def find(case_id: str, num_devices: int, processes: int = 1) -> Case:
                 return case
             others[case.id] = None
     if processes == 1 and OPERATIONS[name].processes:
-        raise SelectionError(f"{name} takes several processes: see README.md, Many processes")
+        raise SelectionError(f"{name} takes several processes: see docs/processes.md")
     near = nearest(case_id, others)
     raise SelectionError(
         f"unknown case {case_id[:200]!a}:"

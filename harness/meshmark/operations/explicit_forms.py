@@ -177,7 +177,7 @@ def _host_array_into_a_sharding(mesh, a, x):
 
 
 def refuses(error):
-    """Whether an exception refuses a size that a mesh does not divide, and is nothing that went wrong inside."""
+    """Whether an exception refuses a size that a mesh does not divide, and is not an internal error."""
     kind = isinstance(error, (TypeError, ValueError)) or type(error).__name__ == "ShardingTypeError"
     return kind and re.search(r"not (evenly )?(divide|divisible)", str(error)) is not None
 

@@ -39,7 +39,7 @@ OUTSIDE = {
     "no arrays": "it works on shapes, dtypes, meshes, keys' kinds or settings, and on no element of an array",
     "imported": "the module imports it for itself, from Python or from inside JAX",
 }
-"""The kinds of what is no function of arrays."""
+"""The kinds of names that are not functions of arrays."""
 
 REASONS = {
     "host only": "it works on values that the host holds: files, text, shapes that depend on values",
@@ -67,7 +67,7 @@ class Row:
 
 @cache
 def rows(path: Path = PATH) -> dict[str, Row]:
-    """The rows by name; ValueError for a line that is no row."""
+    """The rows by name; ValueError for a line that is not a row."""
     found = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         fields = line.split("\t")

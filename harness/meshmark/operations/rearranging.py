@@ -15,7 +15,7 @@ from meshmark.operations.catalogue import Catalogue, Groups, in_jax, in_numpy
 
 
 def odd(length):
-    """A mask of every other element; it is no argument, so that only the elements move."""
+    """A mask of every other element; it is not an argument, so that only the elements move."""
     return np.arange(length) % 2 == 1
 
 

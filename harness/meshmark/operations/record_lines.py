@@ -27,7 +27,7 @@ def case_lines(case: Case, lines: Iterable[Line], seed: int, seconds: float) -> 
 
 
 def _within_limit(head: Mapping[str, Any], line: Line) -> dict[str, Any]:
-    """One record line. What is too long to be read again loses its data, and is no pass any more."""
+    """One record line. A line that is too long to be read again loses its data, and is then not a pass."""
     own = {"check": line.check, "verdict": line.verdict, "reason": redact(line.reason)}
     record = {**head, **own, **line.data}
     length = len(json.dumps(record))

@@ -94,7 +94,8 @@ def _stays(case: Case) -> bool:
 
 
 def _collective(record: Mapping[str, Any], step: int) -> Collective | None:
-    """A collective with groups of the recorded shape, its pairs from i to i + step; None for a shape that is none."""
+    """A collective with groups of the recorded shape, its pairs from i to i + step; None for text that is not a
+    shape."""
     kind, shape, trips = record["kind"], record["groups"], record["trips"]
     if match := _PAIRS.fullmatch(shape):
         pairs = tuple((i, i + step) for i in range(min(int(match[1]), MOST_MEMBERS + 1)))
@@ -111,7 +112,7 @@ def _collective(record: Mapping[str, Any], step: int) -> Collective | None:
 
 
 def with_members(record: Mapping[str, Any]) -> Collective | None:
-    """A collective whose groups have as many members as the record says; None for a shape that is none."""
+    """A collective whose groups have as many members as the record says; None for text that is not a shape."""
     found = _collective(record, 1)
     if found is None or _members(found) > MOST_MEMBERS:
         return None

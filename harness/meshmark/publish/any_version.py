@@ -101,9 +101,9 @@ def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
         return  # told as a compile-only run
     compared, timed = "environment" in run, bool(selection.get("timed"))
     if found := [name for name in OF_COMPARISONS if name in run and not compared]:
-        yield f"`{found[0]}` of a run that is no side of a comparison"
+        yield f"`{found[0]}` of a run that is not one side of a comparison"
     if "cases" in selection and not compared:
-        yield "`selection.cases` of a run that is no side of a comparison"
+        yield "`selection.cases` of a run that is not one side of a comparison"
     if found := [name for name in OF_TOPOLOGIES if selection.get(name)]:
         yield f"`selection.{found[0]}` of a run on devices, which only a compile-only run has"
     if facts.get("others"):
@@ -160,7 +160,7 @@ def of_settings(timing: Mapping[str, Any], closes: bool) -> Iterator[str]:
     if not cadences or len(set(cadences)) < len(cadences) or not set(cadences) <= set(CADENCES):
         yield f"`timing.cadences` is {str(cadences)[:60]}: each is one of {', '.join(CADENCES)}, and there once"
     if "pairs" in timing:
-        yield "`timing.pairs` of a run that is no side of a comparison"
+        yield "`timing.pairs` of a run that is not one side of a comparison"
     if "precision" in timing and closes:
         yield "`timing.precision` of a run that does not stop by it"
     if not timing["seconds"]:
@@ -282,7 +282,7 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
     if record.get("check", "execute") != "execute":
         yield f"passes by its check {record['check']}, and execute is the last one"
     if "environment" in record and "environment" not in run:
-        yield "is of a side of a comparison, and its run is none"
+        yield "is one side of a comparison, and its run is not"
     if found := [name for name in OF_CHECKS if name in record]:
         yield f"passes with `{found[0]}`, which a timing does not have"
     if record["mode"] == "host":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that a submitted file is whole: its run came to an end, all that it chose is there, and its times go forwards.
 
-Files of earlier versions have no closing line. They are taken as they are, and a note says what nobody can see in them.
+Files of earlier versions have no closing line. They are accepted, and a note says what cannot be checked in them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLOCK = 120.0
 
 
 def check(name: str, lines: Sequence[Entry], review: Review) -> None:
-    """Complain of the end of one file and of its times, and note what nobody can see."""
+    """Complain about the end of one file and about its times, and note what cannot be checked."""
     for number, text in problems(lines):
         review.complain(name, text, number, "end")
     if told := note(lines):

@@ -139,7 +139,7 @@ def of_conformance(
         if "subnormals" in record and not special:
             yield f"says of subnormal numbers that they were {record['subnormals']}, and none is among its inputs"
         if "subnormals" not in record and special and run.get("closes"):
-            yield "does not say what it did with subnormal numbers (`subnormals`), and some are among its inputs"
+            yield "has subnormal numbers among its inputs, and does not say what it did with them (`subnormals`)"
     if check == "communication":
         yield from _counted(record, facts)
         yield from _owed(record, case, run)

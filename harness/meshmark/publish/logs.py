@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logs of a submission: what a run printed, cleaned as records are, packed, and hashed by the manifest.
 
-A log is for people who read. It proves nothing by itself: whoever can write records can write a log. What it counts at
-its end is held against the records, so that the log of another run is told. It is text of whole lines without control
-characters, and holds nothing that names a person, host or place.
-"""
+A log is for people who read. It proves nothing by itself, because a person who can write records can write a log.
+What it counts at its end is held against the records, so that the log of another run is found. It is text of whole
+lines without control characters, and holds nothing that names a person, host or place."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ def check(
     room: Room,
     review: Review,
 ) -> None:
-    """Nothing that names a person, host or place, but for the contact. `room`: what is left to read of the product."""
+    """Complain of names of persons, hosts and places, except in the contact. `room`: what is left to read of the
+    product."""
     versions: set[str] = {bundle.release}
     for lines in files.values():
         for _, record in lines:

@@ -3,9 +3,8 @@
 
 What is signed is manifest.json, and through its hashes every other file. A good signature proves that a holder of the
 key signed just these files. Whose key it is, only a list of allowed signers can say, which the reviewer has from
-elsewhere (`ssh-keygen(1)`, ALLOWED SIGNERS). A signature says nothing of the numbers: who may lie in records may sign
-them.
-"""
+elsewhere (`ssh-keygen(1)`, ALLOWED SIGNERS). A signature does not vouch for the numbers: a person who lies in records
+may sign them."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def sign(manifest: bytes, key: Path) -> bytes:
     SignatureError if there is no ssh-keygen, or it refuses the key.
     """
     if key.exists() and not key.is_file():  # ssh-keygen would wait for somebody who writes into a pipe
-        raise SignatureError(f"{key} is no plain file: name a key of SSH")
+        raise SignatureError(f"{key} is not a plain file: name a key of SSH")
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "manifest.json"
         path.write_bytes(manifest)
@@ -64,7 +63,7 @@ def look(manifest: bytes, signature: bytes | None, allowed: Path | None) -> tupl
     allowed: a list of allowed signers. With it, a product must have a signature by one of them.
     """
     if allowed is not None and not allowed.is_file():
-        return "", f"{allowed} is no plain file: name a list of allowed signers"
+        return "", f"{allowed} is not a plain file: name a list of allowed signers"
     if signature is None:
         return "", "not signed, and --allowed-signers asks for a signature" if allowed else ""
     try:
@@ -86,7 +85,7 @@ def _look(manifest: bytes, signature: bytes, allowed: Path | None) -> tuple[str,
             return "", f"the signature is not one of this manifest ({_last(said)}): sign again"
         key = f"{found[1]} key {found[2]}"
         if not allowed:
-            return f"signed with the {key}; whose it is, --allowed-signers can say", ""
+            return f"signed with the {key}; --allowed-signers can say whose key that is", ""
         code, said = _run("-Y", "find-principals", "-f", str(allowed), "-s", str(path))
         for who in said.splitlines() if not code else ():
             verified, _ = _run("-Y", "verify", "-f", str(allowed), "-I", who, *own, given=manifest)

@@ -143,7 +143,7 @@ def _manifest(bundle: Bundle, review: Review) -> dict[str, Any]:
                 name, "SHA-256 or size is not the manifest's, so it was changed after submit: submit again"
             )
         if name not in (PRODUCT, ENVIRONMENT) and not (RECORDS.fullmatch(name) or logs.NAME.fullmatch(name)):
-            review.complain(name, "no file of a submission: take it out")
+            review.complain(name, "not a file of a submission: take it out")
     return dict(found)
 
 

@@ -44,7 +44,7 @@ class Count:
         self.taken: dict[str, None] = {}
         """Cases that were collected and then taken away."""
         self.deselected: dict[str, None] = {}
-        """Cases that an option or a plugin has deselected: they are told, and not missed."""
+        """Cases that an option or a plugin has deselected: the run reports them, and they do not count as lost."""
         self.came: dict[str, list[str]] = defaultdict(list)
         """The digests of what came of each case."""
 
@@ -92,7 +92,7 @@ class Count:
 
     def compare(self, judged: dict[str, list[str]]) -> None:
         """Hold what came here against what was judged: on its way another plugin may have changed it. A worker that
-        died has told nothing of what it judged."""
+        died has sent no account of what it judged."""
         for case, digests in judged.items():
             if any(digest not in digests for digest in self.came.get(case, ())):
                 self.problem(f"{case}: its records are not those that were judged: a plugin has changed them")
@@ -158,7 +158,7 @@ def digest(text: str) -> str:
 
 
 def note_collected(item: pytest.Item) -> None:
-    """An item was collected: whoever takes it away has to say so (pytest_deselected)."""
+    """An item was collected. A plugin that removes it must say so (pytest_deselected)."""
     item.config.stash.setdefault(COLLECTED, {})[item.nodeid] = True
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run was expected to judge, and what it did not: devices (`--expect-devices`) and levels (`--expect-level`).
 
-A green run says nothing of what it did not judge. So each run closes with a line that says it, and the options make it
+A green run does not show what it did not judge. So each run closes with a line that says it, and the options make it
 a failure.
 """
 
@@ -28,7 +28,7 @@ FEW = 5
 
 
 def check(config: pytest.Config) -> None:
-    """SelectionError for a level that there is not, and for options that keep a run from counting what it judged."""
+    """SelectionError for an unknown level, and for options that prevent the count of judged cases."""
     level = config.getoption("expect_level")
     names = (*must_pass.names(), must_pass.SEVERAL)
     if level is not None and level not in names:
@@ -88,7 +88,7 @@ def unjudged(config: pytest.Config, judged: Mapping[str, Any]) -> str:
 
 
 def _absent(config: pytest.Config) -> list[str]:
-    """The optional capabilities of which nothing was judged, and why."""
+    """The optional capabilities without any judged case, and why."""
     facts: Facts = config.stash[FACTS]
     chosen = config.stash[SELECTION]
     absent: dict[str, list[str]] = {}

@@ -43,7 +43,7 @@ Blame = Callable[[str, Line], None]
 
 
 class Guard:
-    """The child's side: says what it is at."""
+    """The child's side: reports the state of the session."""
 
     def __init__(self, pipe: int, stream: IO[str]) -> None:
         self._pipe = pipe
@@ -263,7 +263,7 @@ def tell(text: str) -> None:
 
 
 def _end_by(number: int) -> None:
-    """End by the signal that ended the child, for whoever started this process."""
+    """End by the signal that ended the child, so that the parent of this process sees it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError):  # SIGKILL has no handler
         signal.signal(number, signal.SIG_DFL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of the suite: what they are, what is wrong with them, and the selection that they make."""
+"""The options of the suite: their definitions, their checks, and the selection of cases that they make."""
 
 from __future__ import annotations
 

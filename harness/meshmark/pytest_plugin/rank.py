@@ -165,7 +165,8 @@ class RankPlugin:
         stash[FINISHED] = done
 
     def listen_to_signals(self) -> None:
-        """Tell the others at once when this rank is told to end, also while the main thread waits in a collective."""
+        """When a signal ends this rank, tell the other ranks at once, even while the main thread waits in a
+        collective."""
         interrupts.listen(lambda number: self.group.channel.interrupt(number.name))
         endings.abort_late()
 

@@ -222,7 +222,7 @@ class Channel:
                 self._state.notify_all()
 
     def _lost(self, number: int, why: str, at: str | None) -> Ending:
-        """The ending of a run whose rank `number` vanished; no case is to blame that it had not begun."""
+        """The ending of a run whose rank `number` vanished; a case that it had not begun is not to blame."""
         verdict = "crash" if self._at and at in (None, self._at) else ""
         return Ending(verdict, f"rank {number} {why}", {"ended_rank": number})
 

@@ -243,7 +243,7 @@ def _compare(group: Group, options: Mapping[str, Any]) -> None:
 
 
 def _start(group: Group, found: Coordinates, seconds: float) -> None:
-    """Start JAX's cluster on the given coordinates; where one rank can't, all are told why."""
+    """Start JAX's cluster on the given coordinates. If one rank can't, all ranks get the reason."""
     try:
         if found.process_id == 0:
             _must_be_free(found.coordinator)

@@ -26,7 +26,8 @@ _AGAIN = "again"
 
 
 class Marker:
-    """A small file, FILE.rankK.at, that names the case which a rank is in: a run whose ranks all died knows of what."""
+    """A small file, FILE.rankK.at, that names the case that a rank runs. If all ranks die, the run can still name the
+    case."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -39,7 +39,7 @@ from meshmark.ranks.messages import (
 from meshmark.ranks.wire import SILENCE, ChannelError, Wire, keep_alive
 
 LINGER = 3.0
-"""Seconds for which a hub whose ranks do not fit together goes on to tell those that come later."""
+"""If the ranks do not fit together, the hub tells later ranks so for this many seconds."""
 
 GREETING = 20.0
 """Seconds that a connection has to say who it is."""
@@ -184,8 +184,8 @@ class Hub:
         self._selector.register(connection, selectors.EVENT_READ, guest)
 
     def _turn_away(self, guest: _Guest, why: str = "") -> None:
-        """Close a connection that is no rank's, and say why if it can know. Of one that was turned away before, which
-        may have been heard in the same moment, nothing is left to do."""
+        """Close a connection that does not belong to a rank, and say why if it can know. Of one that was turned away
+        before, which may have been heard in the same moment, nothing is left to do."""
         if guest.wire.socket not in self._guests:
             return
         self._leave_guests(guest)
@@ -249,7 +249,7 @@ class Hub:
         self._selector.register(connection, selectors.EVENT_READ, rank)
 
     def _refuse(self, reason: str) -> None:
-        """The ranks can't come together: tell those that are there, and who comes in the next seconds."""
+        """The ranks can't form a group: tell those that are connected, and those that connect in the next seconds."""
         self.refusal = reason
         self._until = time.monotonic() + LINGER
         for rank in self._there():
@@ -338,7 +338,7 @@ def _listening(host: str, port: int) -> tuple[list[socket.socket], str]:
     if made:
         return made, ""
     everywhere = (socket.AF_INET6, "::") if socket.has_dualstack_ipv6() else (socket.AF_INET, "0.0.0.0")
-    note = f"rank 0 listens for the others at every address, since {host} is none of this machine's"
+    note = f"rank 0 listens for the others at every address, since {host} is not an address of this machine"
     return [_listen(everywhere[0], (everywhere[1], port))], note
 
 

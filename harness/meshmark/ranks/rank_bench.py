@@ -276,7 +276,7 @@ class Rank:
     # Ending -------------------------------------------------------------------------------------------------
 
     def _signalled(self, number: signal.Signals) -> None:
-        """In the thread that listens: this rank is told to end, and tells the others at once."""
+        """Runs in the thread that listens: a signal ends this rank, and it tells the others at once."""
         self._signal = number
         self.group.channel.interrupt(number.name)
 

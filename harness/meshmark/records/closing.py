@@ -56,7 +56,7 @@ def make_chosen_line(names: Iterable[str], deselected: int = 0) -> dict[str, Any
 
 
 def unexplained(end: Mapping[str, Any], bad: Iterable[str]) -> str:
-    """What a reader should know of a closing line whose exit code no verdict explains, or "". bad: the bad verdicts."""
+    """A note for a closing line whose exit code is not explained by a verdict, or "". bad: the bad verdicts."""
     if end.get("exit_code") == 1 and not set(end["verdicts"]) & set(bad) and end["cases"]:
         return "its run ended with exit code 1, and no case has a bad verdict: ask for what the run printed"
     return ""

@@ -110,7 +110,7 @@ class Records:
     ends: list[EndLine] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     state: str = ""
-    """What is to be said of the end of the file: the run did not end, or nobody can see whether it did; else ""."""
+    """A note about the end of the file: the run did not end, or the file can't show whether it did; else ""."""
     closed: bool = False
     """Whether a closing line is the last one of the file."""
     closes: bool = False
@@ -120,7 +120,7 @@ class Records:
 
     @property
     def cut(self) -> str:
-        """Why not all that the run chose is there; "" where it is, and of a file in which nobody can see it."""
+        """Why some of the chosen cases are missing; "" if none is, or if the file can't show it."""
         return self.state if self.closes else ""
 
     def add(self, record: Any) -> None:

@@ -6,9 +6,8 @@ is written ends with a *seal*: its last line holds, as its last field, a digest 
 A line that was changed, taken out, added or moved does not fit the seals behind it. A file that is cut behind a seal is
 that of a run that was killed there.
 
-A seal is a plain digest. It shows a slip, and an edit by hand. It is no proof against a person who makes the seals
-anew.
-"""
+A seal is a plain digest. It shows a slip, and an edit by hand. It does not prove anything against a person who makes
+the seals anew."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def kind_of(path: Path) -> str:
 
 
 def _lines(path: Path, problems: list[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(FILE:LINE, the JSON object) of the lines of a file; other lines are left out, and told in `problems`."""
+    """(FILE:LINE, the JSON object) of the lines of a file. Other lines are left out, and `problems` names them."""
     try:
         with reading.opened(path) as file:
             for number, text in enumerate(file, 1):
@@ -212,7 +212,7 @@ def _growth(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _of_others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """What `_others` gives; None for a file that is not what it says it is."""
+    """What `_others` gives; None for a file that does not match its description."""
     try:
         return _others(lines)
     except (KeyError, TypeError, ValueError, AttributeError):

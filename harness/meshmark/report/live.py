@@ -53,7 +53,7 @@ class Live:
         return [p for p in self.paths if not p.exists()]
 
     def waits(self) -> str:
-        """What the page says below a reason why there is none yet."""
+        """The text below the reason why there is no page yet."""
         return f"<p>This page loads again every {self.refresh} s.</p>" * bool(self.refresh and self.growing())
 
     def growing(self) -> bool:

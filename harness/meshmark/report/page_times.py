@@ -157,14 +157,13 @@ GROUPS: tuple[Callable[[str], tuple[str, str, str]], ...] = (
     lambda cell: (_split(cell)[0], "", ""),
     _split,
 )
-"""The groups of cells whose factors are told: operation, mesh and size, "" where any is in the group."""
+"""The groups of cells whose factors are shown: operation, mesh and size, "" where any is in the group."""
 
 
 def _factors(source: Source) -> Iterator[dict[str, Any]]:
-    """What each mode takes beside manual mode, the median of several cells: of all of them, of an operation, and of an
-    operation at one mesh and size. Without an interval only that of all is told, as None and the number of processes.
-    Nor is one told where the table leaves its intervals in doubt: `doubt` says why.
-    """
+    """What each mode takes beside manual mode, the median of several cells: of all of them, of an operation, and of
+    an operation at one mesh and size. Without an interval only the factor of all cells is given, as None and the
+    number of processes. None is shown either where the table leaves its intervals in doubt: `doubt` says why."""
     published = {(cell_of(r["case"]), r["cadence"], r["mode"]) for r in source.cells if good(r)}
     ratios, claims = factors.ratios(source.ratios, published), _claims(source.times)
     for group in GROUPS:

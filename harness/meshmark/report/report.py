@@ -290,7 +290,7 @@ def findings(data: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
 
 def modes(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """(header, rows): auto and explicit against manual, one row per run, mode and cadence. The factor is the median of
-    the cells, with its interval over processes; with fewer than six it is not told."""
+    the cells, with its interval over processes; with fewer than six processes it is not shown."""
     rows = []
     strings = data["strings"]
     for run in data["runs"]:

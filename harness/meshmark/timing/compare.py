@@ -180,11 +180,11 @@ class Comparison:
     earlier: int = 0
     """How often it had given verdicts before it went on."""
     ahead: Callable[[Mapping[str, int]], None] = lambda _: None
-    """Is told before each pair which process comes on each side, and may start them: nothing is measured then."""
+    """Called before each pair with the process of each side. It may start them: nothing is measured then."""
     write: Callable[[list[dict[str, Any]]], None] = lambda _: None
     tell: Callable[[Comparison], None] = lambda _: None
     say: Callable[[str], None] = lambda _: None
-    """Is told, once, what a person should know at once."""
+    """Called once with what a person should know at once."""
     clock: Callable[[], float] = time.monotonic
     rng: random.Random = field(default_factory=random.Random)
     """Draws which side of a pair runs first; another order each time unless it is seeded."""
@@ -216,7 +216,7 @@ class Comparison:
 
     @property
     def keys(self) -> list[str]:
-        """What is compared, but for what was left out."""
+        """The cases that are compared, without those that were left out."""
         return [key for key in self.figures if key not in self.left_out]
 
     @property

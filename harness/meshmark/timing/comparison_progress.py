@@ -55,7 +55,7 @@ def announced(comparison: Comparison, found: Sequence[Difference]) -> Iterator[s
 
 
 SPREADS = (0.01, 0.03, 0.1, 0.3)
-"""Standard deviations of identical processes for which it is told what can be detected."""
+"""Standard deviations of identical processes. For each, the report says what can be detected."""
 
 
 def detectable(rule: Rule, pairs: int, cases: int) -> str:
@@ -104,7 +104,7 @@ def shown(comparison: Comparison, plain: Callable[[str], None]) -> Iterator[Call
 
 
 def state(comparison: Comparison) -> str:
-    """The progress in one line. It shows no ratio: whoever looks before a planned look would stop there."""
+    """The progress in one line. It shows no ratio, so that nobody stops before a planned look because of one."""
     if comparison.rule is None:
         return f"compiling, verifying and counting: {comparison.remaining:.0f} s of the budget left"
     looks, pairs = comparison.rule.looks, comparison.pairs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a comparison found, and how it is told: a table of verdicts, the compiled counters, JSON."""
+"""The report of a comparison: a table of verdicts, the compiled counters, JSON."""
 
 from __future__ import annotations
 

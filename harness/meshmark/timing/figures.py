@@ -86,7 +86,7 @@ def extremes(each: Mapping[int, float]) -> tuple[float, float]:
 
 
 TAILS = (0.1, 0.5, 0.9, 0.99)
-"""The quantiles that are told of each timing."""
+"""The quantiles that are reported of each timing."""
 
 
 def tails(records: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:

@@ -2,7 +2,7 @@
 """The measuring core: programs that are compiled ahead of time, verified, warmed up, and timed in turns.
 
 There are three cadences, and each answers its own question. *plain*: one call of the compiled program, blocked on, with
-the same buffers each time and no other program between: what a loop of one's own measures. *isolated*: one call,
+the same buffers each time and no other program between: what a user's own loop measures. *isolated*: one call,
 blocked on, with two sets of buffers in turns, the modes of a cell in turns: what a comparison of modes needs, since
 what disturbs the machine disturbs all alike. It is up to a tenth longer, because neither buffers nor programs stay in
 the caches. *stream*: dependent calls inside one program, which amortizes dispatch. Its trip count is an argument,

@@ -115,7 +115,7 @@ def doubts() -> str:
 
 
 def untimed(lines: Sequence[dict[str, Any]], why: str) -> None:
-    """Take the times out of the lines of a cell: nobody can trust them."""
+    """Remove the times from the lines of a cell, because they cannot be trusted."""
     for line in lines:
         for name in ("control_s", "per_device_s", "launch_skew_s", "wire_s", "samples_by_rank", "skew"):
             line.pop(name, None)

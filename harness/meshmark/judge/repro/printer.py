@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program, as data, printed as a script that stands alone: what a bug report wants.
 
-Nothing here knows of cases: whoever has a function, its inputs and what should come out makes a `Program` and prints
+Nothing here knows of cases: a caller with a function, its inputs and the expected result makes a `Program` and prints
 it. The script imports jax and numpy (and ml_dtypes where a dtype needs it), prints each wrong device once, and exits
 with 1 where something is wrong, with 0 where all is as expected, with 2 where there are too few devices.
 """
