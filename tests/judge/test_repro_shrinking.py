@@ -179,11 +179,22 @@ def test_a_communication_failure_shows_the_contract_and_exits_1(with_fault, soun
     assert " all-reduce(" in output and " all-gather(" in output and "DIFFERENT" in output
 
 
-def test_wrong_bytes_of_the_right_kind_are_read_as_the_suite_does(with_fault, sound, tmp_path, capsys):
+def test_wrong_bytes_of_the_right_kind_are_read_in_a_few_lines(with_fault, sound, tmp_path, capsys):
     broken = with_fault("three times the bytes")
     text = printed(capsys, "pmax/axes=x+y/manual/2x4/float32/4KiB").out
+    assert len(text.splitlines()) < 45
     output = fails_with_the_fault_alone(text, tmp_path, broken, sound)
-    assert "expected all-reduce of 4096 B" in output and "nbytes=12288" in output
+    assert "expected 4096 B per device, compiled 12288 B" in output and "DIFFERENT" in output
+
+
+def test_wrong_bytes_that_no_few_lines_can_read_are_read_as_the_suite_does(
+    with_fault, sound, tmp_path, capsys
+):
+    """A compiler may reduce 16 bits in 32, so the bytes alone do not tell."""
+    broken = with_fault("three times the bytes")
+    text = printed(capsys, "pmax/axes=x+y/manual/2x4/bfloat16/4KiB").out
+    output = fails_with_the_fault_alone(text, tmp_path, broken, sound)
+    assert "expected all-reduce of 4096 B" in output and "nbytes=" in output
 
 
 def test_an_exception_needs_no_numbers(with_fault, sound, tmp_path, capsys):

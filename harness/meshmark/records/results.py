@@ -216,7 +216,7 @@ def problems_of_product(found: Mapping[Any, Any], path: str = PRODUCT) -> Iterat
         if name not in valid:
             yield f"{path}: unknown field {str(name)[:40]!a}: choose from {', '.join(valid)}"
     for name, (needed, most) in FIELDS.items():
-        value = found.get(name)
+        value: Any = found.get(name)
         if name not in found and not needed:
             continue
         if not _is_text(value, most):

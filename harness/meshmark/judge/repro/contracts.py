@@ -29,11 +29,11 @@ def words(case: Case) -> str:
     return ", ".join(spelled) or "none"
 
 
-def contract(case: Case, bundle: Bundle, strict: bool = False) -> printer.Contract | None:
-    """The contract of a case; None where there is none to break."""
-    if strict:
+def contract(case: Case, bundle: Bundle, reader: str = "kinds") -> printer.Contract | None:
+    """The contract of a case, judged by a reader of `Form.reader`; None where there is none to break."""
+    if reader == "suite":
         return printer.Contract(words(case), tuple(_strict(case, bundle)))
-    code = list(_kinds(case))
+    code = [*_kinds(case), *(_bytes(case) if reader == "bytes" else ())]
     return printer.Contract(words(case), tuple(code)) if code else None
 
 
@@ -64,6 +64,29 @@ def _kinds(case: Case) -> list[str]:
         'found = re.findall(rf" = (.* ({kinds})(?:-start)?\\(.*)", compiled.as_text())',
         'print("compiled:", *[line.partition(", metadata")[0] for line, _ in found] or ["nothing"], sep="\\n  ")',
         f"good &= {rule}",
+    ]
+
+
+def has_plain_bytes(case: Case) -> bool:
+    """Whether a few lines can read the bytes: one all-reduce, whose result is its payload also where it is
+    asynchronous, of a type that no compiler widens."""
+    if case.mode not in communication.SPELLED or not case.plan.traffic or len(case.plan.traffic) > 1:
+        return False
+    [traffic] = case.plan.traffic
+    wide = (traffic.itemsize or communication.itemsize_of(case)) >= 4
+    return traffic.kind == "all-reduce" and wide and case.plan.repeats == 1
+
+
+def _bytes(case: Case) -> list[str]:
+    """The statements that also judge by the bytes of the collectives; they follow those of `_kinds`."""
+    assert case.plan.traffic is not None
+    [traffic] = case.plan.traffic
+    return [
+        'results = " ".join(line.partition(f" {kind}")[0] for line, kind in found)',
+        r'arrays = re.findall(r"[a-z]+(\d+)\w*\[([\d,]*)\]", results)',
+        'sent = sum(int(bits) // 8 * math.prod(map(int, filter(None, dims.split(",")))) for bits, dims in arrays)',
+        f'print(f"expected {traffic.nbytes} B per device, compiled {{sent}} B")',
+        f"good &= sent == {traffic.nbytes}",
     ]
 
 

@@ -46,7 +46,7 @@ def program(subject: Subject) -> Program:
     mode = {"manual": "shard_map", "manual-novma": "shard_map", "auto": "jit"}.get(case.mode, case.mode)
     function = host_call(subject) if mode == "host" else spelling(subject)
     contract = (
-        contracts.contract(case, subject.bundle, subject.form.strict) if COMMUNICATION in checks else None
+        contracts.contract(case, subject.bundle, subject.form.reader) if COMMUNICATION in checks else None
     )
     forward = plan.forward or plan.results
     primals = plan.arguments[: len(plan.arguments) - len(plan.forward)]

@@ -26,6 +26,7 @@ from meshmark.core.dtypes import dtype as dtype_of
 from meshmark.core.installation import SOURCE
 from meshmark.core.meshes import MeshShape
 from meshmark.core.verdicts import BAD
+from meshmark.judge.repro import contracts
 from meshmark.judge.repro.judging import MARK
 from meshmark.judge.repro.printer import COMMUNICATION, EXECUTE, NUMBERS, SHARDING
 from meshmark.judge.repro.reading import script
@@ -195,13 +196,17 @@ class _Search:
         )
 
     def base(self, form: Form) -> tuple[Form, Outcome | None]:
-        """The first form of the whole case that fails: with inputs of zeros where no value matters, with the suite's
-        own reading of the compiled text where the kinds of collectives are right; (form, None) where none does."""
+        """The first form of the whole case that fails: with inputs of zeros where no value matters, with the bytes of
+        collectives where their kinds are right, and with the suite's own reader where those are right too; (form, None)
+        where none does."""
         forms = [form]
         if form.checks != (NUMBERS,):
             forms = [replace(form, inputs="zeros"), form]
         if form.checks == (COMMUNICATION,):
-            forms = [replace(form, inputs="zeros"), replace(form, inputs="zeros", strict=True)]
+            readers = (
+                ["kinds", "bytes", "suite"] if contracts.has_plain_bytes(self.case) else ["kinds", "suite"]
+            )
+            forms = [replace(form, inputs="zeros", reader=reader) for reader in readers]
         for tried in forms:
             text = script(self.case, self.num_devices, self.seed, tried)
             outcome = self.runner.outcome(text)

@@ -36,8 +36,9 @@ class Form:
     checks: tuple[str, ...] = CHECKS
     inputs: str = "seeded"
     """seeded: the suite's. counted: 1, 2, 3 ... zeros, where no value matters."""
-    strict: bool = False
-    """Whether compiled communication is read with the suite's own reader, which is long."""
+    reader: str = "kinds"
+    """What is read of compiled collectives. kinds: their kinds. bytes: kinds and bytes, where a few lines can read
+    them. suite: all that the suite reads, with its own reader, which is long."""
     seen: tuple[str, ...] = ()
     """What a run showed, for the heading."""
     original: str = ""
