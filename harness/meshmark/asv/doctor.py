@@ -48,7 +48,7 @@ SCRIPTS = (
 def find_files(path: Path) -> list[Path]:
     """The files to examine: this file, or a directory's configurations, their benchmarks and its scripts.
 
-    DoctorError if there is none.
+    DoctorError if there are none.
     """
     if path.is_file():
         return [path]

@@ -253,7 +253,7 @@ def summary_lines(hunt: Hunt) -> list[str]:
 
 
 def not_run(hunt: Hunt) -> list[str]:
-    """Of a hunt over ranks: how many. For a topology: that its numbers are interpreted, and what could not be."""
+    """For a hunt over ranks: their number. For a topology: that its numbers are interpreted, and which were not."""
     if hunt.settings.ranks > 1:
         return [f"each judged by {hunt.settings.ranks} processes together"]
     left = ", ".join(f"{name[:60]} ({number})" for name, number in hunt.not_run.most_common())

@@ -185,8 +185,8 @@ def sweep(directory: Path) -> None:
 
 
 def _is_worker(pid: int) -> bool:
-    """Whether this is a worker, which may not have written down its id yet, and no forked copy of one: a worker is a
-    program that execnet has started."""
+    """Whether this is a worker (which may not have written down its id yet), and not a forked copy of one: a worker
+    is a program that execnet has started."""
     with suppress(OSError, ValueError, IndexError):
         flags = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6])
         return not flags & _PF_FORKNOEXEC and _EXECNET in Path(f"/proc/{pid}/cmdline").read_bytes()

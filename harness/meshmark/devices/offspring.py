@@ -22,7 +22,7 @@ _PATIENCE = 2.0
 
 
 def adopt() -> None:
-    """From now on this process adopts the orphans of its descendants (a subreaper)."""
+    """Make this process adopt the orphans of its descendants from now on (a subreaper)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

@@ -102,8 +102,8 @@ OWN_TYPES = {
 
 
 def unusual_settings() -> dict[str, str]:
-    """The settings of JAX that are not the default ones, and the functions of NumPy and JAX that are not theirs, by
-    name; {} in a usual process. Texts are of bounded length and name no path."""
+    """The settings of JAX that are not the default ones, and the functions of NumPy and JAX that something else has
+    replaced, by name; {} in a usual process. Texts are of bounded length and name no path."""
     import jax
     import jax.numpy
     import jax.sharding

@@ -24,9 +24,9 @@ def find_wrong_side(
 ) -> dict[str, Any]:
     """The difference that names what is wrong: the unsharded program itself, or else the sharded one as given.
 
-    Wrong numbers are differences from the unsharded program. If each operation alone gives something else, the
-    unsharded program is not a reference. difference: as `oracles.Difference.to_json` gives it, and so is the result.
-    light: compile by `oracles.LIGHT`. backend: the name that workers have, such as "cpu"."""
+    Wrong numbers are differences from the unsharded program. If running each operation alone gives another result,
+    the unsharded program is not a reference. difference: as `oracles.Difference.to_json` gives it, and so is the
+    result. light: compile by `oracles.LIGHT`. backend: the name that workers have, such as "cpu"."""
     if difference["kind"] != "numbers":
         return difference
     asked = ALONE if backend == "cpu" else HOST

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judges one program in this process: sharding never changes what a program means.
 
-The truth is the same program without any sharding, compiled for one device. What differs is said as a `Difference`.
+The truth is the same program without any sharding, compiled for one device. A `Difference` describes what differs.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ MOST = 16
 
 @dataclass
 class Lowered:
-    """The values of the lowered program by operation: [1, *dims] where all devices hold the same."""
+    """The values of the lowered program by operation: [1, *dims] where all devices hold the same value."""
 
     values: dict[str, list[np.ndarray]] = field(default_factory=lambda: defaultdict(list))
     refused: str = ""

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the numbers of a result with the reference, shard by shard, and its replicas with each other.
 
-Values that are not finite are compared first, under every judge: a NaN wants a NaN, an infinity the infinity of its
-sign, and nothing else may be either. Of a complex number both parts are compared so. The sign of a zero is free
-unless the judge is "bits".
-"""
+Values that are not finite are compared first, under every judge: where the reference has a NaN, the result must have
+a NaN; where it has an infinity, an infinity of the same sign; nowhere else may either be. Both parts of a complex
+number are compared in this way. The sign of a zero is free unless the judge is "bits"."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a computation must send, do and hold, and what a compiled program does beyond it.
+"""The communication, work and memory that a computation needs, and what a compiled program uses beyond that.
 
 The theory of an operation is its plan: the collectives of manual mode (`traffic`), or what a transformation must send
 at most (`owed`), by the mesh axes over which they run. Bytes are those that one device sends in one execution, with the

@@ -36,7 +36,7 @@ def finished(mesh, a, x):
 
 
 def _copies(mesh, a, x):
-    """Copies of every kind have the values, and those that stay on devices the sharding."""
+    """Copies of every kind keep the values. Copies that stay on devices keep the sharding."""
     given = np.asarray(x)
     same = {
         "copy": x.copy(),

@@ -32,7 +32,7 @@ def blocks(mesh, a, x, same, **options):
 
 
 def replicated(mesh, a, function, *arrays, **options):
-    """What each device of a line has, as an array of one row for each."""
+    """The value on each device of a line, as an array with one row per device."""
     mapped = jax.shard_map(lambda *b: function(*b)[None], mesh=mesh, in_specs=P(a), out_specs=P(a), **options)
     return np.asarray(jax.jit(mapped)(*arrays))
 

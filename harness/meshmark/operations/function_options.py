@@ -253,7 +253,7 @@ def in_lax(x: Any, y: Any) -> Any:
 
 
 def windowed(x: Any, y: Any) -> Any:
-    """Windows of two rows that are two apart, which start at every row but the last two."""
+    """Windows of two rows with one row between them. They start at every row but the last two."""
     return np.maximum(x[:-2], x[2:])
 
 

@@ -72,7 +72,7 @@ def columns_of(x: Any) -> Any:
 
 
 def updated(x: Any) -> Any:
-    """Three rows and columns over others, from a column that the matrix names."""
+    """Three rows and columns are written over others, from a column that the matrix names."""
     found, at = x.copy(), int(x[0, 0])
     found[2:5, at : at + 3] = x[:3, :3]
     return found
@@ -369,7 +369,7 @@ def same_bits(x: Any) -> Any:
 
 
 def laid(m: Any, x: Any) -> Any:
-    """Four matrices behind each other: a transform along a dimension that no axis shards."""
+    """Four matrices in a stack: a transform along a dimension that no axis shards."""
     return m.stack([x, x[::-1], x[:, ::-1], x + fill_of(x, 1)], axis=2)
 
 

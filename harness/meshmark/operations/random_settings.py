@@ -32,7 +32,7 @@ def in_halves(key: tuple[int, int], size: int) -> np.ndarray:
 
 
 def placed(mesh, a):
-    """Where draws lie: over the last axis, over all of them, and whole."""
+    """The shardings of draws: over the last axis, over all axes, and whole on each device."""
     return at(mesh, a), at(mesh, mesh.axis_names), at(mesh)
 
 

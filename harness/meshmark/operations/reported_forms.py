@@ -239,7 +239,7 @@ def _callbacks(mesh, a, x):
 
 
 def _said_of_donated(mesh, a, x):
-    """What a compiled program says of donated arguments is what becomes of them, by place in a tree."""
+    """What a compiled program says about donated arguments matches what happens to them, leaf by leaf of a tree."""
     host = whole_numbers(2 * mesh.shape[a])
 
     def put():

@@ -147,7 +147,7 @@ def _calls_in_turn(mesh, a, x):
 
 
 def _said(mesh, a, x):
-    """What shardings, arrays, types, meshes and compiled programs say of themselves."""
+    """What shardings, arrays, types, meshes and compiled programs report about themselves."""
     n, given, first = mesh.shape[a], np.asarray(x), mesh.axis_names[0]
     rows, columns = given.shape
     row, column, whole = at(mesh, a), at(mesh, None, first), at(mesh)

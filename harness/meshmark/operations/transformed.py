@@ -160,7 +160,7 @@ KINDS = {"all_to_all": "all-to-all", "ppermute": "collective-permute"}
 
 
 def calls(transform):
-    """How often a program runs the function at most: a derivative counts as two more."""
+    """The most times that a program runs the function. A derivative counts as two more."""
     number = 2 if transform in TWICE or transform.startswith("vmap") else 1
     return number * (3 if any(word in transform for word in DERIVATIVES) else 1)
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Challenges: makes a random seed and choice of cases, and checks whether a run answers them.
 
-The digests of exact cases follow from the seed, so that whoever has them computed them after the challenge was named.
-That is all it proves: the NumPy reference gives the same digests as a device.
-"""
+The digests of exact cases follow from the seed, so a person who has them computed them after the challenge was named.
+It proves no more than that: the NumPy reference gives the same digests as a device."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def of_timings(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def of_samples(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
-    """(line, what can't be) of samples that are those of another line."""
+    """(line, what is impossible) of samples that are equal to those of another line."""
     seen: dict[frozenset[float], int] = {}
     for number, record in lines:
         values = frozenset(record["samples_s"])

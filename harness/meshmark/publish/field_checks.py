@@ -125,7 +125,7 @@ def check_case(
 def of_conformance(
     record: Mapping[str, Any], case: Case, run: Mapping[str, Any], issues: Sequence[Issue]
 ) -> Iterator[str]:
-    """What a line of a check that passed on devices says that does not fit it, each without the mend."""
+    """What does not fit in a line of a check that passed on devices, each without the mend."""
     check, facts = record["check"], run["facts"]
     if record.get("fixed") and not any(i.covers(case.id) and check in i.checks for i in issues):
         yield "is called fixed, and no known issue lists it"

@@ -220,8 +220,8 @@ def _rounding(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) -
 
 
 def _rounded(case: Case, error: float, bound: float, found: Answer, alone: bool) -> Iterator[str]:
-    """What error and bound of a rounded case say that can't be. Of several ranks the largest error counts, which need
-    not be the one that is largest against its bound (`alone`)."""
+    """What is impossible in the error and the bound of a rounded case. Of several ranks the largest error counts,
+    which need not be the one that is largest against its bound (`alone`)."""
     lowest, near, exact = 0.0, False, False
     for result, want, limits in zip(case.plan.results, found.expected, found.bounds, strict=True):
         if limits is None or not want.size:

@@ -237,7 +237,7 @@ def _runs(
 
 
 def _processes(run: Mapping[str, Any]) -> Iterator[str]:
-    """What a run line says of its processes that can't be, or is not of all of them together."""
+    """What is impossible in a run line about its processes, or is not about all of them together."""
     facts = run["facts"]
     number, over = facts["num_processes"], run_line.processes(facts)
     if alone := run_line.single_rank(run):

@@ -176,7 +176,7 @@ def _frames() -> Iterator[FrameType]:
 
 
 def _runs_a_program(frame: FrameType) -> bool:
-    """Whether it is one of these programs, which another program runs in this process."""
+    """Whether another program runs one of these programs in this process."""
     names = frame.f_globals
     if names.get("__name__") != "__main__":
         return False

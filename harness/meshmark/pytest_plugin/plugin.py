@@ -255,7 +255,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Drop the placeholder of a family of which nothing was chosen, and what a resumed run has done."""
+    """Drop the placeholder of a family without chosen cases, and the cases that a resumed run has done."""
     marked = ("family", "generated")
     items[:] = [i for i in items if not ("NOTSET" in i.name and any(map(i.get_closest_marker, marked)))]
     done = config.stash.get(FINISHED, {})

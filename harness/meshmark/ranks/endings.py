@@ -30,7 +30,8 @@ def line_of_ending(ending: Ending) -> Line:
 
 
 def lost_a_rank(ending: Ending) -> bool:
-    """Whether a case or the loss of a rank ended the run, rather than somebody who wanted it to end."""
+    """Whether a case or the loss of a rank ended the run, rather than a person or a launcher that ended it on
+    purpose."""
     return bool(ending.verdict) or "ended_rank" in ending.data
 
 

@@ -304,7 +304,7 @@ def _control() -> str:
 
 
 def read_facts(group: Group) -> Facts:
-    """The facts of this rank; ChannelError where the processes have not the same number of devices each."""
+    """The facts of this rank; ChannelError if the processes have different numbers of devices."""
     import jax
 
     found = probe.facts()

@@ -320,8 +320,9 @@ class Hub:
 
 
 def _listening(host: str, port: int) -> tuple[list[socket.socket], str]:
-    """(sockets that listen at this host's address, a note). At every address, with a note that says so, where the
-    name is of none that this machine has, as behind a router or a service. OSError where the port is taken."""
+    """(sockets that listen at this host's address, a note). If the name is not of an address of this machine (as
+    behind a router or a service), they listen at every address, and the note says so. OSError where the port is
+    taken."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:

@@ -75,7 +75,7 @@ class Judged:
 
     @property
     def interpreted(self) -> bool:
-        """Whether its numbers pass by interpretation of the compiled text, and nothing ran or failed."""
+        """Whether its numbers pass by interpretation of the compiled text, without a run and without a failed check."""
         numbers = [line for line in self.lines if line.get("interpreted") is True]
         judged = {line["check"] for line in numbers} & {"numbers", "gradient"}
         return self.verdict == "not_run" and bool(judged) and all(n["verdict"] == "pass" for n in numbers)

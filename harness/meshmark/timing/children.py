@@ -59,7 +59,7 @@ class Children:
         self._waiting = self._start(process)
 
     def ready(self) -> None:
-        """Wait until the child that was started ahead is ready for its job, or dead, which `run` then finds."""
+        """Wait until the child that was started ahead is ready for its job. If it is dead, `run` finds that."""
         assert self._waiting and self._waiting.stdout
         for text in self._waiting.stdout:
             if (message := _message(text)) and "ready" in message:

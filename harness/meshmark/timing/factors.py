@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mode takes beside manual mode over several cells: one factor, with its interval over processes.
+"""The time of a mode relative to manual mode over several cells: one factor, with its interval over processes.
 
 The process is the replicate. In each process the factor is the median of that process's own ratios, and its value is
 that of the processes together. Only cells that every process timed count: otherwise processes would have medians of

@@ -141,7 +141,7 @@ def common(every: Sequence[Release], place: str) -> list[str]:
 
 
 def total(release: Release, place: str, cases: Sequence[str], counter: str) -> float | None:
-    """The sum of a counter over programs; None where one of them does not say it."""
+    """The sum of a counter over programs; None if the record of one of them lacks it."""
     values = [release.value(place, case, counter) for case in cases]
     return None if None in values else sum(v for v in values if v is not None)
 

@@ -54,7 +54,7 @@ def agrees(seen: np.ndarray, wanted: np.ndarray) -> bool:
 
 
 def sources(name: str, array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """(expression, value): the array, and what it becomes when one dimension is reduced."""
+    """(expression, value): the array itself, and the array with one dimension reduced."""
     yield name, array
     for reduce in ("sum", "max", "min", "mean"):
         if reduce in ("sum", "mean") and array.dtype.kind not in "fciu":

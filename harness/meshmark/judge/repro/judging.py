@@ -14,7 +14,7 @@ MARK = "meshmark-judged "
 
 
 def main(case_id: str, number: int, seed: int) -> None:
-    """Judge the case and print its lines, where it ran, and to what the devices round factors."""
+    """Judge the case. Print its lines, where it ran, and the precision to which the devices round factors."""
     import jax
 
     from meshmark.judge.checks import Judge
