@@ -117,6 +117,9 @@ LIES: dict[str, Lie] = {
         of_versions(numpy="the newest"), "a version of .*numpy.* is not a version number"
     ),
     "ml_dtypes that are too old": Lie(of_versions(ml_dtypes="0.2.0"), "ml_dtypes 0.2.0 with jax"),
+    "a jaxlib that this JAX is too new for": Lie(
+        of_versions(jax="0.11.2", jaxlib="0.11.1"), "jaxlib 0.11.1 with jax 0.11.2"
+    ),
     "a jaxlib that is newer than JAX": Lie(of_versions(jaxlib="0.12.9"), "jaxlib 0.12.9 with jax 0.12.0.1"),
     "a Python of the next decade": Lie(of_versions(python="4.0.0"), "Python 4.0.0, which is not a release"),
     "a Python of two numbers": Lie(of_versions(python="3.12"), "Python 3.12, which is not a release"),

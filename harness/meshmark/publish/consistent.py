@@ -102,6 +102,27 @@ def of_timings(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> 
             yield number, f"{record['case']}: {text}: {AS_WRITTEN}"
         if record["samples_s"] and (why := of_one_rank(record.get("samples_by_rank", ()))):
             yield number, f"{record['case']}: {why}: {AS_WRITTEN}"
+    yield from _processes(lines, runs)
+
+
+def _processes(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+    """(line, which processes are not there) of the timing lines of one file. A run times every cell in every process,
+    and one that dies leaves a line that says so: who keeps the best processes alone gets faster."""
+    there: dict[tuple[str, str], set[int]] = {}
+    first: dict[tuple[str, str], int] = {}
+    for number, record in lines:
+        if "environment" in runs[record["run"]]:
+            continue  # comparisons stop by pairs
+        operation, variant, _, *rest = record["case"].split("/")
+        cell = record["run"], "/".join([operation, variant, *rest])
+        there.setdefault(cell, set()).add(record["process"])
+        first.setdefault(cell, number)
+    for cell, taken in there.items():
+        every = runs[cell[0]].get("repeat", 1)
+        lacking = [process for process in range(min(every, len(taken) + FEW_SAMPLES)) if process not in taken]
+        if lacking:
+            text = f"not timed in process {lacking[0]}, and its run had {every}"
+            yield first[cell], f"{cell[1]}: {text}: {AS_WRITTEN}"
 
 
 def of_samples(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:

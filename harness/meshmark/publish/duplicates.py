@@ -31,6 +31,10 @@ DISTINCT = 10
 ALIKE = 0.02
 """The share of cases with equal seconds from which a run is another's."""
 
+ELSEWHERE = 0.25
+"""The share of times of cases from which they are another run's, whichever cases they are of. Honest runs share at most
+0.04, by chance."""
+
 RANKED = 0.85
 """The mean rank correlation of samples from which timings are another run's. Of honest runs it is about zero."""
 
@@ -58,6 +62,11 @@ class Prints:
         """The samples of all programs, whatever their order and their names."""
         every = (frozenset(samples) for samples in (*self.samples.values(), *self.controls))
         return frozenset(one for one in every if len(one) >= DISTINCT)
+
+    @cached_property
+    def times(self) -> frozenset[float]:
+        """The times of all cases, whatever their names."""
+        return frozenset(self.seconds.values())
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Take one record."""
@@ -125,6 +134,13 @@ def problems(own: Prints, others: Iterable[Prints]) -> Iterator[str]:
             yield (
                 f"{equal} of {len(shared)} cases took the same time, to the microsecond, as in the published"
                 f" {other.place}: submit your own run"
+            )
+            continue
+        same_times = len(own.times & other.times)
+        if same_times >= FEWEST and same_times > ELSEWHERE * len(own.times):
+            yield (
+                f"{same_times} of {len(own.times)} times of cases are those of the published {other.place}, under other"
+                " names: submit your own run"
             )
             continue
         if copied := sum(one in other.sampled for one in own.sampled):

@@ -22,6 +22,14 @@ NEEDED = {
 }
 """The oldest packages with which JAX runs, from these releases on, by what its own package asks for."""
 
+OLDEST_JAXLIB = {
+    "0.10.2": Version("0.10.1"),
+    "0.11.2": Version("0.11.2"),
+    "0.12.0.1": Version("0.11.2"),
+}
+"""The oldest jaxlib with which these releases run, by what their own package asks for. Of others nothing is known but
+that the first two numbers are the same."""
+
 PLATFORMS = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu", "cuda": "gpu", "rocm": "gpu"}
 """The backend of each platform that JAX_PLATFORMS can name; plugins have names of their own."""
 
@@ -153,7 +161,8 @@ def _of_versions(versions: Mapping[str, str]) -> Iterator[str]:
     except InvalidVersion:
         yield f"a version of jax, jaxlib, numpy, ml_dtypes or python is not a version number: {AS_WRITTEN}"
         return
-    if jaxlib.release[:2] != jax.release[:2] or Version(jaxlib.base_version) > Version(jax.base_version):
+    oldest_jaxlib = OLDEST_JAXLIB.get(str(jax), Version(".".join(map(str, jax.release[:2]))))
+    if not oldest_jaxlib <= jaxlib or Version(jaxlib.base_version) > Version(jax.base_version):
         yield f"jaxlib {jaxlib} with jax {jax}: JAX does not run with it, {AS_WRITTEN}"
     needed = next((own for release, own in reversed(NEEDED.items()) if jax >= Version(release)), {})
     for name, least in needed.items():
