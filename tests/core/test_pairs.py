@@ -20,7 +20,7 @@ from meshmark.core.pairs import (
     Pairs,
     Rule,
     all_decided,
-    compare,
+    compare_pairs,
     detectable_before,
     unchanged,
     upper_limit,
@@ -63,8 +63,8 @@ def brute(x):
         (lambda: percent(cases=10_000), "needs 22"),
         (lambda: percent().needed(0), "at least one case"),
         (lambda: percent().share(2, False), "look_index"),
-        (lambda: compare({}, percent(), -1, False), "look_index"),
-        (lambda: compare(dict.fromkeys(range(10_000), None), percent(), 0, False), "needs 22"),
+        (lambda: compare_pairs({}, percent(), -1, False), "look_index"),
+        (lambda: compare_pairs(dict.fromkeys(range(10_000), None), percent(), 0, False), "needs 22"),
         (lambda: upper_limit(3, 2), "hits"),
     ],
 )
@@ -120,7 +120,7 @@ def made(change, n=40, spread=0.03, seed=0, null=None):
 
 
 def judged(pairs, rule=None, look=1, final=True, **options):
-    return compare({"case": pairs}, rule or percent(), look, final, **options)["case"]
+    return compare_pairs({"case": pairs}, rule or percent(), look, final, **options)["case"]
 
 
 def test_compare_finds():
@@ -136,7 +136,7 @@ def test_compare_finds():
 def test_compare_formulas():
     """The figures of an outcome are those of their sources."""
     pairs = {str(i): made(0.02 * i, seed=i) for i in range(4)}
-    found = compare(pairs, percent(), 1, True)
+    found = compare_pairs(pairs, percent(), 1, True)
     p = [stats.wilcoxon(case.log_ratios).pvalue for case in pairs.values()]
     assert [o.p for o in found.values()] == p
     np.testing.assert_allclose([o.adjusted for o in found.values()], stats.false_discovery_control(p))
@@ -148,11 +148,11 @@ def test_compare_formulas():
 def test_compare_repeats():
     """The same pairs give the same outcome, twice, and in another order of cases."""
     pairs = {str(i): made(0.02 * i, n=20 + i, seed=i) for i in range(4)}
-    found = compare(pairs, percent(), 1, True)
-    assert found == compare(pairs, percent(), 1, True)
-    assert found == compare(dict(reversed(pairs.items())), percent(), 1, True)
-    assert found != compare(pairs, percent(), 1, True, seed=1)
-    assert compare({}, percent(), 0, False) == {} and all_decided({})
+    found = compare_pairs(pairs, percent(), 1, True)
+    assert found == compare_pairs(pairs, percent(), 1, True)
+    assert found == compare_pairs(dict(reversed(pairs.items())), percent(), 1, True)
+    assert found != compare_pairs(pairs, percent(), 1, True, seed=1)
+    assert compare_pairs({}, percent(), 0, False) == {} and all_decided({})
 
 
 def test_margin():
@@ -243,7 +243,7 @@ def test_many_cases_ask_for_more():
     others = {str(i): made(0.0, n=20, seed=i + 1) for i in range(49)}
     rule = percent(looks=(20, 40), cases=50)
     assert judged(alone).verdict == "slower"
-    among = compare({"case": alone, **others}, rule, 1, True)["case"]
+    among = compare_pairs({"case": alone, **others}, rule, 1, True)["case"]
     assert among.p == 2 / 2**n and among.adjusted == pytest.approx(50 * among.p)
     assert among.verdict == "inconclusive"
     assert among.detectable == math.inf > judged(alone).detectable
@@ -354,7 +354,7 @@ def test_false_alarms():
     rule = Rule(alpha=0.05, least=0.0, looks=(20,))
     alone = [judged(made(0.0, n=20, seed=s), rule, 0).false_alarms for s in range(10)]
     assert 0.005 < np.mean(alone) <= 0.01
-    among = compare({str(s): made(0.0, n=20, seed=s) for s in range(20)}, rule, 0, True)
+    among = compare_pairs({str(s): made(0.0, n=20, seed=s) for s in range(20)}, rule, 0, True)
     assert 0 < np.mean([o.false_alarms for o in among.values()]) < 0.005
     assert judged(made(0.0, n=20), dataclasses.replace(rule, least=0.1), 0).false_alarms == 0
 
@@ -373,7 +373,7 @@ def test_fast():
     """Fifty cases of 40 pairs with 1000 resamples; 1.5 s were measured on one core of two."""
     pairs = {str(i): made(0.0, seed=i) for i in range(50)}
     began = time.process_time()
-    compare(pairs, percent(cases=50), 1, True)
+    compare_pairs(pairs, percent(cases=50), 1, True)
     assert time.process_time() - began < 15
 
 

@@ -20,12 +20,12 @@ def judged(**verdicts):
 @pytest.mark.parametrize("old", [*VERDICTS, None])
 @pytest.mark.parametrize("new", VERDICTS)
 def test_a_new_failure_is_bad_now_and_was_not_before(old, new):
-    found = diff.compare(judged(a=old) if old else {}, judged(a=new))
+    found = diff.compare_verdicts(judged(a=old) if old else {}, judged(a=new))
     assert bool(found.failures) == (new in BAD and old not in BAD)
 
 
 def test_missing_cases_are_listed_and_are_no_failure():
-    found = diff.compare(judged(a="pass", b="pass"), judged(b="pass", c="pass", d="fail"))
+    found = diff.compare_verdicts(judged(a="pass", b="pass"), judged(b="pass", c="pass", d="fail"))
     assert (found.missing, found.added, found.same) == (["a"], ["c"], 1)
     assert [(c.case, c.old, c.new) for c in found.failures] == [("d", "", "fail")]
     text = "\n".join(diff.report(found))
@@ -33,13 +33,13 @@ def test_missing_cases_are_listed_and_are_no_failure():
 
 
 def test_new_failures_come_first():
-    found = diff.compare(judged(a="fail", b="pass"), judged(a="pass", b="error"))
+    found = diff.compare_verdicts(judged(a="fail", b="pass"), judged(a="pass", b="error"))
     assert [c.case for c in found.changes] == ["b", "a"]
 
 
 def test_what_a_terminal_would_obey_is_shown():
     case = "\x1b[31mred\r\u202e"
-    text = "\n".join(diff.report(diff.compare({}, judged(**{case: "fail"}))))
+    text = "\n".join(diff.report(diff.compare_verdicts({}, judged(**{case: "fail"}))))
     assert "\\x1b[31mred\\r\\u202e" in text and "\x1b" not in text
 
 

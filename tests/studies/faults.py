@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The catalogue of faults that the suite must catch, and the command that runs it.
 
-    python -m tests.studies.faults [--profile standard] [--only NAME,...] [--markdown FILE]
+    python -m tests.studies.faults [--profile standard] [--only NAME,...] [--part 1/2] [--markdown FILE]
 
 A fault is a small patch to JAX's public functions, or to what a compiled program returns, active while cases
 are judged. The command puts in one fault after the other and judges the cases of the profile, those that the
@@ -94,11 +94,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run the catalogue of faults against the suite.")
     parser.add_argument("--profile", default="standard", choices=PROFILES)
     parser.add_argument("--only", default="", help="names of faults, by commas")
+    parser.add_argument(
+        "--part",
+        default="1/1",
+        help="1/2: every second fault from the first on, so that processes share the work",
+    )
     parser.add_argument("--markdown", default="", help="write the table to this file")
     options = parser.parse_args()
     load_families()
     issues = known_issues.load(jax.__version__, jax.default_backend())
     names = [n for n in CATALOGUE if not options.only or n in options.only.split(",")]
+    part, parts = map(int, options.part.split("/"))
+    names = names[part - 1 :: parts]
     if options.profile == "smoke":
         names = [n for n in names if CATALOGUE[n].core]
     rows, missed = [], 0

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from meshmark.core.pairs import Pairs, Rule, compare, upper_limit
+from meshmark.core.pairs import Pairs, Rule, compare_pairs, upper_limit
 
 CASES = 40
 OWN = 0.01
@@ -139,7 +139,7 @@ def flags(a: np.ndarray, b: np.ndarray, rule: Rule) -> bool:
         if not adjusted.min() < 4 * rule.alpha * rule.share(index, final):
             continue
         seen = {str(i): Pairs.of(a[i, :look], b[i, :look]) for i in range(len(a))}
-        found = compare(seen, rule, index, final).values()
+        found = compare_pairs(seen, rule, index, final).values()
         if any(outcome.verdict in ("slower", "faster") for outcome in found):
             return True
     return False

@@ -32,7 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
-from meshmark.core.pairs import Pairs, Rule, compare
+from meshmark.core.pairs import Pairs, Rule, compare_pairs
 from meshmark.timing.bench import load
 from meshmark.timing.children import Children
 from meshmark.timing.compare import Comparison
@@ -131,7 +131,7 @@ class Lab:
 def a_a(seconds: Sequence[float], rule: Rule, rng: random.Random) -> str:
     """The verdict of processes of one environment, taken as pairs in random order."""
     drawn = [rng.sample(pair, 2) for pair in zip(seconds[::2], seconds[1::2], strict=True)]
-    return compare({CASE: Pairs.of(*zip(*drawn, strict=True))}, rule, 0, True)[CASE].verdict
+    return compare_pairs({CASE: Pairs.of(*zip(*drawn, strict=True))}, rule, 0, True)[CASE].verdict
 
 
 def main() -> int:
@@ -156,7 +156,7 @@ def main() -> int:
         quiet = np.log([lab.figure(0) for _ in range(options.noise)])
         steps = np.diff(quiet)
         noise = Pairs(np.resize(steps[::2], options.pairs), steps)
-        detectable = compare({CASE: noise}, rule, 0, True)[CASE].detectable
+        detectable = compare_pairs({CASE: noise}, rule, 0, True)[CASE].detectable
         print(
             f"{CASE}: {1e3 * math.exp(np.median(quiet)):.3f} ms; log times of {options.noise} processes have a standard"
             f" deviation of {100 * quiet.std(ddof=1):.1f} %, neighbours differ by {100 * steps.std(ddof=1):.1f} %"

@@ -4,7 +4,7 @@
     python -m tests.studies.simulated [--trials 1000] [--markdown FILE]
 
 What is not under test is the real code: asv's own compare and pytest-benchmark's own regression check judge the very
-samples that `meshmark.core.pairs.compare` judges. docs/comparing.md keeps what this prints.
+samples that `meshmark.core.pairs.compare_pairs` judges. docs/comparing.md keeps what this prints.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from meshmark.core.pairs import Outcome, Pairs, Rule, all_decided, compare, upper_limit
+from meshmark.core.pairs import Outcome, Pairs, Rule, all_decided, compare_pairs, upper_limit
 from tests.studies.noise import MODELS, alarms
 
 RULE = Rule()
@@ -83,7 +83,7 @@ def paired(
     for index, look in enumerate(rule.looks):
         final = index == len(rule.looks) - 1
         seen = {str(i): Pairs.of(a[i, :look], b[i, :look]) for i in range(len(samples))}
-        outcomes = compare(seen, rule, index, final)
+        outcomes = compare_pairs(seen, rule, index, final)
         if all_decided(outcomes):
             break
     return outcomes, look

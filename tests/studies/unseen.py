@@ -226,9 +226,9 @@ def found(name: str, runs: int, seed: int, times: float = 2.0) -> int:
     rng, rule, hits = generator(name, seed), Rule(looks=(40,)), 0
     for _ in range(runs):
         (a, b), (c, d) = (drawn(rng, name, 1, 40) for _ in range(2))
-        calm = pairs.compare({"": Pairs.of(a[0], b[0])}, rule, 0, True, resamples=400)[""]
+        calm = pairs.compare_pairs({"": Pairs.of(a[0], b[0])}, rule, 0, True, resamples=400)[""]
         slow = Pairs.of(c[0], d[0] * (1 + times * calm.detectable))
-        hits += pairs.compare({"": slow}, rule, 0, True, resamples=400)[""].verdict == "slower"
+        hits += pairs.compare_pairs({"": slow}, rule, 0, True, resamples=400)[""].verdict == "slower"
     return hits
 
 

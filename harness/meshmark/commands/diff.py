@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         found, compared = topology_tables.differences(old, new)
         show(topology_tables.report(found, compared, old, new, terminal.width()))
         return code
-    changed = diff.compare(files[0].cases, files[1].cases)
+    changed = diff.compare_verdicts(files[0].cases, files[1].cases)
     show(diff.report(changed, terminal.width()), verdicts=True)
     both = changed.same + sum(bool(change.old) for change in changed.changes)
     return code or int(bool(changed.failures)) or _of_nothing(both)

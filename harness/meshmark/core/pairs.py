@@ -281,7 +281,7 @@ def decide_outcome(
     )
 
 
-def compare(
+def compare_pairs(
     pairs: Mapping[str, Pairs],
     rule: Rule,
     look_index: int,
@@ -380,7 +380,7 @@ def unchanged(
     longest = max((case.null.size for case in enough.values()), default=0)
     signs = np.where(np.random.default_rng([seed, longest]).random(longest) < 0.5, -1.0, 1.0)
     called = {name: Pairs(case.null * signs[: case.null.size], case.null) for name, case in enough.items()}
-    outcomes = compare(called, rule, look_index, final, resamples=resamples, seed=seed)
+    outcomes = compare_pairs(called, rule, look_index, final, resamples=resamples, seed=seed)
     return sum(o.verdict in ("slower", "faster") for o in outcomes.values()), len(outcomes)
 
 

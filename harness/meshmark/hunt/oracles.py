@@ -357,7 +357,7 @@ def derive_tolerance(known: Truth, want: np.ndarray, rounded: bool) -> float:
     return scale * (0.1 if small else 2e-4)
 
 
-def compare(known: Truth, found: Sequence[Any], mode: str, rounded: bool) -> Difference | None:
+def find_difference(known: Truth, found: Sequence[Any], mode: str, rounded: bool) -> Difference | None:
     """The first result that differs from the truth on any device, with its first wrong element; None if none does.
 
     found: one jax.Array per output, or what has its shape, dtype and addressable shards."""
@@ -521,6 +521,6 @@ def judge(
             if mode != "explicit" or raised.kind != "refused":
                 found.append(raised)
             continue
-        if difference := compare(known, results, mode, rounded):
+        if difference := find_difference(known, results, mode, rounded):
             found.append(difference)
     return found

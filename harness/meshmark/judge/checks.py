@@ -24,7 +24,7 @@ from meshmark.core.verdicts import Line, worst
 from meshmark.devices import containment
 from meshmark.judge import calls, precision
 from meshmark.judge.communication import communication
-from meshmark.judge.numbers import Numbers, compare, same_bits, without_subnormals
+from meshmark.judge.numbers import Numbers, compare_numbers, same_bits, without_subnormals
 from meshmark.judge.placement import placement, typed
 from meshmark.judge.programs import Program, make_gradient, mesh_over, place, x64
 from meshmark.levels import deviations
@@ -310,7 +310,7 @@ def outputs_lines(
         return [Line(check, "fail", f"{len(outputs)} results instead of {len(results)}")]
     flush = flushed(case.cell)
     numbers = [
-        compare(case, places, result, output, want, limit, flush)
+        compare_numbers(case, places, result, output, want, limit, flush)
         for result, output, want, limit in zip(results, outputs, wanted, limits, strict=True)
     ]
     lines = numbers_lines(case, numbers)

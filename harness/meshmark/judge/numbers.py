@@ -42,7 +42,7 @@ ROUNDING = "no element is off by more than 4 units in the last place of the larg
 """What the reason adds where an exact result was only rounded."""
 
 
-def compare(
+def compare_numbers(
     case: Case,
     places: Sequence[Any],
     result: Argument | Result,

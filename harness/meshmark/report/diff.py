@@ -46,7 +46,7 @@ class VerdictDifference:
         return [c for c in self.changes if c.failure]
 
 
-def compare(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> VerdictDifference:
+def compare_verdicts(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> VerdictDifference:
     """Compare judged cases by id. A case that only NEW has is a change if it is bad, else `added`."""
     found = VerdictDifference(missing=[case for case in old if case not in new])
     for case, judged in new.items():

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from meshmark.core.errors import BadInput
-from meshmark.core.pairs import BLOCK, Outcome, Pairs, Rule, all_decided, compare, unchanged
+from meshmark.core.pairs import BLOCK, Outcome, Pairs, Rule, all_decided, compare_pairs, unchanged
 from meshmark.levels import counters
 from meshmark.records.shared import SCHEMA
 from meshmark.timing.children import ChildError
@@ -328,7 +328,7 @@ class Comparison:
         assert self.rule
         seen = self._pairs()[:number]
         pairs = {key: self._pairs_of(key, seen[-1] + 2 if seen else 0) for key in self.keys}
-        self.outcomes = compare(pairs, self.rule, look, final)
+        self.outcomes = compare_pairs(pairs, self.rule, look, final)
         self.same = unchanged(pairs, self.rule, look, final)
 
     def _pairs_of(self, key: str, end: int) -> Pairs:

@@ -135,7 +135,7 @@ def _gap(a: Array, b: Array, confidence: float) -> Array:
     return np.asarray(np.sort(a)[:, -first] - np.sort(b)[:, second - 1])
 
 
-def compare(
+def compare_files(
     pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     least: float = Rule.least,
     alpha: float = ALPHA,
@@ -144,13 +144,13 @@ def compare(
 ) -> dict[str, Outcome]:
     """Judge the cases of two files: seconds by process of each.
 
-    As meshmark.core.pairs.compare at a single, final look, with the rank-sum test and, as noise, comparisons drawn
-    from the processes' own deviations from their side's median (enlarged by sqrt(n / (n - 1))). `false_alarms` is of
-    those draws, each p compared with alpha / cases: it knows nothing of what the machine did between the two runs. The
-    interval has confidence 0.95: from the lower end of B's median over the upper end of A's to the opposite, from six
-    processes of each side on. A change needs both sides to be `parted` at the confidence 1 - alpha / cases. `pairs` of
-    an outcome is the smaller number of processes. least: the smallest change that is reported, 0.03 is 3 percent.
-    Raises ValueError for times that are not positive.
+    As meshmark.core.pairs.compare_pairs at a single, final look, with the rank-sum test and, as noise, comparisons
+    drawn from the processes' own deviations from their side's median (enlarged by sqrt(n / (n - 1))). `false_alarms`
+    is of those draws, each p compared with alpha / cases: it knows nothing of what the machine did between the two
+    runs. The interval has confidence 0.95: from the lower end of B's median over the upper end of A's to the
+    opposite, from six processes of each side on. A change needs both sides to be `parted` at the confidence 1 -
+    alpha / cases. `pairs` of an outcome is the smaller number of processes. least: the smallest change that is
+    reported, 0.03 is 3 percent. Raises ValueError for times that are not positive.
     """
     from scipy import stats
 
