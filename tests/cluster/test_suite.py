@@ -118,7 +118,7 @@ def test_srun_with_four_ranks(slurm_environment, environment, tmp_path):
     command = ["srun", "-n", "4", *SUITE, *FEW, "--num-devices", "1", "--record", record]
     done = run(command, environment | slurm_environment, LIMIT)
     passes(done, record, 4)
-    assert "4 processes of 1 devices" in done.text, done.text
+    assert "4 processes of 1 device" in done.text, done.text
 
 
 @pytest.mark.parametrize("which", ["mpirun", "mpirun_5"])

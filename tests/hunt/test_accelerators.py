@@ -179,7 +179,7 @@ def test_an_accelerator_has_the_devices_that_it_has(monkeypatch):
     assert found.environment["JAX_PLATFORMS"] == "cuda,cpu"
     assert found.environment["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
     assert {len(m) and int(np.prod(m)) for m in places.list_meshes(found)} == {1}
-    with pytest.raises(BadInput, match="this machine has 1 devices of gpu"):
+    with pytest.raises(BadInput, match="this machine has 1 device of gpu"):
         places.adapt_to_device_count(8, Settings())
     monkeypatch.setattr(Elsewhere, "backend", "tpu")
     assert not places.adapt_to_device_count(None, Settings()).spare

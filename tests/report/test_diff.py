@@ -29,7 +29,7 @@ def test_missing_cases_are_listed_and_are_no_failure():
     assert (found.missing, found.added, found.same) == (["a"], ["c"], 1)
     assert [(c.case, c.old, c.new) for c in found.failures] == [("d", "", "fail")]
     text = "\n".join(diff.report(found))
-    assert "only in OLD: 1 cases\n  a" in text and "(absent)" in text and "d: fail!" in text
+    assert "only in OLD: 1 case\n  a" in text and "(absent)" in text and "d: fail!" in text
 
 
 def test_new_failures_come_first():

@@ -24,7 +24,7 @@ def test_the_factor_is_of_what_manual_mode_compiles_to_not_of_its_contract():
     (one,) = sent.beside_manual(cases)
     assert (one.bytes, one.manual, one.times) == (16_376, 184, 89)
     assert summary.communication(cases) == [
-        "shift_set in mode auto sends up to 89 times the bytes of manual mode (1 cases)"
+        "shift_set in mode auto sends up to 89 times the bytes of manual mode (1 case)"
     ]
     assert tables.excess(cases)[1][0][2:6] == [1, "89", "16376", "184"]
 
@@ -42,7 +42,7 @@ def test_a_mode_that_was_not_judged_is_not_said_to_send_no_more():
     (_, rows), empty = tables.excess(alone), tables._no_excess(alone)
     assert rows == [] and empty == "No automatic or explicit case stands beside a manual one."
     same = dict([judged("manual", 184.0), judged("auto", 184.0)])
-    assert tables._no_excess(same) == "Nowhere: 1 cases compared."
+    assert tables._no_excess(same) == "Nowhere: 1 case compared."
 
 
 def test_where_manual_mode_sends_nothing_the_bytes_are_given():

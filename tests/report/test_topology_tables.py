@@ -127,7 +127,7 @@ def test_what_only_compiled_is_no_failure(tmp_path):
     files[0].runs[0]["facts"]["topology"] = "v5e:2x4"
     text = tables.make_tables(files, ["md"])["md"]
     assert "## JAX 0.12.0.1 compiled for v5e:2x4" in text
-    listed = text.partition("### What is no pass")[2].partition("###")[0]
+    listed = text.partition("### What does not pass")[2].partition("###")[0]
     assert "psum_scatter/axes=x+y/manual" in listed and "psum_scatter/axes=x+y/auto" not in listed
 
 

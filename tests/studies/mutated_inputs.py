@@ -547,6 +547,7 @@ def main() -> int:
     arguments = add.parse_args()
     start = time.perf_counter()
     environment.set_here(environment.cpu_devices(8))
+    environment.configure_jax()
     faults = run(arguments.number, arguments.seed, arguments.only)
     for text, times in Counter(fault.split(" (number")[0] for fault in faults).most_common(40):
         print(f"{times:5} {text}")

@@ -9,6 +9,7 @@ import shlex
 
 from meshmark.commands.arguments import devices, path, positive
 from meshmark.core.errors import BadInput
+from meshmark.core.text import counted
 from meshmark.publish import challenge
 
 
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
             file.write(challenge.text(made))
     except OSError as error:
         raise BadInput(f"can't write {arguments.output}: {os.strerror(error.errno or 0)}") from None
-    print(f"{arguments.output}: seed {made['seed']}, {len(made['cases'])} cases; the answer:")
+    print(f"{arguments.output}: seed {made['seed']}, {counted(len(made['cases']), 'case')}; the answer:")
     print(shlex.join(challenge.command(made)))
     print(f"then `meshmark submit`, and `meshmark validate --challenge {arguments.output} BUNDLE`")
     return 0

@@ -10,6 +10,7 @@ from typing import Any
 
 from meshmark.commands.arguments import path
 from meshmark.core.installation import CHECKOUT
+from meshmark.core.text import counted
 from meshmark.levels import counters
 from meshmark.levels.counters import CountersError
 from meshmark.operations import cases
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         lines = sorted(_lines(read, place))
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(lines), encoding="utf-8")
-        print(f"{len(lines)} cases in {file}")
+        print(f"{counted(len(lines), 'case')} in {file}")
     return 0
 
 

@@ -8,6 +8,7 @@ import argparse
 from meshmark.commands.arguments import devices, path, positive
 from meshmark.core.errors import unknown
 from meshmark.core.terminal import note, show, show_json
+from meshmark.core.text import counted
 from meshmark.core.verdicts import BAD
 from meshmark.levels import must_pass as levels
 from meshmark.levels import statements
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         for (level, devices, processes), frozen in sorted(levels.read(version).items()):
             how = "case by case" if frozen.cases else "by digest"
             where = f"{level} on {levels.place(devices, processes)}"
-            show([f"list {version}: {where}: {frozen.count} cases, {how}, {frozen.sha256[:16]}"])
+            show([f"list {version}: {where}: {counted(frozen.count, 'case')}, {how}, {frozen.sha256[:16]}"])
         return 0
     files = [reading.read(file) for file in arguments.records]
     problems = [problem for file in files for problem in file.problems]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 
 from meshmark.commands.arguments import path
+from meshmark.core.text import counted
 from meshmark.ranks import merge
 
 
@@ -22,5 +23,5 @@ def run(arguments: argparse.Namespace) -> int:
     lines = merge.merged(arguments.file, size)
     merge.write(arguments.file, lines)
     cases = len({line["case"] for line in lines if "case" in line})
-    print(f"{cases} cases of {size} ranks in {arguments.file}")
+    print(f"{counted(cases, 'case')} of {counted(size, 'rank')} in {arguments.file}")
     return 0

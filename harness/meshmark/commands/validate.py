@@ -9,6 +9,7 @@ import json
 from meshmark.commands.arguments import path, positive
 from meshmark.commands.options import add_expectations, expectations
 from meshmark.core.terminal import note, show
+from meshmark.core.text import counted
 from meshmark.publish import badges, bundles, challenge, validate
 from meshmark.publish.review import Review
 
@@ -84,7 +85,7 @@ def summary(report: Review) -> str:
     parts = [f"{report.place}: {verdict}"]
     if totals:
         told = ", ".join(f"{n} {v}" for v, n in totals["verdicts"].items())
-        parts.append(f"{totals['cases']} cases ({told or 'none'})")
+        parts.append(f"{counted(totals['cases'], 'case')} ({told or 'none'})")
         parts.append(f"{totals['timings']} timings of {totals['samples']} samples")
     if report.statement:
         parts.append(report.statement.text)

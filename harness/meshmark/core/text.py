@@ -32,6 +32,11 @@ def number(value: Any) -> float:
         return math.inf
 
 
+def counted(number: int, noun: str) -> str:
+    """The number with its noun, in the plural unless it is one: "1 case", "3 cases"."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def names(text: str) -> tuple[str, ...]:
     """The names of a comma-separated list."""
     return tuple(filter(None, (name.strip() for name in text.split(","))))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from meshmark.core.errors import BadInput
+from meshmark.core.text import counted
 from meshmark.devices.environment import cpu_devices
 from meshmark.hunt import accelerators, generator
 from meshmark.hunt.workers import Settings, Slot
@@ -26,7 +27,7 @@ def adapt_to_device_count(number: int | None, settings: Settings) -> Settings:
     with Slot(replace(settings, spare=False)) as slot:
         backend, found = slot.place()
     if number and number > found:
-        raise BadInput(f"--num-devices {number}: this machine has {found} devices of {backend}")
+        raise BadInput(f"--num-devices {number}: this machine has {counted(found, 'device')} of {backend}")
     # one process alone can hold a TPU
     spare = settings.spare and backend != "tpu"
     return replace(settings, backend=backend, devices=min(number or MOST, found), spare=spare)

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmark.core.errors import BadInput
+from meshmark.core.text import counted
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations import versions as table_versions
 from meshmark.operations.cases import Case
@@ -118,7 +119,7 @@ def _standard(devices: int, processes: int, covering: bool) -> tuple[Case, ...]:
 
 def place(devices: int, processes: int = 1) -> str:
     """8 devices, or 8 devices over 2 processes."""
-    return f"{devices} devices" + (f" over {processes} processes" if processes > 1 else "")
+    return counted(devices, "device") + (f" over {processes} processes" if processes > 1 else "")
 
 
 def digest(ids: Iterable[str]) -> str:
@@ -266,7 +267,9 @@ def find_drift(
         ):
             new, gone = sorted({*now} - {*was.cases}), sorted({*was.cases} - {*now})
             named = f" (+{len(new)} -{len(gone)}, such as {(new or gone)[0]})" if was.cases else ""
-            found.append(f"{where}: {len(now)} cases instead of {was.count} of version {version}{named}")
+            found.append(
+                f"{where}: {counted(len(now), 'case')} instead of {was.count} of version {version}{named}"
+            )
     return found
 
 
@@ -287,7 +290,7 @@ def write(directory: Path = DIRECTORY) -> Path:
         ids = by_rule(level, devices, processes)
         where = place(devices, processes).replace(" devices", "", 1)
         lines = files.setdefault(level, _comment(level, newest + 1))
-        lines.append(f"devices {where}: {len(ids)} cases, sha256 {digest(ids)}")
+        lines.append(f"devices {where}: {counted(len(ids), 'case')}, sha256 {digest(ids)}")
         if devices in LISTED if processes == 1 else (devices, processes) in LISTED_OVER:
             lines += packed(ids)
     made = directory / f"v{newest + 1}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmark.core.escaping import field as field_of
-from meshmark.core.text import printable
+from meshmark.core.text import counted, printable
 from meshmark.core.verdicts import VERDICTS, worst
 from meshmark.levels import interpreted, parts
 from meshmark.levels.interpreted import Interpreted
@@ -114,7 +114,7 @@ class Statement:
         if self.topology:
             name = printable(self.topology)[:60]
             return (
-                f"no level on {name} ({self.devices} devices), JAX {printable(self.jax)[:40]}:"
+                f"no level on {name} ({counted(self.devices, 'device')}), JAX {printable(self.jax)[:40]}:"
                 " compile-only, nothing ran"
             )
         known = sum(s.known for s in self.counted)
@@ -125,11 +125,11 @@ class Statement:
         if self.departures:
             text += f" with {', '.join(self.departures)}"[:500]
         if known:
-            text += f", {issues} known issue{'s' * (issues != 1)} in {known} case{'s' * (known != 1)}"
+            text += f", {counted(issues, 'known issue')} in {counted(known, 'case')}"
         if self.own:
             text += f"; known issues beside the suite's: {', '.join(self.own)}"
         text += f"; must-pass list {self.version}{rule}"
-        return text + (f", {number} of {number} cases" if self.met else "")
+        return text + (f", {number} of {counted(number, 'case')}" if self.met else "")
 
     def lines(self) -> list[str]:
         """The text of the statement, and one line per level."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from meshmark.core.errors import BadInput
 from meshmark.core.installation import suite
+from meshmark.core.text import counted
 from meshmark.devices import compat, probe
 from meshmark.devices.facts import Facts
 from meshmark.devices.probe import FLAGS
@@ -323,7 +324,7 @@ def describe(facts: Facts) -> str:
     own = facts.group
     over = f", collectives over {own['transport']}" if "transport" in own else ""
     how = "detected by JAX" if own["detected"] else "given"
-    return f"{facts.num_processes} processes of {own['devices']} devices, coordinates {how}{over}"
+    return f"{facts.num_processes} processes of {counted(own['devices'], 'device')}, coordinates {how}{over}"
 
 
 def in_order(found: Iterable[Any]) -> tuple[Any, ...]:

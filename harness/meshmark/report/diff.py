@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from meshmark.core.escaping import plain
-from meshmark.core.text import printable, text_table
+from meshmark.core.text import counted, printable, text_table
 from meshmark.core.verdicts import BAD, VERDICTS
 from meshmark.records import run_line
 from meshmark.records.reading import Judged, Records
@@ -126,7 +126,7 @@ def report(found: VerdictDifference, width: int | None = None) -> Iterator[str]:
 
 def _named(what: str, cases: list[str]) -> Iterator[str]:
     if cases:
-        yield f"{what}: {len(cases)} cases"
+        yield f"{what}: {counted(len(cases), 'case')}"
         yield from (f"  {printable(case)}" for case in cases[:SHOWN])
         if len(cases) > SHOWN:
             yield f"  and {len(cases) - SHOWN} more"

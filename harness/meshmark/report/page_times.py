@@ -33,7 +33,7 @@ ORDERS = {"faster": -1, "not resolved": 0, "slower": 1}
 
 def good(row: Mapping[str, Any]) -> bool:
     """Whether the time of a row may be published: its values were verified."""
-    return row["verdict"] in ("pass", "known") and bool(row["verified"])
+    return row["verdict"] in ("pass", "known") and bool(row.get("verified"))
 
 
 def timed(source: Source, strings: Strings) -> dict[str, Any]:

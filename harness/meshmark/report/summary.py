@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from meshmark.core.text import printable, text_table
+from meshmark.core.text import counted, printable, text_table
 from meshmark.core.verdicts import CHECKS, VERDICTS, worst
 from meshmark.operations import OPERATIONS
 from meshmark.operations.base import MODES
@@ -57,7 +57,7 @@ def counts(cases: Mapping[str, Judged]) -> str:
     shown = [f"{tallied[v]} {v}" for v in reversed(VERDICTS) if tallied[v]]
     fixed = sum(any(line.get("fixed") for line in j.lines) and j.verdict == "pass" for j in cases.values())
     return (
-        f"{len(cases)} cases: "
+        f"{counted(len(cases), 'case')}: "
         + ", ".join(shown or ["none"])
         + (f" ({fixed} that pass are listed as known)" if fixed else "")
     )
@@ -111,7 +111,7 @@ def communication(cases: Mapping[str, Judged], most: int = 5) -> list[str]:
     """The operations in which auto, explicit or pjit mode compiles to more bytes than manual mode does, the largest
     factor first."""
     return [
-        f"{one.judged['operation']} in mode {one.judged['mode']} sends {times(one)} ({count} cases)"
+        f"{one.judged['operation']} in mode {one.judged['mode']} sends {times(one)} ({counted(count, 'case')})"
         for one, count in sent.largest(sent.beside_manual(cases))[:most]
     ]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from meshmark import __version__
 from meshmark.core.errors import BadInput
 from meshmark.core.escaping import cell, field, link, markdown, plain
-from meshmark.core.text import number
+from meshmark.core.text import counted, number
 from meshmark.records import run_line
 from meshmark.records.reading import Judged, Records
 from meshmark.records.run_definition import RunLine
@@ -175,7 +175,7 @@ def chapter(table: pd.DataFrame, records: Records, most: int | None = ONE_PAGE) 
     yield from section("Operations by mode", *summary.by_mode(records.cases), most=most)
     yield "Cases that pass; where not all do, of how many, and the worst verdict."
     yield ""
-    yield from section("What is no pass", *failures(table), empty="Every case passes.", most=most)
+    yield from section("What does not pass", *failures(table), empty="Every case passes.", most=most)
     yield from section(
         "Where automatic or explicit sharding sends more than shard_map",
         *excess(records.cases),
@@ -196,7 +196,7 @@ def chapter(table: pd.DataFrame, records: Records, most: int | None = ONE_PAGE) 
 def _no_excess(cases: Mapping[str, Judged]) -> str:
     compared = len(sent.beside_manual(cases))
     return (
-        f"Nowhere: {compared} cases compared."
+        f"Nowhere: {counted(compared, 'case')} compared."
         if compared
         else "No automatic or explicit case stands beside a manual one."
     )
