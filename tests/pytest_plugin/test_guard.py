@@ -116,3 +116,10 @@ def test_a_word_that_ends_as_an_option_does_is_none(word, asks):
     config = SimpleNamespace(invocation_params=SimpleNamespace(args=(word,)))
     with nullcontext() if asks else pytest.raises(pytest.UsageError, match="asks to run nothing"):
         plugin._check_asked(config)
+
+
+def test_runs_that_wait_for_changes_are_refused():
+    """`-f` of pytest-xdist began a run of the standard profile, whatever was chosen, and never ended."""
+    config = SimpleNamespace(option=SimpleNamespace(looponfail=True, collectonly=False))
+    with pytest.raises(pytest.UsageError, match="--looponfail"):
+        plugin._begin(config)

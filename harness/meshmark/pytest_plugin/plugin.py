@@ -125,6 +125,11 @@ def _begin(config: pytest.Config) -> None:
         _check_asked(config)
     if asks:
         return
+    if getattr(config.option, "looponfail", False):
+        raise pytest.UsageError(
+            "-f (--looponfail) starts runs without the options of the suite, and waits for ever: leave it out, and run"
+            " again what failed with --lf, or what has no verdict with --resume FILE"
+        )
     check_numbers(config)
     expressions.check(config)
     config.stash[OUTPUT] = steady.standard_output()
