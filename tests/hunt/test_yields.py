@@ -106,3 +106,13 @@ def test_a_hunt_goes_on_with_its_own_weights_alone(tmp_path, other):
     assert logs.read_log(file, logs.make_head(1, "", 8, weights={"edge": 2.0}))[0] == []
     with pytest.raises(BadInput, match="is of weights"):
         logs.read_log(file, logs.make_head(1, "", 8, weights=other))
+
+
+@pytest.mark.parametrize(
+    "line", [{"n": 1, "s": "x"}, {"n": 1, "s": 1, "not_run": [5]}, {"n": "1"}, {"n": 1, "group": 2}]
+)
+def test_a_line_with_fields_of_other_types_is_not_a_hunt_s(tmp_path, line):
+    file, head = tmp_path / "hunt.jsonl", logs.make_head(1, "", 8)
+    file.write_text(json.dumps(head) + "\n" + json.dumps(line) + "\n")
+    with pytest.raises(BadInput, match=r"not a record of a hunt \(line 2\)"):
+        logs.read_log(file, head)

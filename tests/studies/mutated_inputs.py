@@ -279,7 +279,7 @@ def badge_of(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
     def draw() -> None:
         try:
             words = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         given = {k: v for k, v in words.items() if isinstance(v, str)} if isinstance(words, dict) else {}
         found = SimpleNamespace(
@@ -403,7 +403,11 @@ def explained(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             code = explaining.main([CASE, "--text", str(path)])
-        assert code == 0 or (code == 2 and said.getvalue().startswith(f"meshmark: {path} can't be explained"))
+        text = said.getvalue()
+        assert code == 0 or (code == 2 and text.startswith(f"meshmark: {path} can't be explained")), (
+            code,
+            text,
+        )
 
     return (*interpreted(path, directory), run)
 

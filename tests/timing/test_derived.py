@@ -118,5 +118,7 @@ def test_efficiency_is_of_each_process():
     assert (one.value, one.low, one.high) == (1, 1, 1)
     assert (two.value, two.low, two.high) == pytest.approx((8 / 8.8,) * 3)
     assert four.value == pytest.approx(0.5)
+    strange = [timing("matmul/rows=x,check=exact/manual/L9/float32/n64", 0, 1.0, flops=1000)]
+    assert len(derived.scaling(by_cell(timed + strange))) == 1, "a file may name anything as its mesh"
     (series,) = derived.scaling(by_cell([r for r in timed if r["process"] < 3]))
     assert math.isinf(series["points"][1][2].high)

@@ -90,6 +90,16 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [line for line in _whole(path)[0][1:] if "n" in line and "begins" not in line]
 
 
+def _has_its_types(line: Mapping[str, Any]) -> bool:
+    """Whether the fields of a line that a hunt adds up are numbers, and its names are texts."""
+    names = line.get("not_run", [])
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        return False
+    if not isinstance(line.get("n", 0), int) or not isinstance(line.get("group", ""), str):
+        return False
+    return all(isinstance(line.get(name, 0), (int, float)) for name in ("s", "restart_s", "shrink_s"))
+
+
 def _whole(path: Path) -> tuple[list[dict[str, Any]], int]:
     """(all lines, the bytes of the file that are whole lines)."""
     try:
@@ -103,7 +113,11 @@ def _whole(path: Path) -> tuple[list[dict[str, Any]], int]:
             line = json.loads(text)
         except (ValueError, RecursionError):
             line = None
-        if not isinstance(line, dict) or (number == 1 and line.get("hunt") != FORMAT):
+        if (
+            not isinstance(line, dict)
+            or (number == 1 and line.get("hunt") != FORMAT)
+            or not _has_its_types(line)
+        ):
             raise BadInput(
                 f"{path} is not a record of a hunt (line {number}): name a file that --record of `meshmark hunt` wrote"
             )

@@ -345,11 +345,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         lines = lines_of(options)
+    except (reader.NotHlo, Refused) as error:
+        note(f"{options.text or options.case} can't be explained: {error}")
+        return 2
     except BadInput as error:
         note(str(error))
-        return 2
-    except Refused as error:
-        note(f"{options.text or options.case} can't be explained: {error}")
         return 2
     except OF_A_TEXT as error:
         if not options.text:

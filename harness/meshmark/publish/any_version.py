@@ -216,7 +216,12 @@ def of_check(record: Mapping[str, Any]) -> Iterator[str]:
     if lacking := [name for name in COUNTED if name not in record]:
         yield f"passes its communication check without `{lacking[0]}`"
         return
-    yield from of_collectives(record["collectives"], record["wire_bytes"], parse(record["mesh"]).size)
+    try:
+        devices = parse(record["mesh"]).size
+    except ValueError as error:
+        yield str(error)
+        return
+    yield from of_collectives(record["collectives"], record["wire_bytes"], devices)
     excess, sent = record.get("excess_bytes"), record["wire_bytes"]
     if isinstance(excess, (int, float)) and isinstance(sent, (int, float)) and excess > sent:
         yield f"sends {sent:g} B, and {excess:g} B more than it must"
