@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import heapq
+import itertools
 import os
 import select
 import shutil
@@ -33,6 +34,7 @@ from tests.checkout import ROOT
 
 _CLONE_NEWNET = 0x40000000
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 1, 0x1000
+_PAIRS = itertools.count()
 _NAMESPACES, _ETC = Path("/run/netns"), Path("/etc/netns")
 
 
@@ -85,7 +87,8 @@ def lateness() -> str:
 def joined(delay: float = 0.0) -> Iterator[tuple[Host, Host]]:
     """Two hosts that reach each other, each packet so many seconds late each way; NetworkError where that can't be."""
     with ExitStack() as stack:
-        names = [f"mm{os.getpid()}{end}" for end in "ab"]
+        pair = next(_PAIRS)  # several pairs at once are of one process where threads share the work
+        names = [f"mm{os.getpid()}{end}{pair}" for end in "ab"]
         for name, address in zip(names, ADDRESSES, strict=True):
             stack.enter_context(_namespace(name, address))
         if not delay:
