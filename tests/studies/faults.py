@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -89,6 +90,14 @@ def in_order(what: Fault, profile: str) -> Iterator[Case]:
     yield from (case for case in cases.cases(selection, jax.device_count()) if case.id not in seen)
 
 
+def part_of(text: str) -> tuple[int, int]:
+    """(1, 2) of 1/2; the error of argparse for anything else."""
+    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+    if not found or int(found[1]) > int(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!a} is not a part: write 1/2 for the first of two")
+    return int(found[1]), int(found[2])
+
+
 def main() -> int:
     """The command; exit code 1 when a fault is missed."""
     parser = argparse.ArgumentParser(description="Run the catalogue of faults against the suite.")
@@ -96,7 +105,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="names of faults, by commas")
     parser.add_argument(
         "--part",
-        default="1/1",
+        type=part_of,
+        default=(1, 1),
+        metavar="I/N",
         help="1/2: every second fault from the first on, so that processes share the work",
     )
     parser.add_argument("--markdown", default="", help="write the table to this file")
@@ -104,7 +115,7 @@ def main() -> int:
     load_families()
     issues = known_issues.load(jax.__version__, jax.default_backend())
     names = [n for n in CATALOGUE if not options.only or n in options.only.split(",")]
-    part, parts = map(int, options.part.split("/"))
+    part, parts = options.part
     names = names[part - 1 :: parts]
     if options.profile == "smoke":
         names = [n for n in names if CATALOGUE[n].core]

@@ -247,7 +247,7 @@ def test_the_unpaired_rule_against_scipy():
     rng = np.random.default_rng(3)
     for n, m in ((4, 7), (9, 9), (12, 5)):
         a, b = rng.normal(size=n), rng.normal(0.8, size=m)
-        found = file_comparison.compare_files({"x": (np.exp(a), np.exp(b))})["x"]
+        found = file_comparison.compare_times({"x": (np.exp(a), np.exp(b))})["x"]
         told = stats.mannwhitneyu(a, b, method="exact")
         assert found.p == pytest.approx(told.pvalue, rel=1e-9)
         assert math.log(found.change.value) == pytest.approx(float(np.median(np.subtract.outer(b, a))))
@@ -262,11 +262,11 @@ def test_the_unpaired_rule_raises_few_false_alarms_and_covers():
     flagged = covered = 0
     for i in range(200):
         a, b = np.exp(rng.normal(0, 0.03, (2, 10)))
-        found = file_comparison.compare_files({"x": (a, b)}, resamples=200, seed=i)["x"]
+        found = file_comparison.compare_times({"x": (a, b)}, resamples=200, seed=i)["x"]
         flagged += found.verdict in ("slower", "faster")
         covered += found.change.low <= 1 <= found.change.high
     assert flagged <= 6 and covered >= 180
-    found = file_comparison.compare_files({"x": ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])})["x"]
+    found = file_comparison.compare_times({"x": ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])})["x"]
     assert found.verdict == "inconclusive" and found.p == 1 and found.change == Estimate(1.0, 0.0, math.inf)
 
 
@@ -280,7 +280,7 @@ def test_a_noisier_day_is_no_change(quiet, noisy):
         files = {
             str(i): (np.exp(rng.normal(0, 0.02, quiet)), np.exp(rng.normal(0, 0.3, noisy))) for i in range(40)
         }
-        found = file_comparison.compare_files(files, resamples=20).values()
+        found = file_comparison.compare_times(files, resamples=20).values()
         flagged += any(o.verdict in ("slower", "faster") for o in found)
         missed += sum(not o.change.low <= 1 <= o.change.high for o in found)
     assert flagged == 0 and missed <= 0.05 * 12 * 40
@@ -291,21 +291,21 @@ def test_a_change_between_files_parts_them():
     cases = {str(i): (a, a) for i in range(39)}
 
     def of(b):
-        return file_comparison.compare_files({**cases, "x": (a, b)}, resamples=50)["x"].verdict
+        return file_comparison.compare_times({**cases, "x": (a, b)}, resamples=50)["x"].verdict
 
     assert of(1.5 * a) == "slower" and of(a / 1.5) == "faster"
     assert of(1.5 * a**4) == "inconclusive", (
         "too few for medians of 40 cases, and B spreads four times as wide"
     )
     assert of(np.r_[1.5 * a[:-1], 1.0]) == "inconclusive"
-    few = file_comparison.compare_files({"x": (a[:5], 1.5 * a[:5])}, resamples=50)["x"]
+    few = file_comparison.compare_times({"x": (a[:5], 1.5 * a[:5])}, resamples=50)["x"]
     assert (few.change.low, few.change.high) == (0.0, math.inf), "five processes have no interval"
 
 
 def test_all_cases_that_go_one_way_are_told():
     def of(*changes):
         cases = {str(i): (np.full(6, 1.0), np.full(6, x)) for i, x in enumerate(changes)}
-        return file_comparison.common_shift(file_comparison.compare_files(cases, resamples=20))
+        return file_comparison.common_shift(file_comparison.compare_times(cases, resamples=20))
 
     assert "12 of 12 cases are slower in B, by 20 % in the middle" in of(*[1.2] * 12)
     assert "11 of 12 cases are faster in B, by 25 %" in of(*[0.8] * 11, 1.1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from meshmark.asv.doctor import examine, find_files
 from meshmark.commands.arguments import path
-from meshmark.core.text import printable
+from meshmark.core.text import counted, printable
 
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
@@ -30,5 +30,5 @@ def run(arguments: argparse.Namespace) -> int:
     for finding in findings:  # one line each, as compilers print them: editors and scripts read FILE:LINE
         print(printable(str(finding)))
     if not findings:
-        print(f"no known pitfall in {len(files)} file{'s' * (len(files) != 1)}")
+        print(f"no known pitfall in {counted(len(files), 'file')}")
     return int(bool(findings))

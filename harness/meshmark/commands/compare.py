@@ -346,7 +346,7 @@ def compare_files(arguments: argparse.Namespace) -> int:
     if not shared:
         raise CompareError(f"{arguments.A} and {arguments.B} have no case in common that passed in both")
     fewest = min(len(x) for both in shared.values() for x in both)
-    outcomes = file_comparison.compare_files(shared, arguments.least / 100)
+    outcomes = file_comparison.compare_times(shared, arguments.least / 100)
     found = Findings(
         outcomes=outcomes,
         left_out={k: f"{s}: {w}" for s in SIDES for k, w in sides[s].failed.items()},

@@ -10,7 +10,7 @@ from typing import Any
 from meshmark.commands.arguments import devices, positive
 from meshmark.core import meshes, terminal
 from meshmark.core.terminal import show, show_json
-from meshmark.core.text import text_table
+from meshmark.core.text import counted, text_table
 from meshmark.devices.environment import DEFAULT_CPU_DEVICES
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, Operation
@@ -105,11 +105,6 @@ def _operation_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"{name}: {' '.join(dict.fromkeys(value for row in rows for value in row[name]))}"
     total = sum(row["cases"] for row in rows)
     yield f"{counted(len(rows), 'operation')}, {counted(total, 'case')}"
-
-
-def counted(number: int, thing: str) -> str:
-    """1 case, 2 cases."""
-    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def _case(case: Case) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from meshmark.core import files, layout, saying
 from meshmark.core.errors import BadInput
 from meshmark.core.meshes import MeshShape
 from meshmark.core.terminal import note
+from meshmark.core.text import counted
 from meshmark.interpreter import reader, schedule
 from meshmark.interpreter.collectives import COLLECTIVES, groups_of, pairs_of
 from meshmark.interpreter.evaluator import Evaluator, interpret
@@ -246,7 +247,7 @@ class Explanation:
 
 
 def _groups(groups: Sequence[Sequence[int]]) -> str:
-    return f"{len(groups)} group{'s' * (len(groups) > 1)} of {len(groups[0])}"
+    return f"{counted(len(groups), 'group')} of {len(groups[0])}"
 
 
 def _arrays(value: AnyValue) -> Iterator[Value]:

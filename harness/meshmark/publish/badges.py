@@ -17,8 +17,8 @@ from meshmark.publish.review import Review
 CHARACTER = 6.6
 """Width of a character in pixels: an upper limit for the digits and lower-case letters of common sans-serif fonts."""
 
-LONGEST = 60
-"""Characters of a place that name its file: with four bytes per character still a name that file systems take."""
+LONGEST = 200
+"""Characters of a place that name its file, so that every file system takes the name. No accepted place is longer."""
 
 NAME, LEVEL = "#444c56", "#176b37"
 """Grounds of the two parts; white text has a contrast of at least 4.5 to 1 on both."""
@@ -55,7 +55,9 @@ def write(reviews: list[Review], directory: Path) -> list[Path]:
     for review in reviews:
         if said := text(review):
             name = (
-                "".join(c if c.isalnum() or c in ".-_" else "-" for c in review.place[:LONGEST]).strip("-.")
+                "".join(
+                    c if c.isascii() and (c.isalnum() or c in ".-_") else "-" for c in review.place[:LONGEST]
+                ).strip("-.")
                 or "product"
             )
             file = directory / f"{name}.svg"

@@ -119,7 +119,7 @@ def _processes(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> 
         first.setdefault(cell, number)
     for cell, taken in there.items():
         every = runs[cell[0]].get("repeat", 1)
-        lacking = [process for process in range(min(every, len(taken) + FEW_SAMPLES)) if process not in taken]
+        lacking = [process for process in range(min(every, len(taken) + 1)) if process not in taken]
         if lacking:
             text = f"not timed in process {lacking[0]}, and its run had {every}"
             yield first[cell], f"{cell[1]}: {text}: {AS_WRITTEN}"

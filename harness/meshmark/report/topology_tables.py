@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshmark.core.escaping import field, markdown, plain
-from meshmark.core.text import number, text_table
+from meshmark.core.text import counted, number, text_table
 from meshmark.levels.counters import format_collectives
 from meshmark.records.reading import Records
 
@@ -236,7 +236,7 @@ def report(
         yield ""
     counts = {name: sum(d.quantity == name for d in found) for name in COMPARED}
     shown = ", ".join(f"{name} of {count}" for name, count in counts.items() if count) or "nothing"
-    yield f"{compared} case{'s' * (compared != 1)} compiled in both; different: {shown}"
+    yield f"{counted(compared, 'case')} compiled in both; different: {shown}"
 
 
 def release(records: Records) -> str:

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from meshmark.core.pairs import Rule, detectable_before
-from meshmark.core.text import printable
+from meshmark.core.text import counted, printable
 from meshmark.timing.compare import Comparison, Difference
 from meshmark.timing.comparison_report import counter_lines
 
 
 def cut_short(why: str, comparison: Comparison, file: Path | None) -> str:
     """What is left of a comparison that did not come to its end; `file` holds its records."""
-    pairs = f"{comparison.pairs} pair{'s' * (comparison.pairs != 1)}"
+    pairs = f"{counted(comparison.pairs, 'pair')}"
     done = f"{why} after {pairs}: no verdict, since none was planned there"
     if file is None:
         return f"{done}; with --record FILE it could go on"
@@ -116,6 +116,6 @@ def state(comparison: Comparison) -> str:
     found = f"; so far {comparison.tally()}" if comparison.outcomes else ""
     out = f", {len(comparison.left_out)} left out" if comparison.left_out and not found else ""
     return (
-        f"{pairs} pair{'s' * (pairs != 1)} done, {end}; {comparison.remaining:.0f} s of the budget left;"
+        f"{counted(pairs, 'pair')} done, {end}; {comparison.remaining:.0f} s of the budget left;"
         f" {len(comparison.keys)} compared{out}{found}"
     )

@@ -135,7 +135,7 @@ def _gap(a: Array, b: Array, confidence: float) -> Array:
     return np.asarray(np.sort(a)[:, -first] - np.sort(b)[:, second - 1])
 
 
-def compare_files(
+def compare_times(
     pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     least: float = Rule.least,
     alpha: float = ALPHA,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmark.core.escaping import markdown as escaped
+from meshmark.core.text import counted
 from meshmark.core.verdicts import BAD
 from meshmark.growth.documents import pyplot, seconds, short, svg
 from meshmark.weather import history
@@ -97,7 +98,7 @@ def _step(place: str, old: Release, new: Release) -> Iterator[str]:
     programs = len({change.case for change in found})
     if told:
         yield ""
-    yield f"{programs} program{'s' * (programs > 1)} changed."
+    yield f"{counted(programs, 'program')} changed."
     yield ""
     yield "| counter | up | down | the largest changes |"
     yield "|:--|--:|--:|:--|"
