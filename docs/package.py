@@ -18,9 +18,9 @@ from meshmark.operations import OPERATIONS, names
 from meshmark.operations.base import MODES, Operation, Request
 from meshmark.operations.cases import cases as table
 from meshmark.operations.selection import CAPABILITIES, Selection
-from meshmark.operations.transformed import Grid
-from meshmark.operations.transformed_functions import GROUPS
-from meshmark.operations.transforms import TRANSFORMS
+from meshmark.operations.transforms.transformed import Grid
+from meshmark.operations.transforms.transformed_functions import GROUPS
+from meshmark.operations.transforms.transforms import TRANSFORMS
 from meshmark.pytest_plugin import plugin
 from meshmark.records import reading
 from meshmark.report import summary

@@ -164,9 +164,8 @@ def repository(tmp_path_factory):
         shutil.copy(ROOT / name, made.path / name)
     operations = made.path / "harness" / "meshmark" / "operations"
     text = (operations / "__init__.py").read_text()
-    few = re.sub(r"import \([^)]*\)", "import collective_reductions", text, count=1)
-    few = re.sub(r"FAMILIES = \([^)]*\)", "FAMILIES = (collective_reductions,)", few)
-    assert few.count("collective_reductions") == 2
+    few = re.sub(r"PACKAGES = \([^)]*\)", 'PACKAGES = ("collectives",)', text)
+    assert few != text
     (operations / "__init__.py").write_text(few)
 
     settings = load_configuration(ROOT / "asv.conf.json")
@@ -188,7 +187,7 @@ def repository(tmp_path_factory):
     with (made.path / "README.md").open("a") as readme:
         readme.write("\nMore words.\n")
     made.commit("same")
-    module = operations / "collective_reductions.py"
+    module = operations / "collectives" / "all_reduce.py"
     plain = module.read_text()
     module.write_text(plain + SLOW)
     made.commit("slow")

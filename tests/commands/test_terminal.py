@@ -265,7 +265,7 @@ import numpy as np
 from meshmark.judge import checks
 
 pytest_plugins = ["meshmark.pytest_plugin.plugin"]
-from meshmark.operations.collective_reductions import Psum
+from meshmark.operations.collectives.all_reduce import Psum
 
 Psum.reference = staticmethod(lambda x, **options: np.zeros_like(x))  # the planted fault
 """

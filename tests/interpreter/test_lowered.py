@@ -130,9 +130,7 @@ def test_wrong_groups_are_where_the_values_part(made):
     step = next(line for line in lines if re.match(r"\d+\. all-reduce", line)).split(".")[0]
     said = lines[-1]
     assert said.startswith(f"The values first part from the program at step {step}, all-reduce "), said
-    assert re.search(r", from jit\(psum\)/\S+, collective_reductions\.py:\d+ in Psum\.(auto|manual)", said), (
-        said
-    )
+    assert re.search(r", from jit\(psum\)/\S+, all_reduce\.py:\d+ in Psum\.(auto|manual)", said), said
     assert said.endswith(": 8 of 8 devices hold something else, first (x=0, y=0).")
 
 
@@ -142,4 +140,4 @@ def test_a_program_that_nothing_is_known_of_says_so(made):
     lines = explained(reader.read(wrong), made.mesh, made.arguments, made.parts, (0,), {}, {}, says)
     assert lines[-1].startswith("Where the values first part from the program is not known: ")
     assert "instruction surprise" in lines[-1]
-    assert re.search(r"Result 0 is made at step \d+, all-reduce .*, collective_reductions\.py:\d+", lines[-1])
+    assert re.search(r"Result 0 is made at step \d+, all-reduce .*, all_reduce\.py:\d+", lines[-1])

@@ -13,7 +13,7 @@ from meshmark.operations import OPERATIONS
 from meshmark.operations.base import Request
 from meshmark.operations.cases import Case, Cell
 from meshmark.operations.collective_base import tiled_block
-from meshmark.operations.permutations import RaggedAllToAll
+from meshmark.operations.collectives.permutations import RaggedAllToAll
 
 MESH = parse("2x4")
 

@@ -21,8 +21,9 @@ import pytest
 from meshmark.core import layout, meshes
 from meshmark.core.meshes import MeshShape
 from meshmark.core.ports import free_ports
-from meshmark.operations import OPERATIONS, cases, lifecycle, messages, processes
+from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import Variant, owners_of
+from meshmark.operations.processes import global_arrays, lifecycle, messages
 from meshmark.operations.selection import CAPABILITIES, Selection, SelectionError
 from tests.checkout import ROOT
 from tests.studies.faults_between_processes import OVER_PROCESSES
@@ -199,7 +200,7 @@ def test_what_makes_no_sense_over_processes_has_no_case():
 )
 def test_threefry_gives_the_published_words(key, counter, words):
     """The known answers of Random123 (tests/kat_vectors, threefry2x32 with 20 rounds)."""
-    seen = processes.threefry(key, *(np.array([c], np.uint64) for c in counter))
+    seen = global_arrays.threefry(key, *(np.array([c], np.uint64) for c in counter))
     assert tuple(int(s[0]) for s in seen) == words
 
 
@@ -246,7 +247,7 @@ def test_a_child_that_does_not_end_is_killed_in_time():
 def test_a_child_ends_with_the_process_that_started_it(tmp_path):
     name = tmp_path / "pid"
     lives = f"import os, time; open({str(name)!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(600)"
-    starts = f"from meshmark.operations import lifecycle; lifecycle.children([{lives!r}])"
+    starts = f"from meshmark.operations.processes import lifecycle; lifecycle.children([{lives!r}])"
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     parent = subprocess.Popen([sys.executable, "-c", starts], cwd=ROOT, env=environment)
     try:
@@ -268,9 +269,9 @@ def test_how_a_wrong_start_ended(code, output, told):
 
 
 def test_preferred_meshes_alone_have_what_depends_on_no_mesh():
-    assert processes.ordinary(meshes.preferred(8))
-    assert not processes.ordinary(MeshShape((8,)))
-    assert not processes.ordinary(MeshShape((2, 4), "interleaved"))
+    assert global_arrays.ordinary(meshes.preferred(8))
+    assert not global_arrays.ordinary(MeshShape((8,)))
+    assert not global_arrays.ordinary(MeshShape((2, 4), "interleaved"))
 
 
 if __name__ == "__main__":

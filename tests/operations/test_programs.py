@@ -11,17 +11,10 @@ import pytest
 
 from meshmark.core.verdicts import worst
 from meshmark.judge.checks import Judge
-from meshmark.operations import (
-    OPERATIONS,
-    cases,
-    collective_options,
-    function_forms,
-    program_features,
-    program_forms,
-    program_options,
-)
-from meshmark.operations.decoder_reference import Model, decoded
-from meshmark.operations.experts import places_taken
+from meshmark.operations import OPERATIONS, cases
+from meshmark.operations.models.decoder_reference import Model, decoded
+from meshmark.operations.models.experts import places_taken
+from meshmark.operations.programs import collective_options, features, forms, function_forms, options
 from meshmark.operations.selection import Selection
 
 PROGRAMS = tuple(name for name, o in OPERATIONS.items() if o.family == "programs")
@@ -30,9 +23,9 @@ PROGRAMS = tuple(name for name, o in OPERATIONS.items() if o.family == "programs
 @pytest.mark.parametrize(
     ("module", "chosen"),
     [
-        (program_forms, program_forms.FORMS),
-        (program_options, program_options.OPTIONS),
-        (program_features, program_features.FEATURES),
+        (forms, forms.FORMS),
+        (options, options.OPTIONS),
+        (features, features.FEATURES),
         (function_forms, function_forms.FUNCTION_FORMS),
         (collective_options, collective_options.COLLECTIVE_OPTIONS),
     ],

@@ -4,7 +4,7 @@
 import numpy as np
 
 from meshmark.core.bounds import FLOAT32, bounded
-from meshmark.operations.layers import PUBLISHED, PUBLISHED_INPUTS, Dense
+from meshmark.operations.models.layers import PUBLISHED, PUBLISHED_INPUTS, Dense
 
 
 def test_published():

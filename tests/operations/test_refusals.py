@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
-from meshmark.operations.refusals import REFUSALS, Refusal, reason_of
+from meshmark.operations.programs.refusals import REFUSALS, Refusal, reason_of
 
 ELSEWHERE = (
     'Cannot lower: no such thing\n\t\tat loc("all_gather"("_uneven_groups.<locals>"("refusals.py":7:50)))'

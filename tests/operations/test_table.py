@@ -17,8 +17,8 @@ from meshmark.core.meshes import MeshShape
 from meshmark.levels import counters
 from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import MODES, parse_size
-from meshmark.operations.collectives import REASONS, public_collectives
-from meshmark.operations.permutations import permutation
+from meshmark.operations.collectives.gather_scatter import REASONS, public_collectives
+from meshmark.operations.collectives.permutations import permutation
 from meshmark.operations.selection import CAPABILITIES, LEVELS, Selection, SelectionError
 
 SHAPES = [m for n in (1, 2, 3, 6, 8) for m in meshes.weighted(n)]
@@ -26,7 +26,7 @@ SHAPES = [m for n in (1, 2, 3, 6, 8) for m in meshes.weighted(n)]
 
 def test_every_public_collective_has_an_operation_or_a_reason():
     missing = [name for name in public_collectives() if name not in OPERATIONS and name not in REASONS]
-    assert not missing, f"give {missing} an Operation, or a reason in collectives.REASONS"
+    assert not missing, f"give {missing} an Operation, or a reason in gather_scatter.REASONS"
     assert not set(REASONS) & set(OPERATIONS)
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from meshmark.operations import OPERATIONS, cases
-from meshmark.operations.polynomials import pull, push
+from meshmark.operations.functions.polynomials import pull, push
 from meshmark.operations.selection import Selection
-from meshmark.operations.transformed import TRANSFORMS
-from meshmark.operations.transformed_functions import FUNCTIONS, GROUPS, in_numpy
+from meshmark.operations.transforms.transformed import TRANSFORMS
+from meshmark.operations.transforms.transformed_functions import FUNCTIONS, GROUPS, in_numpy
 
 GRIDS = ("transformed", "transformed_shard_map")
 

@@ -12,8 +12,9 @@ from jax import lax
 from meshmark.core.meshes import MeshShape
 from meshmark.core.verdicts import worst
 from meshmark.judge.checks import Judge
-from meshmark.operations import OPERATIONS, cases, refusals
+from meshmark.operations import OPERATIONS, cases
 from meshmark.operations.base import Request, Variant
+from meshmark.operations.programs import refusals
 from meshmark.operations.selection import Selection
 
 

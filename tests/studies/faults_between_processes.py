@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jax.experimental import multihost_utils
 
-from meshmark.operations import lifecycle
+from meshmark.operations.processes import lifecycle
 from tests.studies.planting import patched
 
 

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import jax.numpy as jnp
 from jax import lax
 
-from meshmark.operations.layers import Mlp
+from meshmark.operations.models.layers import Mlp
 from tests.studies.planting import fault, patched
 
 

@@ -11,7 +11,7 @@ from jax import lax
 from jax.sharding import AbstractMesh, reshard
 from jax.sharding import PartitionSpec as P
 
-from meshmark.operations import program_features
+from meshmark.operations.programs import features
 from tests.studies.planting import fault, patched
 
 
@@ -33,7 +33,7 @@ def of_unreduced(wrong: Any) -> Any:
 
         return reshard
 
-    return patched(program_features, "reshard", make)
+    return patched(features, "reshard", make)
 
 
 @fault(**form("unreduced", "unreduced_added"))
@@ -75,7 +75,7 @@ class Forgetful:
 
 @fault(**form("mutable"))
 def a_write_to_the_last_rows_of_a_mutable_array_is_lost():
-    return patched(program_features, "mutable", lambda real: lambda x: Forgetful(real(x)))
+    return patched(features, "mutable", lambda real: lambda x: Forgetful(real(x)))
 
 
 @fault(**form("mutable_argument"))
@@ -85,7 +85,7 @@ def a_program_changes_a_copy_of_a_mutable_argument():
 
 @fault(**form("mutable_block"))
 def a_mutable_block_starts_as_zeros():
-    return patched(program_features, "mutable", lambda real: lambda x: real(x * 0))
+    return patched(features, "mutable", lambda real: lambda x: real(x * 0))
 
 
 @fault(**form("layout"))

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from meshmark.operations import optimizers, pipeline, programs
+from meshmark.operations.models import optimizers, pipeline, programs
 from tests.studies.planting import fault, patched
 
 

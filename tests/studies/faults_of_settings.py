@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from meshmark.operations import refusals
+from meshmark.operations.programs import refusals
 from tests.studies.faults_of_conditions import changed, form
 from tests.studies.faults_of_uses import refused
 from tests.studies.planting import fault, patched

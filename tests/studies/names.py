@@ -29,12 +29,13 @@ import jax
 
 from meshmark.core.calls import call
 from meshmark.judge.programs import Program, x64
-from meshmark.operations import OPERATIONS, names, wholes
+from meshmark.operations import OPERATIONS, names
 from meshmark.operations.base import Missing
 from meshmark.operations.cases import Case, cells
+from meshmark.operations.functions import wholes
+from meshmark.operations.functions.wholes import WholeFunction
 from meshmark.operations.selection import CAPABILITIES, Selection
-from meshmark.operations.transformed import Grid
-from meshmark.operations.wholes import WholeFunction
+from meshmark.operations.transforms.transformed import Grid
 
 ROOM = "meshmark.operations"
 PLACES = ("of", "to", "dim", "fill", "axes", "axis", "from", "rank", "then")

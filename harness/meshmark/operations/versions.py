@@ -27,11 +27,11 @@ from meshmark.operations import cases
 from meshmark.operations.base import Cost, Plan, nbytes
 from meshmark.operations.cases import Case
 from meshmark.operations.collective_base import CollectiveOperation
-from meshmark.operations.collective_reductions import Reduction
-from meshmark.operations.collectives import PsumScatter
-from meshmark.operations.layers import Attention, Layer
-from meshmark.operations.permutations import RaggedAllToAll
-from meshmark.operations.program_forms import ProgramForm
+from meshmark.operations.collectives.all_reduce import Reduction
+from meshmark.operations.collectives.gather_scatter import PsumScatter
+from meshmark.operations.collectives.permutations import RaggedAllToAll
+from meshmark.operations.models.layers import Attention, Layer
+from meshmark.operations.programs.forms import ProgramForm
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 

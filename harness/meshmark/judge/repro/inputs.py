@@ -22,8 +22,8 @@ from meshmark.judge.repro.literals import array_literal, bracketed, count_of, dt
 from meshmark.judge.repro.sources import literal, tree_of
 from meshmark.judge.repro.subject import Data, Subject, callee
 from meshmark.judge.repro.trees import without_uint64
-from meshmark.operations import contraction
 from meshmark.operations.base import Argument
+from meshmark.operations.functions import contraction
 
 RANDOM_BITS = """def random_bits(seed, index):
     z = (index + (seed + 1) * 0xD1B54A32D192ED03 % 2**64) * 0x9E3779B97F4A7C15

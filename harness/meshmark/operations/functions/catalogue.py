@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of the library in groups: one program computes every function of its group, of the same two arrays.
+
+A group costs one compilation where its functions alone would cost one each. Each function has a name, its spelling in
+JAX and its definition in NumPy. The shapes of the results are those of the definition. A result is sharded along each
+dimension that the first argument's axes divide. Each function takes whole arrays, so that manual mode gathers both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from meshmark.core.dtypes import dtype as dtype_of
+from meshmark.core.layout import Spec, axes_of
+from meshmark.core.values import whole as every
+from meshmark.operations.base import Argument, Missing, Request, Result, Variant
+from meshmark.operations.functions.wholes import MAIN, Form, WholeFunction
+
+Member = tuple[Callable[..., Any], Callable[..., Any]]
+"""A function of two arrays in JAX, and its definition in NumPy. Either gives an array or a tuple of arrays."""
+
+Groups = Mapping[str, Mapping[str, Member]]
+
+
+def both(function: Callable[..., Any]) -> Member:
+    """A function of two arrays that is spelled alike in jax.numpy and in NumPy; its first argument is the module."""
+    return lambda x, y: function(jnp, x, y), lambda x, y: function(np, x, y)
+
+
+class Catalogue(WholeFunction):
+    """The base. A subclass gives `groups`, the values of its arguments, and `whole` and `reference` by `in_jax` and
+    `in_numpy`. These name the groups of their module, so that `meshmark repro` can copy them."""
+
+    groups: ClassVar[Groups] = {}
+    rare: ClassVar[tuple[str, ...]] = ()
+    """The groups that the full profile alone takes."""
+    verdict: ClassVar[Any] = "exact"
+    fill: ClassVar[tuple[Callable[..., np.ndarray], Mapping[str, Any]]]
+
+    def choices(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        for group, members in self.groups.items():
+            yield int(group in self.rare), {"group": group}
+            for function in members:
+                yield 3, {"group": group, "function": function}
+
+    def dims(self) -> tuple[int | None, ...]:
+        return (None,)
+
+    def differentiable(self, options: Mapping[str, Any]) -> bool:
+        """Groups only: together their functions use both arrays."""
+        return "function" not in options
+
+    def mode_weight(self, mode: str, variant: Variant) -> int | None:
+        """The standard profile takes each group in one mode; the groups take the modes in turns."""
+        if mode not in MAIN:
+            return None
+        turn = [*self.groups].index(variant["group"]) + self.differentiated
+        return int(mode != MAIN[turn % len(MAIN)])
+
+    def form(self, request: Request, x: Argument) -> Form:
+        group, function = request.variant["group"], request.variant.get("function")
+        names = (function,) if function else tuple(self.groups[group])
+        fill, options = self.fill
+        x = Argument(x.shape, x.dtype, x.spec, fill, dict(options))
+        results, counts = [], []
+        for name in names:
+            shapes = shapes_of(type(self), group, name, x.shape, x.dtype)  # type: ignore[arg-type]
+            counts.append(len(shapes))
+            results += [Result(s, kind, spread(s, x, request.mesh.sizes)) for s, kind in shapes]
+        return Form(
+            (x, x),
+            tuple(results),
+            {"group": group, "names": names, "kinds": tuple(r.dtype for r in results)},
+            mixed=((0, 1), (0, 1)),
+            kept=tuple(tuple(range(len(r.shape))) for r in results),
+            judge=self.verdict,
+            wrt=(0, 1) if self.moves else (),
+            terms=1 << 12,
+        )
+
+    def traffic(self, *args: Any) -> None:
+        """Not stated: a group may need less than both arrays, and the compiler joins sums of many results."""
+
+
+def spread(shape: tuple[int, ...], x: Argument, sizes: Mapping[str, int]) -> Spec:
+    """How a result is sharded: as x, along each dimension that x's axes there divide."""
+    entries = (*x.spec, *(None,) * len(shape))
+    return tuple(
+        e if n and n % int(np.prod([sizes[a] for a in axes_of(e)], dtype=int)) == 0 else None
+        for n, e in zip(shape, entries, strict=False)
+    )
+
+
+def outputs(value: Any) -> tuple[Any, ...]:
+    """One array or several, as a tuple."""
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+@lru_cache(maxsize=4096)
+def shapes_of(
+    cls: Any, group: str, name: str, shape: tuple[int, ...], dtype: str
+) -> tuple[tuple[Any, str], ...]:
+    """Shape and dtype of each result of a function of a class of catalogues."""
+    fill, options = cls.fill
+    block = Argument(shape, dtype, (), fill, dict(options)).block(0, every(shape))
+    if cls.verdict != "bits":
+        block = block.astype(np.int64 if dtype_of(dtype).kind in ("int", "uint") else np.float64)
+    with np.errstate(all="ignore"):
+        found = outputs(cls.groups[group][name][1](block, block))
+    return tuple((np.shape(a), kind_of(np.asarray(a).dtype, dtype)) for a in found)
+
+
+def kind_of(kind: np.dtype, dtype: str) -> str:
+    """The dtype in which the table has a result that NumPy computes in a wide one."""
+    if kind.kind == "b":
+        return "bool"
+    if kind.kind in "iu" and kind.itemsize > 4:
+        return "int32"
+    if kind == np.float64:
+        return dtype if dtype_of(dtype).kind == "float" else "float32"
+    return dtype if dtype_of(dtype).numpy == kind else str(kind)
+
+
+def newer(module: Any, name: str) -> Any:
+    """A public function that older releases lack; raises Missing on those."""
+    if not hasattr(module, name):
+        raise Missing(f"this release has no {module.__name__}.{name}")
+    return getattr(module, name)
+
+
+def in_jax(members: Mapping[str, Member], x: Any, y: Any, names: Sequence[str], kinds: Sequence[str]) -> Any:
+    """The spelling of a group as a function of whole arrays."""
+    found: list[Any] = []
+    for name in names:
+        found += outputs(members[name][0](x, y))
+    done = tuple(a.astype(k) for a, k in zip(found, kinds, strict=True))
+    return done if len(done) > 1 else done[0]
+
+
+def in_numpy(members: Mapping[str, Member], x: Any, y: Any, names: Sequence[str]) -> tuple[Any, ...]:
+    """The definition of a group."""
+    found: list[Any] = []
+    for name in names:
+        found += outputs(members[name][1](x, y))
+    return tuple(found) if len(found) > 1 else found[0]

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of random numbers in turn in one process: kinds of keys, the two orders of Threefry, an offset of seeds.
+
+The program is that of `programs.forms`: f(x) = x * s(x). Beside it compiled functions of whole sharded arrays draw
+under one setting after the other, twice. Each setting has its own numbers, and none keeps those of the setting before.
+Threefry's numbers are those of `creation`, which are NumPy's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import PartitionSpec as P
+
+from meshmark.operations.functions.creation import bits_of, threefry, unit
+from meshmark.operations.programs.collective_options import same_as
+from meshmark.operations.programs.forms import ProgramForm, at, over
+from meshmark.operations.programs.options import wrong
+
+
+def in_halves(key: tuple[int, int], size: int) -> np.ndarray:
+    """32 random bits for each of `size` elements in Threefry's older order: the first half of the counters is paired
+    with the second one, an odd size has one more, and the first words go before the second ones."""
+    half = (size + 1) // 2
+    counters = np.arange(2 * half, dtype=np.uint32)
+    counters[size:] = 0
+    return np.concatenate(threefry(key, counters[:half], counters[half:]))[:size]
+
+
+def placed(mesh, a):
+    """The shardings of draws: over the last axis, over all axes, and whole on each device."""
+    return at(mesh, a), at(mesh, mesh.axis_names), at(mesh)
+
+
+KINDS = {"threefry2x32": 2, "rbg": 4, "unsafe_rbg": 4}
+"""The kinds of keys, and how many words a key has."""
+
+
+def _kinds_of_keys(mesh, a, x):
+    """Each kind of keys in a context, in turns: keys of that kind, and what one device draws by it. A key that names
+    its kind keeps it."""
+    size, kept = 6 * mesh.size, jax.random.key(7, impl="threefry2x32")
+    named = jax.jit(lambda key: jax.random.bits(key, (size,)), out_shardings=at(mesh, mesh.axis_names))
+    for _ in range(2):
+        for kind, words in KINDS.items():
+            own = jax.random.key(7, impl=kind)
+            with jax.default_prng_impl(kind):
+                key = jax.random.key(7)
+                wrong(str(jax.random.key_impl(key)) != kind, f"a key is {jax.random.key_impl(key)}")
+                wrong(jax.random.key_data(key).shape != (words,), f"a key of {kind} has other words")
+                same_as(
+                    np.asarray(named(kept)), bits_of((0, 7), (size,)), "bits of a key that names its kind"
+                )
+                new = jax.jit(lambda: jax.random.bits(jax.random.key(7), (size,)))
+                drawn = np.asarray(jax.random.bits(own, (size,)))
+                same_as(np.asarray(new()), drawn, f"bits in a context of {kind}")
+    wrong(
+        str(jax.random.key_impl(jax.random.key(7))) != "threefry2x32",
+        "a kind of keys stays after its context",
+    )
+    return jax.jit(over(mesh, a))(x)
+
+
+def _kinds_in_turn(mesh, a, x):
+    """One compiled function that makes its key, in a context of each kind of keys in turn: keys of that kind."""
+    data = jax.jit(lambda: jax.random.key_data(jax.random.key(7)))
+    for _ in range(2):
+        for kind in KINDS:
+            own = np.asarray(jax.random.key_data(jax.random.key(7, impl=kind)))
+            with jax.default_prng_impl(kind):
+                same_as(np.asarray(data()), own, f"a key that is made in a context of {kind}")
+    return jax.jit(over(mesh, a))(x)
+
+
+def _orders_of_threefry(mesh, a, x):
+    """Both orders of Threefry in a context, in turns, of an even and an odd number of elements: bits and fractions of
+    arrays in three places, and in each block of a shard_map."""
+    even, odd = 6 * mesh.size, 6 * mesh.size + 1
+
+    def draws(key):
+        return *(jax.random.bits(key, (even,)) for _ in placed(mesh, a)), jax.random.uniform(key, (odd,))
+
+    run = jax.jit(draws, out_shardings=(*placed(mesh, a), at(mesh)))
+    for _ in range(2):
+        for on in (True, False):
+            with jax.threefry_partitionable(on):
+                *bits, fractions = run(jax.random.key(11, impl="threefry2x32"))
+            made = bits_of((0, 11), (even,)) if on else in_halves((0, 11), even)
+            for found in bits:
+                what = f"with threefry_partitionable {on} at {found.sharding.spec}"
+                same_as(np.asarray(found), made, f"bits {what}")
+            made = bits_of((0, 11), (odd,)) if on else in_halves((0, 11), odd)
+            same_as(np.asarray(fractions), unit(made), f"fractions with threefry_partitionable {on}")
+    local = jax.jit(
+        jax.shard_map(
+            lambda seeds: jax.random.bits(jax.random.key(seeds[0], impl="threefry2x32"), (5,)),
+            mesh=mesh,
+            in_specs=P(a),
+            out_specs=P(a),
+        )
+    )
+    seeds = jax.device_put(np.arange(mesh.shape[a]), at(mesh, a))
+    for on in (True, False, True):
+        with jax.threefry_partitionable(on):
+            wanted = [bits_of((0, s), (5,)) if on else in_halves((0, s), 5) for s in range(mesh.shape[a])]
+            same_as(np.asarray(local(seeds)), np.concatenate(wanted), f"bits of blocks, {on}")
+    return jax.jit(over(mesh, a))(x)
+
+
+@contextlib.contextmanager
+def offset(by: int) -> Iterator[None]:
+    """An offset of all seeds."""
+    name = "jax_random_seed_offset"
+    before = getattr(jax.config, name)
+    jax.config.update(name, by)
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
+
+
+def _offset_of_seeds(mesh, a, x):
+    """An offset of all seeds, in turns: keys are those of other seeds, made inside and outside of a program; the
+    numbers that a key draws stay."""
+    size = 4 * mesh.size
+    inside = jax.jit(
+        lambda: jax.random.bits(jax.random.key(5, impl="threefry2x32"), (size,)),
+        out_shardings=at(mesh, mesh.axis_names),
+    )
+    with_key = jax.jit(lambda key: jax.random.bits(key, (size,)), out_shardings=at(mesh, a))
+    kept = jax.random.key(5, impl="threefry2x32")
+    for by in (0, 3, 1, 0, 3):
+        with offset(by):
+            wanted = bits_of((0, 5 + by), (size,))
+            key = jax.random.key(5, impl="threefry2x32")
+            same_as(np.asarray(with_key(key)), wanted, f"bits of a key with an offset of {by}")
+            same_as(
+                np.asarray(with_key(kept)), bits_of((0, 5), (size,)), "bits of a key that was made before"
+            )
+            same_as(np.asarray(inside()), wanted, f"bits of a program with an offset of {by}")
+            old = jax.random.PRNGKey(5)
+            same_as(np.asarray(old), np.array([0, 5 + by], np.uint32), f"an older key with an offset of {by}")
+    return jax.jit(over(mesh, a))(x)
+
+
+def _choices_of_rows(mesh, a, x):
+    """Permutations, choices and categories that are drawn of sharded arrays: the same ones wherever those lie, each
+    element once, each with its own row, and none that has no weight."""
+    n = mesh.size
+    rows = np.arange(12 * n, dtype=np.int32).reshape(4 * n, 3)
+    key = jax.random.key(3, impl="threefry2x32")
+    weights = np.tile(np.array([0, 1, 0, 3], np.float32), n)
+    places = at(mesh, a), at(mesh)
+    chance = np.where(weights > 0, np.log(np.maximum(weights, 1)), -np.inf).astype(np.float32)
+
+    def draws(rows, weights, chance):
+        few = (2 * n,)
+        return {
+            "permutation": jax.random.permutation(key, rows),
+            "choice": jax.random.choice(key, rows, few),
+            "choice without replacement": jax.random.choice(key, rows, few, replace=False),
+            "choice by weight": jax.random.choice(key, len(weights), few, p=weights / weights.sum()),
+            "category": jax.random.categorical(key, chance, shape=few),
+        }
+
+    found = [
+        {
+            name: np.asarray(drawn)
+            for name, drawn in jax.jit(draws)(*jax.device_put((rows, weights, chance), place)).items()
+        }
+        for place in places
+    ]
+    for name, first in found[-1].items():
+        for other, place in zip(found, places, strict=True):
+            same_as(other[name], first, f"{name}: what was drawn of an array at {place.spec}")
+        if name == "permutation":
+            same_as(first[np.argsort(first[:, 0])], rows, "rows after a permutation")
+        elif first.ndim == 2:
+            same_as(first, rows[first[:, 0] // 3], f"rows of a {name}")
+            wrong("without" in name and len({*first[:, 0]}) < len(first), "a row is chosen twice")
+        else:
+            wrong(not np.all(weights[first] > 0), f"{name}: something without weight is drawn")
+    return jax.jit(over(mesh, a))(x)
+
+
+RANDOM_SETTINGS: dict[str, Callable[..., Any]] = {
+    "kinds_of_keys": _kinds_of_keys,
+    "kinds_in_turn": _kinds_in_turn,
+    "orders_of_threefry": _orders_of_threefry,
+    "offset_of_seeds": _offset_of_seeds,
+    "choices_of_rows": _choices_of_rows,
+}
+"""Each takes the mesh, its last axis and the input, placed over that axis."""
+
+
+class RandomSetting(ProgramForm):
+    """One sharded program beside draws of random numbers under each of their settings in turn."""
+
+    name = "random_setting"
+    forms = RANDOM_SETTINGS
+
+    @staticmethod
+    def host(mesh, x, *, form, axis):
+        return RANDOM_SETTINGS[form](mesh, axis, jax.device_put(x, at(mesh, axis)))
