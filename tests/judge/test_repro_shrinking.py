@@ -67,6 +67,11 @@ def _(real):
         return jnp.minimum(one, jnp.minimum(two, three))
     return pmax
 """,
+    "one axis after the other": """
+@broken(lax, "pmax")
+def _(real):
+    return lambda x, a, **k: real(real(x, "x", **k), "y", **k)
+""",
     "psum raises": """
 @broken(lax, "psum")
 def _(real):
@@ -187,14 +192,22 @@ def test_wrong_bytes_of_the_right_kind_are_read_in_a_few_lines(with_fault, sound
     assert "expected 4096 B per device, compiled 12288 B" in output and "DIFFERENT" in output
 
 
-def test_wrong_bytes_that_no_few_lines_can_read_are_read_as_the_suite_does(
-    with_fault, sound, tmp_path, capsys
-):
-    """A compiler may reduce 16 bits in 32, so the bytes alone do not tell."""
+def test_wrong_bytes_of_16_bits_are_read_in_a_few_lines(with_fault, sound, tmp_path, capsys):
+    """A compiler may reduce 16 bits in 32, which is said."""
     broken = with_fault("three times the bytes")
     text = printed(capsys, "pmax/axes=x+y/manual/2x4/bfloat16/4KiB").out
+    assert len(text.splitlines()) < 45
     output = fails_with_the_fault_alone(text, tmp_path, broken, sound)
-    assert "expected all-reduce of 4096 B" in output and "nbytes=" in output
+    assert "expected 4096 B or 8192 B in 32 bits per device, compiled " in output and "DIFFERENT" in output
+
+
+def test_wrong_groups_of_the_right_kind_are_read_in_a_few_lines(with_fault, sound, tmp_path, capsys):
+    """The maximum over one axis after the other is right, and sends more."""
+    broken = with_fault("one axis after the other")
+    text = printed(capsys, "pmax/axes=x+y/manual/2x4/float32/4KiB").out
+    assert len(text.splitlines()) < 65
+    output = fails_with_the_fault_alone(text, tmp_path, broken, sound)
+    assert "(0, 1, 2, 3, 4, 5, 6, 7)" in output and "(0, 4)" in output and "DIFFERENT" in output
 
 
 def test_an_exception_needs_no_numbers(with_fault, sound, tmp_path, capsys):

@@ -8,6 +8,7 @@ import textwrap
 from meshmark.core import hlo
 from meshmark.judge import communication
 from meshmark.judge.repro import printer, text
+from meshmark.judge.repro.members import members
 from meshmark.judge.repro.sources import Bundle, literal
 from meshmark.operations.base import Traffic
 from meshmark.operations.cases import Case
@@ -33,7 +34,11 @@ def contract(case: Case, bundle: Bundle, reader: str = "kinds") -> printer.Contr
     """The contract of a case, judged by a reader of `Form.reader`; None where there is none to break."""
     if reader == "suite":
         return printer.Contract(words(case), tuple(_strict(case, bundle)))
-    code = [*_kinds(case), *(_bytes(case) if reader == "bytes" else ())]
+    code = _kinds(case)
+    if reader == "groups":
+        code += _groups(case, bundle)
+    elif reader == "bytes":
+        code += _bytes(case)
     return printer.Contract(words(case), tuple(code)) if code else None
 
 
@@ -67,26 +72,56 @@ def _kinds(case: Case) -> list[str]:
     ]
 
 
-def has_plain_bytes(case: Case) -> bool:
-    """Whether a few lines can read the bytes: one all-reduce, whose result is its payload also where it is
-    asynchronous, of a type that no compiler widens."""
-    if case.mode not in communication.SPELLED or not case.plan.traffic or len(case.plan.traffic) > 1:
-        return False
-    [traffic] = case.plan.traffic
-    wide = (traffic.itemsize or communication.itemsize_of(case)) >= 4
-    return traffic.kind == "all-reduce" and wide and case.plan.repeats == 1
+def readers(case: Case) -> list[str]:
+    """The readers of `Form.reader` that can judge a case, the shortest first."""
+    traffic = case.plan.traffic or () if case.mode in communication.SPELLED else ()
+    found = ["kinds"]
+    if len({t.kind for t in traffic}) == 1:
+        found.append("groups")
+    one = len(traffic) == 1 and traffic[0].kind == "all-reduce" and case.plan.repeats == 1
+    if one and _itemsize(case) >= 2:
+        found.append("bytes")
+    return [*found, "suite"]
+
+
+def _itemsize(case: Case) -> int:
+    """The bytes of an element of a case's only collective."""
+    assert case.plan.traffic is not None
+    return case.plan.traffic[0].itemsize or communication.itemsize_of(case)
+
+
+def _groups(case: Case, bundle: Bundle) -> list[str]:
+    """The statements that also judge by the groups of the collectives; they follow those of `_kinds`.
+
+    Collectives of another kind may stand for the spelled ones. Their groups are not judged.
+    """
+    assert case.plan.traffic is not None
+    kind, n = case.plan.traffic[0].kind, case.mesh.size
+    pairs = kind == "collective-permute"
+    given = {tuple(g) if pairs else tuple(sorted(g)) for t in case.plan.traffic for g in t.groups}
+    wanted = sorted(group for group in given if len(set(group)) > 1)
+    read = bundle.add(members)
+    return [
+        f'over = [group for line, kind in found if kind == "{kind}" for group in {read}(line, {n})]',
+        *text.call("wanted = sorted", [literal(wanted)]),
+        'print("expected groups:", wanted, "compiled groups:", sorted(set(over)), sep="\\n  ")',
+        "good &= not over or sorted(set(over)) == wanted",
+    ]
 
 
 def _bytes(case: Case) -> list[str]:
-    """The statements that also judge by the bytes of the collectives; they follow those of `_kinds`."""
+    """The statements that also judge by the bytes of an all-reduce; they follow those of `_kinds`. The result of an
+    all-reduce is its payload, also where it is asynchronous. A compiler may reduce 16 bits in 32."""
     assert case.plan.traffic is not None
     [traffic] = case.plan.traffic
+    widened = f" or {2 * traffic.nbytes} B in 32 bits" if _itemsize(case) == 2 else ""
+    allowed = f"in ({traffic.nbytes}, {2 * traffic.nbytes})" if widened else f"== {traffic.nbytes}"
     return [
         'results = " ".join(line.partition(f" {kind}")[0] for line, kind in found)',
         r'arrays = re.findall(r"[a-z]+(\d+)\w*\[([\d,]*)\]", results)',
         'sent = sum(int(bits) // 8 * math.prod(map(int, filter(None, dims.split(",")))) for bits, dims in arrays)',
-        f'print(f"expected {traffic.nbytes} B per device, compiled {{sent}} B")',
-        f"good &= sent == {traffic.nbytes}",
+        f'print(f"expected {traffic.nbytes} B{widened} per device, compiled {{sent}} B")',
+        f"good &= sent {allowed}",
     ]
 
 

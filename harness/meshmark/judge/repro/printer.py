@@ -47,7 +47,7 @@ NAMES = (
         "index",
         "devices",
     ),
-    *("first", "replicas", "text", "kinds", "types", "limit"),
+    *("first", "replicas", "text", "kinds", "types", "limit", "over", "results", "arrays", "sent"),
 )
 """The names that a script assigns: no definition may take one."""
 

@@ -196,17 +196,13 @@ class _Search:
         )
 
     def base(self, form: Form) -> tuple[Form, Outcome | None]:
-        """The first form of the whole case that fails: with inputs of zeros where no value matters, with the bytes of
-        collectives where their kinds are right, and with the suite's own reader where those are right too; (form, None)
-        where none does."""
+        """The first form of the whole case that fails: with inputs of zeros where no value matters, with the first
+        reader of collectives that shows what is wrong (`contracts.readers`); (form, None) where none does."""
         forms = [form]
         if form.checks != (NUMBERS,):
             forms = [replace(form, inputs="zeros"), form]
         if form.checks == (COMMUNICATION,):
-            readers = (
-                ["kinds", "bytes", "suite"] if contracts.has_plain_bytes(self.case) else ["kinds", "suite"]
-            )
-            forms = [replace(form, inputs="zeros", reader=reader) for reader in readers]
+            forms = [replace(form, inputs="zeros", reader=r) for r in contracts.readers(self.case)]
         for tried in forms:
             text = script(self.case, self.num_devices, self.seed, tried)
             outcome = self.runner.outcome(text)
