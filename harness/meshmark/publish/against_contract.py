@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collectives of a passing record, held against the contract of its case as far as a record tells them.
+"""Checks the collectives of a passing record against the contract of its case, as far as the record shows them.
 
-A record has kind, bytes, trips and the shape of the groups of each collective, not the groups themselves. The judge saw
-those (judge.communication). What the shapes show is recomputed: the bytes on the wire follow from the collectives; what
-manual mode spells is there, and nothing else; a program whose devices must exchange data has a collective.
+A record gives the kind, payload bytes, trip count and group shape of each collective, but not the group members. The
+judge checked the members (judge.communication). This module recomputes what the shapes show. The wire bytes must follow
+from the collectives. A manual-mode program must have the collectives that its source spells, and no others. A program
+whose devices must exchange data must have a collective.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from meshmark.operations.cases import Case
 _GROUPS, _PAIRS = re.compile(r"(\d{1,7})x(\d{1,7})"), re.compile(r"(\d{1,7}) pairs")
 
 PROMOTED = (1, 2, 4)
-"""How much larger a payload may be than what is spelled: a narrow type may be reduced in a wider one."""
+"""The factors by which a payload may exceed the spelled one: a compiler may reduce a narrow dtype in a wider one."""
 
 SHARE = 0.25
-"""The share of a collective's bytes that a global program sends at least."""
+"""A global program must send at least this share of the wire bytes of the spelled collectives."""
 
 MOST_MEMBERS = 1 << 20
 
 
 def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
-    """What the line of a communication check that passed says that can't be."""
+    """Yields what is impossible in the line of a passing communication check."""
     if "collectives" not in record or "wire_bytes" not in record:
         yield "passes its communication check without `collectives` and `wire_bytes`"
         return
@@ -73,9 +74,10 @@ def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) ->
 
 
 def _least(case: Case) -> float:
-    """The fewest bytes on the wire of a global program that computes a collective: a share of what is spelled.
+    """The fewest bytes on the wire of a global program that computes a collective: SHARE of the spelled bytes.
 
-    Its values are drawn, so no compiler can leave out much; every published program sends as much, or more."""
+    The input values are random, so no compiler can leave out much. Every published program sends at least this much.
+    """
     spelled = case.plan.traffic or ()
     moves = ("collective-permute", "all-to-all", "all-gather", "all-reduce", "reduce-scatter")
     return SHARE * sum(
@@ -88,13 +90,13 @@ def _least(case: Case) -> float:
 
 
 def _stays(case: Case) -> bool:
-    """Whether manual mode spells no permutation that moves anything: a compiled one is then the identity."""
+    """Whether no permutation that manual mode spells moves data. Any compiled permutation is then the identity."""
     permuted = [t for t in case.plan.traffic or () if t.kind == "collective-permute"]
     return case.plan.traffic is not None and not any(a != b for t in permuted for a, b in t.groups)
 
 
 def _collective(record: Mapping[str, Any], step: int) -> Collective | None:
-    """A collective with groups of the recorded shape, its pairs from i to i + step; None for text that is not a
+    """A collective with groups of the recorded shape; each pair goes from i to i + step. None if the text is not a
     shape."""
     kind, shape, trips = record["kind"], record["groups"], record["trips"]
     if match := _PAIRS.fullmatch(shape):
@@ -112,7 +114,7 @@ def _collective(record: Mapping[str, Any], step: int) -> Collective | None:
 
 
 def with_members(record: Mapping[str, Any]) -> Collective | None:
-    """A collective whose groups have as many members as the record says; None for text that is not a shape."""
+    """A collective whose groups have as many members as the record says; None if the text is not a shape."""
     found = _collective(record, 1)
     if found is None or _members(found) > MOST_MEMBERS:
         return None
@@ -130,7 +132,7 @@ def _members(one: Collective) -> int:
 
 
 def _spelled(case: Case, found: Sequence[Collective], backend: str) -> Iterator[str]:
-    """What is spelled and not there, or there and not spelled, by kind and size of the groups."""
+    """Yields spelled collectives that are missing, or compiled ones that are not spelled, by kind and group size."""
     equivalents = communication.EQUIVALENTS | communication.EQUIVALENTS_BY_PLATFORM.get(backend, {})
     want: Counter[tuple[str, int]] = Counter()
     for traffic in case.plan.traffic or ():

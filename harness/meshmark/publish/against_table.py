@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records against the case table, as of the version of the table that their run line names."""
+"""Checks records against the case table, in the version that their run line names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from meshmark.publish.review import AS_WRITTEN, Review
 from meshmark.records import run_line
 
 MOST_SOUGHT = 2000
-"""Cases outside of the profile `full` that are looked up one by one."""
+"""The most cases outside the profile `full` that are looked up one by one."""
 
 
 @lru_cache(maxsize=8)
@@ -33,10 +33,10 @@ def _full(devices: int, processes: int, timed: bool, operations: tuple[str, ...]
 
 
 class Lookup:
-    """Cases of today's table by id, for the devices and processes of a run."""
+    """Finds cases of today's table by id, for the devices and processes of a run."""
 
     def __init__(self, facts: Mapping[str, Any], timed: bool, operations: set[str]) -> None:
-        """The profile `full` of these operations, with every capability."""
+        """Start with the profile `full` of these operations, with every capability."""
         self.devices = min(facts["num_devices"], levels.MOST_DEVICES)
         self.processes = min(run_line.processes(facts), self.devices)
         self.timed, self._sought = timed, 0
@@ -44,7 +44,7 @@ class Lookup:
         self._cases = dict(_full(self.devices, self.processes, timed, named))
 
     def get(self, name: str) -> Case | None:
-        """The case with this id, looked for beyond the profile where need be; None where there is none."""
+        """The case with this id, also from outside the profile `full`; None if there is none."""
         if name not in self._cases and self._sought < MOST_SOUGHT:
             self._sought += 1
             try:
@@ -57,7 +57,7 @@ class Lookup:
 
 
 def table_of(run: Mapping[str, Any]) -> Table | None:
-    """The table as of the version that a run line names; None where this suite does not know the version."""
+    """The table in the version that a run line names; None if this suite does not know the version."""
     try:
         return versions.as_of(run_line.table_version(run))
     except TableError:
@@ -65,7 +65,7 @@ def table_of(run: Mapping[str, Any]) -> Table | None:
 
 
 def version_problem(run: Mapping[str, Any]) -> str:
-    """Why a run can't be held against the table, or ""."""
+    """Why a run can't be checked against the table; "" if it can."""
     try:
         versions.as_of(run_line.table_version(run))
     except TableError as error:
@@ -81,8 +81,8 @@ def agrees(
     run: Mapping[str, Any],
     review: Review,
 ) -> bool:
-    """Whether the run's version of the table has the case, with its level and size as the record has them. False, and
-    no complaint, where the version is unknown: that is told of the run line."""
+    """Whether the run's version of the table has the case, with the level and size of the record. If the version is
+    unknown, returns False without a complaint, because the run line already has one."""
     table = table_of(run)
     if table is None:
         return False
@@ -104,7 +104,7 @@ def agrees(
 
 
 def wrong_costs(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
-    """Where the cost of a timing is not that of the run's version of the table."""
+    """Yields where the cost of a timing differs from the run's version of the table."""
     table = table_of(run)
     if table is None:
         return
@@ -119,8 +119,8 @@ def wrong_costs(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -
 def untimed_modes(
     lines: Sequence[tuple[int, Mapping[str, Any]]], runs: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[int, str]]:
-    """(line, what is missing) of cells of which a run timed some modes: a mode that could not be timed has a line that
-    says so."""
+    """(line, problem) of cells for which a run timed only some modes. A mode that could not be timed still has a line,
+    which says why."""
     cells: dict[tuple[str, ...], dict[str, int]] = {}
     for number, record in lines:
         selection, parts = runs[record["run"]].get("selection") or {}, record["case"].split("/")
@@ -138,19 +138,19 @@ def untimed_modes(
 
 @lru_cache(maxsize=4096)
 def _is_spelled(operation: str, variant: str, mode: str, mesh: str) -> bool:
-    """Whether the operation has the mode there, so that a run times it with the others."""
+    """Whether the operation has this mode for this variant and mesh, so that a run times it too."""
     found = OPERATIONS.get(operation)
     if found is None or not found.timed:
         return False
     try:
         shape = meshes.parse(mesh)
-    except ValueError:  # the case is not in the table, which another rule says
+    except ValueError:  # another rule reports that the case is not in the table
         return False
     own = [one for one in found.timed_variants(shape) if one.label == variant]
     return bool(own) and found.absent(mode, own[0], shape) is None
 
 
 def compiles_as_today(case: Case | None, run: Mapping[str, Any]) -> bool:
-    """Whether the committed counters of collectives apply to a record of this case: its program is today's."""
+    """Whether the case compiles to the same program as in today's table, so that the committed counters apply."""
     table = table_of(run)
     return case is None or (table is not None and table.compiles_as_today(case))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that need no case of today's table: what a run line, and a line of a check or of times, says of itself.
+"""Checks that need no case of today's table: whether a run, check or timing line is consistent in itself.
 
-A program that later versions of the table compile otherwise is not held to its contract. What its line says must fit
-together all the same, or an old version would excuse anything. Each rule holds in every published run.
+A program that later table versions compile in another way is not held to its contract. Its line must still be
+consistent, or naming an old version would excuse anything. Every published run follows each of these rules.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNITS = {"copy bandwidth": "B/s", "largest matmul": "FLOP/s"}
 """The unit of each ceiling."""
 
 OF_A_CEILING = {"copy bandwidth": {"nbytes", "copies"}, "largest matmul": {"n", "flops"}}
-"""The fields that a ceiling of one name has, and none of another."""
+"""The fields that only the ceiling of this name has."""
 
 OF_COMPARISONS = ("environment", "named", "commit")
 """The fields that only a run of a comparison has."""
@@ -41,28 +41,28 @@ TRANSPORTS = ("gloo", "mpi", "megascale")
 """What can carry collectives between CPU processes."""
 
 COUNTED = ("collectives", "wire_bytes", "flops", "bytes_accessed", "temp_bytes")
-"""What the line of a compiled program always says."""
+"""The fields that the line of a compiled program always has."""
 
 OF_A_PROGRAM = (*COUNTED, "communication", "argument_bytes", "output_bytes", "precision")
-"""What is equal in all lines of a timed program and a run: the same compiler gives the same program."""
+"""The fields that are equal in all lines of one timed program and one run: the same compiler gives the same program."""
 
 OF_A_TIMING = (*COUNTED, "communication", "argument_bytes", "output_bytes", "lower_s", "compile_s", "calls")
-"""What a timing that passes always says."""
+"""The fields that a passing timing always has."""
 
 OF_CHECKS = ("theory", "told", "excess_bytes")
-"""What the line of a check says of a program, and no timing."""
+"""The fields of a program that a check line has and a timing line has not."""
 
 OF_REPEATS = ("differing_runs", "wrong_runs")
-"""What only the line of a program says that ran several times."""
+"""The fields that only a program that ran several times has."""
 
 APART = 10.0
-"""How far apart the medians of a program and of its control may be, as a factor; 1.9 is the most of the published."""
+"""The largest factor between the medians of a program and of its control; the largest in the published runs is 1.9."""
 
 _SHAPE = re.compile(r"(\d{1,6})x(\d{1,6})|(\d{1,6}) pairs")
 
 
 def of_file(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
-    """(line, what can't be) of one file."""
+    """(line, problem) of one file."""
     programs: dict[tuple[str, str], tuple[int, dict[str, str]]] = {}
     kinds: dict[str, set[str]] = {}
     for _, record in lines:
@@ -95,10 +95,10 @@ def of_file(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> It
 
 
 def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
-    """What a run line on devices says that does not fit it. kinds: those of the lines of the run."""
+    """Yields contradictions in a run line on devices. kinds: the kinds of the run's lines."""
     facts, selection = run["facts"], run.get("selection") or {}
     if facts.get("topology"):
-        return  # told as a compile-only run
+        return  # another rule reports a compile-only run
     compared, timed = "environment" in run, bool(selection.get("timed"))
     if found := [name for name in OF_COMPARISONS if name in run and not compared]:
         yield f"`{found[0]}` of a run that is not one side of a comparison"
@@ -152,7 +152,7 @@ def of_run(run: Mapping[str, Any], kinds: set[str]) -> Iterator[str]:
 
 
 def of_settings(timing: Mapping[str, Any], closes: bool) -> Iterator[str]:
-    """What the settings of a run that times say that its version does not write."""
+    """Yields what is wrong with the sampling settings of a timing run. closes: whether its version closes its files."""
     if lacking := [name for name in ("cadences", "seconds", "least", "most") if name not in timing]:
         yield f"times cases, and `timing.{lacking[0]}` is missing"
         return
@@ -170,7 +170,7 @@ def of_settings(timing: Mapping[str, Any], closes: bool) -> Iterator[str]:
 
 
 def of_workspace(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
-    """What a line says of the scratch memory of a library of a GPU that can't be."""
+    """Yields what is impossible in the scratch memory of a GPU library (`workspace_bytes`)."""
     if "workspace_bytes" not in record:
         return
     asked, backend, held = record["workspace_bytes"], run["facts"]["backend"], record.get("temp_bytes")
@@ -179,7 +179,7 @@ def of_workspace(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[
 
 
 def of_device_times(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
-    """What the times of devices say that can't be: each call is traced once, on every device."""
+    """Yields what is impossible in the times of devices. Each call is traced once, on every device."""
     if record["cadence"] != "device":
         return
     samples, each, asked = record["samples_s"], record.get("per_device_s") or {}, run.get("timing") or {}
@@ -206,7 +206,7 @@ def of_device_times(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterat
 
 
 def of_check(record: Mapping[str, Any]) -> Iterator[str]:
-    """What the line of a check says of itself that can't be."""
+    """Yields contradictions within the line of a check."""
     if record["verdict"] == "not_run" and "@" not in record["case"]:
         yield "was not run, and the run is on devices"
     if found := [name for name in OF_REPEATS if name in record and "runs" not in record]:
@@ -228,7 +228,7 @@ def of_check(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def of_collectives(found: Sequence[Mapping[str, Any]], sent: Any, devices: int) -> Iterator[str]:
-    """What the collectives of a program on so many devices say that can't be, or the bytes that it sends."""
+    """Yields what is impossible in the collectives of a program on this many devices, or in its wire bytes."""
     low = high = 0.0
     for one in found:
         match = _SHAPE.fullmatch(one["groups"])
@@ -258,7 +258,7 @@ KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all
 
 
 def of_ceiling(record: Mapping[str, Any]) -> Iterator[str]:
-    """What a ceiling says of itself that can't be."""
+    """Yields contradictions within the line of a ceiling."""
     name, samples = record["name"], record["samples_s"]
     if record["unit"] != UNITS.get(name):
         yield f"is in {record['unit']}"
@@ -281,7 +281,7 @@ def of_ceiling(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
-    """What a timing that passes says of itself that can't be."""
+    """Yields contradictions within the line of a passing timing."""
     if record["reason"]:
         yield f"passes, and gives a reason, {record['reason'][:60]!a}"
     if record.get("check", "execute") != "execute":
@@ -304,7 +304,7 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
 
 
 def _cells(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
-    """Timed cells: the last line of each says how long it took, and what was sampled in it took no longer."""
+    """Checks that the work of a timed cell took no longer than its last line says."""
     cell: tuple[str, ...] = ()
     took, last, open_at = 0.0, 0, 0
     for number, record in lines:

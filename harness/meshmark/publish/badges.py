@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Badges of products that were validated: the level that is met, the release, where it ran, and the date, as SVG.
+"""SVG badges of validated products: the level that is met, the release, the hardware, and the date.
 
 Only `meshmark validate` makes them, and only for an accepted product that meets a level. A compile-only product meets
-none and gets none. A badge of virtual devices says so, because it is about JAX and not about hardware.
+no level and gets no badge. A badge of virtual devices says so, because it is about JAX and not about hardware.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from meshmark.core.escaping import plain
 from meshmark.publish.review import Review
 
 CHARACTER = 6.6
-"""Width of a character in pixels: an upper limit for the digits and lower-case letters of common sans-serif fonts."""
+"""Pixels: an upper limit for the width of a digit or lower-case letter in common sans-serif fonts."""
 
 LONGEST = 200
-"""Characters of a place that name its file, so that every file system takes the name. No accepted place is longer."""
+"""The most characters of a place that are used as a file name, for every file system. No accepted place is longer."""
 
 NAME, LEVEL = "#444c56", "#176b37"
-"""Grounds of the two parts; white text has a contrast of at least 4.5 to 1 on both."""
+"""Background colours of the two parts. White text has a contrast of at least 4.5 to 1 on both."""
 
 
 def text(review: Review) -> str:
-    """What the badge of a product says; "" if it gets none."""
+    """The text on the badge of a product; "" if it gets none."""
     statement = review.statement
     if review.complaints or statement is None or statement.topology or not statement.met:
         return ""
@@ -50,7 +50,7 @@ def draw(said: str) -> str:
 
 
 def write(reviews: list[Review], directory: Path) -> list[Path]:
-    """Write the badge of each product that gets one, named by its place. BadInput if the directory can't be written."""
+    """Write the badge of each product that gets one; its place gives the file name. BadInput if writing fails."""
     made = []
     for review in reviews:
         if said := text(review):

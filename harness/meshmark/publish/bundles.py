@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens a submitted directory or .tar.gz, so that hostile content costs bounded time and memory.
+"""Opens a submitted directory or .tar.gz. Hostile content costs only bounded time and memory.
 
 Nothing of an archive is written to disk, and a member's name is never used as a path. Every file is a `File` with its
 packed bytes. `lines` unpacks record files piece by piece and stops at the limits.
@@ -41,7 +41,7 @@ class BundleError(BadInput, ValueError):
 
 
 class Refused(Exception):
-    """Content is refused; the message is one line that says how to mend it."""
+    """Content is refused; the message is one line that says how to correct it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Bundle:
 
     @property
     def place(self) -> str:
-        """0.12.0.1/cpu-8."""
+        """The release and the name of the product, such as 0.12.0.1/cpu-8."""
         return f"{self.release}/{self.name}"
 
 
@@ -247,7 +247,7 @@ def _archive(path: Path) -> list[Bundle]:
 
 @dataclass
 class Room:
-    """The rest of the limits for reading one product."""
+    """How much may still be read of one product."""
 
     unpacked: int = MOST_UNPACKED
     values: int = MOST_VALUES
@@ -264,7 +264,7 @@ def lines(file: File, room: Room) -> Iterator[tuple[int, dict[str, Any] | str]]:
 
 
 def whole_lines(file: File, room: Room) -> Iterator[tuple[int, bytes | str]]:
-    """(line number, the line) of each whole line of a packed or plain file, or (number, complaint), which ends it."""
+    """(line number, the line) of each whole line of a packed or plain file. A complaint (number, text) ends it."""
     number = 0
     try:
         stream = io.BytesIO(file.data)
@@ -303,7 +303,7 @@ def _record(data: bytes) -> dict[str, Any] | str:
 
 
 def loads(text: str) -> Any:
-    """Strict JSON; ValueError or RecursionError for anything else, half of a surrogate pair included."""
+    """Strict JSON; ValueError or RecursionError for anything else, such as an unpaired surrogate."""
     if re.search(r"(?i)\\ud[89a-f]", text):
         json.dumps(json.loads(text), ensure_ascii=False).encode()  # UnicodeEncodeError is a ValueError
     return json.loads(

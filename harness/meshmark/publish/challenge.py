@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Challenges: makes a random seed and choice of cases, and checks whether a run answers them.
 
-The digests of exact cases follow from the seed, so a person who has them computed them after the challenge was named.
-It proves no more than that: the NumPy reference gives the same digests as a device."""
+The digests of exact cases depend on the seed, so nobody can compute them before the challenge is named. A correct
+answer proves only this: the NumPy reference gives the same digests as a device.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from meshmark.publish.review import Entry
 SCHEMA = 1
 LARGEST_SEED = 2**31 - 1
 LONGEST = 1 << 20
-"""Bytes of the longest challenge."""
+"""The most bytes of a challenge file."""
 
 
 class ChallengeError(BadInput, ValueError):
@@ -56,7 +57,7 @@ def make(devices: int, number: int, processes: int = 1) -> dict[str, Any]:
 
 
 def _depends(case: Case, seed: int) -> bool:
-    """Whether a right answer has one digest alone, and another under another seed."""
+    """Whether a right answer has only one digest, which another seed would change."""
     try:
         one, other = (recomputed.answer(case.cell, s, 0.0).expected for s in (seed, 0))
         same = recomputed.digest(case, one) == recomputed.digest(case, other)
@@ -93,14 +94,14 @@ def text(challenge: Mapping[str, Any]) -> str:
 
 
 def command(challenge: Mapping[str, Any]) -> list[str]:
-    """The words of the command that answers a challenge."""
+    """The command that answers a challenge, as a list of words."""
     chosen = [word for name in challenge["cases"] for word in ("--case", name)]
     return ["meshmark", "test", "--seed", str(challenge["seed"]), *chosen, "--record", "challenge.jsonl"]
 
 
 def problems(challenge: Mapping[str, Any], files: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
-    """Why these records do not answer the challenge. That the digests are those of the seed is checked of every record
-    (publish.recomputed)."""
+    """Yields why these records do not answer the challenge. publish.recomputed checks the digests of every record
+    against its seed."""
     runs = {
         record["run"]: record
         for lines in files.values()

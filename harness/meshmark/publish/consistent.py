@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the lines of a product fit together: one line may contradict another.
+"""Checks that the lines of a product do not contradict each other.
 
-Each rule holds in every published run.
+Every published run follows each of these rules.
 """
 
 from __future__ import annotations
@@ -20,27 +20,26 @@ Line = tuple[int, Mapping[str, Any]]
 """A record with its line number."""
 
 LEAST_PROGRAM = 5e-4
-"""Seconds of the shortest case that compiles a program; 3 ms is the least of the published runs."""
+"""Seconds: no case compiles a program faster. The least in the published runs is 3 ms."""
 
 FEW_SAMPLES = 12
-"""From this many samples on, equality is not chance."""
+"""With at least this many samples, equality is not chance."""
 
 AT_THE_TOP = 1 / 8
-"""The share of the samples that may be as slow as the slowest; 0.05 is the most of the published runs."""
+"""The largest share of samples that may equal the slowest one; the largest in the published runs is 0.05."""
 
 SPREAD = 1e-5
-"""The least by which two lines of samples differ in their shape."""
+"""The resolution of logarithms of sample ratios: below it, two lines of samples have the same shape."""
 
 NEAR = 0.02
-"""How near the sorted samples of two processes are not, everywhere, as a share of the distance of their quartiles."""
+"""If all sorted samples of two processes differ by at most this share of the interquartile range, one is a copy."""
 
 DIGITS = 3
-"""Digits of a sample with which no clock counts, where calls take a tenth of a millisecond or more; 6 is the least of
-the published runs."""
+"""A clock gives more digits than this to samples of at least 0.1 ms; the least in the published runs is 6."""
 
 
 def of_cases(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
-    """(line, what can't be) of the conformance lines of one file."""
+    """(line, problem) of the conformance lines of one file."""
     compiled = {(r["run"], r["case"]) for _, r in lines if r["check"] == "communication"}
     for number, record in lines:
         if len(set(said := record.get("told", ()))) < len(said):
@@ -80,7 +79,7 @@ def of_cases(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
 
 
 def of_timings(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
-    """(line, what can't be) of the timing lines of one file."""
+    """(line, problem) of the timing lines of one file."""
     taken_once: dict[tuple[Any, ...], int] = {}
     for number, record in lines:
         run = runs[record["run"]]
@@ -106,13 +105,13 @@ def of_timings(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _processes(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
-    """(line, which processes are not there) of the timing lines of one file. A run times every cell in every process,
-    and one that dies leaves a line that says so: who keeps the best processes alone gets faster."""
+    """(line, missing process) of the timing lines of one file. A run times every cell in every process, and a process
+    that dies still leaves a line. Without this rule, a product could keep only its best processes."""
     there: dict[tuple[str, str], set[int]] = {}
     first: dict[tuple[str, str], int] = {}
     for number, record in lines:
         if "environment" in runs[record["run"]]:
-            continue  # comparisons stop by pairs
+            continue  # comparisons stop by pairs, not by processes
         operation, variant, _, *rest = record["case"].split("/")
         cell = record["run"], "/".join([operation, variant, *rest])
         there.setdefault(cell, set()).add(record["process"])
@@ -126,7 +125,7 @@ def _processes(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def of_samples(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
-    """(line, what is impossible) of samples that are equal to those of another line."""
+    """(line, problem) of samples that are copies of those of another line."""
     seen: dict[frozenset[float], int] = {}
     for number, record in lines:
         values = frozenset(record["samples_s"])
@@ -141,7 +140,7 @@ def of_samples(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
 
 
 def of_one_rank(by_rank: Sequence[Sequence[float]]) -> str:
-    """Why samples of several ranks are those of one, in whatever order and times whatever factor; ""."""
+    """Why the samples of two ranks are the same, in any order and with any common factor; "" if they are not."""
     shapes: dict[tuple[int, ...], int] = {}
     for rank, samples in enumerate(by_rank):
         own = sorted(samples)
@@ -156,7 +155,7 @@ def of_one_rank(by_rank: Sequence[Sequence[float]]) -> str:
 
 
 def _untaken(record: Mapping[str, Any]) -> str:
-    """Why a clock does not give these samples, or a run not this line; ""."""
+    """Why no clock can give these samples, or no run this line; "" if it can."""
     samples, took = record["samples_s"], record.get("seconds")
     compiled = record.get("compile_s")
     if record["mode"] != "host" and compiled is not None and compiled < LEAST_PROGRAM:
@@ -176,7 +175,7 @@ def _untaken(record: Mapping[str, Any]) -> str:
 
 
 def _scaled(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
-    """Samples that are those of another line times a factor, in whatever order."""
+    """Finds samples that equal those of another line times a factor, in any order."""
     seen: dict[tuple[int, int], list[tuple[int, list[float]]]] = {}
     for number, record in lines:
         samples = sorted(record["samples_s"])
@@ -196,8 +195,8 @@ def _scaled(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
 
 
 def _jittered(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
-    """Samples that are those of another process with a little noise, in whatever order. The sorted samples of two
-    honest processes are nowhere near as close: the slowest ones alone differ by more."""
+    """Finds samples that equal those of another process with a little noise, in any order. The sorted samples of two
+    honest processes are never this close: their slowest samples alone differ by more."""
     seen: dict[tuple[Any, ...], list[tuple[int, list[float]]]] = {}
     for number, record in lines:
         samples = sorted(record["samples_s"])
@@ -214,7 +213,7 @@ def _jittered(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
 
 
 def of_files(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, str]]:
-    """(file, line, what can't be) of lines that another file of the product contradicts."""
+    """(file, line, problem) of lines that another file of the product contradicts."""
     verdicts: dict[str, list[str]] = {}
     for lines in files.values():
         for _, record in lines:
@@ -229,11 +228,11 @@ def of_files(files: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, int, s
 
 
 CHOSEN = {"levels": "level", "operations": "operation", "modes": "mode", "dtypes": "dtype", "sizes": "size"}
-"""The choices of a run that each of its records shows: the name in the selection, and in the record."""
+"""The choices of a run that each of its records shows: from the name in the selection to the name in the record."""
 
 
 def of_selection(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
-    """(line, what can't be) of cases that their run did not choose."""
+    """(line, problem) of cases that their run did not choose."""
     for number, record in lines:
         selection = runs[record["run"]].get("selection") or {}
         for choice, name in CHOSEN.items():
@@ -246,7 +245,7 @@ def of_selection(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -
 
 
 def of_time(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
-    """(line, what can't be) of a case that took longer than there was since its run began."""
+    """(line, problem) of cases that took longer than the time since their run began."""
     now = time.time() + origin.SLACK
     for number, record in lines:
         began = origin.begin(runs[record["run"]].get("started"))
@@ -256,14 +255,14 @@ def of_time(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Ite
 
 
 FINDINGS = {"slower": 1, "faster": -1, "no change": 0, "inconclusive": 0, "left out": 0}
-"""The verdicts of a comparison, and on which side of 1 the ratio and its interval are."""
+"""The verdicts of a comparison, and the side of 1 on which its ratio and interval must be."""
 
 SURE = 0.05
-"""The largest p with which anything can be called a change."""
+"""The largest p at which a verdict may be a change."""
 
 
 def of_comparison(record: Mapping[str, Any]) -> Iterator[str]:
-    """What the figures of a comparison say of each other that can't be."""
+    """Yields contradictions between the figures of a comparison."""
     if record["what"] == "verdict":
         yield from _of_finding(record)
     p, adjusted = record.get("p"), record.get("adjusted")
@@ -279,7 +278,7 @@ def of_comparison(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_finding(record: Mapping[str, Any]) -> Iterator[str]:
-    """What the verdict of a comparison has against its figures."""
+    """Yields contradictions between the verdict of a comparison and its figures."""
     verdict = str(record.get("verdict"))
     if verdict not in FINDINGS:
         yield f"{verdict[:40]!a} is not a verdict of a comparison: {AS_WRITTEN}"
@@ -298,8 +297,8 @@ def _of_finding(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def of_log(said: Mapping[str, int], files: Sequence[Mapping[str, int]]) -> str:
-    """Why a log is of another run, or "". said: the verdicts that the log counts at its end, and `cases`; files: the
-    same of each record file."""
+    """Why a log belongs to another run; "" if it does not. said: the verdicts that the log counts at its end, and
+    `cases`. files: the same counts for each record file."""
     if not said or any(all(own.get(k, 0) == n for k, n in said.items()) for own in files):
         return ""
     told = ", ".join(f"{number} {name}" for name, number in said.items())
@@ -307,7 +306,7 @@ def of_log(said: Mapping[str, int], files: Sequence[Mapping[str, int]]) -> str:
 
 
 def answers(run: Mapping[str, Any], challenge: Mapping[str, Any]) -> str:
-    """Why a run is not on the devices that a challenge names, or ""."""
+    """Why a run is not on the devices that a challenge names; "" if it is."""
     facts = run["facts"]
     for name, seen in (("devices", facts["num_devices"]), ("processes", run_line.processes(facts))):
         if challenge.get(name, seen) != seen:

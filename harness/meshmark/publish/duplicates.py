@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds records that were published before: the same run, or its figures under other names.
 
-Measured times do not come twice. What is compared: ids of runs, the seconds of cases, and the order in which samples
-rise and fall, which survives scaling. A new result of the same machine has none of these in common with an old one.
+Measured times do not repeat exactly. This module compares run ids, the seconds of cases, and the rank order of samples,
+which scaling does not change. A new result of the same machine shares none of these with an old one.
 """
 
 from __future__ import annotations
@@ -23,53 +23,53 @@ from meshmark.core.installation import CHECKOUT
 from meshmark.records import reading, results
 
 FEWEST = 20
-"""From this many common cases or samples on, equality is not chance."""
+"""With at least this many common cases or samples, equality is not chance."""
 
 DISTINCT = 10
-"""So many different samples are not those of two programs by chance."""
+"""With at least this many different values, two programs do not have the same samples by chance."""
 
 ALIKE = 0.02
-"""The share of cases with equal seconds from which a run is another's."""
+"""A run is a copy if at least this share of its cases has equal seconds."""
 
 ELSEWHERE = 0.25
-"""The share of times of cases from which they are another run's, whichever cases they are of. Honest runs share at most
-0.04, by chance."""
+"""A run is a copy if at least this share of its case times occurs in another run, for any cases. Honest runs share at
+most 0.04, by chance."""
 
 RANKED = 0.85
-"""The mean rank correlation of samples from which timings are another run's. Of honest runs it is about zero."""
+"""Timings are a copy if the mean rank correlation of their samples reaches this. Honest runs have about zero."""
 
 TELLING = re.compile(r'"kind": ?"(?:run|timing)"|"seconds":')
-"""In the text of each record of which `Prints.add` takes anything."""
+"""Matches the text of each record from which `Prints.add` takes something."""
 
 Timed = tuple[str, str, int]
 
 
 @dataclass
 class Prints:
-    """What tells one product's measurements from another's."""
+    """The values that identify one product's measurements."""
 
     place: str
     runs: set[str] = field(default_factory=set)
     seconds: dict[str, float] = field(default_factory=dict)
-    """Of each case: how long it took."""
+    """How long each case took, in seconds."""
     samples: dict[Timed, list[float]] = field(default_factory=dict)
-    """Of each case, cadence and process: the samples."""
+    """The samples of each case, cadence and process."""
     controls: list[Sequence[float]] = field(default_factory=list)
-    """The samples of controls."""
+    """The samples of each control."""
 
     @cached_property
     def sampled(self) -> frozenset[frozenset[float]]:
-        """The samples of all programs, whatever their order and their names."""
+        """The sets of samples of all programs, without order and names."""
         every = (frozenset(samples) for samples in (*self.samples.values(), *self.controls))
         return frozenset(one for one in every if len(one) >= DISTINCT)
 
     @cached_property
     def times(self) -> frozenset[float]:
-        """The times of all cases, whatever their names."""
+        """The times of all cases, without names."""
         return frozenset(self.seconds.values())
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take one record."""
+        """Add what identifies the measurements of one record."""
         if record["kind"] == "run":
             self.runs.add(record["run"])
         elif record["kind"] == "conformance" and "seconds" in record:
@@ -89,8 +89,7 @@ def of(place: str, records: Iterable[Mapping[str, Any]]) -> Prints:
 
 
 def published(directory: Path | None = None) -> list[Prints]:
-    """The prints of every published product. Products that can't be read are left out: they have complaints of their
-    own."""
+    """The prints of every published product. Unreadable products are left out: another check reports them."""
     directory = directory or (CHECKOUT / "results" if CHECKOUT else None)
     return _below(directory) if directory is not None and directory.is_dir() else []
 
@@ -111,7 +110,7 @@ def _below(directory: Path) -> list[Prints]:
 
 
 def _telling(paths: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
-    """The records that have prints. One line in four has, so the others are not parsed."""
+    """The records that have prints. Only one line in four has any, and the others are not parsed."""
     for path in paths:
         with reading.opened(path) as file:
             for text in file:
@@ -121,7 +120,7 @@ def _telling(paths: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
 
 
 def problems(own: Prints, others: Iterable[Prints]) -> Iterator[str]:
-    """Which published product has the same measurements."""
+    """Yields which published product has the same measurements."""
     for other in others:
         if other.place == own.place:
             continue
@@ -163,7 +162,7 @@ def problems(own: Prints, others: Iterable[Prints]) -> Iterator[str]:
 
 
 def _correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Spearman's rank correlation of two sequences of samples; None where one does not vary."""
+    """Spearman's rank correlation of two sequences of samples; None if one does not vary."""
     ranks = [np.argsort(np.argsort(np.asarray(values))) for values in (one, other)]
     if len(set(one)) < len(one) // 2 or len(set(other)) < len(other) // 2:
         return None

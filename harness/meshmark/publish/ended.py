@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a submitted file is whole: its run came to an end, all that it chose is there, and its times go forwards.
+"""Checks that a submitted file is complete: its run ended, no chosen case is missing, and its times do not go
+backwards.
 
-Files of earlier versions have no closing line. They are accepted, and a note says what cannot be checked in them.
+Files of earlier versions have no closing line. They are accepted, and a note says what cannot be checked.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from meshmark.publish.review import AS_WRITTEN, Entry, Review
 from meshmark.records.closing import WELL, Account, unexplained
 
 TOOK = ("conformance", "timing")
-"""The kinds of lines whose `seconds` are those of a case; in any other line such a field may hold anything."""
+"""The kinds of lines whose `seconds` field is the duration of a case. Other lines may use the name freely."""
 
 ROUNDED = 1.05
-"""The factor by which the seconds of all cells may exceed those of their run: of ranks, the slowest counts in each."""
+"""The factor by which the summed seconds of all cells may exceed those of the run: each cell counts its slowest
+rank."""
 
 CLOCK = 120.0
-"""Seconds by which the clock of one machine may be set back or forth during a run."""
+"""Seconds by which a machine's clock may be set back or forward during a run."""
 
 
 def check(name: str, lines: Sequence[Entry], review: Review) -> None:

@@ -13,25 +13,25 @@ from meshmark.devices import chips, installed, surroundings
 from meshmark.publish.review import AS_WRITTEN
 
 OLDEST_PYTHON = {"0.10": Version("3.11"), "0.11": Version("3.12")}
-"""The oldest Python on which JAX runs, from these releases on."""
+"""The oldest Python version that each JAX release needs, from that release on."""
 
 NEEDED = {
     "0.10": {"numpy": Version("2.0"), "ml_dtypes": Version("0.5")},
     "0.11": {"numpy": Version("2.1"), "ml_dtypes": Version("0.5")},
     "0.12": {"numpy": Version("2.2"), "ml_dtypes": Version("0.5")},
 }
-"""The oldest packages with which JAX runs, from these releases on, by what its own package asks for."""
+"""The oldest package versions that each JAX release needs, from that release on, as its package metadata says."""
 
 OLDEST_JAXLIB = {
     "0.10.2": Version("0.10.1"),
     "0.11.2": Version("0.11.2"),
     "0.12.0.1": Version("0.11.2"),
 }
-"""The oldest jaxlib with which these releases run, by what their own package asks for. Of others nothing is known but
-that the first two numbers are the same."""
+"""The oldest jaxlib that these releases accept, as their package metadata says. For other releases, only the first two
+version numbers must agree."""
 
 PLATFORMS = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu", "cuda": "gpu", "rocm": "gpu"}
-"""The backend of each platform that JAX_PLATFORMS can name; plugins have names of their own."""
+"""The backend of each platform that JAX_PLATFORMS can name; other plugins have other names."""
 
 SETTINGS = {
     "JAX_ENABLE_X64": ("", "0", "false", "f", "no", "n", "off"),
@@ -40,10 +40,10 @@ SETTINGS = {
     "JAX_NUMPY_DTYPE_PROMOTION": ("", "standard"),
     "JAX_DEFAULT_PRNG_IMPL": ("", "threefry2x32"),
 }
-"""The variables of settings that change numbers, each with the values that leave them as they are."""
+"""The environment variables that change numbers, each with the values that change nothing."""
 
 SHOWN = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-"""The variables that say which GPUs a process sees."""
+"""The variables that limit which GPUs a process sees."""
 
 SYSTEMS = ("Linux", "Darwin", "Windows")
 """The systems that JAX is built for, as Python names them."""
@@ -55,7 +55,7 @@ def _makes_devices(flag: tuple[str, Any]) -> bool:
 
 
 def _asked(flags: Mapping[str, Any]) -> int | None:
-    """How many CPU devices the flags make; None where they do not say it in digits."""
+    """How many CPU devices the flags ask for; None if they do not give a number."""
     said = str(flags.get("JAX_NUM_CPU_DEVICES", ""))
     found = re.findall(r"xla_force_host_platform_device_count=(\d{1,6})\b", str(flags.get("XLA_FLAGS", "")))
     if re.fullmatch(r"\d{1,6}", said):
@@ -64,8 +64,7 @@ def _asked(flags: Mapping[str, Any]) -> int | None:
 
 
 def foreign(facts: Mapping[str, Any]) -> list[str]:
-    """What of a run is neither JAX's nor NumPy's own: functions that somebody replaced, and files that are not as they
-    were installed."""
+    """What in a run is not original JAX or NumPy: replaced functions, and files that differ from the installed ones."""
     around = facts.get("surroundings") or {}
     return [
         name for name, value in around.items() if value.startswith((surroundings.PATCHED, installed.ALTERED))
@@ -73,7 +72,8 @@ def foreign(facts: Mapping[str, Any]) -> list[str]:
 
 
 def problems(facts: Mapping[str, Any], marked: bool = False) -> Iterator[str]:
-    """What facts say that can't be, each one line with the mend. marked: the product says so of its suite."""
+    """Yields what is impossible in the facts, one line each with the correction. marked: product.yaml concedes
+    changes."""
     if not marked and (strange := foreign(facts)):
         told = f"ran with what is not JAX's or NumPy's own ({', '.join(strange)[:80]})"
         yield f"{told}: run without it, or submit with --mark"
@@ -110,8 +110,8 @@ def problems(facts: Mapping[str, Any], marked: bool = False) -> Iterator[str]:
 
 
 def of_words(hardware: str, runs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Which chip the words of product.yaml name, and no run has. Of a topology nothing ran, and of other words nobody
-    knows what they mean."""
+    """Yields a chip that the words of product.yaml name and that no run has. It does not check topologies, on which
+    nothing ran, or words that name no known chip."""
     there = {chip.name for run in runs.values() if (chip := chips.chip_of(run["facts"]["device_kind"]))}
     named = chips.CHIPS.keys() & set(re.findall(r"[a-z0-9]+", hardware.lower()))
     if named - there and not any(run["facts"].get("topology") for run in runs.values()):
@@ -122,7 +122,8 @@ def of_words(hardware: str, runs: Mapping[str, Mapping[str, Any]]) -> Iterator[s
 
 
 def _of_cpus(facts: Mapping[str, Any]) -> Iterator[str]:
-    """What CPU devices can't be. JAX numbers those of one process from 0 on, and gives none of them a place."""
+    """Yields what is impossible in CPU devices. JAX numbers those of one process from 0 and gives them no
+    coordinates."""
     if facts["backend"] != "cpu" or facts.get("topology"):
         return
     ids = [device["id"] for device in facts["devices"]]
@@ -133,7 +134,7 @@ def _of_cpus(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_variables(facts: Mapping[str, Any]) -> Iterator[str]:
-    """What the variables of a run say of it that is not so."""
+    """Yields where the environment variables of a run contradict its facts."""
     flags, backend, around = facts["flags"], facts["backend"], facts.get("surroundings")
     named = [name.strip() for name in str(flags.get("JAX_PLATFORMS", "")).lower().split(",") if name.strip()]
     if named and all(n in PLATFORMS for n in named) and backend not in {PLATFORMS[n] for n in named}:
@@ -154,7 +155,7 @@ def _of_variables(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_versions(versions: Mapping[str, str]) -> Iterator[str]:
-    """Which packages do not run together."""
+    """Yields packages that do not run together."""
     try:
         jax, jaxlib, python = (Version(versions[name]) for name in ("jax", "jaxlib", "python"))
         others = {name: Version(versions[name]) for name in ("numpy", "ml_dtypes") if name in versions}

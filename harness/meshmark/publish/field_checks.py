@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the fields of each line: fields of another check, and figures that contradict each other or the case.
+"""Checks the fields of each line: fields that belong to another check, and figures that contradict each other or the
+case.
 
-Each rule holds in every published run.
+Every published run follows each of these rules.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ HEAD = {entry.name for entry in entries(EveryLine)} | {
     *("kind", "case", "operation", "variant", "mode", "mesh", "dtype", "size_bytes", "level", "seed"),
     *("verdict", "reason", "check", "seconds", "fixed", "ranks"),
 }
-"""The fields that any line of a check may have."""
+"""The fields that the line of any check may have."""
 
 OF_A_FAILURE = {"was", "link"}
-"""The fields that a listed failure has beside those of its check."""
+"""The fields that a listed failure has in addition to those of its check."""
 
 ALWAYS = ("error", "bound", "bits")
-"""The fields that wrong numbers have, as right ones."""
+"""The fields that a failed comparison of numbers has, as a passing one has."""
 
 OF_AN_END: Mapping[Any, set[str]] = {
     "error": {"stack", "stderr"},
     "crash": {"stacks", "stderr", "signal", "ended_rank"},
     "hang": {"stacks", "stderr", "signal", "ended_rank"},
 }
-"""The fields that a listed failure of this sort has."""
+"""The fields that a listed failure has when it ended in this way."""
 
 NUMBERS = {
     *("error", "bound", "bits", "subnormals", "deviation", "precision"),
@@ -74,37 +75,38 @@ OF_A_CHECK: Mapping[str, set[str]] = {
 """The fields that only this check gives, on devices."""
 
 LISTED = {entry.name for entry in entries(ConformanceLine)}
-"""Every field that the definition lists; others may stand anywhere."""
+"""Every field that the record definition lists. A line may also have unlisted fields."""
 
 LEAST_PREPARED = 1e-3
-"""Seconds to compile that are not compared with those of the cell: both are rounded."""
+"""Seconds: compile times below this are not compared with the cell's seconds, because both are rounded."""
 
 OF_DEVICE_TIMES = ("per_device_s", "launch_skew_s", "wire_s")
-"""The fields of cadence `device` alone."""
+"""The fields that only cadence `device` has."""
 
 COUNT_COLLECTIVES = ("cpu", "tpu")
-"""The backends whose compilers were seen to count what collectives read and write."""
+"""The backends whose compilers count the bytes that collectives read and write, as observed."""
 
 GATHERS = "gathers all of argument "
-"""How the judge begins to tell that a program gathers a whole argument on each device."""
+"""The start of the judge's text when a program gathers a whole argument on each device."""
 
 CONTRACTED = "contractions of "
-"""How the judge begins to tell of more contractions than the plan has, which it counts from the text."""
+"""The start of the judge's text when a program has more contractions than the plan; the judge counts them in the
+HLO."""
 
 POINTER = 8
-"""Bytes of a pointer in the table of several results."""
+"""Bytes of one pointer. A program with several results has a table with a pointer for each result."""
 
 MOST_ASKED = 2**32
-"""The most scratch memory of a library that is not held to the plan: what XLA's autotuner lets one have."""
+"""The most bytes of library scratch memory that are not counted against the plan: XLA's autotuner allows this much."""
 
 UNKNOWN: Mapping[str, range] = {"gpu": range(-1000, 0)}
-"""What XLA gives by backend for operations that it can't count: -1, and on a GPU -1 for each call of a library."""
+"""By backend, XLA's values for a count that it does not know: -1, and on GPU also -1 for each library call."""
 
 OF_JUDGING = LISTED - {entry.name for entry in entries(TimingLine)}
-"""The fields that a check has, and no timing."""
+"""The fields that the line of a check has and a timing line has not."""
 
 ENDED = ("stack", "stacks", "stderr", "signal", "ended_rank", "link", "was")
-"""The fields of what did not go well; a timing that passes has none."""
+"""The fields that describe a failure; a passing timing has none."""
 
 
 def check_case(
@@ -115,7 +117,7 @@ def check_case(
     issues: Sequence[Issue],
     review: Review,
 ) -> None:
-    """Complain of the lines of one case that passed and say what does not fit them."""
+    """Complain about the lines of one case that passed and contain contradictions."""
     for number, record in lines:
         if record["verdict"] == "pass":
             for text in of_conformance(record, case, run, issues):
@@ -125,7 +127,7 @@ def check_case(
 def of_conformance(
     record: Mapping[str, Any], case: Case, run: Mapping[str, Any], issues: Sequence[Issue]
 ) -> Iterator[str]:
-    """What does not fit in a line of a check that passed on devices, each without the mend."""
+    """Yields the contradictions in the line of a check that passed on devices, without the correction."""
     check, facts = record["check"], run["facts"]
     if record.get("fixed") and not any(i.covers(case.id) and check in i.checks for i in issues):
         yield "is called fixed, and no known issue lists it"
@@ -148,7 +150,7 @@ def of_conformance(
 
 
 def strange(record: Mapping[str, Any]) -> str:
-    """The first field of a line that passes, or is known, on devices and that only other lines have, or ""."""
+    """The first field of a passing or known line on devices that such lines never have; "" if there is none."""
     own = HEAD | OF_A_CHECK.get(record["check"], set())
     if record["verdict"] == "known":
         own |= OF_A_FAILURE | OF_AN_END.get(record.get("was"), set())
@@ -156,7 +158,7 @@ def strange(record: Mapping[str, Any]) -> str:
 
 
 def unlike(record: Mapping[str, Any]) -> str:
-    """How a line that passes, or is known, on devices is unlike others of its check, or ""."""
+    """How the fields of a passing or known line on devices differ from other lines of its check; "" if they do not."""
     ends = "passes" if record["verdict"] == "pass" else "is known"
     if found := strange(record):
         return f"{ends} with `{found}`, which such a line does not have"
@@ -168,8 +170,8 @@ def unlike(record: Mapping[str, Any]) -> str:
 
 
 def _owed(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
-    """The theory of the case, and whether the line compares with what manual mode spells. Older versions gave neither
-    for every case."""
+    """Checks the theory of the case, and that the line is compared with the spelled bytes of manual mode. Lines of
+    older versions may lack either."""
     owed, said = theory.by_axes(case), record.get("theory")
     if (said is None and owed is not None and run.get("closes")) or (
         said is not None and (owed is None or not _alike(said, owed))
@@ -180,8 +182,8 @@ def _owed(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iter
 
 
 def _worked(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
-    """What can't be of the operations and the memory of a program: the judge held the same figures against the same
-    plan, so that a line that passes is within it, or tells by how much it is not."""
+    """Checks the FLOPs and the memory of a program. The judge compared the same figures with the same plan. A passing
+    line is therefore within the plan, or its `told` says by how much it is not."""
     flops, held = _figure(record, "flops"), _figure(record, "temp_bytes")
     figures = flops, None if held is None else held - min(held, record.get("workspace_bytes", 0), MOST_ASKED)
     if far := theory.beyond_all(case, *figures):
@@ -201,7 +203,7 @@ def _worked(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> It
 
 
 def _gathered(record: Mapping[str, Any], case: Case) -> Iterator[str]:
-    """Whether the line tells which arguments a global program gathers whole, as its collectives show."""
+    """Checks that the line names the arguments that a global program gathers whole, as its collectives show."""
     found = [against_contract.with_members(one) for one in record.get("collectives", ())]
     if case.mode in communication.SPELLED or None in found:
         return
@@ -212,7 +214,7 @@ def _gathered(record: Mapping[str, Any], case: Case) -> Iterator[str]:
 
 
 def _figure(record: Mapping[str, Any], name: str) -> float | None:
-    """A counter, where it is a number."""
+    """A counter; None if it is not a number."""
     value = record.get(name)
     return value if isinstance(value, (int, float)) else None
 
@@ -226,7 +228,7 @@ def _repeated(record: Mapping[str, Any], case: Case, repeat: int) -> Iterator[st
 
 
 def _counted(record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
-    """Counters that no program has."""
+    """Yields counters that no program has."""
     for name in (
         "wire_bytes",
         "flops",
@@ -255,7 +257,7 @@ def _alike(one: Mapping[str, Any], other: Mapping[str, float]) -> bool:
 
 
 def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
-    """What a timing line says that does not fit it."""
+    """Yields contradictions in a timing line."""
     if record["seed"] != run.get("seed", 0):
         yield f"is of seed {record['seed']}, and its run of another: {AS_WRITTEN}"
     yield from _sampled(record, run)
@@ -289,7 +291,7 @@ def of_timing(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str
 
 
 def of_timed_program(record: Mapping[str, Any], case: Case, run: Mapping[str, Any]) -> Iterator[str]:
-    """What the collectives of a timed program say that can't be, by the contract of its case."""
+    """Yields where the collectives of a timed program contradict the contract of its case."""
     if record["verdict"] != "pass":
         return
     if against_table.compiles_as_today(case, run) and record.get("precision") != case.plan.precision:
@@ -306,8 +308,8 @@ def of_timed_program(record: Mapping[str, Any], case: Case, run: Mapping[str, An
 
 
 def _held(record: Mapping[str, Any], case: Case, backend: str) -> Iterator[str]:
-    """What the memory of a timed program's arguments and results can't be: it is that of the plan, and on a TPU whole
-    tiles of it. Several results come as a tuple, which takes a pointer each."""
+    """Checks the argument and result bytes of a timed program against its plan. A TPU allocates whole tiles, so it may
+    have more. Several results form a tuple, which adds one pointer for each result."""
     plan, pointers = case.plan, POINTER * len(case.plan.results)
     for name, parts, more in (
         ("argument_bytes", plan.arguments, 0),
@@ -321,7 +323,7 @@ def _held(record: Mapping[str, Any], case: Case, backend: str) -> Iterator[str]:
 
 
 def of_others(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
-    """(line, what can't be) of the lines of a file by themselves, its ceilings and its schedules."""
+    """(line, problem) of the lines of a file that need no case: its ceilings and its schedules."""
     yield from any_version.of_file(lines, runs)
     yield from of_timed_choice(lines)
     for number, record in lines:
@@ -345,7 +347,7 @@ def of_others(lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def of_comparison(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]:
-    """Whether a comparison is of a case that there is; only a run of today's table can be asked."""
+    """Checks that the case of a comparison exists. Only a run of today's table can be checked."""
     if run_line.table_version(run) != TABLE_VERSION or record["what"] != "verdict":
         return
     own = str(record.get("case")).partition(" ")[0]
@@ -364,7 +366,8 @@ def _sampled(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[str]
 
 
 def with_controls(lines: Sequence[Entry]) -> list[Entry]:
-    """The timing lines, and the controls as lines of their own: what is asked of samples is asked of them too."""
+    """The timing lines, and their controls as extra lines, so that every check of samples also applies to the
+    controls."""
     found = list(lines)
     for number, record in lines:
         if len(record.get("control_s", ())) and record["mode"] != "host":
@@ -374,7 +377,7 @@ def with_controls(lines: Sequence[Entry]) -> list[Entry]:
 
 
 def of_ceilings(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
-    """(line, what can't be) of the ceilings of a file: each is measured once in a run."""
+    """(line, problem) of the ceilings of a file: a run measures each once."""
     seen: dict[tuple[Any, ...], int] = {}
     for number, record in lines:
         if record["kind"] != "ceiling":
@@ -391,8 +394,8 @@ def of_ceilings(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
 
 
 def differing(runs: Mapping[str, Mapping[str, Any]]) -> str:
-    """In which version, compiler flag or setting the runs of one product differ, or runs of one commit in the version
-    of the case table; "" for none."""
+    """The version, compiler flag or setting in which the runs of one product differ; also the version of the case
+    table, for runs of one commit. "" if they agree."""
     every = [
         {
             **{f"versions.{name}": value for name, value in run["facts"]["versions"].items()},
@@ -413,8 +416,8 @@ def differing(runs: Mapping[str, Mapping[str, Any]]) -> str:
 def of_runs(
     lines: Sequence[Entry], judged: Collection[str], passing: Mapping[str, set[str]]
 ) -> Iterator[tuple[int, str]]:
-    """(line, what can't be) of the runs of a file: what they chose, and the capabilities of their devices. judged: the
-    cases of the file; passing: by run, the capabilities of the cases that pass."""
+    """(line, problem) of the runs of a file: their selections, and the capabilities of their devices. judged: the cases
+    of the file. passing: by run, the capabilities of the cases that pass."""
     runs = {record["run"]: record for _, record in lines if record["kind"] == "run"}
     deselected = {record["run"]: record["deselected"] for _, record in lines if record["kind"] == "chosen"}
     for number, record in lines:
@@ -433,13 +436,13 @@ def of_runs(
 
 
 ANSWERS = ("has", "lacks", "crash", "hang")
-"""How the answers of probes begin."""
+"""How the answers of capability probes begin."""
 
 
 def of_choice(run: Mapping[str, Any], judged: Collection[str], deselected: int) -> str:
-    """Why a run did not judge what its selection gives, or "". A run that closes its file says how many cases options
-    or plugins of pytest took away. Of an earlier version of the table, cases that were chosen and are not today are not
-    known."""
+    """Why a run did not judge what its selection gives; "" if it did. A run that closes its file records how many cases
+    pytest options or plugins deselected (`deselected`). In an earlier version of the table, chosen cases that today's
+    table lacks are unknown and allowed."""
     version = run_line.table_version(run)
     if (run.get("selection") or {}).get("timed"):
         return ""
@@ -458,8 +461,8 @@ def of_choice(run: Mapping[str, Any], judged: Collection[str], deselected: int) 
 
 
 def given(run: Mapping[str, Any]) -> frozenset[str]:
-    """The cases that the selection of a run gives, as of its version of the table; SelectionError and the like where
-    it gives none."""
+    """The cases that the selection of a run gives, in its version of the table. SelectionError, TableError, TypeError
+    or ValueError if it gives none."""
     names = {field.name for field in fields(Selection)}
     said = {
         name: tuple(value) if isinstance(value, list) else value
@@ -476,8 +479,8 @@ def _given(devices: int, version: int, said: tuple[tuple[str, Any], ...]) -> fro
 
 
 def of_timed_choice(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
-    """(line, what can't be) of the timed cases of a run that its selection does not give. What it gives and nobody
-    timed did not fit into the memory, or is told of the file's end."""
+    """(line, problem) of timed cases that the selection of their run does not give. Missing cases are no problem here:
+    they did not fit into memory, or the check of the file's end reports them."""
     timed: dict[str, dict[str, int]] = {}
     for number, record in lines:
         if record["kind"] == "timing":
@@ -488,7 +491,7 @@ def of_timed_choice(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
         try:
             chosen = given(run)
         except versions.TableError:
-            continue  # told of the run line
+            continue  # another rule reports the run line
         except (SelectionError, TypeError, ValueError) as error:
             first = min(timed[run["run"]].values())
             yield first, f"its selection can't be repeated ({str(error)[:80]}): {AS_WRITTEN}"
@@ -499,8 +502,8 @@ def of_timed_choice(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
 
 
 def of_capabilities(run: Mapping[str, Any], passing: set[str]) -> Iterator[str]:
-    """What a run says of the optional capabilities that its cases contradict. passing: the capabilities of the cases
-    that pass."""
+    """Yields where the recorded capabilities of a run contradict its cases. passing: the capabilities of the cases that
+    pass."""
     selection = run.get("selection") or {}
     answers = run["facts"].get("capabilities") or {}
     chosen = (*selection.get("present", ()), *selection.get("capabilities", ()))

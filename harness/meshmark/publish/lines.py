@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of a submitted record file, each checked by the published JSON Schema."""
+"""The lines of a submitted record file, each checked against the published JSON Schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from meshmark.records.reading import Records
 
 
 def entries(bundle: Bundle, name: str, room: Room, review: Review) -> list[Entry]:
-    """The lines of a record file that are records by the schema; the others are complaints."""
+    """The lines of a record file that follow the schema; each other line becomes a complaint."""
     found: list[Entry] = []
     declared: set[str] = set()
     for number, record in bundles.lines(bundle.files[name], room):
@@ -56,18 +56,18 @@ def _validators() -> dict[str, Any]:
 
 
 def _innermost(error: Any) -> Any:
-    """The most particular error: of a value that fits none of several types, why it is not the nearest one."""
+    """The most specific error: if a value fits none of several types, why it does not fit the nearest one."""
     from jsonschema.exceptions import best_match
 
     return best_match([error])
 
 
 _FITTING: set[bytes] = set()
-"""Digests of records that fit the schema. `submit` checks what it reads, and then the same lines in what it made: the
-schema is asked once for each."""
+"""Digests of records that follow the schema. `submit` checks its input and then its output, so it asks the schema only
+once for each line."""
 
 _MOST_FITTING = 1 << 17
-"""The most digests that are kept: at most 20 MB of memory."""
+"""The most digests to keep: at most 20 MB of memory."""
 
 
 def schema_problem(record: Mapping[str, Any]) -> str:
@@ -75,7 +75,7 @@ def schema_problem(record: Mapping[str, Any]) -> str:
     kind = record.get("kind")
     if not isinstance(kind, str) or kind not in _validators():
         return f"not a record: `kind` must be one of {', '.join(KINDS)}"
-    # repr keeps apart what the schema keeps apart, such as 1, 1.0 and True, and is quicker than JSON.
+    # repr separates what the schema separates, such as 1, 1.0 and True, and is faster than JSON.
     digest = hashlib.sha256(repr(record).encode("utf-8", "surrogatepass")).digest()
     if digest in _FITTING:
         return ""

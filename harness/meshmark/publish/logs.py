@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs of a submission: what a run printed, cleaned as records are, packed, and hashed by the manifest.
+"""Logs of a submission: the output of a run, cleaned like records, packed, and hashed in the manifest.
 
-A log is for people who read. It proves nothing by itself, because a person who can write records can write a log.
-What it counts at its end is held against the records, so that the log of another run is found. It is text of whole
-lines without control characters, and holds nothing that names a person, host or place."""
+A log is for human readers. It proves nothing, because a person who can forge records can forge a log. The counts at its
+end are compared with the records, which finds the log of another run. A log is text of whole lines without control
+characters, and names no person, host or place.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +22,22 @@ from meshmark.publish import bundles, publishable
 from meshmark.publish.bundles import File, Room
 
 NAME = re.compile(r"log(-[1-9]\d?)?\.txt\.gz")
-"""The names of logs in a submission: log.txt.gz, log-2.txt.gz ..."""
+"""Matches the names of logs in a submission: log.txt.gz, log-2.txt.gz ..."""
 
 MOST = 16 << 20
 """The most bytes of one log, unpacked."""
 
 LONGEST = 2000
-"""Characters of the longest line; what is longer is cut."""
+"""Characters of the longest line; longer lines are cut."""
 
 LONGER = 2000
-"""Characters by which a line may grow when it is cleaned: <path> is longer than /a."""
+"""Characters by which cleaning may lengthen a line: <path> is longer than /a."""
 
 _CLOSING = re.compile(r"(\d{1,9}) cases: (.*)")
-"""What a run prints when it ends: 5120 cases: 5100 pass, 20 known."""
+"""The last line that a run prints: 5120 cases: 5100 pass, 20 known."""
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-"""Colours, cursor movements and titles of a terminal."""
+"""Terminal escape sequences: colours, cursor movements and window titles."""
 
 
 class LogError(BadInput, ValueError):
@@ -69,8 +70,8 @@ def pack(path: Path, versions: Collection[str]) -> bytes:
 
 
 def counted(file: File) -> dict[str, int]:
-    """What the log's last closing line counts: `cases`, and each verdict that it names; {} where there is no such
-    line. A narrow terminal may have cut it."""
+    """What the log's last closing line counts: `cases`, and each verdict that it names. {} if there is no such line; a
+    narrow terminal may have cut it."""
     found: dict[str, int] = {}
     for _, data in bundles.whole_lines(file, Room()):
         if isinstance(data, bytes) and (match := _CLOSING.match(data.decode(errors="replace"))):

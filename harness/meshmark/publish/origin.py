@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks where a run comes from: its commit is the project's, its package is the commit's, and its date is later.
+"""Checks where a run comes from: its commit is on the main branch, its package is the commit's, and its date is later.
 
-All of this is asked of the git history of the checkout that reviews. A commit that only a pull request brings is not
-one of the project: it must be on the main branch. An installed package has no history, and can't tell.
+The git history of the reviewer's checkout answers all of this. A commit that exists only in a pull request is not
+accepted. An installed package has no history, so there this module checks nothing.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from meshmark.publish.review import AS_WRITTEN
 from meshmark.records import run_line
 
 MAIN = ("refs/remotes/origin/main", "refs/remotes/upstream/main", "refs/heads/main", "HEAD")
-"""What holds the project's commits: the first of these that there is."""
+"""The refs to look for the project's commits, in this order; the first one that exists is used."""
 
 PACKAGE, EARLIER = "harness/meshmark", "harness"
-"""Where the package is, and where it was before it was called meshmark."""
+"""The directory of the package, and its former directory from before the name meshmark."""
 
 VERSION = ("__init__.py", r'^__version__ = "([^"]+)"')
 TABLE = ("operations/versions.py", r"^TABLE_VERSION = (\d+)")
 CLOSES = ("records/closing.py", r"^CLOSES = (.+)")
 AROUND = ("devices/surroundings.py", r"^def (around)\(")
-"""The files of the package that name its version and that of its case table, that runs close records, and that they say
-what is not as JAX comes; and how."""
+"""Files of the package and patterns: the package version, the table version, whether runs close their records, and
+whether they record what differs from original JAX."""
 
 FIRST = 1793491200
-"""The first day on which a run can have begun, as seconds: 2026-11-01, before the suite's first commit."""
+"""The earliest possible start of a run, in Unix seconds: 2026-11-01, before the suite's first commit."""
 
 SLACK = 86400
 """Seconds by which two clocks may differ."""
@@ -43,32 +43,32 @@ SLACK = 86400
 
 @dataclass(frozen=True)
 class Commit:
-    """What the history says of a commit."""
+    """What the history says about one commit."""
 
     time: int
-    """When it was made, in seconds."""
+    """The commit time in Unix seconds."""
     digest: str
-    """The digest of its package (core.installation.digest); "" where it has none of today's name."""
+    """The digest of its package (core.installation.digest); "" if the commit has no package of today's name."""
     version: str = ""
-    """The version of its package; "" where it names none."""
+    """The version of its package; "" if it names none."""
     table: int = 0
-    """The version of its case table; 0 where it names none."""
+    """The version of its case table; 0 if it names none."""
     closes: bool = False
-    """Whether its runs close their records with a line (meshmark.records.closing)."""
+    """Whether its runs end their records with a closing line (meshmark.records.closing)."""
     tells: bool = False
-    """Whether its runs say what is not as JAX comes (meshmark.devices.surroundings)."""
+    """Whether its runs record what differs from original JAX (meshmark.devices.surroundings)."""
 
 
 def problems(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
-    """What a run line says of its origin that can't be. `marked`: the product concedes changes to the suite."""
+    """Yields what is impossible in the origin of a run. marked: the product concedes changes to the suite."""
     suite, started = run["facts"]["suite"], begin(run.get("started"))
     if started is None or not FIRST <= started < time.time() + SLACK:
         yield f"`started` is missing, or no time at which the suite could run: {AS_WRITTEN}"
     if not re.fullmatch(r"[0-9a-f]{40}", suite["commit"] or ""):
-        return  # told as a suite without a commit
+        return  # another rule reports a suite without a commit
     found = look_up(suite["commit"])
     if isinstance(found, str):
-        return  # nothing to ask
+        return  # there is no history to check against
     if found is None:
         yield f"suite commit {suite['commit']} is not one of the project's main branch: run a published commit"
         return
@@ -95,7 +95,7 @@ def problems(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
 
 
 def begin(text: Any) -> float | None:
-    """The seconds of a run's `started`; None for text that is not a time."""
+    """The Unix seconds of a run's `started`; None if the text is not a time."""
     try:
         return float(calendar_seconds(time.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ")))
     except ValueError:
@@ -103,7 +103,7 @@ def begin(text: Any) -> float | None:
 
 
 def calendar_seconds(moment: time.struct_time) -> int:
-    """Seconds since 1970 of a time in UTC."""
+    """Unix seconds of a time in UTC."""
     import calendar
 
     return calendar.timegm(moment)
@@ -111,7 +111,8 @@ def calendar_seconds(moment: time.struct_time) -> int:
 
 @cache
 def look_up(commit: str) -> Commit | str | None:
-    """A commit of the main branch; None if the branch does not have it; the reason, as text, if there is no history."""
+    """A commit of the main branch; None if the branch does not have it; a text with the reason if there is no
+    history."""
     return _ask(commit)
 
 
@@ -136,14 +137,14 @@ def _ask(commit: str) -> Commit | str | None:
 
 
 def _said(commit: str, name: str, pattern: str, package: str = PACKAGE) -> str:
-    """What a line of a file of the package says in a commit; "" where there is no such file or line."""
+    """What the pattern finds in a file of the package at a commit; "" if the file or the line is missing."""
     text = (_git("show", f"{commit}:{package}/{name}") or b"").decode(errors="replace")
     match = re.search(pattern, text, re.MULTILINE)
     return match[1] if match else ""
 
 
 def _digest(commit: str) -> str:
-    """The digest of the package's files in a commit, as core.installation.digest has it of a checkout."""
+    """The digest of the package's files at a commit, computed as core.installation.digest does for a checkout."""
     listed = _git("ls-tree", "-r", "-z", commit, PACKAGE)
     entries = [line.split(b"\t", 1) for line in (listed or b"").split(b"\0") if line]
     files = sorted(
@@ -162,7 +163,7 @@ def _digest(commit: str) -> str:
 
 
 def _git(*arguments: str, given: bytes | None = None) -> bytes | None:
-    """What git prints; None where it says no."""
+    """The output of git; None if git fails."""
     command = ["git", "-C", str(CHECKOUT), *arguments]
     done = subprocess.run(command, capture_output=True, input=given, timeout=60)
     return done.stdout if done.returncode == 0 else None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds times that no machine has: bounds of every chip, of the chip, of the host, and of the run's own ceilings.
+"""Finds impossible times, by limits of all chips, of the chip, of the host, and of the run's ceilings.
 
-publish.plausible holds rates against the published peak of the chip. Here are the bounds beside it: a call from the
+publish.plausible compares rates with the published peak of the chip. This module adds further limits. A call from the
 host has a dispatch, a collective crosses a link, every program reads its arguments and writes its results, and no
-program is much faster than the best that the same run measured. All are far from what honest runs have.
+program is much faster than the best that the same run measured. Honest runs stay far from all these limits.
 """
 
 from __future__ import annotations
@@ -16,29 +16,31 @@ from meshmark.operations.base import Argument, Result, nbytes
 from meshmark.operations.cases import Case
 
 LEAST_CALL = 2e-6
-"""Seconds of the shortest isolated call: Python, the runtime and the wait for the result. 50 us is the least of the
-published runs."""
+"""Seconds: no isolated call is shorter, because it includes Python, the runtime and the wait for the result. The least
+in the published runs is 50 us."""
 
 LEAST_EXCHANGE = 5e-7
-"""Seconds of the shortest collective over two devices or more: one hop of a link, or one change of threads."""
+"""Seconds: no collective over two or more devices is shorter; it needs one hop over a link, or one thread switch."""
 
 CACHED = 4.0
-"""How much faster than the memory of a chip a program may go over its arguments and results: caches hold small ones."""
+"""The factor by which a program may exceed a chip's memory bandwidth over its arguments and results: caches hold small
+ones."""
 
 SMALL = 1 << 20
-"""Bytes of one device's arguments and results below which memory says nothing."""
+"""Bytes: below this total of one device's arguments and results, memory bandwidth is not a limit."""
 
 OVER_COPY, OVER_MATMUL = 16.0, 2.0
-"""How much faster than the ceilings of the same run a program may be: caches hold what the copy does not fit into."""
+"""The factors by which a program may exceed the copy and matmul ceilings of its run: its data may fit into a cache that
+the copy's data does not fit into."""
 
 CORE_FLOPS, CORE_COPY = 768e9, 120e9
-"""FLOP/s (128 a cycle at 6 GHz) and bytes/s of a copy that no core of a CPU reaches."""
+"""The FLOP/s (128 per cycle at 6 GHz) and the copy bytes/s that no CPU core reaches."""
 
 
 def timing(
     record: Mapping[str, Any], case: Case, facts: Mapping[str, Any], ceilings: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Why a time is impossible. ceilings: those of the same run."""
+    """Yields why a time is impossible. ceilings: those of the same run."""
     samples = record["samples_s"]
     if not samples:
         return
@@ -71,7 +73,7 @@ def timing(
 
 
 def ceiling(record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
-    """Why a ceiling of virtual devices is impossible on the host that the run names."""
+    """Yields why a ceiling of virtual devices is impossible on the host that the run names."""
     cores = (facts.get("host") or {}).get("cores")
     if facts.get("backend") != "cpu" or not cores:
         return

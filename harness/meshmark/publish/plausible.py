@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks whether figures are possible: rates against the published peak of the chip, samples against their summary.
 
-The links of a device bound the bus bandwidth by what they carry one way. If a switch reduces (NVLink SHARP), an
+The bus bandwidth of a device is at most what its links carry in one direction. If a switch reduces (NVLink SHARP), an
 all-reduce sends its buffer once, and busbw = f S / t may reach f times the links (timing.figures defines both). Virtual
-devices, and chips without published figures, have no peak; values that are impossible anywhere are reported there too.
+devices, and chips without published figures, have no peak. This module also reports values that are impossible on any
+hardware.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ REDUCTIONS = ("psum", "pmean", "pmax", "pmin")
 """The collectives that a switch can reduce."""
 
 SHORTEST = 1e-8
-"""The shortest possible time of a program in seconds: some thirty clock ticks."""
+"""Seconds: no program is shorter; this is about thirty clock cycles."""
 
 ABSURD = {"busbw": 1e15, "flops_per_s": 1e17}
-"""Bytes/s and FLOP/s of one device far above any chip of this decade."""
+"""Bytes/s and FLOP/s of one device, far above any chip of this decade."""
 
 TAKEN = "give the samples as they were taken"
 
 MOST_WORK = 10**24
-"""Operations, or bytes, of one call that no machine does."""
+"""No machine does more operations or bytes in one call."""
 
 ALIKE = 20
-"""With this many samples, equal values in all of them are not chance."""
+"""With at least this many samples, all equal values are not chance."""
 
 
 def peak_of(record: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[str, float, float, str] | None:
-    """(what, the rate of this timing record, the peak of its devices, the chip); None if no peak is
-    published or the record has no rate. Bytes/s of one device, or FLOP/s of all that take part."""
+    """(what, the rate of this timing record, the peak of its devices, the chip). None if no peak is published or the
+    record has no rate. Rates are bytes/s of one device, or FLOP/s of all participating devices."""
     chip = chips.chip_of(str(facts.get("device_kind")))
     samples = record["samples_s"]
     if chip is None or not samples:
@@ -59,7 +60,7 @@ def peak_of(record: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[str, f
 
 
 def timing(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained: bool) -> Iterator[str]:
-    """The faults of a timing record, each with the way to mend it."""
+    """Yields the faults of a timing record, each with the way to correct it."""
     samples: Sequence[float] = record["samples_s"]
     if not samples:
         if record["verdict"] == "pass":
@@ -98,7 +99,7 @@ def timing(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained:
 
 
 def _of_ranks(record: Mapping[str, Any], size: int) -> Iterator[str]:
-    """The faults of the samples of several ranks: the record's samples and skew must follow from them."""
+    """Yields the faults of the samples of several ranks: the record's samples and skew must follow from them."""
     by_rank = record.get("samples_by_rank")
     if not by_rank:
         if size > 1:
@@ -123,8 +124,8 @@ def _of_ranks(record: Mapping[str, Any], size: int) -> Iterator[str]:
 
 
 def ceiling(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained: bool) -> Iterator[str]:
-    """The faults of a ceiling record: its value must be that of its fastest sample, and below the peak. The
-    copy bandwidth is not compared with a peak: small arrays stay in caches, which are faster than the memory."""
+    """Yields the faults of a ceiling record: its value must follow from its fastest sample and be below the peak. The
+    copy bandwidth has no peak to compare with: small arrays stay in caches, which are faster than the memory."""
     samples, devices = record["samples_s"], record["devices"]
     if not samples:
         yield "a ceiling without samples: measure it again"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The privacy of a submission: of its records, its logs, and what its product.yaml says."""
+"""Checks the privacy of a submission: of its records, its logs, and its product.yaml."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshmark.publish.review import Entry, Review
 from meshmark.records.results import PRODUCT
 
 LONGEST_TEXT = 20_000
-"""Characters of the longest text in a record: what looks for addresses takes time."""
+"""Characters of the longest text in a record: the search for addresses takes time."""
 
 
 def check(
@@ -23,8 +23,7 @@ def check(
     room: Room,
     review: Review,
 ) -> None:
-    """Complain of names of persons, hosts and places, except in the contact. `room`: what is left to read of the
-    product."""
+    """Complain about names of persons, hosts and places, except in the contact. room: how much may still be read."""
     versions: set[str] = {bundle.release}
     for lines in files.values():
         for _, record in lines:

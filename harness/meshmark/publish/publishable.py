@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds what must not be published: paths, hosts, users, addresses.
 
-core.privacy knows the user and host of this machine. A reviewer's machine has others, so this module looks for
-patterns: absolute paths, IP, MAC and e-mail addresses, names in a domain that is never public, and shell prompts. A
-bare host or user name in free text has no pattern, and only its owner can find it; `submit` runs on the owner's
-machine.
+core.privacy knows the user and host of this machine, but a reviewer's machine has others. This module therefore looks
+for patterns: absolute paths, IP, MAC and e-mail addresses, names in a private domain, and shell prompts. A bare host or
+user name in free text has no pattern. Only its owner can find it, and `submit` runs on the owner's machine.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ def _marked(match: re.Match[str], mark: str, keep: Collection[str]) -> str:
 def find_private_text(
     text: str, versions: Collection[str] = (), keep: Collection[str] = ()
 ) -> list[tuple[str, str]]:
-    """(kind, text) of each part that may not be published. `versions`: four-part version numbers, such as JAX 0.12.0.1,
-    which are not IP addresses. `keep`: texts that are named on purpose, such as the contact."""
+    """(kind, text) of each part that may not be published. versions: four-part version numbers, such as JAX 0.12.0.1,
+    which are not IP addresses. keep: texts that are public on purpose, such as the contact."""
     text = _CASE.sub("case", text)
     hits = []
     for what, pattern, _ in SHAPES:
@@ -76,7 +75,7 @@ def find_private_text(
         hits += [("an IP address", m[0]) for m in pattern.finditer(text) if _address(m[0], versions)]
     if redact(text).count("<path>") > text.count(
         "<path>"
-    ):  # only paths: a reviewer's user name may be a plain word
+    ):  # only paths: a reviewer's user name may be an ordinary word
         hits.append(("an absolute path", text))
     return [(what, one[:LONGEST_SHOWN]) for what, one in hits]
 
@@ -105,11 +104,11 @@ UNTOUCHED = (
     "level",
     "versions",
 )
-"""Fields of a record whose form the schema fixes, or that hold versions."""
+"""Fields of a record that are not searched: the schema fixes their form, or they hold versions."""
 
 
 def strings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """(field, text) of every text in a record, with the names of fields, except UNTOUCHED ones."""
+    """(field, text) of every text in a record, except in UNTOUCHED fields."""
     todo = [(name, value)]
     while todo:
         name, value = todo.pop()
@@ -128,7 +127,7 @@ def strings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 def clean_record(
     value: Any, versions: Collection[str] = (), keep: Collection[str] = (), top: bool = True
 ) -> Any:
-    """A record with cleaned texts, except UNTOUCHED ones and the facts' versions."""
+    """A record with cleaned texts, except in UNTOUCHED fields and the facts' versions."""
     if isinstance(value, str):
         return clean(value, versions, keep)
     if isinstance(value, list):

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computes the numbers of a record again, from the case and its seed.
 
-Where a case must be exact, its digest follows from case and seed, and its error and bound are zero. Where it is
-rounded, the reference and its bounds follow, so that three things are known without the device: the bound is one of
-the reference's; the error is no smaller than that of the nearest numbers that the result's dtype has; and the reference
-plus or minus the error is a number of that dtype.
+If a case must be exact, case and seed determine its digest, and its error and bound are zero. If a case is rounded,
+case and seed determine the reference and its bounds. Three checks then need no device. The bound is one of the
+reference's. The error is not smaller than that of the nearest values of the result's dtype. The reference plus or minus
+the error is a value of that dtype.
 
-This shows that the answers belong to the seed. It does not show that a device gave them: whoever runs the reference has
-the exact ones too.
+This shows that the answers belong to the seed. It does not show that a device computed them: anyone who runs the
+reference has the exact answers too.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from meshmark.publish.review import AS_WRITTEN, Review
 from meshmark.records import run_line
 
 MOST_WORK = 1 << 30
-"""Bytes of arguments and results that are computed again for one product: the standard profile on eight devices has
-about a fifth of it. Beyond it the rest is left out, and a note says how much."""
+"""Bytes of arguments and results to compute again for one product. The standard profile on eight devices needs about a
+fifth of it. Cases beyond it are left out, and a note says how many."""
 
 ODD, MOST_ODD = 0.04, 10
-"""The share, and the number, of exact cases with zeros that may have other digests than the reference: a zero may have
-either sign. Of the published runs 6 of 784 and 4 of 589 have."""
+"""The share, and the number, of exact cases with zeros whose digests may differ from the reference: a zero may have
+either sign. In two published runs, 6 of 784 and 4 of 589 differ."""
 
 CLOSE = 1e-9
-"""Relative difference of two float64 references on two machines: they add in different orders."""
+"""The relative difference allowed between the float64 references of two machines, which add in different orders."""
 
 _BITS = re.compile(r"default \((\d+) bits\)")
 
@@ -53,19 +53,19 @@ class Answer:
 
 @dataclass
 class Work:
-    """What is computed again for one product, up to a limit."""
+    """Counts what is computed again for one product, up to a limit."""
 
     left: int = MOST_WORK
     done: int = 0
     left_out: int = 0
     zeros: int = 0
-    """Exact cases with zeros in their results, whose signs are the reference's in nearly all honest ones."""
+    """Exact cases with zeros in their results. Nearly all honest ones have the signs of the reference."""
     odd: list[str] = field(default_factory=list)
-    """Those of them with another digest."""
+    """The ids of such cases with another digest."""
     _seen: set[tuple[str, int, float]] = field(default_factory=set)
 
     def allows(self, case: Case, seed: int, rounding: float) -> bool:
-        """Whether this case's cell is computed; the modes of a cell cost once."""
+        """Whether this case's cell may be computed. The modes of a cell count once against the limit."""
         key = (case.cell.id, seed, rounding)
         if key not in self._seen:
             parts: list[Argument | Result] = [*case.plan.arguments, *case.plan.results]
@@ -79,7 +79,7 @@ class Work:
         return True
 
     def tell(self, name: str, review: Review) -> None:
-        """Note how much of a file was computed again, and complain of digests that can't be right."""
+        """Note how much of a file was computed again, and complain if too many digests differ."""
         if self.left_out:
             review.notes.append(
                 f"{self.done} of {self.done + self.left_out} passing cases were computed again from their seed: the"
@@ -97,14 +97,14 @@ class Work:
 
 @lru_cache(maxsize=4)
 def answer(cell: Cell, seed: int, rounding: float) -> Answer:
-    """The reference of a cell; ValueError and the like where it has none."""
+    """The reference of a cell. ValueError or another exception if it has none."""
     arguments = cell.arguments(seed)
     expected, bounds = cell.expected(arguments, rounding)
     return Answer(tuple(map(np.asarray, expected)), tuple(bounds))
 
 
 def digest(case: Case, expected: Iterable[np.ndarray], owners: tuple[int, ...] | None = None) -> str:
-    """The digest that a case with exactly these results has; `owners`: the process of each mesh position."""
+    """The digest of a case with exactly these results. owners: the process of each mesh position."""
     sizes, arrays, shown = case.mesh.sizes, [], []
     for result, array in zip(case.plan.results, expected, strict=True):
         parts: list[tuple[slice, ...]]
@@ -129,7 +129,7 @@ def digest(case: Case, expected: Iterable[np.ndarray], owners: tuple[int, ...] |
 
 
 def owners(case: Case, facts: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """The process of each mesh position in a run; None where there is one process."""
+    """The process of each mesh position in a run; None if there is one process."""
     processes = run_line.processes(facts)
     if processes == 1:
         return None
@@ -138,8 +138,8 @@ def owners(case: Case, facts: Mapping[str, Any]) -> tuple[int, ...] | None:
 
 
 def determined(case: Case, expected: Iterable[np.ndarray]) -> bool:
-    """Whether results that are right have these bits alone: in an exact case a float zero may have either sign, and a
-    NaN any payload (an H100's is not that of NumPy)."""
+    """Whether correct results have only one bit pattern. In an exact case a float zero may have either sign, and a NaN
+    may have any payload (an H100 and NumPy give different ones)."""
     if case.plan.judge == "bits":
         return True
     return case.plan.judge == "exact" and not any(
@@ -148,7 +148,7 @@ def determined(case: Case, expected: Iterable[np.ndarray]) -> bool:
 
 
 def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any], work: Work) -> Iterator[str]:
-    """What a passing line of numbers or gradient says that can't be."""
+    """Yields what is impossible in a passing line of numbers or gradient."""
     error, bound = record["error"], record["bound"]
     if case.plan.judge != "bound" and (error or bound):
         yield f"error {error} and bound {bound} of an exact case, which are 0"
@@ -158,7 +158,7 @@ def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any], wo
         yield problem
         return
     if has_special_values(case.cell) and case.plan.judge != "bits":
-        yield from _special(case, record, bound, rounding)  # a device does its own with subnormal numbers
+        yield from _special(case, record, bound, rounding)  # a device may treat subnormals in its own way
         return
     seed = record["seed"]
     if not work.allows(case, seed, rounding):
@@ -179,18 +179,18 @@ def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any], wo
                 work.odd += [case.id] * (record.get("bits") != want)
             return
     except (ValueError, OverflowError, MemoryError, TypeError, IndexError, KeyError, ArithmeticError):
-        return  # no reference on these devices
+        return  # there is no reference on these devices
     if record.get("bits") != want:
         yield f"bits {record.get('bits')} are not those of seed {seed}, {want}"
 
 
 LOOSE = 4.0
-"""How much larger the bound of special values may be than the largest of the reference: a device may flush subnormal
-numbers, of which the reference knows nothing."""
+"""The factor by which the bound of special values may exceed the largest of the reference: a device may flush subnormal
+numbers, which the reference does not model."""
 
 
 def _special(case: Case, record: Mapping[str, Any], bound: float, rounding: float) -> Iterator[str]:
-    """Whether the bound of a case with values out of the ordinary is beyond any of its reference."""
+    """Yields a bound of a case with special values that is larger than the reference allows."""
     if not bound:
         return
     try:
@@ -204,11 +204,12 @@ def _special(case: Case, record: Mapping[str, Any], bound: float, rounding: floa
 
 
 def _rounding(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[float, str]:
-    """The unit roundoff of a contraction's factors as the record names it, and why it can't be."""
+    """The unit roundoff of a contraction's factors, as the record's precision names it, and why it is impossible ("" if
+    it is not)."""
     said, asked = str(record.get("precision", "")), case.plan.precision
     if asked != "default":
         return 0.0, "" if said == asked else f"precision {said[:40]!a} of a case at {asked or 'none'!a}"
-    if dtype_of(case.cell.request.dtype).kind != "float":  # such factors are rounded by no device
+    if dtype_of(case.cell.request.dtype).kind != "float":  # no device rounds such factors
         return 0.0, "" if said == asked else f"precision {said[:40]!a} of whole or complex numbers"
     match = _BITS.fullmatch(said)
     digits = dtype_of(case.cell.request.dtype).digits
@@ -220,8 +221,8 @@ def _rounding(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) -
 
 
 def _rounded(case: Case, error: float, bound: float, found: Answer, alone: bool) -> Iterator[str]:
-    """What is impossible in the error and the bound of a rounded case. Of several ranks the largest error counts,
-    which need not be the one that is largest against its bound (`alone`)."""
+    """Yields what is impossible in the error and bound of a rounded case. alone: whether one process gave them. With
+    several ranks the record has the largest error, which may not be the largest relative to its bound."""
     lowest, near, exact = 0.0, False, False
     for result, want, limits in zip(case.plan.results, found.expected, found.bounds, strict=True):
         if limits is None or not want.size:
@@ -244,7 +245,8 @@ def _rounded(case: Case, error: float, bound: float, found: Answer, alone: bool)
 
 
 def _least(result: Argument | Result, want: np.ndarray, limits: np.ndarray) -> float:
-    """The largest error, as a multiple of its bound, of the result that is nearest to the reference everywhere."""
+    """The largest error, as a multiple of its bound, if every element is the value of the dtype nearest to the
+    reference."""
     kind = dtype_of(result.dtype).numpy
     with np.errstate(all="ignore"):
         away = np.abs(want.astype(kind).astype(want.dtype) - want)
@@ -254,7 +256,7 @@ def _least(result: Argument | Result, want: np.ndarray, limits: np.ndarray) -> f
 
 
 def _representable(result: Argument | Result, want: np.ndarray, limits: np.ndarray, error: float) -> bool:
-    """Whether one of these references, plus or minus the error, is a number of the result's dtype."""
+    """Whether one of these references, plus or minus the error, is a value of the result's dtype."""
     kind = dtype_of(result.dtype).numpy
     if kind.kind == "c" or kind.itemsize == 8:
         return want.size > 0

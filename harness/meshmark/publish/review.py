@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a review finds of one product: complaints, notes, totals and the level statement."""
+"""The findings of a review of one product: complaints, notes, totals and the level statement."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from meshmark.levels.statements import Statement
 
 MOST = 1000
-"""Complaints after which no more are collected."""
+"""The most complaints that are collected."""
 
 MOST_OF_A_KIND = 20
-"""Complaints of one kind and file that are shown one by one."""
+"""The most complaints of one kind and file that are shown one by one."""
 
 AS_WRITTEN = "submit the file as it was written"
 
@@ -23,11 +23,11 @@ Entry = tuple[int, dict[str, Any]]
 
 @dataclass
 class Review:
-    """What was found of one product."""
+    """The findings about one product."""
 
     place: str
     complaints: list[str] = field(default_factory=list)
-    """Each `file:line: what is wrong: the mend`."""
+    """Each is `file:line: what is wrong: how to correct it`."""
     notes: list[str] = field(default_factory=list)
     totals: dict[str, Any] = field(default_factory=dict)
     statement: Statement | None = None
@@ -36,7 +36,7 @@ class Review:
     _of_a_kind: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def complain(self, name: str, text: str, line: int = 0, kind: str = "") -> None:
-        """One complaint about a file ("" for the product) and, where there is one, its line."""
+        """Add a complaint about a file ("" for the product) and, if given, its line."""
         place = "/".join(filter(None, (self.place, name))) + (f":{line}" if line else "")
         key = (name, kind or text)
         self._of_a_kind[key] += 1
@@ -46,7 +46,7 @@ class Review:
             self.complaints.append(f"{place}: {text}")
 
     def close(self) -> Review:
-        """Tell how many complaints of a kind were left out."""
+        """Note how many complaints of each kind were left out."""
         for (name, kind), number in self._of_a_kind.items():
             if number > MOST_OF_A_KIND and len(self.complaints) <= MOST:
                 more = number - MOST_OF_A_KIND

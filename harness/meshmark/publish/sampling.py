@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks samples against the sampling rule of their run: how many, for how long, in which order.
 
-timing.measure.sample stops by a rule that its run line states: at the most samples, or when the time is spent (older
-runs also when the medians were precise). Samples that were scaled, or of which some were dropped, stopped at none
-of these. The modes of a cell are sampled in rounds, so that they have equally many; in cadence `plain` each has a
-rule of its own.
+timing.measure.sample stops by a rule that the run line states: at the maximum number of samples, or when the time is
+spent. In older runs it also stops when the medians are precise. If samples were scaled or dropped, the rest fits none
+of these stops. The modes of a cell are sampled in rounds, so they have equal numbers of samples. In the cadences of
+ALONE each mode stops by itself.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from meshmark.records import run_line
 from meshmark.timing.measure import LONGEST_STREAM, STREAM_SECONDS
 
 SPENT = 0.65
-"""The least share of the time that is spent inside of samples; the published runs of one process have 0.81 or more: a
-busy machine takes time between samples too, and an honest run of it must pass."""
+"""The least share of the time that samples must take. Published runs of one process have 0.81 or more. A busy machine
+also spends time between samples, and its honest run must pass."""
 
 SPENT_BY_RANKS = 0.25
-"""The same over several processes, which wait for each other between samples; 0.46 is the least of the published."""
+"""The same share for several processes, which wait for each other between samples. The least in the published runs is
+0.46."""
 
 SPENT_BEFORE = 1.01
-"""How much of its time a run can have spent before its last round: no round begins after it. Samples are rounded."""
+"""The factor by which a run may exceed its time before its last round. No round begins after the time is spent, but
+samples are rounded."""
 
 BETWEEN = 20e-6
-"""Seconds between two samples that count as spent: short calls leave more time outside of samples."""
+"""Seconds between two samples that count as sampling time: short calls leave more time outside the samples."""
 
 IN_ORDER = 12
-"""With this many samples, one order in all of them is not chance: one in 12! = 479 million."""
+"""With at least this many samples, the same order in all of them is not chance: one in 12! = 479 million."""
 
 ALONE = ("plain", "device")
 """The cadences in which each mode is sampled by itself."""
@@ -58,13 +60,13 @@ def of_file(lines: Sequence[Line], runs: Mapping[str, Mapping[str, Any]]) -> Ite
 
 
 def sampled_together(case: str, cadence: str) -> str:
-    """What names the programs whose samples are taken in the same rounds: the modes of a cell, or one mode alone."""
+    """A key for programs that are sampled in the same rounds: the modes of a cell, or one mode alone."""
     operation, variant, mode, *rest = case.split("/")
     return "/".join([operation, variant, *rest, *([mode] if cadence in ALONE else [])])
 
 
 def _stopped(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-    """Whether the sampling of one cell stopped where its rule says."""
+    """Checks that the sampling of one cell stopped where its rule says."""
     first, timing = found[0][0], run["timing"]
     numbers = {len(record["samples_s"]) for _, record in found}
     if len(numbers) > 1:
@@ -80,7 +82,7 @@ def _stopped(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[in
             yield line, problem
     if seconds and number > timing.get("least", 1) and run_line.processes(run["facts"]) == 1:
         taken = [own[:-1] for _, r in found for own in (r["samples_s"], _control(r, number))]
-        # A control has as many calls as its own calibration gave, and no line says how many.
+        # The line does not record how many calls the control's calibration gave, so its samples count as one call each.
         calls = [each for _, r in found for each in (r.get("calls", 1), 1)]
         timers = sum(map(bool, taken))
         before = sum(math.fsum(own) * each for own, each in zip(taken, calls, strict=True))
@@ -106,14 +108,14 @@ def _stopped(found: Sequence[Line], run: Mapping[str, Any]) -> Iterator[tuple[in
 
 
 def _control(record: Mapping[str, Any], number: int) -> Sequence[float]:
-    """The samples of the control of the same rounds; () where there is none, or it has a rule of its own."""
+    """The samples of the control of the same rounds; () if it has none, or if it stops by itself."""
     control: Sequence[float] = record.get("control_s", ())
     return control if record["cadence"] not in ALONE and len(control) == number else ()
 
 
 def _precise(found: Sequence[Line], number: int, timing: Mapping[str, Any], over: int) -> bool:
-    """Whether sampling stopped because the medians were precise. The run line of such a run says how precise; newer
-    runs have no such rule."""
+    """Whether sampling stopped because the medians were precise. Only older run lines have this rule and its
+    precision."""
     least = 2 * timing.get("least", 10)
     looks = [least << doubled for doubled in range(20)]
     if number not in looks and not (over > 1 and number >= least):
@@ -122,7 +124,7 @@ def _precise(found: Sequence[Line], number: int, timing: Mapping[str, Any], over
 
 
 def _calls(record: Mapping[str, Any], seconds: float | None) -> str:
-    """Why the number of calls per sample is not what calibration gives."""
+    """Why the number of calls per sample does not follow from calibration; "" if it does."""
     calls, middle = record.get("calls", 1), sorted(record["samples_s"])[len(record["samples_s"]) // 2]
     if record["cadence"] != "stream":
         return (
@@ -142,7 +144,7 @@ def _calls(record: Mapping[str, Any], seconds: float | None) -> str:
 
 
 def of_orders(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
-    """Samples that are sorted, or rise and fall as those of another line."""
+    """Finds samples that are sorted, or that rise and fall like those of another line."""
     seen: dict[tuple[int, ...], int] = {}
     for line, record in lines:
         samples = record["samples_s"]

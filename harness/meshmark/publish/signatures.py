@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signatures of a submission, by `ssh-keygen -Y` (OpenSSH 8.2 or newer): no online identity, and no server.
+"""Signatures of a submission, by `ssh-keygen -Y` (OpenSSH 8.2 or newer), without an online identity or a server.
 
-What is signed is manifest.json, and through its hashes every other file. A good signature proves that a holder of the
-key signed just these files. Whose key it is, only a list of allowed signers can say, which the reviewer has from
-elsewhere (`ssh-keygen(1)`, ALLOWED SIGNERS). A signature does not vouch for the numbers: a person who lies in records
-may sign them."""
+The signature covers manifest.json and, through its hashes, every other file. A good signature proves that a holder of
+the key signed exactly these files. Only a list of allowed signers, which the reviewer gets elsewhere, says whose key it
+is (`ssh-keygen(1)`, ALLOWED SIGNERS). A signature does not prove the numbers: a person who forges records may sign
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ FILE = "manifest.json.sig"
 """The name of the signature in a submission."""
 
 NAMESPACE = "meshmark"
-"""The purpose of the signature, which ssh-keygen asks for: a signature of mail or of git is not one of a submission."""
+"""The purpose of the signature, which ssh-keygen requires: a signature of mail or of git is not valid here."""
 
 ABSENT = "ssh-keygen is not here: install OpenSSH 8.2 or newer"
 SECONDS = 60.0
-"""How long ssh-keygen may take, with a question for a passphrase."""
+"""Seconds that ssh-keygen may take, including the question for a passphrase."""
 
 _KEY = re.compile(r"\bwith (\S+) key (SHA256:[A-Za-z0-9+/=]+)")
 
@@ -34,11 +35,11 @@ class SignatureError(BadInput, ValueError):
 
 
 def sign(manifest: bytes, key: Path) -> bytes:
-    """The signature of a manifest by a key of SSH (a private key, or a public one whose private key an agent holds).
+    """The signature of a manifest by an SSH key: a private key, or a public key whose private key an agent holds.
 
-    SignatureError if there is no ssh-keygen, or it refuses the key.
+    SignatureError if there is no ssh-keygen, or if it refuses the key.
     """
-    if key.exists() and not key.is_file():  # ssh-keygen would wait for somebody who writes into a pipe
+    if key.exists() and not key.is_file():  # ssh-keygen would wait for a writer to the pipe
         raise SignatureError(f"{key} is not a plain file: name a key of SSH")
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "manifest.json"

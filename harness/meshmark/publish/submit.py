@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a bundle of records: the files of a product in the layout of results/, cleaned, hashed and checked.
 
-The statement, totals and environment are computed from the records. The bundle is checked by publish.validate before it
-is put in its place, so that everything a reviewer would refuse is refused here. A dirty suite, or a claimed level that
-is not met, can be marked instead; the marks stay with the product.
+The statement, totals and environment are computed from the records. publish.validate checks the bundle before it is
+moved to its place, so this module refuses everything that a reviewer would refuse. A dirty suite, or a claimed level
+that is not met, can be marked instead. The marks stay with the product.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT
 Value = TypeVar("Value")
 
 STANDS_FOR = "meshmark test"
-"""A command where the records give none: the other fields are checked all the same."""
+"""The command if the records give none, so that the other fields are still checked."""
 
 
 class Refused(Exception):
-    """A bundle that is not made; each of `complaints` is one line with the mend."""
+    """A bundle is not made; each of `complaints` is one line with the correction."""
 
     def __init__(self, complaints: Sequence[str]) -> None:
         super().__init__("; ".join(complaints))
@@ -55,22 +55,22 @@ class Refused(Exception):
 
 
 class SubmitError(Refused, BadInput, ValueError):
-    """Records or options that can't be used, and whatever else is wrong."""
+    """Records or options that can't be used, together with all other complaints."""
 
 
 class SubmitRefused(Refused):
-    """What a reviewer would refuse; all of it could be read."""
+    """The records could be read, but a reviewer would refuse them."""
 
 
 class Wrong:
-    """All that is wrong, so that it is said at once."""
+    """Collects everything that is wrong, to report it at once."""
 
     def __init__(self) -> None:
         self.input: list[str] = []
         self.refused: list[str] = []
 
     def attempt(self, made: Callable[..., Value], *arguments: Any) -> Value | None:
-        """made(*arguments); None where its input can't be used, which is kept."""
+        """made(*arguments). If its input can't be used, keeps the complaints and returns None."""
         try:
             return made(*arguments)
         except SubmitError as error:
@@ -80,7 +80,7 @@ class Wrong:
         return None
 
     def end(self) -> None:
-        """SubmitError or SubmitRefused where anything is wrong."""
+        """Raise SubmitError or SubmitRefused if anything is wrong."""
         if self.input:
             raise SubmitError([*self.input, *self.refused])
         if self.refused:
@@ -94,21 +94,21 @@ class Wanted:
     name: str
     by: str
     command: str = ""
-    """If empty, it is made from the run lines."""
+    """If empty, the run lines give it."""
     title: str = ""
     contact: str = ""
     hardware: str = ""
     level: str | None = None
-    """The claimed level; "" for none, None for the highest one that is met."""
+    """The claimed level: "" for none, None for the highest level that is met."""
     notes: Sequence[Mapping[str, str]] = ()
     mark: bool = False
-    """Whether to mark a dirty suite and a level that is not met instead of refusing them."""
+    """Whether to mark a dirty suite or an unmet level instead of refusing it."""
     logs: Sequence[Path] = ()
-    """What the runs printed: cleaned and packed beside the records."""
+    """Files with the output of the runs, to be cleaned and packed with the records."""
     key: Path | None = None
-    """The key of SSH that signs the manifest; None for no signature."""
+    """The SSH key that signs the manifest; None for no signature."""
     unusable: Sequence[str] = ()
-    """What is wrong with the options themselves, one line each: it is said with all the rest."""
+    """What is wrong with the options themselves, one line each; it is reported with all other complaints."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Made:
     report: Review
     archive: Path | None = None
     files: Mapping[str, int] = field(default_factory=dict)
-    """Bytes by name."""
+    """The size in bytes of each file, by name."""
 
 
 def make(
@@ -178,7 +178,7 @@ def bundled(paths: Sequence[Path], wanted: Wanted) -> Bundle:
 
 
 def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | None:
-    """The bundle, also where only a mark is missing; None where its input can't be used. `wrong` takes what is."""
+    """The bundle, also if only a mark is missing; None if its input can't be used. `wrong` collects the complaints."""
     read = {path: lines for path in paths if (lines := wrong.attempt(_read, path)) is not None}
     facts = wrong.attempt(_facts, read) if read else None
     if wrong.input or facts is None:
@@ -222,7 +222,7 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
 
 
 def _try_options(wanted: Wanted, wrong: Wrong, versions: frozenset[str]) -> None:
-    """Where the records can't be used: find what else is wrong, so that all of it is said at once."""
+    """Find what else is wrong if the records can't be used, so that everything is reported at once."""
     known = (*levels.names(), *levels.names(processes=2))
     if wanted.level and wanted.level not in known:
         wrong.input.append(f"no level {wanted.level[:20]!a}: choose from {', '.join(known)}, or none")
@@ -231,7 +231,7 @@ def _try_options(wanted: Wanted, wrong: Wrong, versions: frozenset[str]) -> None
 
 
 def _try_files(wanted: Wanted, wrong: Wrong, versions: frozenset[str]) -> None:
-    """Whether the logs can be packed, and whether there is a key."""
+    """Check that the logs can be packed, and that the key exists."""
     for path in wanted.logs:
         wrong.attempt(logs.pack, path, versions)
     if wanted.key and not wanted.key.exists():
@@ -287,7 +287,7 @@ def _facts(read: Mapping[Path, Sequence[Entry]]) -> Mapping[str, Any]:
 
 
 def _name(path: Path, lines: Sequence[Entry], taken: Mapping[str, Any]) -> str:
-    """A name from the content of a file, without any text of its old name: conformance.jsonl.gz."""
+    """A file name made only from the content, such as conformance.jsonl.gz; the old name is not used."""
     held = {record["kind"] for _, record in lines}
     kinds = [k for k in KINDS if k in held and k != "run"]
     base = next((k for k in ("conformance", "comparison", "timing") if k in kinds), "ceiling")
@@ -304,7 +304,7 @@ def _product(
     facts: Mapping[str, Any],
     lacking: list[str],
 ) -> dict[str, Any]:
-    """What goes into product.yaml, with its marks; `lacking` takes what must be marked and was not."""
+    """The content of product.yaml, with its marks. `lacking` collects the marks that are missing."""
     refused: list[str] = []
     marks: list[str] = []
     wrong: list[str] = []
@@ -355,8 +355,8 @@ def _said(
     marks: Sequence[str] = (),
     wrong: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The fields of product.yaml. SubmitError names what is `wrong` already, the fields that hold what is not
-    published, and those that are not one line of text."""
+    """The fields of product.yaml. SubmitError lists `wrong`, fields with private text, and fields that are not one
+    line."""
     keep = {wanted.contact, *wanted.contact.replace("<", " ").replace(">", " ").split()}
     product = {
         "name": wanted.name,
@@ -392,7 +392,7 @@ def commands(files: Mapping[str, Sequence[Entry]]) -> list[str]:
 
 
 OPTIONS = {field: option for option, field in MANY.items()}
-"""Options of the command line by the field of a selection."""
+"""The command-line option of each field of a selection."""
 
 
 def command(run: Mapping[str, Any], kinds: set[str]) -> str:
@@ -419,7 +419,7 @@ def command(run: Mapping[str, Any], kinds: set[str]) -> str:
 
 
 def _expecting(chosen: Mapping[str, Any]) -> list[str]:
-    """The options that name a vendor's known issues and counters, by the names of file and directory."""
+    """The options that name a vendor's known issues and counters, with only the names of file and directory."""
     listed, directory = chosen.get("known_issues"), field_of(chosen.get("counters"), "directory")
     words = [
         word
@@ -431,10 +431,11 @@ def _expecting(chosen: Mapping[str, Any]) -> list[str]:
 
 
 def _launched(words: list[str], facts: Mapping[str, Any]) -> list[str]:
-    """The command with its number of devices, and as one of several processes if there were several.
+    """The command with its number of devices, and with the launch of its processes if there are several.
 
-    Virtual devices: started by `meshmark launch`. If JAX found the processes itself, the cluster's launcher starts the
-    command, and the records do not name it."""
+    Virtual devices are started by `meshmark launch`. If JAX found the processes itself, the cluster's launcher starts
+    the command, and the records do not name that launcher.
+    """
     processes, virtual = run_line.processes(facts), facts["backend"] == "cpu"
     each = facts["num_devices"] // processes
     if processes == 1:
@@ -459,7 +460,7 @@ def _json(value: Any) -> bytes:
 
 
 def _tar(bundle: Bundle) -> bytes:
-    """The files as a .tar.gz without the user and the time of packing."""
+    """The files as a .tar.gz without the packing user and time."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, file in sorted(bundle.files.items()):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checking a product's files as a reviewer would. docs/submitting.md lists the checks.
+"""Checks a product's files as a reviewer would. docs/submitting.md lists the checks.
 
-Everything that is said is recomputed from the record lines: the level statement, totals, environment, cases' heads and
-costs. What can't be recomputed is held against what is published: the chip's peak, the known issues, the committed
-counters of collectives. Bad content becomes complaints, each one line with the place and the mend; nothing raises.
+All claims are recomputed from the record lines: the level statement, totals, environment, cases' heads and costs. What
+can't be recomputed is compared with published facts: the chip's peak, the known issues, the committed counters of
+collectives. Bad content becomes complaints, each one line with the place and the correction. Bad content raises no
+exception.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ from meshmark.records import results, run_line
 from meshmark.records.results import ENVIRONMENT, MANIFEST, PRODUCT, RECORDS, ResultError
 
 STALE = "old must-pass list"
-"""How the note begins of a statement that is not of the newest list."""
+"""How the note begins if the statement does not use the newest list."""
 
 DIRTY, INCOMPLETE = "dirty suite", "level not met"
-"""How marks begin that let a product through with what they say."""
+"""How the marks begin that concede a fault and let the product through."""
 
 
 def check(
@@ -62,9 +63,9 @@ def check(
     asked: Mapping[str, Any] | None = None,
     signers: Path | None = None,
 ) -> Review:
-    """All that is wrong with a product, and what it amounts to; `expected` holds a vendor's known issues and counters
-    beside the suite's, `asked` a challenge that it must answer, `signers` a list of allowed signers of which one must
-    have signed it."""
+    """All that is wrong with a product, and its totals and statement. expected: a vendor's known issues and counters,
+    in addition to the suite's. asked: a challenge that it must answer. signers: allowed signers, one of whom must have
+    signed it."""
     expected = expected or Expectations()
     review = Review(bundle.place)
     for name, why in bundle.refused:
@@ -118,7 +119,7 @@ def check(
 
 
 def _manifest(bundle: Bundle, review: Review) -> dict[str, Any]:
-    """The manifest, its hashes checked; {} where there is none."""
+    """The manifest, with its hashes checked; {} if there is none."""
     file = bundle.files.get(MANIFEST)
     if file is None:
         review.complain(MANIFEST, "missing: `meshmark submit` makes it")
@@ -148,7 +149,7 @@ def _manifest(bundle: Bundle, review: Review) -> dict[str, Any]:
 
 
 def _signature(bundle: Bundle, signers: Path | None, review: Review) -> None:
-    """The signature of the manifest, where there is one or one is asked for."""
+    """Check the signature of the manifest if there is one or one is required."""
     manifest, own = bundle.files.get(MANIFEST), bundle.files.get(signatures.FILE)
     if manifest is None or (own is None and signers is None):
         return
@@ -159,7 +160,7 @@ def _signature(bundle: Bundle, signers: Path | None, review: Review) -> None:
 
 
 def _product(bundle: Bundle, review: Review) -> dict[str, Any]:
-    """product.yaml, with notes and marks; {} where it can't be used."""
+    """product.yaml, with notes and marks; {} if it can't be used."""
     file = bundle.files.get(PRODUCT)
     if file is None:
         review.complain(PRODUCT, "missing: it says who and what, see docs/submitting.md")
@@ -179,7 +180,7 @@ def _product(bundle: Bundle, review: Review) -> dict[str, Any]:
 def _runs(
     bundle: Bundle, files: Mapping[str, Sequence[Entry]], product: Mapping[str, Any], review: Review
 ) -> dict[str, dict[str, Any]]:
-    """The run lines by id, their suite, release and devices checked."""
+    """The run lines by id, with their suite, release and devices checked."""
     runs: dict[str, dict[str, Any]] = {}
     commits = set()
     for name, lines in files.items():
@@ -237,7 +238,7 @@ def _runs(
 
 
 def _processes(run: Mapping[str, Any]) -> Iterator[str]:
-    """What is impossible in a run line about its processes, or is not about all of them together."""
+    """Yields what is impossible in a run line about its processes, or covers only some of them."""
     facts = run["facts"]
     number, over = facts["num_processes"], run_line.processes(facts)
     if alone := run_line.single_rank(run):
@@ -260,7 +261,7 @@ def _processes(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def environment(files: Mapping[str, Sequence[Entry]]) -> dict[str, Any]:
-    """What environment.json holds: each file's runs as their run lines say them."""
+    """The content of environment.json: each file's runs as their run lines describe them."""
     return {
         "schema": 1,
         "runs": [
@@ -283,7 +284,7 @@ def _environment(bundle: Bundle, files: Mapping[str, Sequence[Entry]], review: R
 
 
 def _logs(bundle: Bundle, files: Mapping[str, Sequence[Entry]], review: Review) -> None:
-    """Whether each log is of one of the runs: by the counts that a run prints at its end."""
+    """Check that each log belongs to one of the runs, by the counts that a run prints at its end."""
     counted = [one for lines in files.values() if (one := counts(lines))["cases"]]
     for name in sorted(filter(logs.NAME.fullmatch, bundle.files)):
         if why := consistent.of_log(logs.counted(bundle.files[name]), counted):
@@ -294,7 +295,7 @@ def _logs(bundle: Bundle, files: Mapping[str, Sequence[Entry]], review: Review) 
 
 
 def _heads(name: str, lines: Sequence[Entry], review: Review) -> None:
-    """The case id and the fields that repeat it must be one."""
+    """Check that the case id agrees with the fields that repeat it."""
     for number, record in lines:
         if record["kind"] not in ("conformance", "timing"):
             continue
@@ -309,7 +310,7 @@ def _heads(name: str, lines: Sequence[Entry], review: Review) -> None:
 def _judged(
     name: str, lines: Sequence[Entry], facts: Mapping[str, Any], expected: Expectations, review: Review
 ) -> None:
-    """The conformance lines: whole, consistent, skips and known issues only where they may be."""
+    """Check the conformance lines: complete, consistent, with skips and known issues only where they are allowed."""
     if not (conformance := [(n, r) for n, r in lines if r["kind"] == "conformance"]):
         return
     jax, processes = facts["versions"]["jax"], run_line.processes(facts)
@@ -394,7 +395,7 @@ def _recompute(
     work: recomputed.Work,
     review: Review,
 ) -> None:
-    """The lines of a case that pass, against what follows from case and seed, and from the contract."""
+    """Check the passing lines of a case against what follows from case and seed, and against the contract."""
     for number, record in found:
         if record["verdict"] != "pass":
             continue
@@ -441,7 +442,7 @@ def _one_check(
 
 
 def _by_rank(name: str, number: int, record: Mapping[str, Any], processes: int, review: Review) -> None:
-    """Verdicts by rank: of ranks that there are, and their worst is the verdict."""
+    """Check the verdicts by rank: the ranks exist, and the worst one is the verdict."""
     verdicts = record.get("ranks", {})
     ended = record.get("ended_rank", 0)
     strange = [rank for rank in (*verdicts, ended) if not 0 <= int(rank) < processes]
@@ -456,7 +457,7 @@ def _by_rank(name: str, number: int, record: Mapping[str, Any], processes: int, 
 
 
 def _within(error: float, bound: float) -> bool:
-    """Whether the judge passes this error: by its own quotient (judge.checks.difference), which may round to 1."""
+    """Whether the judge passes this error: by the judge's quotient (judge.checks.difference), which may round to 1."""
     return error <= bound or (bound > 0 and error / bound <= 1)
 
 
@@ -471,7 +472,7 @@ def _timed(
     name: str, lines: Sequence[Entry], runs: Mapping[str, Mapping[str, Any]], product: Mapping[str, Any],
     review: Review,
 ) -> None:  # fmt: skip
-    """The timing, ceiling and comparison lines: plausible, and their cost the table's."""
+    """Check the timing, ceiling and comparison lines: plausible, and with the cost of the table."""
     explained = any(note["about"] == "peak" for note in product["notes"])
     of_timings = [(n, r) for n, r in lines if r["kind"] == "timing"]
     sampled = field_checks.with_controls(of_timings)
@@ -516,13 +517,13 @@ def _timed(
 
 
 def counts(lines: Sequence[Entry]) -> Counter[str]:
-    """How many cases a file has of each verdict, and `cases`."""
+    """The number of a file's cases with each verdict, and the number of all `cases`."""
     judged = as_records(lines).cases.values()
     return Counter({"cases": len(judged)}) + Counter(one.verdict for one in judged)
 
 
 def totals(files: Mapping[str, Sequence[Entry]]) -> dict[str, Any]:
-    """What the records add up to: lines, cases with their verdicts (the worst, where judged in several files),
+    """The totals of the records: lines, cases with their verdicts (the worst one if several files judge a case), and
     timings with their samples."""
     merged = as_records([entry for lines in files.values() for entry in lines])
     verdicts = Counter(judged.verdict for judged in merged.cases.values())
@@ -544,7 +545,7 @@ def _statement(
     product: Mapping[str, Any],
     review: Review,
 ) -> None:
-    """The level statement, recomputed; the level that is claimed must be met."""
+    """Recompute the level statement; the claimed level must be met."""
     said, claimed = manifest.get("statement"), product.get("level", "")
     version = said.get("list") if isinstance(said, dict) else None
     judged = [read for lines in files.values() if (read := as_records(lines)).runs]
@@ -582,7 +583,7 @@ def _statement(
 
 
 def _stale(found: statements.Statement) -> str:
-    """That the must-pass list is not the newest, and whether the newest asks for other cases; "" where it is."""
+    """Which newer must-pass list exists, and whether it asks for other cases; "" if the statement has the newest."""
     newest = levels.versions()[-1]
     if found.version == newest or not found.standings:
         return ""
