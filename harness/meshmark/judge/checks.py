@@ -56,13 +56,15 @@ def prepare_cell(cell: Cell, seed: int) -> tuple[list[np.ndarray], list[np.ndarr
 
 
 def flushed(cell: Cell) -> float:
-    """How many times the smallest normal number counts as zero, in the inputs of the reference and in the results; 0.0
-    where subnormal numbers count as they are.
+    """The threshold below which numbers count as zero, as a multiple of the smallest normal number of the cell's dtype.
 
-    1.0: the cell's values may hold some, it computes with them, and the device flushes them. More: the cell adds tiny
-    numbers to ordinary ones, and keeps them: subnormal ones where the device does, and the smallest normal one
-    anywhere. An ordinary number takes in a tiny one, so that their order decides what is left where the ordinary ones
-    add up to zero: nothing, or all of them, which are at most as many as the terms of a sum.
+    The judge applies it to the inputs of the reference and to the results. There are three values:
+
+    - 0.0: nothing counts as zero.
+    - 1.0: the inputs may hold subnormal numbers, the cell computes with them, and the device flushes them to zero.
+    - n, the number of terms: the cell adds n numbers, tiny ones (subnormal ones on a device that keeps them, or the
+      smallest normal one) among ordinary ones. An ordinary number absorbs a tiny one. If the ordinary numbers cancel,
+      the order of the additions decides how many of the tiny ones are left: from none to n.
     """
     if not has_special_values(cell) or cell.plan.judge == "bits":
         return 0.0
@@ -138,7 +140,7 @@ class Judge:
         yield from after if passes else lines
 
     def _after_calls(self, program: Program, compiled: Any, lines: list[Line]) -> list[Line]:
-        """The same lines, unless a call with other values fails, or a call has changed its inputs."""
+        """The same lines, or failing ones if a call with other values fails or a call has changed its inputs."""
         case, inputs = program.case, self.inputs(program)
         deviates = any("deviation" in line.data for line in lines)
         if calls.is_called_again(case, self.seed) and (self.meeting or not deviates):
@@ -187,8 +189,11 @@ class Judge:
         yield from self._deviating(program, lines, outputs[0])
 
     def _deviating(self, program: Program, lines: list[Line], outputs: list[jax.Array]) -> list[Line]:
-        """The same lines; where the numbers fail and a committed row allows it, those of the comparison with JAX on
-        one device in place of NumPy. `outputs`: of the first run; where other runs differ from it, the lines stay."""
+        """The same lines, or those of the comparison with JAX on one device in place of NumPy.
+
+        The second comparison is made if the numbers fail and a committed row (`levels.deviations`) allows it.
+        `outputs` are those of the first run. If other runs differ from it, the lines stay.
+        """
         if any(line.data.get("differing_runs") for line in lines):
             return lines
         failed = next((line for line in lines if line.check in VALUES and line.verdict == "fail"), None)
@@ -349,8 +354,10 @@ SUMS = ("psum", "pmean")
 
 @lru_cache(maxsize=1)
 def has_grouped_sums() -> bool:
-    """Whether this release traces `lax.psum` over axis_index_groups under check_vma, by a probe on one device: where it
-    does not, it raises a NotImplementedError without a message, so that the message can't name the capability."""
+    """Whether this release traces `lax.psum` over axis_index_groups under check_vma, by a probe on one device.
+
+    A release that can't raises a NotImplementedError without a message. So its message can't name the capability.
+    """
     mesh = Mesh(np.array(jax.devices()[:1]), ("x",))
     probe = jax.shard_map(
         lambda x: jax.lax.psum(x, "x", axis_index_groups=[[0]]), mesh=mesh, in_specs=P("x"), out_specs=P("x")
@@ -363,9 +370,11 @@ def has_grouped_sums() -> bool:
 
 
 def line_of_exception(case: Case, error: BaseException) -> Line:
-    """The line of an exception: unsupported if a stated precondition is missing, or if the backend says of an optional
-    capability that it is not implemented; otherwise error. Not implemented is not enough: what the message names must
-    be the capability."""
+    """The line of an exception, with the verdict unsupported or error.
+
+    It is unsupported if a stated precondition is missing, or if the backend says that an optional capability of the
+    case is not implemented. The message must name that capability: a NotImplementedError alone is an error.
+    """
     message = saying.first_line(error)
     missing = isinstance(error, NotImplementedError) or "UNIMPLEMENTED" in message
     named = any(re.search(OWN_WORDS[name], message, re.IGNORECASE) for name in case.cell.capabilities)

@@ -184,8 +184,11 @@ def _widened(kind: str, seen: int, payload: int, width: int, own: int) -> bool:
 def missing_connection(
     found: Sequence[Collective], sent: float, connect: Sequence[Sequence[int]], size: int, limit: float
 ) -> str:
-    """Why a global program over `size` devices communicates too little (`connect`: groups of mesh positions that must
-    exchange data) or too much (`sent` bytes per device over the `limit`); "" if it does not."""
+    """Why a global program over `size` devices communicates too little or too much; "" if it does neither.
+
+    Too little: members of a group in `connect` (mesh positions that must exchange data) are not connected. Too much:
+    it sends more bytes per device (`sent`) than `limit`.
+    """
     parent = list(range(size))
 
     def root(i: int) -> int:
@@ -206,8 +209,10 @@ def missing_connection(
 
 
 def ceiling(case: Case) -> float:
-    """Bytes per device of gathering every argument and reducing every result everywhere: no sensible partitioning
-    costs more."""
+    """Bytes per device of gathering every argument and reducing every result on all devices.
+
+    No sensible partitioning costs more.
+    """
     n = case.mesh.size
     arguments = sum(nbytes(a, case.mesh) * n for a in case.plan.arguments)
     results = sum(nbytes(r, case.mesh) * n for r in case.plan.results)

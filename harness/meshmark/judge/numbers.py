@@ -24,8 +24,10 @@ from meshmark.operations.cases import Case
 
 @dataclass
 class Numbers:
-    """The comparison of one result: `badness` is the largest error as a multiple of its bound (inf if the bound
-    is zero and the numbers differ)."""
+    """The comparison of one result.
+
+    `badness` is the largest error as a multiple of its bound; it is inf if the bound is zero and the numbers differ.
+    """
 
     badness: float = 0.0
     error: float = 0.0
@@ -93,7 +95,7 @@ def compare_shards(
     bound: np.ndarray | None,
     flushed: float = 0.0,
 ) -> Numbers:
-    """The comparison of `compare`, of shards whose type and devices are right."""
+    """Compare shards whose dtype, shape and devices were checked before; arguments as in `compare_numbers`."""
     verdict, largest = Numbers(), 0.0
     parts = dict(zip(places, layout.indices(result.shape, result.spec, case.mesh.sizes), strict=True))
     first: dict[tuple, tuple[Any, np.ndarray]] = {}
@@ -145,9 +147,9 @@ def within_rounding(error: float, want: np.ndarray, dtype: str) -> bool:
 
 
 def hidden(places: Sequence[Any], output: jax.Array) -> str:
-    """Why the shards of an output are not one on each device of the mesh that this process owns, or "".
+    """Why the output does not have exactly one shard on each device of the mesh that this process owns, or "".
 
-    The comparison loops over the shards that there are, so a shard that is not shown would pass unseen.
+    The comparison loops over the shards that JAX lists, so a shard that JAX does not list would pass unseen.
     """
     here = jax.process_index()
     own = {device for device in places if device.process_index == here}
@@ -198,7 +200,7 @@ def difference(
 
 
 def unlike(seen: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """bool, of their shape: where one of two float or complex arrays is not finite and the other is not the same."""
+    """A bool array: where one of two float or complex arrays of one shape is not finite, and the other differs."""
     s, w = _parts(seen), _parts(want)
     same = np.isfinite(s) & np.isfinite(w) | (s == w) | np.isnan(s) & np.isnan(w)
     return ~same.all(axis=-1)
@@ -209,8 +211,10 @@ MOST_LOST = 0.5
 
 
 def without_subnormals(array: np.ndarray, times: float = 1.0) -> np.ndarray:
-    """The array with zeros for its subnormal numbers, or for what is less than `times` the smallest normal number; the
-    array itself if it is not of floats or complex numbers."""
+    """The array with zeros for all numbers smaller in magnitude than `times` the smallest normal number.
+
+    An array that holds neither floats nor complex numbers is returned as it is.
+    """
     if not _inexact(array):
         return array
     smallest = dtype_of(array.dtype.name).tiny
