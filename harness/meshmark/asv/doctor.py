@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds known pitfalls of asv by reading benchmark files and configurations; nothing is imported or run.
+"""Finds known pitfalls of asv by reading benchmark files and configurations. It imports and runs none of them.
 
-The pitfalls are in meshmark.asv.pitfalls; meshmark.asv.sources finds those of Python. A line of Python or of a script
-with the comment `asv-doctor: ok` is accepted.
+meshmark.asv.pitfalls lists the pitfalls, and meshmark.asv.sources finds those in Python. A line of Python or of a
+script with the comment `asv-doctor: ok` is accepted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEYS = frozenset({
 """The keys of asv 0.6.6: the attributes of `asv.config.Config()`. A test compares them."""
 
 OTHER_KEYS = frozenset({"version", "build_cache_size", "wheel_cache_size"})
-"""Keys that asv reads and that are not attributes."""
+"""Keys that asv reads but that are not attributes of `Config()`."""
 
 SCRIPTS = (
     "tox.ini",
@@ -130,7 +130,7 @@ _COMMA = re.compile(r'"(?:\\.|[^"\\\n])*"|,(?=\s*[}\]])')
 
 
 def _plain(text: str) -> str:
-    """The text without comments and trailing commas, on the same lines."""
+    """The text without comments and trailing commas, with unchanged line numbers."""
 
     def blank(match: re.Match[str]) -> str:
         return match[0] if match[0].startswith('"') else "\n" * match[0].count("\n")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known pitfalls of asv: the name of each, the reason, and how to mend it.
+"""Known pitfalls of asv: the name, the reason and the correction of each.
 
-Each was measured or read in asv 0.6.6 and asv_runner 0.3.2. Each makes asv report something false without an error: a
-time of dispatch, a label of another release, a parameter under another one's name.
+Each was measured, or read in the source of asv 0.6.6 and asv_runner 0.3.2. Each makes asv report something false
+without an error: a time of dispatch only, a label of another release, or a parameter under another name.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ PITFALLS = {
         "use -E existing:same",
     ),
 }
-"""Reason and mend, by name."""
+"""(reason, correction) by name."""
 
 ACCEPTED = re.compile(r"#.*asv-doctor:\s*ok\b")
 """A line of Python or of a script with this comment is accepted."""

@@ -114,7 +114,7 @@ class Benchmarks:
                     yield self._finding(node, "device-query", f"{name}()")
 
     def _late(self) -> Iterator[Finding]:
-        """Variables of JAX that are set below an import of JAX."""
+        """JAX environment variables that are set after an import of JAX."""
         imported = False
         for statement in self.tree.body:
             if isinstance(statement, (ast.Import, ast.ImportFrom)):
@@ -215,7 +215,7 @@ class Benchmarks:
                     yield self._finding(node, "skip", function.name)
 
     def _unblocked(self, function: _Function, owner: ast.ClassDef | None) -> bool:
-        """Whether it makes a call, and no code that it reaches in this file waits for a result."""
+        """Whether the function makes a call, and nothing that it reaches in this file waits for a result."""
         methods = self._methods(owner) if owner else {}
         seen: set[str] = set()
         waiting, calls = [function], False
@@ -258,7 +258,7 @@ def _assignments(body: Iterable[ast.stmt], of: str = "") -> Iterator[tuple[str, 
 
 
 def _import_time(body: Iterable[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
-    """The code that runs when the file is imported: no bodies of functions, nothing below `if __name__ == ...`."""
+    """The code that runs when the file is imported: without function bodies and without `if __name__ == ...` blocks."""
     for node in body:
         if isinstance(node, _Function):
             yield from node.decorator_list

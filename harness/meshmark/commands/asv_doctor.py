@@ -24,10 +24,10 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a line for each pitfall; 1 where there is one."""
+    """Print a line for each pitfall; returns 1 if there is one."""
     files = list(dict.fromkeys(file for where in arguments.paths for file in find_files(where)))
     findings = [finding for file in files for finding in examine(file)]
-    for finding in findings:  # one line each, as compilers print them: editors and scripts read FILE:LINE
+    for finding in findings:  # one line each, like compilers: editors and scripts parse FILE:LINE
         print(printable(str(finding)))
     if not findings:
         print(f"no known pitfall in {counted(len(files), 'file')}")

@@ -116,7 +116,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def case_ids(text: str) -> tuple[str, ...]:
-    """Case ids of a list: an id has five slashes, and its variant may hold commas of its own."""
+    """The case ids of a list. An id has five slashes, and its variant may contain commas."""
     found: list[str] = []
     parts: list[str] = []
     for part in text.split(","):
@@ -137,7 +137,7 @@ def looks(text: str) -> tuple[int, ...]:
 
 
 def budget(text: str) -> float:
-    """Seconds; 0 judges what is there."""
+    """Seconds; 0 judges only what is already recorded."""
     return 0.0 if text == "0" else seconds(text)
 
 
@@ -233,7 +233,8 @@ def compare_environments(arguments: argparse.Namespace) -> int:
 
 
 def started(children: Mapping[str, Children], processes: Mapping[str, int]) -> None:
-    """Start the processes of a pair at once, up to where they wait for their jobs; not where one can't say so."""
+    """Start the processes of a pair together, up to the point where they wait for jobs; skipped if a process can't
+    signal that point."""
     if all(each.announces for each in children.values()):
         for side, process in processes.items():
             children[side].begin(process)
@@ -269,7 +270,7 @@ def run_lines(
 
 
 def print_findings(found: Findings, arguments: argparse.Namespace) -> int:
-    """Print what was found; gives the exit code."""
+    """Print the findings; returns the exit code."""
     if arguments.json:
         print(json.dumps(json.loads(writing.dumps(found.to_json())), indent=2))
         return found.code(arguments.fail_on)
@@ -297,7 +298,7 @@ def wanted(arguments: argparse.Namespace, facts: Facts) -> tuple[list[list[str]]
 
 
 def refuse(why: Sequence[str], anyway: bool) -> None:
-    """CompareError where a comparison would rank unlike things, unless it is asked for."""
+    """CompareError if the comparison would rank different kinds of things, unless the user allows it."""
     if why and not anyway:
         raise CompareError(f"not comparable: {'; '.join(why)}; add --anyway to compare nevertheless")
     for line in why:
@@ -305,7 +306,7 @@ def refuse(why: Sequence[str], anyway: bool) -> None:
 
 
 def timed(comparison: Comparison, file: ComparisonFile) -> list[Difference]:
-    """Run a comparison to its end; gives the compiled counters that differ."""
+    """Run a comparison to its end; returns the compiled counters that differ."""
     interrupts.warn()
     comparison.write = file.write
     with shown(comparison, note) as say:

@@ -33,7 +33,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write a file for each place of the run: its devices, or each topology."""
+    """Write one file per place of the run: its devices, or each topology."""
     if arguments.output is None and CHECKOUT is None:
         raise CountersError(
             "an installed package keeps its counters: name a directory of your own, --output DIR"

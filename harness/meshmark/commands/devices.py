@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def meshes_used(num_devices: int) -> dict[str, list[str]]:
-    """The meshes that each profile uses at most, by label."""
+    """By profile, the labels of all meshes that it may use."""
     weights = meshes.weighted(num_devices)
     return {
         profile: [m.label for m, weight in weights.items() if weight <= limit]

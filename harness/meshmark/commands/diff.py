@@ -24,9 +24,10 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verdicts that changed; 1 on a new failure, 2 where a file could not be used wholly or nothing was compared.
+    """Print changed verdicts. Returns 1 on a new failure, and 2 if a file was not completely usable or nothing was
+    compared.
 
-    With --compiled what compiled otherwise, which is not a failure.
+    With --compiled, prints differences of compiled programs, which are not failures.
     """
     files, code = read_all([arguments.old, arguments.new])
     if len(files) < 2:
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _of_nothing(compared: int) -> int:
-    """2, and a line, where no case is in both files: nothing was compared, and nothing can have become worse."""
+    """Print a line and return 2 if no case is in both files: nothing was compared, so no result is possible."""
     if compared:
         return 0
     note("no case is in both files, so nothing was compared: name two files of cases that both have judged")

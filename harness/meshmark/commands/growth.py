@@ -27,10 +27,10 @@ from meshmark.records.reading import RecordError
 from meshmark.records.writing import Writer
 
 DEADLINE = 300
-"""Seconds after which one program's compilation is a hang."""
+"""Seconds after which the compilation of one program counts as a hang."""
 
 MOST_DEATHS = 5
-"""How often a topology's child may die before the rest of its programs are left."""
+"""How often a topology's child may die before its remaining programs are skipped."""
 
 
 def add_arguments(to: argparse.ArgumentParser) -> None:
@@ -63,7 +63,7 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compile or read, then show or write; GrowthError, TopologyError or RecordError for bad input."""
+    """Compile or read, then print or write the growth; GrowthError, TopologyError or RecordError for bad input."""
     if arguments.read:
         if arguments.topologies or arguments.record:
             raise GrowthError("--from compiles nothing: leave out the topologies and --record")
@@ -91,7 +91,7 @@ def _names(text: str | None, known: Sequence[str], what: str) -> list[str]:
 
 
 def plans(arguments: argparse.Namespace) -> dict[topologies.Topology, list[dict[str, Any]]]:
-    """The programs to compile, by topology: what `meshmark.growth.programs` takes."""
+    """The programs to compile, by topology, in the form that `meshmark.growth.programs` takes."""
     if not arguments.topologies:
         raise GrowthError(f"name chips or topologies, such as v5p or v5e:2x4: {', '.join(growth.FAMILIES)}")
     names = [name for given in arguments.topologies for name in growth.family(given)]
@@ -114,7 +114,7 @@ def plans(arguments: argparse.Namespace) -> dict[topologies.Topology, list[dict[
 
 
 def _distinct(every: Sequence[topologies.Topology], kept: Mapping[Any, topologies.Topology]) -> None:
-    """GrowthError where two topologies of a chip have as many devices: a series has one of each number."""
+    """GrowthError if two topologies of a chip have the same number of devices: a series has one point per number."""
     numbers = [t.num_devices for t in every]
     for t in every:
         if numbers.count(t.num_devices) > 1 or t not in kept.values():
@@ -140,7 +140,7 @@ def _entries(cell: growth.Cell, scaling: str, modes: Iterable[str]) -> Iterator[
 
 
 def compiled(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(growth lines, run lines) of what the arguments ask for; written to --record as they come."""
+    """(growth lines, run lines) of the requested programs; each is written to --record as it arrives."""
     programs = plans(arguments)
     for topology in programs:
         topologies.compiler(topology)
@@ -181,7 +181,7 @@ def _progress(line: dict[str, Any]) -> None:
 def children(
     topology: topologies.Topology, entries: Sequence[dict[str, Any]], layout: str
 ) -> Iterator[dict[str, Any]]:
-    """The facts and the growth lines of one topology. A child that dies costs the program that it was at."""
+    """The facts and the growth lines of one topology. If a child dies, only its current program is lost."""
     head = {
         "schema": shared.SCHEMA,
         "kind": "growth",
@@ -253,7 +253,7 @@ def _child(
 
 
 def read(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(growth lines, run lines) of record files; RecordError where one can't be read or holds none."""
+    """(growth lines, run lines) of record files; RecordError if a file can't be read or has no such lines."""
     lines: list[dict[str, Any]] = []
     runs: list[dict[str, Any]] = []
     for file in paths:

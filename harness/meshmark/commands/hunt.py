@@ -29,7 +29,7 @@ from meshmark.ranks.group import Coordinates
 
 YIELDS = ("kind", "programs", "hours", "root causes", "per hour")
 SHARED = 8
-"""Workers at once that share an accelerator by default: each has a context of its own in the device's memory."""
+"""The default number of workers on one accelerator. Each worker has its own context in the device's memory."""
 
 HEAD = ("finding", "group", "programs", "first", "operations", "minute")
 
@@ -108,7 +108,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Hunt, or replay one finding; 1 where a finding is new, or the replayed one is still there."""
+    """Hunt, or replay one finding; returns 1 if a finding is new, or if the replayed one still occurs."""
     if arguments.record and arguments.resume:
         raise BadInput("--record and --resume name one file each: --resume appends to the file that it names")
     if arguments.yields:
@@ -123,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
     hunt.resume(_open(hunt, arguments, 0 if settings.topology else settings.devices))
     try:
         hunt.run(arguments.minutes, _workers(arguments.workers, settings.backend), note, arguments.programs)
-    finally:  # an interruption loses nothing that was found
+    finally:  # an interruption must not lose findings
         show(summary_lines(hunt))
         if hunt.out:
             hunt.out.close()
@@ -133,14 +133,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 ALONE = ("replay", "keep", "topology", "workers")
-"""The options of a hunt in one process."""
+"""The options that only a hunt in one process can have."""
 
 ALIKE = ("minutes", "programs", "seed", "record", "resume", "deadline", "shrink", "known", "follow")
-"""The options in which ranks must not differ."""
+"""The options that must be equal on all ranks."""
 
 
 def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
-    """Hunt as one rank of several, which judge each program together; 1 where a finding is new."""
+    """Hunt as one rank of several that judge each program together; returns 1 if a finding is new."""
     from meshmark.hunt.rank_hunt import RankHunt
 
     if given := [f"--{name}" for name in ALONE if getattr(arguments, name)]:
@@ -165,7 +165,8 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
 
 
 def show_yields(files: Sequence[Path], store: Path) -> int:
-    """Print what hunts found per hour, by kind of program; a finding of the store is one root cause."""
+    """Print how much the hunts found per hour, by kind of program. Each finding in the store counts as one root
+    cause."""
     found = yields.read(files, findings.known_groups(findings.read_all(store)))
     meaning = (
         "one program has several kinds, so the rows overlap; per hour of a processor, with the 95 % interval"
@@ -180,7 +181,7 @@ def _weights(arguments: argparse.Namespace) -> dict[str, float]:
 
 
 def _place(arguments: argparse.Namespace, name: str | None) -> tuple[Settings, Sequence[Sequence[int]]]:
-    """(how workers run on the devices here or for a topology, the meshes to draw from)."""
+    """(how workers run on the local devices or for a topology, the meshes to draw from)."""
     if not name:
         settings = places.adapt_to_device_count(arguments.num_devices, Settings(arguments.deadline))
         return settings, places.list_meshes(settings)
@@ -198,7 +199,7 @@ def _place(arguments: argparse.Namespace, name: str | None) -> tuple[Settings, S
 
 
 def _workers(number: int | None, backend: str) -> int:
-    """How many workers judge at once. One process alone can hold a TPU."""
+    """How many workers judge at once. Only one process can use a TPU."""
     if backend == "tpu":
         return 1
     cores = os.cpu_count() or 1
@@ -206,7 +207,7 @@ def _workers(number: int | None, backend: str) -> int:
 
 
 def _open(hunt: Hunt, arguments: argparse.Namespace, devices: int) -> list[dict[str, Any]]:
-    """Open the record, and give the lines that it has."""
+    """Open the record, and return the lines that it already has."""
     lines: list[dict[str, Any]] = []
     settings = hunt.settings
     head = logs.make_head(
@@ -253,7 +254,7 @@ def summary_lines(hunt: Hunt) -> list[str]:
 
 
 def not_run(hunt: Hunt) -> list[str]:
-    """For a hunt over ranks: their number. For a topology: that its numbers are interpreted, and which were not."""
+    """For a hunt over ranks: their number. For a topology: that its numbers are interpreted, and which are not."""
     if hunt.settings.ranks > 1:
         return [f"each judged by {hunt.settings.ranks} processes together"]
     left = ", ".join(f"{name[:60]} ({number})" for name, number in hunt.not_run.most_common())
@@ -265,7 +266,7 @@ def not_run(hunt: Hunt) -> list[str]:
 
 
 def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
-    """Write the new groups as findings, named by their keys. What the store has stays as it is."""
+    """Write the new groups as findings, named by their keys. Existing findings in the store are unchanged."""
     there = findings.known_groups(findings.read_all(store))
     with Slot(settings) as slot:
         for group in hunt.groups.values():
@@ -287,8 +288,8 @@ def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
 
 
 def replay(arguments: argparse.Namespace) -> int:
-    """Judge one finding in every mode; 1 where it is still there. A finding of a topology is compiled for that one,
-    unless the options name another."""
+    """Judge one finding in every mode; returns 1 if it still occurs. A finding of a topology is compiled for that
+    topology, unless the options name another one."""
     finding = findings.find(arguments.replay, arguments.known)
     name = arguments.topology or ("" if arguments.num_devices else finding.topology)
     settings, _ = _place(arguments, name)

@@ -37,7 +37,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start, wait, end."""
+    """Start the processes, wait for them, and end them."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise LaunchError("nothing to launch: meshmark launch -n 2 -- meshmark test --profile smoke")

@@ -45,8 +45,8 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print, check or write; 1 if table and list differ, if the records meet no level, or if their run did not come to
-    its end; 2 if a line can't be read: it may be that of a failure."""
+    """Print, check or write. Returns 1 if table and list differ, if the records meet no level, or if their run did not
+    end. Returns 2 if a line can't be read, because it may be the line of a failure."""
     chosen = [bool(arguments.records), bool(arguments.cases), arguments.check, arguments.write]
     if sum(chosen) > 1:
         raise LevelError("choose one: RECORDS, --cases LEVEL, --check or --write")

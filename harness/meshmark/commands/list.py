@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             show_json([_case(case) for case in chosen])
         else:
-            for case in chosen:  # ids stay whole: other programs read them
+            for case in chosen:  # ids are not cut, because other programs read them
                 print(case.id)
     else:
         rows = operations(chosen)
@@ -122,7 +122,8 @@ def _case(case: Case) -> dict[str, Any]:
 
 
 def absences(selection: Selection, num_devices: int) -> Iterator[list[str]]:
-    """[operation, mode, reason, where] for what has no spelling; where: all, or of how many variants."""
+    """[operation, mode, reason, where] for each mode that can't be spelled. where: `all`, or how many of the
+    variants."""
     shapes = [*map(meshes.parse, selection.meshes)] or list(meshes.weighted(num_devices, selection.processes))
     for operation in OPERATIONS.values():
         if selection.operations and operation.name not in selection.operations:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: `meshmark`, or `python -m harness` in a bare checkout.
 
-argparse, since a bare checkout has no more than jax, numpy, pytest and pytest-xdist. A command is a module of this
-room with `add_arguments` and `run`; only the one that is called is imported, so that those that read records work
-without JAX. No command starts a JAX backend: `devices` asks a child process, and the others need none. Exit codes: 0;
-1 where a check said no; 2 for bad input, with one line that names it and the mend.
+It uses argparse, because a bare checkout has only jax, numpy, pytest and pytest-xdist. A command is a module of this
+room with `add_arguments` and `run`. Only the called command is imported, so commands that read records work without
+JAX. No command starts a JAX backend here: `devices` asks a child process, and the others need none. Exit codes: 0 for
+success; 1 if a check failed; 2 for bad input, with one line that names the input and the correction.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ COMMANDS = {
     "launch": "run one command as several ranks on this machine",
     "merge": "merge the records of several ranks into one file",
 }
-"""The commands and what each is for; its module has its name."""
+"""The commands and their purposes. Each command's module has its name."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     steady.standard_streams()
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a locale without a character must not make a command fail
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a locale that lacks a character must not break a command
         sys.stdout.reconfigure(errors="backslashreplace")
     named = next((word for word in words if not word.startswith("-")), None)
     try:
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BadInput as error:
         note(str(error))
         return 2
-    except BrokenPipeError:  # the reader, such as head, has seen enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ModuleNotFoundError as error:
@@ -112,7 +112,8 @@ class Parser(argparse.ArgumentParser):
 def parser(named: str | None = None) -> Parser:
     """The parser of the command line.
 
-    named: the command whose arguments are wanted, "" for none; None, as the documents take it, for all.
+    named: the command whose arguments are added; "" for no command. None adds those of all commands, as the documents
+    need.
     """
     top = Parser(prog="meshmark", description="Conformance and benchmark suite for distributed JAX.")
     top.add_argument("--version", action="version", version=f"meshmark {__version__}")
@@ -133,7 +134,7 @@ def _help(arguments: argparse.Namespace) -> int:
 
 
 def _parsed(top: Parser, words: Sequence[str]) -> argparse.Namespace:
-    """The arguments; BadInput for an option that the command does not have, with the nearest one."""
+    """The parsed arguments; BadInput for an unknown option, with the nearest known one."""
     arguments, rest = top.parse_known_args(words)
     if rest:
         own: Parser = getattr(arguments, "parser", top)

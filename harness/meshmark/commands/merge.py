@@ -18,7 +18,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Merge, and say what came of it."""
+    """Merge the files, and print the result."""
     size = merge.sizes(arguments.file)
     lines = merge.merged(arguments.file, size)
     merge.write(arguments.file, lines)

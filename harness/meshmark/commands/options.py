@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of the commands that time: how, on which devices, how contained, over which processes.
+"""The options of the timing commands: how to time, on which devices, with which containment, over which processes.
 
-What they time is chosen by meshmark.operations.choosing.
+meshmark.operations.choosing adds the options that choose the cases.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from meshmark.timing.timer import CADENCES
 
 
 def add_timing(add: argparse.ArgumentParser, cadences: tuple[str, ...]) -> None:
-    """How it is timed; `cadences` are the default."""
+    """The options of timing; `cadences` are the default ones."""
     add.add_argument(
         "--cadence",
         type=names,
@@ -41,7 +41,7 @@ def add_timing(add: argparse.ArgumentParser, cadences: tuple[str, ...]) -> None:
 
 
 def add_expectations(add: argparse.ArgumentParser, counters: bool = True) -> None:
-    """A vendor's known issues, and its counters where the command asks for counters."""
+    """The options that name a vendor's known issues and, if `counters`, its counters."""
     add.add_argument(
         "--known-issues",
         type=path,
@@ -57,7 +57,7 @@ def add_expectations(add: argparse.ArgumentParser, counters: bool = True) -> Non
 
 
 def expectations(arguments: argparse.Namespace) -> Expectations:
-    """What the run is judged by, with what the options name; KnownIssuesError or CountersError for a bad one."""
+    """The known issues and counters that the run is judged by; KnownIssuesError or CountersError for a bad file."""
     return Expectations(arguments.known_issues, getattr(arguments, "counters", None))
 
 
@@ -66,7 +66,7 @@ RANKS = ("distributed", "coordinator", "num_processes", "process_id", "control",
 
 
 def add_ranks(add: argparse.ArgumentParser) -> None:
-    """Where this process is one of several that time together."""
+    """The options for several processes that time together."""
     group = add.add_argument_group("over several processes (each runs this command)")
     group.add_argument(
         "--distributed",
@@ -104,7 +104,7 @@ def of_ranks(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_cadences(chosen: tuple[str, ...]) -> None:
-    """SelectionError for a cadence that there is not, or none."""
+    """SelectionError for an unknown cadence, or for an empty list."""
     for name in chosen:
         if name not in CADENCES:
             raise SelectionError(unknown("cadence", name, CADENCES))

@@ -39,9 +39,9 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make or check; 1 where the report is not what the records give, 2 where a record could not be used."""
+    """Make or check a report. Returns 1 if the report does not match the records, 2 if a record could not be used."""
     collecting = gc.isenabled()
-    gc.disable()  # a hundred thousand records are millions of objects, all of them needed to the end
+    gc.disable()  # a hundred thousand records are millions of objects, and all are needed until the end
     try:
         return _run(arguments)
     finally:

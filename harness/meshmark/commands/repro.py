@@ -44,7 +44,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the script of one case: where it fails here, of the smallest form that still fails."""
+    """Print the script of one case. If the case fails here, the script has the smallest form that still fails."""
     number = arguments.num_devices or _needed(arguments.case)
     case = cases.find(arguments.case, number)
     if arguments.no_run:
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _needed(case_id: str) -> int:
-    """The devices for a case id: the default, or more where its mesh has more."""
+    """The number of devices for a case id: the default, or more if its mesh has more."""
     try:
         size = meshes.parse(case_id.split("/")[3]).size
     except (IndexError, ValueError):

@@ -16,7 +16,7 @@ from meshmark.publish.submit import Refused, SubmitError, Wanted
 from meshmark.records import results
 
 SHOWN = 100
-"""Complaints that are printed."""
+"""The most complaints that are printed."""
 
 
 def add_arguments(add: argparse.ArgumentParser) -> None:
@@ -81,7 +81,7 @@ def about(text: str) -> dict[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the bundle and say what it is; 1 where it is refused."""
+    """Make the bundle and describe it; returns 1 if it is refused."""
     level = "" if arguments.level == "none" else arguments.level
     unusable, notes, expected = [], [], None
     for text in arguments.note:

@@ -44,7 +44,7 @@ def formats(text: str) -> tuple[str, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the tables; 2 where a part of the records could not be used, after doing the rest."""
+    """Make the tables. Returns 2 if some records could not be used, after making tables of the rest."""
     wanted = arguments.format or (tables.FORMATS if arguments.output else ("md",))
     if arguments.output is None and len(wanted) > 1:
         raise TablesError("several formats go to files: add --output DIR, or name one format")

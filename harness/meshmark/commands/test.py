@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     Tests have the names that they have in a checkout (see meshmark.pytest_plugin.installed). Files that options name,
     and pytest's cache, belong to the working directory.
     """
-    import jax  # noqa: F401  (without it, one line says so; pytest would print the traceback of its plugin)
+    import jax  # noqa: F401  (if JAX is missing, main prints one line; pytest would print a traceback of its plugin)
     import pytest
 
     own = [

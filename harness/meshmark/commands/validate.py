@@ -42,7 +42,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print every complaint, then a summary; 1 where there is any."""
+    """Print every complaint, then a summary; returns 1 if there is a complaint."""
     expected = expectations(arguments)
     asked = challenge.read(arguments.challenge) if arguments.challenge else None
     reports = [

@@ -47,8 +47,8 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compile, read, compare; 1 where a program did not compile in the newest environment, 2 where a file could not be
-    used wholly."""
+    """Compile, read and compare. Returns 1 if a program did not compile in the newest environment, 2 if a file was not
+    completely usable."""
     if not arguments.environments and not arguments.read:
         raise WeatherError("name environments to compile in, or records with --from DIR")
     places = [name.strip() for name in arguments.places.split(",") if name.strip()]

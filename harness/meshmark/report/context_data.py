@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page shows beside judged cases and times: the weather of releases, growth to pods, and JAX beside torch and
-MPI. Nothing of it is a verdict, and none of these files is a run of the suite."""
+"""The page's data beside judged cases and times: the weather of releases, growth to pods, and JAX beside torch and MPI.
+
+None of it is a verdict, and none of these files is a run of the suite.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ MOST_CHANGES = 2000
 """The most changed counters of one step that the page lists."""
 
 JAX = "jax"
-"""The contestant beside which the others are shown."""
+"""The contestant that the others are compared with."""
 
 _KIND = re.compile(r'"kind": ?"(growth|schedule)"')
 
@@ -55,7 +57,7 @@ QUANTITIES = ("wire_bytes", "memory_bytes", "collective_runs")
 
 @dataclass
 class Beside:
-    """The files of other programs: their names and hashes, and what they hold."""
+    """The files of other programs: their names, hashes and contents."""
 
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 by name."""
@@ -122,7 +124,8 @@ def _lines(path: Path, problems: list[str]) -> Iterator[tuple[str, Mapping[str, 
 
 
 def build(beside: Beside) -> dict[str, Any]:
-    """The data of the page: weather, growth and others, each None without records, and the files behind them."""
+    """The data of the page: weather, growth and others (each None without records), and the files that they come
+    from."""
     files = [{"name": plain(n), "sha256": beside.files[n], "kind": kind} for n, kind in beside.kinds.items()]
     return {
         "files": files,
@@ -180,7 +183,7 @@ def _place(place: str, releases: Sequence[history.Release]) -> dict[str, Any]:
 
 
 def _figure(value: float | None) -> float | int | None:
-    """A figure of JSON with five significant digits, whole numbers unchanged."""
+    """A JSON number with five significant digits; whole numbers are unchanged."""
     if value is None or not math.isfinite(value):
         return None
     return int(value) if value == int(value) and abs(value) < 2**53 else float(f"{value:.5g}")
@@ -190,7 +193,7 @@ def _figure(value: float | None) -> float | int | None:
 
 
 def _growth(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The series of growth: for each quantity the values and the theory over numbers of devices."""
+    """The growth series: for each quantity, its values and the theory over numbers of devices."""
     every = curves.grouped(lines) if lines else []
     faster = {(id(f.series), f.quantity) for f in curves.findings(every)}
     found = []
@@ -212,7 +215,7 @@ def _growth(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _of_others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """What `_others` gives; None for a file that does not match its description."""
+    """The result of `_others`; None if the file does not have its schema."""
     try:
         return _others(lines)
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -220,8 +223,8 @@ def _of_others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def _others(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Times of JAX and of others by operation and size, and the ratios of pairs of rounds. As in benchmarks.others: a
-    sample is the slowest rank's, a round's figure the median of its samples."""
+    """Times of JAX and of others by operation and size, and the ratios of pairs of rounds. As in benchmarks.others, a
+    sample is the time of the slowest rank, and the figure of a round is the median of its samples."""
     run = lines[0] if lines else {}
     if run.get("schema") != OTHERS or not isinstance(run.get("contestants"), list):
         return None

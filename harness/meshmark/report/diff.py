@@ -13,12 +13,12 @@ from meshmark.records import run_line
 from meshmark.records.reading import Judged, Records
 
 SHOWN = 20
-"""The most names that are shown of the cases that one side lacks."""
+"""The most case names that are shown if one side lacks cases."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A case whose verdict changed; `old` is "" if the old file has no such case."""
+    """A case whose verdict changed. `old` is "" if the old file does not have the case."""
 
     case: str
     old: str
@@ -27,7 +27,7 @@ class Change:
 
     @property
     def failure(self) -> bool:
-        """Whether this is a new failure: bad now, and before not bad or missing."""
+        """Whether this is a new failure: bad now, and earlier not bad or missing."""
         return self.new in BAD and self.old not in BAD
 
 
@@ -47,7 +47,8 @@ class VerdictDifference:
 
 
 def compare_verdicts(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> VerdictDifference:
-    """Compare judged cases by id. A case that only NEW has is a change if it is bad, else `added`."""
+    """Compare judged cases by id. A case that only `new` has is a change if it is bad; otherwise it counts as
+    `added`."""
     found = VerdictDifference(missing=[case for case in old if case not in new])
     for case, judged in new.items():
         before, after = old[case].verdict if case in old else "", judged.verdict
@@ -62,8 +63,8 @@ def compare_verdicts(old: Mapping[str, Judged], new: Mapping[str, Judged]) -> Ve
 
 
 def processes(old: Records, new: Records) -> Iterator[str]:
-    """A line if the two runs had different numbers of processes, or are records of single ranks: then a case that
-    only one of them has is not a change."""
+    """A line if the two runs had different numbers of processes, or if a file holds one rank only. A case that only one
+    run has is then not a change."""
     told = [run_line.single_rank(r.runs[0]) or _over(r) for r in (old, new)]
     if told[0] != told[1]:
         yield (
@@ -73,7 +74,8 @@ def processes(old: Records, new: Records) -> Iterator[str]:
 
 
 def tables(old: Records, new: Records) -> Iterator[str]:
-    """A line if the two runs have other versions of the case table: a difference may then be one of the table."""
+    """A line if the two runs have different versions of the case table, because the table may then cause a
+    difference."""
     versions = [plain(run_line.table_version(r.runs[0])) for r in (old, new)]
     if versions[0] != versions[1]:
         yield (
@@ -83,7 +85,7 @@ def tables(old: Records, new: Records) -> Iterator[str]:
 
 
 def environments(old: Records, new: Records) -> Iterator[str]:
-    """Lines of what else differs between the two runs, or does not: what differs below may come from there."""
+    """Lines on what else differs between the two runs, or that nothing does: it may cause the changes listed below."""
     first, second = old.runs[0], new.runs[0]
     if old.runs == new.runs and "started" in first:
         yield "OLD and NEW are of the same run: whatever it missed is missed in both"

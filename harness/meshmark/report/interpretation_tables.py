@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many programs of a compile-only run have their numbers judged by interpretation, and why the others have not.
+"""How many programs of a compile-only run have numbers judged by interpretation, and why the others have not.
 
-The table is made from the lines of numbers and gradients that carry `interpreted`. It is Markdown; all text of records
-is escaped.
+The table is made from the numbers and gradient lines that have the field `interpreted`. It is Markdown; all text of
+records is escaped.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ class Coverage:
     verdicts: Counter[str] = field(default_factory=Counter)
     """Programs by the verdict of their numbers."""
     reasons: Counter[str] = field(default_factory=Counter)
-    """Programs that are not judged, by what the interpreter does not know."""
+    """Programs that are not judged, by what the interpreter does not support."""
     uncompiled: int = 0
-    """Cases that gave no program."""
+    """The number of cases that gave no program."""
     compile_s: float = 0.0
     interpret_s: float = 0.0
 
     @property
     def programs(self) -> int:
-        """The programs, judged or not."""
+        """The number of programs, judged or not."""
         return self.verdicts.total()
 
     @property
     def judged(self) -> int:
-        """The programs whose numbers have a verdict."""
+        """The number of programs whose numbers have a verdict."""
         return self.programs - self.verdicts["not_run"]
 
     def row(self) -> list[str]:
-        """The cells of its row."""
+        """The table row of this topology."""
         wrong = self.judged - self.verdicts["pass"] - self.verdicts["known"]
         share = f"{self.judged / self.programs:.1%}" if self.programs else "-"
         counts = (self.verdicts["pass"], self.verdicts["known"], wrong, self.uncompiled)
@@ -59,9 +59,10 @@ class Coverage:
 
 
 def coverage(files: Iterable[Records]) -> list[Coverage]:
-    """The topologies of these records, in their order, that were interpreted.
+    """The interpreted topologies of these records, in their order.
 
-    A program that no one interpreted, as in a record of communication alone, does not count."""
+    A program that was not interpreted does not count, for example in a record of communication only.
+    """
     found: dict[str, Coverage] = {}
     for records in files:
         for judged in records.cases.values():
@@ -85,7 +86,7 @@ def coverage(files: Iterable[Records]) -> list[Coverage]:
 
 
 def chapter(found: list[Coverage]) -> Iterator[str]:
-    """Markdown: one row per topology, and the reasons of what is not judged."""
+    """Markdown: one row per topology, and the reasons why programs are not judged."""
     if not found:
         return
     yield "## Numbers by interpretation"

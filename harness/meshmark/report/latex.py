@@ -41,7 +41,7 @@ def text(value: Any) -> str:
 def table(
     label: str, caption: str, header: Sequence[str], rows: Sequence[Sequence[Any]], notes: Sequence[str] = ()
 ) -> Iterator[str]:
-    """One table, the first column to the left and the others to the right; the notes are below it."""
+    """One table: the first column is left-aligned, the others right-aligned, and the notes are below it."""
     yield r"\begin{table}"
     yield r"\centering\small"
     yield rf"\caption{{{text(caption)}}}\label{{tab:{label}}}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of record files, served to this machine alone while a run goes on.
+"""Serves the page of record files on this machine only, while a run continues.
 
-It listens on the loopback address and answers GET and HEAD of "/", and of the other pages where there are several. A
-request must name the loopback host, so that a page of the web can't read the records through a name that resolves to
-this machine. The page is made again when a file has changed since it was made.
+It listens on the loopback address and answers GET and HEAD for "/" and, if there are several pages, for the others. A
+request must name the loopback host. Otherwise a web page could read the records through a name that resolves to this
+machine. The page is made again if a file has changed since.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from meshmark.report import page, page_data, page_site, report
 
 HOST = "127.0.0.1"
 GROWING = 120.0
-"""Seconds after the last change of a file for which its page still asks to be loaded again."""
+"""Seconds after the last change of a file during which its page still reloads itself."""
 
 
 class Live:
-    """The page of some record files, made again when one of them changes."""
+    """The page of some record files. It is made again when one of them changes."""
 
     def __init__(self, paths: Sequence[Path], refresh: int) -> None:
         self.paths, self.refresh = paths, refresh
@@ -43,13 +43,13 @@ class Live:
             return self._made[1]
 
     def state(self) -> list[tuple[str, int, int]]:
-        """Name, time of the last change in nanoseconds, and size in bytes of each file that is there."""
+        """The name, modification time in nanoseconds, and size in bytes of each existing file."""
         files = [f for p in self.paths for f in (sorted(p.rglob("*.jsonl*")) if p.is_dir() else [p])]
         stats = [(f, f.stat()) for f in files if f.is_file()]
         return [(str(f), s.st_mtime_ns, s.st_size) for f, s in stats]
 
     def absent(self) -> list[Path]:
-        """The paths that are not there yet."""
+        """The paths that do not exist yet."""
         return [p for p in self.paths if not p.exists()]
 
     def waits(self) -> str:
@@ -57,13 +57,13 @@ class Live:
         return f"<p>This page loads again every {self.refresh} s.</p>" * bool(self.refresh and self.growing())
 
     def growing(self) -> bool:
-        """Whether a file changed within the last GROWING seconds, or none is there yet."""
+        """Whether a file changed within the last GROWING seconds, or no file exists yet."""
         newest = max((changed for _, changed, _ in self.state()), default=time.time_ns())
         return time.time_ns() - newest < GROWING * 1e9
 
 
 def make_server(live: Live, port: int) -> ThreadingHTTPServer:
-    """A server on the loopback address that is ready to serve; port 0 takes a free one. BadInput if it is taken."""
+    """A server on the loopback address, ready to serve. Port 0 takes a free port. BadInput if the port is taken."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -98,15 +98,15 @@ def make_server(live: Live, port: int) -> ThreadingHTTPServer:
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(data)))
             self.send_header("Cache-Control", "no-store")
-            if again and status is not HTTPStatus.OK:  # a page loads itself again, and keeps its address
+            if again and status is not HTTPStatus.OK:  # the page reloads itself and keeps its address
                 self.send_header("Refresh", str(live.refresh))
             self.end_headers()
             if body:
-                with contextlib.suppress(ConnectionError):  # the browser has gone on
+                with contextlib.suppress(ConnectionError):  # the browser has closed the connection
                     self.wfile.write(data)
 
         def log_message(self, format: str, *arguments: object) -> None:
-            """Requests are not news."""
+            """Print nothing: requests are not interesting."""
 
     try:
         return ThreadingHTTPServer((HOST, port), Handler)

@@ -2,9 +2,9 @@
 """Self-contained HTML pages from the data of report.page_data. Each works offline from a file, loads nothing, and runs
 only its own scripts.
 
-Strings of records are harmless in it. They are JSON in a script element of a type that does not run, with every `<`,
-`>` and `&` escaped, so that no string can end the element. The page's code puts texts into the document only as text.
-The content security policy allows only the scripts whose hashes it names, no connection, no frame and no form.
+Strings of records are harmless in a page. They are JSON in a script element with a type that does not run, and every
+`<`, `>` and `&` is escaped, so no string can end the element. The page's code inserts strings only as text. The content
+security policy allows only the scripts whose hashes it lists, and no connection, frame or form.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ PARTS = (
         "main",
     ),
 )
-"""The parts of the page's own script, in their order; they share one scope."""
+"""The parts of the page's own script, in order; they share one scope."""
 
 MOST = 10_000_000
 """The most bytes of a page."""
 LINKS = 50_000
-"""Bytes of a page that are kept for the links to the others."""
+"""Bytes of a page that are reserved for links to the other pages."""
 
 
 class PageError(BadInput, RuntimeError):
-    """A page can't be made; the message is one line that says how to mend it."""
+    """A page can't be made; the message is one line that says what to do."""
 
 
 def pages(data: Mapping[str, Any]) -> dict[str, str]:
-    """Each page by its file name: index.html alone, or beside it the pages of machines where the records are more than
-    one page of MOST bytes can hold. PageError if Jinja or Bokeh is missing or no division is small enough."""
+    """Each page by its file name: index.html, and pages of machines if the records do not fit into one page of MOST
+    bytes. PageError if Jinja or Bokeh is missing, or if no division is small enough."""
     last: list[tuple[Mapping[str, Any], str]] = []
 
     def fits(part: Mapping[str, Any]) -> bool:
@@ -72,7 +72,7 @@ def pages(data: Mapping[str, Any]) -> dict[str, str]:
 
 
 def page(data: Mapping[str, Any]) -> str:
-    """One page of some data; PageError if Jinja or Bokeh is missing."""
+    """One page of the data; PageError if Jinja or Bokeh is missing."""
     try:
         import bokeh
         import jinja2
@@ -90,7 +90,7 @@ def page(data: Mapping[str, Any]) -> str:
         [
             "default-src 'none'",
             "script-src " + " ".join(f"'{_hash(text)}'" for text in (js, *plot)),
-            "style-src 'unsafe-inline'",  # Bokeh's charts bring style elements
+            "style-src 'unsafe-inline'",  # Bokeh's charts use style elements
             "img-src data: blob:",
             "base-uri 'none'",
             "form-action 'none'",
@@ -125,7 +125,7 @@ def embedded(data: Mapping[str, Any]) -> str:
 
 
 def data_of(html: str) -> Any:
-    """The data of a page that `page` made; PageError for another text."""
+    """The data of a page that `page` made; PageError for any other text."""
     start = html.find('<script type="application/json" id="data">')
     end = html.find("</script>", start)
     if start < 0 or end < 0:
@@ -137,7 +137,7 @@ def data_of(html: str) -> Any:
 
 
 def _own_script() -> str:
-    """The page's own script: its parts in one function, so that nothing of it is global."""
+    """The page's own script: its parts in one function, so that no name is global."""
     parts = "\n".join(_script(TEMPLATES / "page" / f"{name}.js") for name in PARTS)
     return f'"use strict";\n(() => {{\n{parts}}})();\n'
 

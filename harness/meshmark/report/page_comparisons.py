@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page's data of what `meshmark compare --record` wrote: two sides, the verdict of each case, counters that differ.
+"""The page's data of a file of `meshmark compare --record`: two sides, the verdict of each case, counters that differ.
 
-The verdicts are those that the comparison itself decided, by pairs of processes at its planned looks. They are not
-computed again from the samples. A comparison that was cut short has no verdicts.
+The verdicts are those of the comparison itself, by pairs of processes at its planned looks. They are not computed again
+from the samples. An interrupted comparison has no verdicts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def build(source: Source, key: str) -> dict[str, Any]:
 
 
 def _side(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What a side is: its name, the releases of JAX and jaxlib, the commit of the suite, its devices."""
+    """One side: its name, its JAX and jaxlib releases, the commit of the suite, its devices."""
     facts = run["facts"]
     versions = facts.get("versions")
     return {

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data of the page as one JSON value: runs, cases, verdicts, times, fits, programs.
 
-Tables are stored by column, and each string once: a column of texts holds places in `strings`. So 100,000 records
-become a few megabytes. The data do not describe any layout. Every string of a record passes core.escaping.plain, and
-is data to the page, never markup. Figures keep five significant digits, so that other rounding in numpy does not change
-the page.
+Tables are stored by column, and each string once: a column of texts holds indices into `strings`. This keeps 100,000
+records within a few megabytes. The data contain no layout. Every string of a record passes core.escaping.plain, and the
+page treats it as data, never as markup. Figures keep five significant digits, so that a different rounding in NumPy
+does not change the page.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ from meshmark.report.page_parts import (
 SCHEMA = 1
 
 CLASSES = ("real", "virtual", "compiled")
-"""The classes of a run's devices. Only runs of one class are compared in rank: virtual devices share cores, and
-compiled programs did not run."""
+"""The classes of a run's devices. Only runs of one class are ranked together: virtual devices share cores, and compiled
+programs did not run."""
 
 FINDINGS = 300
-"""The most findings that the page lists; the matrix has every case."""
+"""The most findings that the page lists. The matrix shows every case."""
 LONGEST = 400
 """The most characters of a finding's text."""
 
 CASE_COLUMNS = ("operation", "variant", "mode", "mesh", "dtype", "size", "level")
 JUDGED_TEXTS = ("check", "reason", "link", "kinds")
-"""The columns of judged cases that hold places of texts."""
+"""The columns of judged cases that hold indices of texts."""
 
 
 def build(sources: Sequence[Source], beside: Beside | None = None) -> dict[str, Any]:
-    """The page's data; the runs have the order of the sources. `beside`: what is shown beside them."""
+    """The page's data; the runs are in the order of the sources. beside: files of other programs to show with them."""
     strings = Strings()
     reasons = Budget(strings)
     keys: dict[tuple[int, ...], int] = {}
@@ -121,7 +121,7 @@ def build(sources: Sequence[Source], beside: Beside | None = None) -> dict[str, 
 
 
 def _places(records: Records) -> dict[str, list[Judged]]:
-    """Judged cases by topology; "" for cases that ran, or if there are none."""
+    """Judged cases by topology; "" stands for cases that ran, or for no cases."""
     found: dict[str, list[Judged]] = {}
     for judged in records.cases.values():
         line = judged.lines[0]
@@ -200,13 +200,13 @@ def _run(
 
 
 def _virtual(facts: Mapping[str, Any]) -> bool:
-    """Whether devices are virtual: by the record; a CPU device always is."""
+    """Whether devices are virtual: as the record says, and always for CPU devices."""
     return facts.get("virtual") is not False or facts.get("backend") == "cpu"
 
 
 def _name(runs: Sequence[dict[str, Any]]) -> None:
-    """Set labels, expiry and order: real devices first, then virtual, then compiled; the newest release first; within
-    a release, runs of one process first."""
+    """Set labels, expiry and order: real devices first, then virtual, then compiled; within each, the newest release
+    first; within a release, runs of one process first."""
     newest = max((r["release"] for r in runs), key=_release, default="")
     for run in runs:
         run["expired"] = _expired(run["release"], newest)
@@ -231,12 +231,12 @@ def _release(text: str) -> tuple[int, ...]:
 def _expired(release: str, newest: str) -> bool:
     try:
         return results.expired(release, newest)
-    except BadInput:  # no release at all
+    except BadInput:  # it is not a release number
         return False
 
 
 def _facts(records: Records, source: Source) -> Iterator[list[str]]:
-    """Provenance: every fact of the run lines, one pair per fact."""
+    """Provenance: one pair per fact of the run lines."""
     for name, value in source.about.items():
         if isinstance(name, str):
             yield [plain(f"product: {name}"), plain(value)]
@@ -262,9 +262,10 @@ def _pairs(value: Any) -> str:
 
 
 def _stated(records: Records) -> statements.Statement:
-    """The statement by the newest must-pass list of which the run judged every case, or else by the newest list.
+    """The statement by the newest must-pass list whose cases the run judged completely; if there is none, by the newest
+    list.
 
-    A published run stays what it was when a newer list asks for more. The statement names its list.
+    A newer list may ask for more, but a published run keeps its statement. The statement names its list.
     """
     newest = statements.statement(records)
     if not newest.standings or all(s.complete for s in newest.standings):
@@ -279,7 +280,7 @@ def _stated(records: Records) -> statements.Statement:
 
 
 def _statement(records: Records) -> dict[str, Any]:
-    """The computed statement of a run and the result of each level; the reason if there is no statement."""
+    """The computed statement of a run and the result of each level, or the reason why there is no statement."""
     try:
         found = _stated(records)
     except (BadInput, ValueError) as error:
@@ -304,7 +305,8 @@ def _statement(records: Records) -> dict[str, Any]:
 
 
 def _interpreted(records: Records) -> dict[str, Any]:
-    """What passes by interpretation in a compile-only run, by level. It is not a level: nothing ran."""
+    """By level, the cases of a compile-only run that pass by interpretation. This is not a level, because nothing
+    ran."""
     if not any(judged.interpreted for judged in records.cases.values()):
         return {}
     try:
@@ -323,9 +325,9 @@ def _interpreted(records: Records) -> dict[str, Any]:
 def _judged(
     judged: Iterable[Judged], strings: Strings, reasons: Budget, keys: dict[tuple[int, ...], int]
 ) -> dict[str, list[Any]]:
-    """Verdicts and communication by column; `case` is a place in the table of cases. `wire` are the bytes that a device
-    sends, and `manual` those of the manual case of the same cell, both as compiled (see report.sent); `temp` is its
-    temporary memory."""
+    """Verdicts and communication by column. `case` is an index into the table of cases. `wire` holds the bytes that a
+    device sends, and `manual` those of the manual case of the same cell, both as compiled (see report.sent). `temp` is
+    the temporary memory in bytes."""
     names = ("case", "verdict", "check", "reason", "link", "kinds", "wire", "manual", "used", "temp")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     add = [columns[name].append for name in names]
@@ -382,7 +384,7 @@ def link_of(value: Any) -> str:
 
 
 def _wrong(findings: Sequence[wrong.Finding]) -> Iterator[dict[str, Any]]:
-    """The first FINDINGS findings: what is wrong, in which runs and how many cases, and in which runs it passes."""
+    """The first FINDINGS findings: what is wrong, in which runs and in how many cases, and the runs where it passes."""
     for one in findings[:FINDINGS]:
         yield {
             "kind": one.kind,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page's data of releases of JAX on one axis: verdicts, bytes and memory of the cases that all of them have."""
+"""The page's data over releases of JAX: verdicts, bytes and memory of the cases that all releases have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from meshmark.timing import factors, figures
 from meshmark.timing.cells import BASE, by_cell
 
 QUIET = ("pass", "not_run", INTERPRETED)
-"""The verdicts of a case with which nothing is wrong."""
+"""The verdicts of cases without a fault."""
 
 PASS, KNOWN, FAILS = 0, 1, 2
 _STANDING = [
@@ -28,17 +28,17 @@ Times = Mapping[tuple[str, str], Mapping[int, float]]
 
 
 def find_times(records: Records) -> Times:
-    """The times of one file that may be published, of manual mode."""
+    """The publishable manual-mode times of one file."""
     cells = by_cell([r for r in records.timings if r["mode"] == BASE and page_times.good(r)])
     return {key: each for key, modes in cells.items() if (each := figures.by_process(modes[BASE]))}
 
 
 def build(runs: Sequence[Mapping[str, Any]], times: Mapping[str, Times]) -> Iterator[dict[str, Any]]:
-    """One series for each kind of devices and machine with several releases; its runs are the oldest first.
+    """One series per kind of devices and machine with several releases, the oldest run first.
 
-    `runs`: the runs of the page, the newest first; of one release and machine, the first that judged cases counts.
-    `times`: by the key of a run; of one release and machine the run with the most counts, since processes of two runs
-    have nothing in common.
+    runs: the runs of the page, the newest first. For each release and machine, the first run that judged cases counts.
+    times: by run key. For each release and machine, the run with the most times counts, because processes of different
+    runs can't be combined.
     """
     timed: dict[tuple[str, ...], Times] = {}
     for run in runs:
@@ -59,8 +59,9 @@ def build(runs: Sequence[Mapping[str, Any]], times: Mapping[str, Times]) -> Iter
 
 
 def _trend(times: Sequence[Times]) -> dict[str, Any]:
-    """`times`: for each release the number of processes, and the factor to the oldest with its ends, None where fewer
-    than six processes give no interval; [] if the releases share no time. `timed`: how many times they share."""
+    """`times`: for each release the number of processes, and the factor relative to the oldest release with the ends of
+    its interval (None if there are fewer than six processes); [] if the releases share no time. `timed`: how many times
+    they share."""
     number, found = factors.find_trend(times)
     values = [
         [count, *map(rounded, (e.value, e.low, e.high))]
@@ -72,9 +73,9 @@ def _trend(times: Sequence[Times]) -> dict[str, Any]:
 
 
 def _rows(judged: Sequence[Mapping[str, Sequence[Any]]]) -> tuple[int, list[dict[str, Any]]]:
-    """(the number of cases that every release has, what they say of each release): cases that pass, are known or fail,
-    bytes that a device sends and temporary memory of all programs together, and the programs with other collectives
-    than the release before (None of the first)."""
+    """(the number of cases that every release has, one row per release). A row has the cases that pass, are known or
+    fail, the bytes sent and temporary memory of all programs together, and the number of programs whose collectives
+    differ from the release before (None for the first release)."""
     places = [dict(zip(one["case"], range(len(one["case"])), strict=True)) for one in judged]
     shared = [case for case in places[0] if all(case in other for other in places[1:])]
     rows: list[dict[str, Any]] = []

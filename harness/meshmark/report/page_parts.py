@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all parts of the page's data are made of: a record file, texts and figures as the page holds them."""
+"""The building blocks of the page's data: a record file, and texts and figures in the form of the page."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from meshmark.timing import orders, timing_tables
 from meshmark.timing.cells import by_cell
 
 REASONS = 1_500_000
-"""The most characters of all reasons together; later reasons are cut to SHORT, to keep the page small."""
+"""The most characters of all reasons together. Later reasons are cut to SHORT to keep the page small."""
 SHORT = 80
 
 INTERPRETED = "interpreted"
 SHOWN_VERDICTS = (*VERDICTS[:-1], INTERPRETED, VERDICTS[-1])
-"""The verdicts as the page shows them: numbers that pass by interpretation of the compiled text, where nothing ran,
-have a mark of their own, and are not passes."""
+"""The verdicts that the page shows. Numbers that pass by interpretation of the compiled text have their own mark. They
+are not passes, because nothing ran."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A record file: its name as it is published, its SHA-256, its records, and the product that it belongs to
-    (`product`: "" and `about`: {} if it is not in a results directory)."""
+    """A record file: its published name, its SHA-256, its records, and its product. Outside a results directory
+    `product` is "" and `about` is {}."""
 
     name: str
     sha256: str
@@ -42,18 +42,18 @@ class Source:
 
     @cached_property
     def times(self) -> list[dict[str, Any]]:
-        """The tidy rows of its timings, without those of comparisons, which hold two environments."""
+        """The tidy rows of its timings, without comparisons, which hold two environments."""
         compared = any("environment" in t for t in self.records.timings)
         return [] if compared else timing_tables.rows(self.records, self.ratios)
 
     @cached_property
     def ratios(self) -> dict[str, orders.Ratios]:
-        """The ratios of its timings by cadence."""
+        """The ratios of its timings, by cadence."""
         return timing_tables.find_ratios(by_cell(self.records.timings))
 
     @cached_property
     def cells(self) -> list[dict[str, Any]]:
-        """The rows of its cases, without those of controls."""
+        """The rows of its cases, without controls."""
         return [row for row in self.times if row["mode"] != timing_tables.CONTROL]
 
 
@@ -66,7 +66,7 @@ class Strings:
         self._raw: dict[str, int] = {}
 
     def __call__(self, value: Any) -> int:
-        """The place of a value of a record as harmless text."""
+        """The index of a record's value as harmless text."""
         if isinstance(value, str):
             found = self._raw.get(value)
             if found is None:
@@ -75,7 +75,7 @@ class Strings:
         return self.place(plain(value))
 
     def place(self, text: str) -> int:
-        """The place of a text that is already harmless."""
+        """The index of a text that is already harmless."""
         found = self._places.get(text)
         if found is None:
             found = self._places[text] = len(self.all)
@@ -90,7 +90,7 @@ class Budget:
         self._strings, self._left, self._seen, self.cut = strings, left, dict[str, int](), 0
 
     def __call__(self, reason: str) -> int:
-        """The place of a reason."""
+        """The index of a reason."""
         found = self._seen.get(reason)
         if found is None:
             text = plain(reason)
@@ -103,7 +103,7 @@ class Budget:
 
 
 def format_collectives(collectives: Sequence[Any]) -> str:
-    """The collectives and how often each runs: "2 all-gather, 1 all-reduce"; "none"."""
+    """The collectives and how often each runs, such as "2 all-gather, 1 all-reduce"; "none" if there are none."""
     found: dict[str, float] = {}
     for one in collectives:
         kind, trips = field_of(one, "kind"), field_of(one, "trips")
@@ -114,8 +114,8 @@ def format_collectives(collectives: Sequence[Any]) -> str:
 
 
 def rounded(value: Any, digits: int = 5) -> float | int | None:
-    """A figure for the page: an integer unchanged, other numbers with `digits` significant digits; None for no
-    number."""
+    """A figure for the page: an integer is unchanged, other numbers get `digits` significant digits. None if the value
+    is not a finite number."""
     if value is None or isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if not math.isfinite(value):

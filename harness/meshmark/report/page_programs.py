@@ -15,11 +15,11 @@ from meshmark.records import run_line
 from meshmark.records.reading import Records
 
 SCRIPTS = 20
-"""The most cases with a stand-alone script in the page; `meshmark repro` prints any other."""
+"""The most cases whose stand-alone script is in the page; `meshmark repro` prints any other script."""
 
 
 def operations(shown: Iterable[str]) -> list[dict[str, str]]:
-    """Name, family and description of each operation that is shown, in the order of the table."""
+    """Name, family and description of each shown operation, in the order of the table."""
     known = [name for name in OPERATIONS if name in set(shown)]
     return [
         {"name": name, "family": OPERATIONS[name].family, "about": _first_paragraph(OPERATIONS[name])}
@@ -32,8 +32,8 @@ def _first_paragraph(operation: Any) -> str:
 
 
 def programs(shown: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The source of each operation's program, by "operation/mode". Modes that run another mode's function
-    are not repeated; `repro` lists them."""
+    """The source of each operation's program, by "operation/mode". A mode that runs another mode's function is not
+    repeated; `repro` lists such modes."""
     for name in sorted(set(shown) & set(OPERATIONS)):
         operation = OPERATIONS[name]
         for mode in ("auto", "explicit", "manual", "host"):
@@ -47,8 +47,8 @@ def programs(shown: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def scripts(bad: Iterable[tuple[str, Records]]) -> dict[str, str]:
-    """The stand-alone scripts of the first SCRIPTS of these cases that the table has, by case id. A script runs in one
-    process: cases of several have none."""
+    """The stand-alone scripts of the first SCRIPTS of these cases that are in the table, by case id. A script runs in
+    one process, so cases over several processes have none."""
     found: dict[str, str] = {}
     for case, records in bad:
         if len(found) >= SCRIPTS:

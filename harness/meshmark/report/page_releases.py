@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The axis of time: each release of JAX, jaxlib and libtpu that stands behind a figure of the page, in the order of
-their dates. The dates are facts of the package index, kept in data/releases.json with their source."""
+"""The time axis: each release of JAX, jaxlib and libtpu behind a figure of the page, ordered by date.
+
+The dates are those of the package index, stored with their source in data/releases.json.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,12 @@ def _known() -> Mapping[str, Any]:
 
 
 def find_date(kind: str, version: str) -> str:
-    """The day on which a release came out, as 2026-10-19; "" where it is not known."""
+    """The day of a release, such as 2026-10-19; "" if it is unknown."""
     return str(_known()["dates"][kind.lower()].get(version, ""))
 
 
 def find_releases(facts: Mapping[str, Any]) -> list[Release]:
-    """The releases that a run's facts name: JAX, jaxlib where its version is another, and libtpu."""
+    """The releases in a run's facts: JAX, jaxlib if its version differs, and libtpu."""
     versions = facts.get("versions")
     jax, jaxlib = field_of(versions, "jax"), field_of(versions, "jaxlib")
     libtpu = field_of(facts.get("compiler"), "libtpu")
@@ -41,8 +43,8 @@ def find_releases(facts: Mapping[str, Any]) -> list[Release]:
 
 
 def build(every: Iterable[Sequence[Release]]) -> dict[str, Any]:
-    """The axis, the oldest release first, those without a known date last, and where the dates are from; and which
-    releases stand together in one run. `every`: what `find_releases` gives of each run."""
+    """The axis with the oldest release first and undated ones last, the source of the dates, and the releases that
+    occur together in one run. every: the result of `find_releases` for each run."""
     together = [list(one) for one in every]
     seen = {release: None for one in together for release in one}
     dated = [(find_date(kind, version), kind, version) for kind, version in seen]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site of several pages where the records are more than one page can hold.
+"""A site of several pages, for records that do not fit into one page.
 
-The first page keeps the newest machines whole, as many as fit. Of the others it has each number of cases, and their
-cases and times are on pages of their own: one for each machine, or for some families of it where even that is too
-large. A machine is what runs of one release, product and kind of devices belong to. All pages are of one form, and an
-address that names a cell leads from the first page to the one that has its cases.
+The first page keeps as many of the newest machines as fit, in full. For the others it keeps numbers of cases. Their
+cases and times are on separate pages: one page per machine, or one per group of its families if a machine is too large.
+A machine is the set of runs of one release, product and kind of devices. All pages have the same form. An address that
+names a cell leads from the first page to the page with its cases.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIRST = "index.html"
 _PART = re.compile(r"run-[0-9a-f]{10}(-[0-9a-f]{4})?(-\d+)?\.html", re.ASCII)
 
 TIMING_TEXTS = (*TIMED_TEXTS, *SHARES, "reason", "kinds")
-"""The columns of times that hold places of texts."""
+"""The columns of times that hold indices of texts."""
 
 UNKNOWN = "not in this release of the suite"
 """The family of an operation that the table does not have."""
@@ -38,8 +38,8 @@ class TooLarge(BadInput, RuntimeError):
 
 
 def build(data: Data, fits: Fits) -> dict[str, Data]:
-    """The data of each page by its file name; `fits` says whether a page of some data is small enough. TooLarge if the
-    records of one family are too many."""
+    """The data of each page by its file name. fits: whether a page of some data is small enough. TooLarge if the
+    records of one family do not fit into a page."""
     if fits(data):
         return {FIRST: data}
     machines = _machines(data["runs"])
@@ -62,12 +62,12 @@ def build(data: Data, fits: Fits) -> dict[str, Data]:
 
 
 def is_part(name: str) -> bool:
-    """Whether a file name is that of a page beside the first."""
+    """Whether this is the file name of a page other than the first."""
     return bool(_PART.fullmatch(name))
 
 
 def _machines(runs: Sequence[Data]) -> list[list[str]]:
-    """The keys of the runs that belong together, in the order of the runs."""
+    """The keys of the runs of each machine, in the order of the runs."""
     found: dict[tuple[str, ...], list[str]] = {}
     for run in runs:
         name = (run["class"], run["release"], run["machine"], run["product"])
@@ -106,11 +106,11 @@ def _pages(data: Data, machines: Sequence[Sequence[str]], fits: Fits) -> Iterato
 
 
 def _part(data: Data, keys: Sequence[str], families: Collection[str] | None, of: Mapping[str, str]) -> Data:
-    """A page of some runs, and of some families of operations (None: all of them)."""
+    """A page of some runs, with some families of operations (None: all families)."""
     texts, strings = data["strings"], Strings()
     inside = {
         place: families is None or of.get(text, UNKNOWN) in families for place, text in enumerate(texts)
-    }  # by the place of an operation's name
+    }  # by the index of an operation's name
     runs, cases = [], _Cases(data, strings)
     for run in data["runs"]:
         if run["key"] not in keys:
@@ -146,14 +146,14 @@ def _part(data: Data, keys: Sequence[str], families: Collection[str] | None, of:
 
 
 class _Cases:
-    """The cases of a page, taken over from those of all when they are first asked for."""
+    """The cases of one page, copied from the full table when they are first used."""
 
     def __init__(self, data: Data, strings: Strings) -> None:
         self.columns: dict[str, list[int]] = {name: [] for name in CASE_COLUMNS}
         self._data, self._strings, self._places = data, strings, dict[int, int]()
 
     def __call__(self, case: int) -> int:
-        """The place on this page of a case of all."""
+        """The index on this page of a case of the full table."""
         found = self._places.get(case)
         if found is None:
             found = self._places[case] = len(self._places)
@@ -171,7 +171,7 @@ class _Cases:
 def _columns(
     columns: Data, rows: Sequence[int], named: Collection[str], texts: Sequence[str], strings: Strings
 ) -> dict[str, list[Any]]:
-    """Some rows of a table, with the places of its texts on this page."""
+    """Some rows of a table, with the indices that its texts have on this page."""
     found = {}
     for name, column in columns.items():
         values = [column[i] for i in rows]
@@ -180,7 +180,7 @@ def _columns(
 
 
 def _wrong(findings: Sequence[Data], keys: Collection[str], shown: Collection[str]) -> Iterator[Data]:
-    """The findings of some runs and operations."""
+    """The findings of these runs and operations."""
     for one in findings:
         runs = [run for run in one["runs"] if run[0] in keys and run[2].partition("/")[0] in shown]
         if runs:
@@ -189,7 +189,7 @@ def _wrong(findings: Sequence[Data], keys: Collection[str], shown: Collection[st
 
 
 def _first(data: Data, moved: Collection[str], rest: Mapping[str, Data]) -> Data:
-    """The first page: of the runs that moved, the numbers of cases, and where their cases are."""
+    """The first page. For runs that moved to other pages, it has their numbers of cases and the page of their cases."""
     strings = Strings()
     texts = data["strings"]
     runs, cases, counted = [], _Cases(data, strings), dict[tuple[str, ...], int]()
@@ -241,10 +241,10 @@ def _counted(
     known: dict[tuple[str, ...], int],
     strings: Strings,
 ) -> dict[str, list[Any]]:
-    """The cases of a run as numbers (`n`), one row for each operation, mode, level and verdict.
+    """The cases of a run as counts (`n`): one row per operation, mode, level and verdict.
 
-    Such a row has a case of its own, without variant, mesh, dtype and size; `columns` and `known` hold those of all
-    runs.
+    Each row has its own placeholder case, without variant, mesh, dtype and size. `columns` and `known` hold the
+    placeholders of all runs.
     """
     found: dict[tuple[int, int, int, int], int] = {}
     table = data["cases"]

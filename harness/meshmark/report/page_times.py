@@ -25,10 +25,10 @@ TIMED_NUMBERS = (
 )
 
 SHARES = ("share_of", "bound_by")
-"""What the share of a ceiling is of: the name of the ceiling, and its part of the roofline."""
+"""The ceiling that a share refers to, and the part of the roofline that bounds it."""
 
 ORDERS = {"faster": -1, "not resolved": 0, "slower": 1}
-"""What a ratio to manual mode says, corrected over the table; None without a ratio."""
+"""What a ratio to manual mode shows after correction over the table; None without a ratio."""
 
 
 def good(row: Mapping[str, Any]) -> bool:
@@ -91,7 +91,7 @@ def timed(source: Source, strings: Strings) -> dict[str, Any]:
 
 
 def _steps(records: Records) -> Iterator[dict[str, Any]]:
-    """The steps of the decoder: tokens/s, MFU, payload by collective, memory."""
+    """The decoder steps: tokens/s, MFU, payload by collective, memory."""
     for row in steps.rows(records):
         texts = {name: plain(row[name]) for name in ("step", "where", "mode", "cadence", "peak")}
         sent = [[plain(kind), rounded(nbytes)] for kind, nbytes in row["sent"].items()]
@@ -103,8 +103,9 @@ def _steps(records: Records) -> Iterator[dict[str, Any]]:
 
 
 def _roofs(records: Records) -> Iterator[dict[str, Any]]:
-    """The roofs over the timed layers and contractions, one per dtype and precision: FLOP/s and bytes/s with names. Of
-    one device; virtual devices share a machine, and theirs are of all together (`together`)."""
+    """The roofs over the timed layers and contractions, one per dtype and precision: FLOP/s and bytes/s with names.
+    Each is for one device, except for virtual devices: they share a machine, so theirs is for all together
+    (`together`)."""
     of = timing_tables.rooflines_of(records)
     seen = {
         (r["dtype"], str(r.get("precision", ""))): None
@@ -136,8 +137,8 @@ def _controls(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _claims(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """By cadence: how many ratios its table has, from how many processes on it can claim an order, and why it claims
-    none all the same ("")."""
+    """By cadence: the number of ratios in its table, the number of processes from which an order can be claimed, and
+    why none is claimed all the same ("" if there is no such reason)."""
     ratios: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         if "order" in row:
@@ -157,13 +158,13 @@ GROUPS: tuple[Callable[[str], tuple[str, str, str]], ...] = (
     lambda cell: (_split(cell)[0], "", ""),
     _split,
 )
-"""The groups of cells whose factors are shown: operation, mesh and size, "" where any is in the group."""
+"""The groups of cells whose factors are shown: by operation, mesh and size; "" means any."""
 
 
 def _factors(source: Source) -> Iterator[dict[str, Any]]:
-    """What each mode takes beside manual mode, the median of several cells: of all of them, of an operation, and of
-    an operation at one mesh and size. Without an interval only the factor of all cells is given, as None and the
-    number of processes. None is shown either where the table leaves its intervals in doubt: `doubt` says why."""
+    """The factor of each mode relative to manual mode, as a median over cells: over all cells, per operation, and per
+    operation at one mesh and size. Without an interval, only the entry for all cells is given, with None and the number
+    of processes. None is also given if the table's intervals are in doubt; `doubt` says why."""
     published = {(cell_of(r["case"]), r["cadence"], r["mode"]) for r in source.cells if good(r)}
     ratios, claims = factors.ratios(source.ratios, published), _claims(source.times)
     for group in GROUPS:
@@ -184,7 +185,8 @@ def _factors(source: Source) -> Iterator[dict[str, Any]]:
 
 
 def _noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The median half width of the intervals as a share of the time, and the slowest over the fastest process."""
+    """The median half width of the intervals as a share of the time, and the ratio of the slowest process to the
+    fastest."""
     widths, apart = [], []
     for row in rows:
         if row.get("median_s") and row["cadence"] == "isolated" and row["low_s"] is not None:
@@ -199,7 +201,8 @@ def _noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _fits(cells: Cells) -> Iterator[dict[str, Any]]:
-    """t = alpha + S / beta of each sweep over message sizes, with the ends of the intervals (None: a single run)."""
+    """The fit t = alpha + S / beta of each sweep over message sizes, with the ends of the intervals (None for one
+    run)."""
     for fit in derived.fits(cells):
         operation, variant, _, mesh, dtype = map(plain, fit.cell.split("/"))
         yield {
@@ -216,5 +219,5 @@ def _fits(cells: Cells) -> Iterator[dict[str, Any]]:
 
 
 def ends(found: Estimate) -> list[float | None]:
-    """The ends of an interval as the page holds them; none of a single run. An upper end without a bound is None."""
+    """The ends of an interval as the page stores them; [] for a single run. An upper end without a bound is None."""
     return [] if math.isinf(found.low) else [rounded(found.low), rounded(found.high)]

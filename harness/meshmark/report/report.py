@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that is published from record files: page, Markdown, CSV, LaTeX, and a manifest.
+"""Makes everything that is published from record files: page, Markdown, CSV, LaTeX, and a manifest.
 
-All files except the raw tables are computed from the page's data (report.page_data), so that they can't contradict each
-other. No file holds the time at which it was made: the same records, suite and libraries give the same bytes.
-`report.json` lists these.
+All files except the raw tables are computed from the page's data (report.page_data), so they can't contradict each
+other. No file contains the time when it was made: the same records, suite and libraries give the same bytes.
+`report.json` lists the records, the suite and the libraries.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PAGE, MANIFEST = "index.html", "report.json"
 
 
 class ReportError(BadInput, RuntimeError):
-    """A report can't be made or checked; the message is one line that says how to mend it."""
+    """A report can't be made or checked; the message is one line that says what to do."""
 
 
 # Finding and reading ----------------------------------------------------------------------------------------
@@ -50,13 +50,14 @@ class ReportError(BadInput, RuntimeError):
 
 @dataclass
 class Inputs:
-    """The contents of the named record files, and one line per omitted part; `problems` should be mended."""
+    """The contents of the named record files, and one line per omitted part. `problems` are those that need a
+    correction."""
 
     sources: list[Source] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     beside: Beside = field(default_factory=Beside)
-    """What is shown beside the runs: weather, growth, others."""
+    """What is shown in addition to the runs: weather, growth, others."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class _File:
 
 
 def find(paths: Sequence[Path]) -> Inputs:
-    """Read record files, and those below directories, except files of one rank of several. ReportError if nothing is
-    left; RecordError if a file can't be read."""
+    """Read record files, and those below directories. Files of one rank of several are left out. ReportError if no file
+    is left; RecordError if a file can't be read."""
     found, seen = Inputs(), dict[str, str]()
     for file in itertools.chain.from_iterable(map(_files, paths)):
         sha256, size = _hash(file.path)
@@ -109,7 +110,7 @@ def find(paths: Sequence[Path]) -> Inputs:
 
 
 def _files(path: Path) -> Iterator[_File]:
-    """The record files of a path, with their published names: the path below the directory, or the file's name."""
+    """The record files of a path, with their published names: the path below the directory, or the file name."""
     if not path.is_dir():
         yield _File(path, path.name if path.is_absolute() or ".." in path.parts else path.as_posix())
         return
@@ -145,8 +146,8 @@ def _hash(path: Path) -> tuple[str, int]:
 def make_report(
     sources: Sequence[Source], shown_beside: Beside | None = None, long: bool = False
 ) -> dict[str, str]:
-    """Every file of the report by its name, with `shown_beside` on the page and, if `long`, every row in Markdown;
-    PageError or TablesError if a library is missing."""
+    """Every file of the report by its name. shown_beside: other files to show on the page. long: whether the Markdown
+    has every row. PageError or TablesError if a library is missing."""
     most = None if long else tables.ONE_PAGE
     tables.pandas()
     shown_beside = shown_beside or Beside()
@@ -183,9 +184,9 @@ def libraries() -> dict[str, str]:
 
 
 def write(texts: Mapping[str, str], directory: Path) -> list[Path]:
-    """Write the files into the directory, which is made if missing; ReportError if that fails.
+    """Write the files into the directory, which is created if missing; ReportError if that fails.
 
-    Pages of an earlier report there that this one does not have are removed: they would tell of other records.
+    Removes pages of an earlier report that this one does not have, because they show other records.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -289,8 +290,8 @@ def findings(data: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
 
 
 def modes(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """(header, rows): auto and explicit against manual, one row per run, mode and cadence. The factor is the median of
-    the cells, with its interval over processes; with fewer than six processes it is not shown."""
+    """(header, rows): auto and explicit compared with manual, one row per run, mode and cadence. The factor is the
+    median of the cells, with its interval over processes. It is not shown for fewer than six processes."""
     rows = []
     strings = data["strings"]
     for run in data["runs"]:
@@ -334,7 +335,8 @@ def modes(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def _factor(found: Mapping[str, Any] | None) -> str:
-    """A factor with its interval; without one the reason why there is no factor. In doubt: see orders.Table."""
+    """A factor with its interval, or the reason why there is no factor. orders.Table explains when a table is in
+    doubt."""
     if found is None:
         return ""
     if found["doubt"]:
@@ -345,7 +347,7 @@ def _factor(found: Mapping[str, Any] | None) -> str:
 
 
 def provenance(data: Mapping[str, Any]) -> Iterator[str]:
-    """The record files: the versions that they were made with, and their hashes."""
+    """The record files: the versions that made them, and their hashes."""
     rows = [
         [
             *(r["label"], r["class"], r["jaxlib"], r["flags"] or "none"),
@@ -401,7 +403,7 @@ ABOUT_TIMES = (
 )
 
 TAILS = ("p10", "p50", "p90", "p99")
-"""The quantiles that a table has, of the mode that its rate is of."""
+"""The quantiles in the table, for the mode that the rate belongs to."""
 
 
 def side_by_side(times: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -467,7 +469,7 @@ def _one(sent: Mapping[str, Any]) -> str:
 
 
 def timings_csv(sources: Sequence[Source]) -> str:
-    """The tidy times of every file; a case that was not verified has no time."""
+    """The tidy times of every file. A case that was not verified has no time."""
     clean = cache(lambda text: csv_cell(plain(text)))
     rows: list[dict[str, Any]] = []
     for source in sources:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares a report with its records: byte by byte where the libraries are the same, or else by its data."""
+"""Compares a report with its records: byte by byte if the libraries are the same, otherwise by its data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meshmark.report import page, tables
 from meshmark.report.report import MANIFEST, ReportError, libraries, read_text
 
 CLOSE = 1e-3
-"""Two figures count as equal up to this relative difference, if other libraries rounded them."""
+"""Two figures that other libraries may have rounded count as equal up to this relative difference."""
 
 SHOWN = 5
 """The most differences that a check names."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bytes that the modes of one cell send, side by side, as their programs were compiled.
+"""Compares the bytes that the modes of one cell send, as their programs were compiled.
 
-Manual mode is the yardstick by what it compiles to, not by what its program asks for: the backend may widen a narrow
-type or gather in another way there too, and then the same does not count as an excess of auto or explicit mode.
+Manual mode is measured by its compiled program, not by its source. The backend may widen a narrow dtype or gather in
+another way in manual mode too. The same bytes in auto or explicit mode are then not an excess.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Sent:
 
     @property
     def times(self) -> float:
-        """How many times the bytes of manual mode; infinite if manual mode sends none."""
+        """The bytes divided by those of manual mode; infinite if manual mode sends none."""
         if self.bytes == self.manual:
             return 1.0
         return self.bytes / self.manual if self.manual else math.inf
@@ -41,7 +41,7 @@ def wire_bytes(judged: Judged) -> float:
 
 
 def manual_case(case: str) -> str:
-    """The id of the manual case of the same cell; a topology behind "@" stays."""
+    """The id of the manual case of the same cell; a topology after "@" stays."""
     parts = case.split("/")
     return "/".join([*parts[:2], "manual", *parts[3:]])
 
@@ -53,9 +53,10 @@ def manual_bytes(case: str, cases: Mapping[str, Judged]) -> float:
 
 
 def beside_manual(cases: Mapping[str, Judged]) -> list[Sent]:
-    """Every case of a global mode whose cell has a manual case, both with their bytes, in the order of the records.
+    """Every case of a global mode whose cell has a manual case, with the bytes of both, in the order of the records.
 
-    A case with a bad verdict says nothing about its mode and is left out, and so is a cell whose manual case is bad.
+    A case with a bad verdict shows nothing about its mode, so it is left out. A cell with a bad manual case is left out
+    too.
     """
     found = []
     for case, judged in cases.items():
@@ -67,8 +68,8 @@ def beside_manual(cases: Mapping[str, Judged]) -> list[Sent]:
 
 
 def largest(found: Iterable[Sent]) -> list[tuple[Sent, int]]:
-    """For each operation and mode that sends more than manual mode, the case with the largest factor and the number of
-    such cases; the largest factor first."""
+    """For each operation and mode that sends more than manual mode: the case with the largest factor, and the number of
+    such cases. The largest factor comes first."""
     rows: dict[tuple[str, str], list[Sent]] = {}
     for one in found:
         if one.times > 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a finished run says in the terminal: operations by mode, verdict counts, and where things are."""
+"""The closing text of a run in the terminal: operations by mode, verdict counts, and where the files are."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from meshmark.records.reading import Judged
 from meshmark.report import sent
 
 INTERPRETED = "interpreted"
-"""The word for a case that compiled, and whose numbers pass by interpretation. It is not a verdict: nothing ran."""
+"""The word for a compiled case whose numbers pass by interpretation. It is not a verdict, because nothing ran."""
 
 
 def tally(verdicts: Sequence[str]) -> str:
-    """How many of these pass: 12, or 10/12 and the worst verdict where not all do; - for none. Where nothing ran,
-    how many pass by interpretation (12 interpreted, 10/12 interpreted), or compiled without a failure: 12 not_run."""
+    """How many cases pass: `12`; `10/12` and the worst verdict if some do not; `-` without cases. If nothing ran, how
+    many pass by interpretation (`12 interpreted`, `10/12 interpreted`) or compiled without a failure (`12 not_run`)."""
     if not verdicts:
         return "-"
     passed, interpreted = verdicts.count("pass"), verdicts.count(INTERPRETED)
@@ -64,7 +64,7 @@ def counts(cases: Mapping[str, Judged]) -> str:
 
 
 def levels(cases: Mapping[str, Judged]) -> list[str]:
-    """One line per level: passed of all, with the other verdicts."""
+    """One line per level: how many cases of it pass, with the counts of the other verdicts."""
     lines = []
     for level in sorted({j["level"] for j in cases.values()}):
         tallied = Counter(j.verdict for j in cases.values() if j["level"] == level)
@@ -76,7 +76,7 @@ def levels(cases: Mapping[str, Judged]) -> list[str]:
 
 
 def standing(cases: Mapping[str, Judged]) -> list[str]:
-    """One line per level, as `levels`; where nothing could run, how many compiled."""
+    """One line per level, as in `levels`; if nothing could run, how many cases compiled."""
     lines = []
     for line in levels(cases):
         own = [j.verdict for j in cases.values() if j["level"] == line.partition(":")[0]]
@@ -92,11 +92,11 @@ def standing(cases: Mapping[str, Judged]) -> list[str]:
 
 
 def agreement(cases: Mapping[str, Judged]) -> str:
-    """In how many of the cells whose modes all pass they gave the same bits."""
+    """Of the cells whose modes all pass, in how many all modes gave the same bits."""
     cells: dict[tuple[str, ...], list[str | None]] = {}
     for judged in cases.values():
         bits = next((line["bits"] for line in judged.lines if isinstance(line.get("bits"), str)), None)
-        if judged["mode"] not in ("pmap", "host"):  # which see other arrays, or stand alone
+        if judged["mode"] not in ("pmap", "host"):  # these see other arrays, or stand alone
             cell = tuple(part for i, part in enumerate(judged.case.split("/")) if i != 2)
             cells.setdefault(cell, []).append(bits if judged.verdict == "pass" else None)
     passing = [bits for bits in cells.values() if len(bits) > 1 and None not in bits]
@@ -125,7 +125,7 @@ def times(one: sent.Sent) -> str:
 
 
 def checked(cases: Mapping[str, Judged]) -> list[str]:
-    """Where cases were compiled and not run: a line that says of each check how often it had which verdict."""
+    """If cases were compiled and not run: a line with the verdict counts of each check."""
     if not any(judged.verdict == "not_run" for judged in cases.values()):
         return []
     tallied: dict[str, Counter[str]] = {}
@@ -144,7 +144,7 @@ def checked(cases: Mapping[str, Judged]) -> list[str]:
 
 
 def closing(cases: Mapping[str, Judged], width: int | None = None) -> list[str]:
-    """Everything that a run says at its end; the table in lines of at most `width` characters."""
+    """All closing lines of a run. Lines of the table have at most `width` characters."""
     lines = [*text_table(*by_mode(cases), width), "", *standing(cases)]
     lines += filter(None, [agreement(cases)])
     lines += checked(cases)

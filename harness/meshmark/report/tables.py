@@ -43,11 +43,11 @@ TEXTS = (
 )
 SIZES = ("size_bytes", "wire_bytes", "excess_bytes", "bytes_accessed", "temp_bytes", "memory_bytes")
 NUMBERS = (*SIZES, "seed", "flops", "seconds", "compile_s")
-"""The columns that are copied from the lines of a case."""
+"""The columns that are copied from a case's lines."""
 
 
 class TablesError(BadInput, RuntimeError):
-    """Tables can't be made; the message is one line that says how to mend it."""
+    """Tables can't be made; the message is one line that says what to do."""
 
 
 # The table of cases -----------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def frame(files: Sequence[Records]) -> pd.DataFrame:
 
 
 def row(judged: Judged, records: Records) -> dict[str, Any]:
-    """One case as a row; a value that its lines lack is NaN or ""."""
+    """One case as a row; a missing value is NaN or ""."""
     last = {key: value for line in judged.lines for key, value in line.items()}
     verdict = judged.verdict
     worst = min(judged.lines, key=lambda line: line["verdict"] != verdict)
@@ -100,8 +100,8 @@ def _run_of(line: Mapping[str, Any], records: Records) -> RunLine:
 
 
 def _error(judged: Judged) -> tuple[float, float]:
-    """(error, bound) of the line with the worst error; NaN if none was measured on a device: what was interpreted is
-    never among measured errors."""
+    """(error, bound) of the line with the worst error. NaN if no error was measured on a device; interpreted errors are
+    not included."""
     measured = [line for line in judged.lines if line.get("interpreted") is not True]
     pairs = [(number(line.get("error")), number(line.get("bound"))) for line in measured]
     known = [p for p in pairs if not math.isnan(p[0])]
@@ -146,7 +146,7 @@ def _integral(column: pd.Series) -> bool:
 
 
 ONE_PAGE = 40
-"""The rows of a table in Markdown, unless the whole is asked for; the CSV files have every row."""
+"""The most rows of a Markdown table by default; the CSV files have every row."""
 
 
 def as_markdown(table: pd.DataFrame, files: Sequence[Records], most: int | None = ONE_PAGE) -> str:
@@ -209,7 +209,7 @@ def section(
     empty: str = "None.",
     most: int | None = None,
 ) -> Iterator[str]:
-    """A heading and a table of at most `most` rows (None: all); what is not Markdown yet is escaped."""
+    """A heading and a table of at most `most` rows (None: all). Text that is not `Markdown` is escaped."""
     yield f"### {title if isinstance(title, Markdown) else markdown(title)}"
     yield ""
     if rows:
@@ -242,7 +242,7 @@ def _title(facts: Any) -> str:
 
 
 def failures(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
-    """Every case that does not pass, the worst first, without compile-only cases, which never ran."""
+    """Every case that does not pass, the worst first, without compile-only cases, which did not run."""
     order = {v: i for i, v in enumerate(summary.VERDICTS)}
     compiled = (table["verdict"] == "not_run") & (table["topology"] != "")
     chosen = table[(table["verdict"] != "pass") & ~compiled].sort_values(
@@ -269,7 +269,7 @@ def excess(cases: Mapping[str, Judged]) -> tuple[list[str], list[list[Any]]]:
 
 
 def errors(table: pd.DataFrame) -> tuple[list[str], list[list[Any]]]:
-    """For each dtype (and precision) the case with the largest ratio of error to bound."""
+    """For each dtype (and precision), the case with the largest ratio of error to bound."""
     chosen = table[(table["bound"] > 0) & table["error_over_bound"].notna()]
     rows: list[list[Any]] = []
     for (dtype, precision), group in chosen.groupby(["dtype", "precision"], sort=True):
@@ -313,8 +313,8 @@ def make_tables(
 
 
 def write(texts: Mapping[str, str], directory: Path) -> list[Path]:
-    """Write each text to conformance.<format> in the directory, which is made if missing; TablesError if
-    that fails."""
+    """Write each text to conformance.<format> in the directory, which is created if missing; TablesError if that
+    fails."""
     paths = []
     try:
         directory.mkdir(parents=True, exist_ok=True)

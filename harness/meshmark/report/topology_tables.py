@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiled communication by topology, and between two releases: the collectives and the bytes of each mode.
 
-The tables are made from the communication lines of `pytest conformance --topology` (a case's lines have its operation,
-variant, mode and size; its topology follows the `@` of its id). They are Markdown for publication and plain text for a
-terminal. All text of records is escaped.
+The tables are made from the communication lines of `pytest conformance --topology`. Such a line has the operation,
+variant, mode and size of its case, and its topology after the `@` of the case id. The tables are Markdown for
+publication and plain text for a terminal. All text of records is escaped.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Compiled:
     variant: str
     mode: str
     place: str
-    """The topology, with its layout if that is not plain."""
+    """The topology, with its layout if the layout is not plain."""
     kinds: str
-    """2 all-gather, 1 all-reduce; how often each runs; "none"."""
+    """The collectives and how often each runs, such as "2 all-gather, 1 all-reduce"; "none" if there are none."""
     sent: float
     """Bytes that one device sends."""
     contract: float
-    """The bytes by manual mode's contract; NaN if a transformation makes its collectives."""
+    """The bytes of manual mode's contract; NaN if a transformation makes its collectives."""
 
     @property
     def times(self) -> float:
@@ -170,7 +170,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iter
 
 @dataclass(frozen=True)
 class CounterDifference:
-    """A quantity of a case that differs between two runs."""
+    """A counter of a case that differs between two runs."""
 
     case: str
     quantity: str
@@ -214,7 +214,7 @@ def report(
 ) -> Iterator[str]:
     """The lines of the comparison: the two releases, the counts, and each difference once with its cases.
 
-    width: the most characters of a line of the table, None for as many as it takes.
+    width: the most characters of a table line; None for no limit.
     """
     yield f"old: {release(old)}"
     yield f"new: {release(new)}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong over several runs: failures and known issues, each once, with the runs where it shows and where not.
+"""Faults over several runs: each failure or known issue once, with the runs that show it and the runs that do not.
 
-Failing cases are one finding where their known issue is the same, however each of them shows it, or else where
-operation, check, verdict and the words of the reason are the same: numbers, devices and indices in a reason differ from
-case to case.
+Failing cases with the same known issue are one finding, however each of them shows it. Other failing cases are one
+finding if operation, check, verdict and the words of the reason agree. Numbers, devices and indices in the reason are
+ignored, because they differ from case to case.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS = (
     "communication",
     "something else",
 )
-"""Kinds of wrongness, the most severe first."""
+"""Kinds of faults, the most severe first."""
 
 _KIND_OF_CHECK = {
     "numbers": "wrong numbers",
@@ -42,7 +42,7 @@ _FIGURES = re.compile(r"\d[\d.,e+-]*|\[[^\]]*\]|cpu:\d+|0x[0-9a-f]+", re.ASCII)
 
 @dataclass
 class Finding:
-    """One thing that is wrong; `cases` are its case ids by run, a run being any hashable name."""
+    """One fault. `cases` are its case ids by run; a run is any hashable name."""
 
     kind: str
     known: bool
@@ -52,7 +52,7 @@ class Finding:
     modes: list[str] = field(default_factory=list)
     cases: dict[str, list[str]] = field(default_factory=dict)
     passes: list[str] = field(default_factory=list)
-    """The runs that judged at least one of the cases, and in which each that was judged passes."""
+    """The runs that judged at least one of the cases, and in which all judged ones pass."""
 
     @property
     def every_case(self) -> set[str]:
@@ -61,7 +61,7 @@ class Finding:
 
 
 def find(runs: Mapping[str, Sequence[Judged]]) -> list[Finding]:
-    """The findings of several runs: what is not known first, then the most severe, then the one with most cases."""
+    """The findings of several runs: unknown ones first, then the most severe, then those with the most cases."""
     found: dict[tuple[str, ...], Finding] = {}
     for run, cases in runs.items():
         for judged in cases:
@@ -83,7 +83,7 @@ def find(runs: Mapping[str, Sequence[Judged]]) -> list[Finding]:
 
 
 def _finding(judged: Judged) -> Finding:
-    """A finding of one case: its first line with the worst verdict."""
+    """The finding of one case, from its first line with the worst verdict."""
     verdict = judged.verdict
     line = next(line for line in judged.lines if line["verdict"] == verdict)
     kind = _KIND_OF_VERDICT.get(verdict) or _KIND_OF_CHECK.get(line["check"], "something else")
@@ -91,15 +91,15 @@ def _finding(judged: Judged) -> Finding:
     if known and line["check"] in ("execute", "compile", "export"):
         kind = "process dies" if line.get("signal") else "raises"
     if kind == "wrong numbers" and judged["operation"] == "refusal":
-        kind = "not refused"  # its number says whether JAX refused in the right words
+        kind = "not refused"  # the number of a refusal says whether JAX refused in the right words
     text = _issue(line["reason"]) if known else line["reason"]
     link = line.get("link")
     return Finding(kind, known, text, link if isinstance(link, str) else "")
 
 
 def _issue(reason: str) -> str:
-    """The words of a known issue in a reason: without the rank that says it, what it failed with, and the place of its
-    script, which later lists name and earlier ones do not."""
+    """The words of a known issue in a reason, without the rank that reports it, the failure, and the place of the
+    issue's script, which older lists do not name."""
     return _PLACE.sub("", _RANK.sub("", reason.partition(" | ")[0]))
 
 
@@ -117,7 +117,8 @@ def _passing(finding: Finding, runs: Mapping[str, Mapping[str, Judged]]) -> Iter
 
 
 def changes(findings: Sequence[Finding], old: str, new: str) -> tuple[list[Finding], list[Finding]]:
-    """(mended, broken) from one run to another: what only the old shows and passes in the new, and the reverse."""
+    """(fixed, broken) from one run to another. Fixed findings occur only in the old run and pass in the new one; broken
+    findings are the reverse."""
     mended = [f for f in findings if old in f.cases and new in f.passes]
     broken = [f for f in findings if new in f.cases and old in f.passes]
     return mended, broken
