@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choosing what a run judges: the places, and the cases of each."""
+"""Chooses what a run judges: the places, and the cases of each place."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from meshmark.pytest_plugin.trials import case_of, trials_of
 
 
 def choose(config: pytest.Config, places: list[Facts], processes: int = 1) -> None:
-    """Choose the cases of every place, by family, and note what is left out. SelectionError where the options name
-    what there is not, or no case at all."""
+    """Choose the cases of every place, by family, and note what is left out. SelectionError if the options name
+    something unknown, or select no case."""
     stash = config.stash
     stash[PLACES], stash[FACTS] = places, places[0]
     stash[TRIALS], stash[LEFT_OUT] = {}, []
@@ -34,7 +34,7 @@ def choose(config: pytest.Config, places: list[Facts], processes: int = 1) -> No
         selection = stash[SELECTION] = selection_of(config, facts.num_devices, processes, here)
         taken, left_out = trials_of(selection, facts)
         if not (taken or left_out):
-            cases.not_empty(selection, facts.num_devices)  # says why
+            cases.not_empty(selection, facts.num_devices)  # this raises an error that says why
         stash[LEFT_OUT] += [(facts.place, why, number) for why, number in left_out.items()]
         for trial in taken:
             stash[TRIALS].setdefault(trial.case.operation.family, []).append(trial)
@@ -51,12 +51,12 @@ OF_A_CASE: Mapping[str, Callable[[Case], str]] = {
     "dtypes": lambda case: case.cell.request.dtype,
     "sizes": lambda case: case.cell.request.size,
 }
-"""What the names of an option choose by, for each option of which a case has one name."""
+"""For each option by which a case has exactly one name: the function that gives this name."""
 
 
 def without_a_case(config: pytest.Config) -> list[str]:
-    """The names of options by which no case was chosen: each is right by itself, and no case has it together with what
-    the other options ask for. The others pass, and nobody would miss it."""
+    """The option names that select no case. Each name is valid, but no case combines it with the other options. Without
+    this check the run would pass, and nobody would notice that the name was not judged."""
     every = [trial.case for family in config.stash[TRIALS].values() for trial in family]
     found = []
     for option, name_of in OF_A_CASE.items():
@@ -67,7 +67,7 @@ def without_a_case(config: pytest.Config) -> list[str]:
 
 
 def find_places(config: pytest.Config) -> list[Facts]:
-    """Probe what there is, or the topologies that were asked for; raises what a wrong choice raises."""
+    """Probe the devices, or the requested topologies; raises the errors of an invalid choice."""
     wanted = topologies.parse_all(config.getoption("topology"))
     layouts = tuple(dict.fromkeys(names_of(config, "layout"))) or ("plain",)
     exports = names_of(config, "export")
@@ -95,7 +95,7 @@ def find_places(config: pytest.Config) -> list[Facts]:
 
 
 def _probed(config: pytest.Config) -> Facts:
-    """The facts of the devices that are there, with what probes find of the optional capabilities that the run may
+    """The facts of the available devices, with the probe results of the optional capabilities that the run may
     judge."""
     wanted = config.getoption("with_")
     given = choosing.named(vars(config.option))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The side of a pytest run that writes records and prints: the controller of the workers, or each of several ranks.
 
-It writes records as cases finish, makes verdicts of dead workers, and closes with the table.
+It writes records as cases finish, gives verdicts to the cases of dead workers, and prints the closing table.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from meshmark.report import summary
 
 
 class Controller:
-    """Writes the records of a run, makes verdicts of dead workers, and prints the closing table."""
+    """Writes the records of a run, gives verdicts to the cases of dead workers, and prints the closing table."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -65,23 +65,23 @@ class Controller:
         done: dict[str, Judged] = config.stash[FINISHED]
         self.cases = dict(done)
         self.judged: set[str] = set()
-        """The cases that this session has judged, once or again."""
+        """The cases that this session has judged, at least once."""
         self.writer: Writer | None = config.stash.get(WRITER, None)
         self.count = Count(config, self.cases)
         config.pluginmanager.register(self.count, "meshmark-count")
         self.exitstatus: int = pytest.ExitCode.OK
-        """How the session ended, as this side counts."""
+        """How the session ended, by this process's own count."""
         self.resident = 0
         self.settled = False
-        """Whether the session's end was counted: another plugin's end may come before, and leave."""
+        """Whether the end of the session was counted. Another plugin may end the process before that."""
         self._told = False
-        """Whether the closing table was printed: after an internal error pytest asks for none."""
+        """Whether the closing table was printed. After an internal error pytest does not ask for it."""
         self.idle_deaths = 0
         self.started: dict[str, float] = {}
         self._last: dict[str, str] = {}
-        """The case that each worker has judged last."""
+        """The last case that each worker has judged."""
         self._died: dict[str, str] = {}
-        """Workers that died outside of a case, and how. They may have died of the case before."""
+        """How each worker died that died outside of a case. The case before may be the cause."""
         self._handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupts.terminate)}
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             self._handlers[signal.SIGINT] = signal.signal(signal.SIGINT, interrupts.interrupt)
@@ -91,19 +91,19 @@ class Controller:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Keep the session; under -q too, say if Ctrl-C would not end it. Rank 0 speaks for all ranks."""
+        """Keep the session, and say if Ctrl-C would not end it, also under -q. Only rank 0 prints this."""
         self.session = session
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter and (text := interrupts.ignored()):
             reporter.write_line(f"meshmark: {text}")
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note when a case starts: one that kills its worker can't tell how long it took."""
+        """Note when a case starts, because a case that kills its worker can't report its duration."""
         self.started[nodeid] = time.perf_counter()
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Keep and write what a finished case brought; pytest-xdist does not count a crash for -x."""
+        """Keep and write the result of a finished case. Count a crash for -x, which pytest-xdist does not do."""
         if report.failed and report.when == "teardown":
             told = saying.line_of((saying.text_of(report.longrepr).strip().splitlines() or [""])[-1], 300)
             self.count.problem(f"an error behind {case_of(report.nodeid) or report.nodeid}: {told}")
@@ -118,8 +118,8 @@ class Controller:
             raise self.session.Failed(self.session.shouldfail)
 
     def take(self, records: list[Any], shown: list[Any] | None = None) -> None:
-        """Write the records of one case, and keep them, or what all ranks together found of it, for the table; a full
-        disk ends the run, and what is written is kept."""
+        """Write the records of one case, and keep them for the table; with ranks, keep what all ranks together found
+        (`shown`). A full disk ends the run, and the written records stay."""
         self.idle_deaths = 0
         if self.writer:
             try:
@@ -133,13 +133,13 @@ class Controller:
                     returncode=pytest.ExitCode.INTERRUPTED,
                 )
         case, lines = records[0]["case"], shown or records
-        if case in self.judged:  # a plugin ran it again, or several workers did: the worst of it counts
+        if case in self.judged:  # a plugin or several workers ran it again: the worst result counts
             lines = [*self.cases[case].lines, *lines]
         self.judged.add(case)
         self.cases[case] = Judged(case, lines)
 
     def _written(self, writer: Writer, records: list[Any]) -> list[Any]:
-        """Write the records of one case. What no reader would take is an error of the case, so that it is missed."""
+        """Write the records of one case. Records that no reader would accept become an error of the case."""
         try:
             writer.write(records)
         except RecordError as error:
@@ -154,7 +154,7 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
-        """pytest-xdist: a worker died while it ran this item."""
+        """pytest-xdist: a worker died while it ran this item. Write the case's verdict."""
         worker = report.node.gateway.id
         self._died.pop(worker, None)
         containment.sweep(self.config.stash[WORKERS])
@@ -175,7 +175,8 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """pytest-xdist: a worker ended. Workers that die without a case would be started again for ever."""
+        """pytest-xdist: a worker ended. Limits restarts, because workers that die outside of a case would be restarted
+        forever."""
         self.resident = max(self.resident, getattr(node, "workeroutput", {}).get("resident", 0))
         if error:
             self._died[node.gateway.id] = containment.cause(self.config.stash[WORKERS], node.gateway.id)
@@ -188,17 +189,17 @@ class Controller:
                 )
 
     def pytest_keyboard_interrupt(self) -> None:
-        """The run is interrupted, also by a full disk: what the workers are at is of no use any more."""
+        """The run is interrupted, also by a full disk: the current work of the workers is no longer needed."""
         self.end_workers()
 
     def end_workers(self) -> None:
-        """End them at once, whatever they do."""
+        """End all workers at once, whatever they do."""
         if WORKERS in self.config.stash:
             containment.end_workers(self.config.stash[WORKERS])
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """The exit code follows the verdicts, whatever pytest and its plugins counted: a resumed run ends with that
-        of an uninterrupted one, and one that lost a verdict does not end well. The records are closed."""
+        """Close the records, and set the exit code from the verdicts, not from what pytest and its plugins counted. A
+        resumed run then ends with the exit code of an uninterrupted one, and a run that lost a verdict fails."""
         if self.settled:  # on a rank, which closes its file before it merges
             return
         self.settled = True
@@ -230,7 +231,7 @@ class Controller:
         self._close_records()
 
     def _close_records(self) -> None:
-        """Write the closing line, with what is known now of what was chosen."""
+        """Write the closing line, with all that is now known about the chosen cases."""
         if self.writer is None:
             return
         self.count.write_chosen()
@@ -242,21 +243,21 @@ class Controller:
                 self.session.exitstatus = self.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _unreported(self, reporter: Any) -> list[str]:
-        """The cases with a bad verdict that pytest's own summary does not name: a plugin may have shown the failure as
-        something else, and options may leave all names out."""
+        """The cases with a bad verdict that pytest's summary does not name. A plugin may have shown the failure in
+        another way, and options may omit all names."""
         if self.config.getoption("tbstyle", "") == "no" and not {"f", "E"} & set(reporter.reportchars):
             return self._bad(self.judged)
         told = {case_of(r.nodeid) for of in ("failed", "error") for r in reporter.stats.get(of, ())}
         return self._bad(self.judged - told)
 
     def _bad(self, among: Container[str]) -> list[str]:
-        """Those of these cases with a bad verdict, one line each."""
+        """Those of these cases that have a bad verdict, one line each."""
         found = [(c, judged) for c, judged in self.cases.items() if judged.verdict in BAD and c in among]
         lines = [f"{judged.verdict} {case}: {judged.reason}" for case, judged in found[:FEW]]
         return lines + [f"and {len(found) - FEW} more cases with a bad verdict"] * (len(found) > FEW)
 
     def settle(self) -> None:
-        """Count the session's end, where another plugin has left before it came to that."""
+        """Count the end of the session if another plugin ended the process before that."""
         session = getattr(self, "session", None)
         if session is None or self.settled:
             return
@@ -266,7 +267,7 @@ class Controller:
         self.pytest_sessionfinish(session)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """The closing table."""
+        """Print the closing table."""
         self._told = True
         if not self.cases and not self.count.lines():
             return
@@ -295,7 +296,7 @@ class Controller:
         if len(places) > 1:
             write(f"together {summary.counts(self.cases)}")
         for case, judged in self.config.stash[FINISHED].items():
-            if judged.verdict in BAD:  # pytest tells of those of this session alone
+            if judged.verdict in BAD:  # pytest reports only those of this session
                 write(f"before: {judged.verdict} {case}: {text.printable(judged.reason)}")
         closing = (*self._unreported(terminalreporter), *self.count.lines())
         for line in (*closing, expecting.unjudged(self.config, self.cases)):
@@ -317,7 +318,8 @@ class Controller:
             write(f"records: {path}")
 
     def pytest_unconfigure(self) -> None:
-        """Close the file and clear the workers' directory; say what has no verdict, where pytest had no summary."""
+        """Close the file and clear the workers' directory. If pytest printed no summary, name the cases without a
+        verdict."""
         self.settle()
         session = getattr(self, "session", None)
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
@@ -327,14 +329,14 @@ class Controller:
                 say(text.printable(line))
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        # Another plugin may write behind the session's end, such as a report under the name of the records.
+        # Another plugin may write to the record file after the session's end, such as a report with the same name.
         if self.writer and (changed := self.writer.changed()) and changed not in self.count.problems:
             self.count.problem(changed)
             guard.tell(changed)
             if self.exitstatus in WELL:
                 self.exitstatus = pytest.ExitCode.TESTS_FAILED
         if session and session.exitstatus in WELL and self.exitstatus not in WELL:
-            session.exitstatus = self.exitstatus  # somebody made it another
+            session.exitstatus = self.exitstatus  # another plugin changed it
         if watching := self.config.stash.get(GUARD, None):
             watching.ended(int(session.exitstatus) if session else int(pytest.ExitCode.INTERNAL_ERROR))
         if self._overseer:
@@ -348,7 +350,7 @@ class Controller:
 
 
 def blame(config: pytest.Config, case: str, line: Line) -> None:
-    """In the guard of a run without workers: write the verdict of the case that the run died in."""
+    """In the guard of a run without workers: write the verdict of the case in which the run died."""
     trials = (trial for family in config.stash[TRIALS].values() for trial in family)
     trial = next((trial for trial in trials if trial.id == case), None)
     again = ""
@@ -363,7 +365,7 @@ def blame(config: pytest.Config, case: str, line: Line) -> None:
 
 
 def record_lines(trial: Trial, lines: list[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
-    """The record lines of a judged case; on a topology with its place in the case id and in `topology`."""
+    """The record lines of a judged case. On a topology, its place is in the case id and in `topology`."""
     records = case_lines(trial.case, lines, seed, seconds)
     if trial.facts.topology:
         for record in records:
@@ -372,9 +374,9 @@ def record_lines(trial: Trial, lines: list[Line], seed: int, seconds: float) -> 
 
 
 def message(trial: Trial, lines: list[Line], seed: int) -> str:
-    """What a failure says: each reason, the worst first, the case, and the command that repeats it.
+    """The text of a failure: each reason with the worst first, the case, and the command that repeats it.
 
-    pytest's short summary shows the first line, which in CI is often the only one that is seen.
+    pytest's short summary shows the first line. In CI it is often the only visible line.
     """
     bad = [line for line in lines if line.verdict not in ("pass", "not_run")]
     bad.sort(key=lambda line: VERDICTS.index(line.verdict))
@@ -400,7 +402,8 @@ def message(trial: Trial, lines: list[Line], seed: int) -> str:
 
 
 class Told:
-    """The report of a case that ended its worker, as pytest reads it: the first line goes into the short summary."""
+    """The report of a case that ended its worker, in the form that pytest reads. The first line goes into the short
+    summary."""
 
     def __init__(self, said: str) -> None:
         self.said = said
@@ -415,7 +418,7 @@ class Told:
 
 
 def matches_nothing(config: pytest.Config) -> str:
-    """Why no test is left, where -k or -m took all; "" otherwise."""
+    """The message for a run in which -k or -m left no test; "" without these options, or without chosen cases."""
     number = sum(map(len, config.stash.get(TRIALS, {}).values()))
     given = [f"{o} {e!a}" for o, e in (("-k", config.option.keyword), ("-m", config.option.markexpr)) if e]
     if not given or not number:
@@ -426,11 +429,11 @@ def matches_nothing(config: pytest.Config) -> str:
 
 
 OWN_OPTIONS = ("--import-mode=importlib", "--assert=plain")
-"""The options of pytest that the suite's own configuration files give."""
+"""The pytest options that the suite's own configuration files set."""
 
 
 def under_test(config: pytest.Config) -> list[str]:
-    """The environment, what was chosen, and what can't be had here."""
+    """The environment, the chosen cases, and what is not available here."""
     facts, selection = config.stash.get(FACTS, None), config.stash.get(SELECTION, None)
     if facts is None or selection is None:
         return []

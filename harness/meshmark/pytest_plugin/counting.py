@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts verdicts: the run names each chosen case that has none, and then its exit code is not 0.
+"""Counts verdicts: the run names each chosen case without a verdict, and then its exit code is not 0.
 
-A verdict can get lost in many ways, and nobody can foresee all of them. So the process that writes the records counts
-for itself, whatever else went wrong.
+A verdict can get lost in many ways, and nobody can foresee all of them. The process that writes the records therefore
+does its own count.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ SUITES = (SOURCE / "meshmark" / "conformance", *([CHECKOUT / "conformance"] if C
 """The directories of the suite's tests."""
 
 FEW = 20
-"""The most cases without a verdict that are named if somebody ended the run early."""
+"""The most cases without a verdict that are named if a person or -x ended the run early."""
 
 WELL = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 class Count:
-    """What was chosen, what has no verdict, and what else keeps a run from ending well. A plugin of pytest."""
+    """The chosen cases, the cases without a verdict, and other problems that make a run fail. A plugin of pytest."""
 
     def __init__(self, config: pytest.Config, judged: Container[str]) -> None:
-        """judged: the ids of the cases with a verdict, as they come in."""
+        """judged: the ids of the cases with a verdict; it grows during the run."""
         self.config, self.judged = config, judged
         self.chosen: dict[str, None] | None = None
-        """Cases that pytest has collected, in their order; None while it has collected nothing."""
+        """The cases that pytest has collected, in order; None before it has collected any."""
         self.problems: dict[str, None] = {}
         self.missing: list[str] = []
         self.early = False
         self.taken: dict[str, None] = {}
-        """Cases that were collected and then taken away."""
+        """The cases that were collected and later removed without a report."""
         self.deselected: dict[str, None] = {}
-        """Cases that an option or a plugin has deselected: the run reports them, and they do not count as lost."""
+        """The cases that an option or a plugin has deselected. The run reports them, and they do not count as lost."""
         self.came: dict[str, list[str]] = defaultdict(list)
-        """The digests of what came of each case."""
+        """The digests of the records that arrived for each case."""
 
     def add(self, nodeids: Iterable[str]) -> None:
-        """Take in what pytest has collected, here or in a worker."""
+        """Add the tests that pytest has collected, here or in a worker."""
         trials = {trial.id for family in self.config.stash[TRIALS].values() for trial in family}
         self.chosen = self.chosen or {}
         self.chosen |= dict.fromkeys(case for case in map(case_of, nodeids) if case in trials)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Without workers: what this process has collected."""
+        """Without workers: add the tests that this process has collected."""
         if session.items or not getattr(self.config.option, "numprocesses", 0):
             self.add(item.nodeid for item in session.items)
             self.taken |= dict.fromkeys(taken_away(self.config, session.items))
@@ -64,12 +64,12 @@ class Count:
 
     @property
     def whole(self) -> dict[str, None]:
-        """What the records are to hold: what was collected, taken away without a word, or finished before."""
+        """The cases that the records must have: collected, removed without a report, or finished in an earlier run."""
         finished = self.config.stash.get(FINISHED, None) or {}
         return (self.chosen or {}) | self.taken | dict.fromkeys(finished)
 
     def write_chosen(self) -> None:
-        """Write down what the records are to hold, so that a reader can tell whether the run came to its end."""
+        """Write which cases the records must have, so that a reader can tell whether the run is complete."""
         writer = self.config.stash.get(WRITER, None)
         if writer and not writer.ended:
             try:
@@ -79,7 +79,7 @@ class Count:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """pytest-xdist: what was taken away in a worker, and what was deselected."""
+        """pytest-xdist: add the cases that were removed in a worker, with and without a report."""
         output = getattr(node, "workeroutput", {})
         if output and "taken" not in output:
             self.problem(
@@ -91,36 +91,36 @@ class Count:
         self.compare(output.get("judged", {}))
 
     def compare(self, judged: dict[str, list[str]]) -> None:
-        """Hold what came here against what was judged: on its way another plugin may have changed it. A worker that
-        died has sent no account of what it judged."""
+        """Compare the arrived records with those that a worker judged, because another plugin may have changed them. A
+        worker that died has sent no digests."""
         for case, digests in judged.items():
             if any(digest not in digests for digest in self.came.get(case, ())):
                 self.problem(f"{case}: its records are not those that were judged: a plugin has changed them")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Iterable[str]) -> None:
-        """pytest-xdist: what a worker has collected."""
+        """pytest-xdist: add the tests that a worker has collected."""
         self.add(ids)
         self.write_chosen()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_internalerror(self, excrepr: object) -> None:
-        """An error of pytest or of a plugin, here or in a worker."""
+        """Note an error of pytest or of a plugin, here or in a worker."""
         lines = [line for line in saying.text_of(excrepr).splitlines() if line.strip()]
         self.problem(f"internal error: {saying.line_of(lines[-1].strip() if lines else 'no message', 300)}")
 
     def problem(self, text: str) -> None:
-        """Keep the run from ending well, and say why."""
+        """Make the run fail, with this reason."""
         self.problems[text] = None
 
     @staticmethod
     def is_early(session: pytest.Session) -> bool:
-        """Whether the session was ended before its time, by a person or by -x."""
+        """Whether a person or -x ended the session early."""
         whole = (*WELL, pytest.ExitCode.TESTS_FAILED)
         return session.exitstatus not in whole or bool(session.shouldstop or session.shouldfail)
 
     def settle(self, session: pytest.Session) -> None:
-        """At the end of the session: find what is missing, and set the exit code."""
+        """At the end of the session, find missing verdicts and set the exit code."""
         self.early = self.is_early(session)
         self.missing = [case for case in (self.chosen or {}) | self.taken if case not in self.judged]
         if self.chosen is None and session.exitstatus in WELL:
@@ -131,7 +131,7 @@ class Count:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def lines(self) -> list[str]:
-        """What the end of a run says of it."""
+        """The lines about missing verdicts and other problems, for the end of the run."""
         found = list(self.problems)
         if self.missing:
             whole = len((self.chosen or {}) | self.taken)
@@ -148,7 +148,7 @@ class Count:
 
 
 def note_judged(config: pytest.Config, case: str, text: str) -> None:
-    """These are the records of a case, as they were judged here."""
+    """Note the digest of a case's records as this process judged them."""
     config.stash.setdefault(JUDGED, {}).setdefault(case, []).append(digest(text))
 
 
@@ -158,19 +158,19 @@ def digest(text: str) -> str:
 
 
 def note_collected(item: pytest.Item) -> None:
-    """An item was collected. A plugin that removes it must say so (pytest_deselected)."""
+    """Note a collected item. A plugin that removes it must report that (pytest_deselected)."""
     item.config.stash.setdefault(COLLECTED, {})[item.nodeid] = True
 
 
 def note_deselected(items: Iterable[pytest.Item]) -> None:
-    """These items were taken away with a word: pytest counts them as deselected."""
+    """Note that these items were removed with a report: pytest counts them as deselected."""
     for item in items:
         item.config.stash.setdefault(COLLECTED, {})[item.nodeid] = False
 
 
 def taken_away(config: pytest.Config, left: Iterable[pytest.Item]) -> list[str]:
-    """The cases that somebody took away without a word: they were collected, and are neither left nor deselected. Where
-    the whole suite was named, all of its cases should have been collected."""
+    """The cases that were removed without a report: they were collected, and are neither left nor deselected. If the
+    command line names the whole suite, all of its cases should have been collected."""
     noted = config.stash.get(COLLECTED, {})
     trials = {trial.id for family in config.stash[TRIALS].values() for trial in family}
     expected = (
@@ -182,8 +182,8 @@ def taken_away(config: pytest.Config, left: Iterable[pytest.Item]) -> list[str]:
 
 
 def deselected(config: pytest.Config) -> list[str]:
-    """The cases that were deselected here, and those in files that an option of pytest left out: pytest collects none
-    of these, and says nothing of them."""
+    """The cases that were deselected here, and those in files that a pytest option left out. pytest neither collects
+    nor reports the latter."""
     noted = config.stash.get(COLLECTED, {})
     gone = {case_of(nodeid) for nodeid, kept in noted.items() if not kept}
     trials = [trial.id for family in config.stash[TRIALS].values() for trial in family]
@@ -193,7 +193,7 @@ def deselected(config: pytest.Config) -> list[str]:
 
 
 def leaves_files_out(config: pytest.Config) -> bool:
-    """Whether an option of pytest, of the command line, the environment or a file, leaves files out."""
+    """Whether a pytest option from the command line, the environment or a file leaves files out."""
     return any(config.getoption(option, None) for option in ("ignore", "ignore_glob", "lf"))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run was expected to judge, and what it did not: devices (`--expect-devices`) and levels (`--expect-level`).
+"""The expected devices (`--expect-devices`) and levels (`--expect-level`) of a run, and what it did not judge.
 
-A green run does not show what it did not judge. So each run closes with a line that says it, and the options make it
-a failure.
+A green run does not show what it did not judge. So each run ends with a line that says it, and these options make it a
+failure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from meshmark.operations.selection import CAPABILITIES, Selection, SelectionErro
 from meshmark.pytest_plugin.stashed import FACTS, SELECTION
 
 COUNTING = ("meshmark-controller", "meshmark-count", "meshmark-rank")
-"""The plugins of pytest that write records and count verdicts, by the names that `-p no:NAME` takes."""
+"""The pytest plugins that write records and count verdicts, by the names that `-p no:NAME` takes."""
 
 FEW = 5
 """The most unjudged cases of a level that are named."""
@@ -45,7 +45,7 @@ def check(config: pytest.Config) -> None:
 
 
 def problems(config: pytest.Config, judged: Mapping[str, Any]) -> list[str]:
-    """What was expected and did not come about, and what a probe of a capability ended with; [] for nothing."""
+    """The unmet expectations, and the problems of capability probes; [] if there are none."""
     facts: Facts = config.stash[FACTS]
     found = []
     devices, level = config.getoption("expect_devices"), config.getoption("expect_level")
@@ -69,7 +69,7 @@ def problems(config: pytest.Config, judged: Mapping[str, Any]) -> list[str]:
 
 
 def unjudged(config: pytest.Config, judged: Mapping[str, Any]) -> str:
-    """The line of what a run has not judged; "" where it has judged all that it could, or ran nothing."""
+    """The line about what a run did not judge; "" if it judged all that it could, or ran nothing."""
     facts: Facts = config.stash[FACTS]
     if facts.topology:  # nothing ran, and no level can be met
         found = _absent(config)
@@ -88,7 +88,7 @@ def unjudged(config: pytest.Config, judged: Mapping[str, Any]) -> str:
 
 
 def _absent(config: pytest.Config) -> list[str]:
-    """The optional capabilities without any judged case, and why."""
+    """The optional capabilities without any judged case, with the reasons."""
     facts: Facts = config.stash[FACTS]
     chosen = config.stash[SELECTION]
     absent: dict[str, list[str]] = {}
@@ -107,8 +107,8 @@ def _why_absent(name: str, facts: Facts, chosen: Selection) -> str:
 
 
 def _capabilities(config: pytest.Config) -> list[str]:
-    """What is wrong with the optional capabilities: one that is demanded is not there, or a probe did not end well, and
-    nothing of that capability is judged."""
+    """Problems of the optional capabilities: a required one is missing, or a probe failed, so nothing of it is
+    judged."""
     chosen: Selection = config.stash[SELECTION]
     found = []
     for name, answer in config.stash[FACTS].capabilities.items():
@@ -134,7 +134,7 @@ def _lists(facts: Facts, level: str) -> dict[str, tuple[str, ...]]:
 
 
 def _unjudged(cases: tuple[str, ...], judged: Mapping[str, Any]) -> list[str]:
-    """Those without a verdict on what they compute."""
+    """The cases without a verdict on what they compute."""
     return [
         name for name in cases if name not in judged or judged[name].verdict in ("unsupported", "not_run")
     ]

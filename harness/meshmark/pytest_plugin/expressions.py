@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The expressions of -k and -m, read before anything starts.
+"""Checks the expressions of -k and -m before anything starts.
 
-pytest reads them when it has collected. With workers that is in each worker, and pytest-xdist turns their refusal into
-an internal error of its own.
+pytest parses them only after collection. With workers each worker does that, and pytest-xdist turns an error into an
+internal error.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ REFUSED = (SyntaxError, getattr(grammar, "ParseError", SyntaxError))
 """What pytest raises for a text that is not an expression: ParseError up to pytest 8."""
 
 _CALL = re.compile(r"([^\s()]+)\s*\(")
-"""A word before a parenthesis: a call, or one of the three words of the grammar."""
+"""Matches a word before a parenthesis: a call, or one of the three keywords of the grammar."""
 
 
 def check(config: pytest.Config) -> None:
-    """UsageError, one line, for a text of -k or -m that pytest could not read, or not apply to a case."""
+    """One-line UsageError for a text of -k or -m that pytest could not parse, or not apply to a case."""
     for option, text in (("-k", config.option.keyword), ("-m", config.option.markexpr)):
         why = _wrong(option, text.strip())
         if why:
@@ -37,7 +37,7 @@ def check(config: pytest.Config) -> None:
 
 
 def _wrong(option: str, text: str) -> str:
-    """Why it is not an expression, in pytest's words; "" if it is one."""
+    """Why the text is not an expression, in pytest's words; "" if it is one."""
     if not text:
         return ""
     try:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of the hunt as tests: `--generated N` adds the kept findings and the first N programs of a seed.
 
-Ids are stable: `generated/NAME` of a finding, `generated/v1/SEED/NUMBER` of a drawn program, where v1 is the version
-of the generator. A program runs in worker processes of the hunt, so an abort or a hang costs this program alone. A
-finding that fails as its data says is known; a drawn program that fails is shrunk, and known where a finding explains
-its group. No records are written of them.
+Ids are stable: `generated/NAME` for a finding, `generated/v1/SEED/NUMBER` for a random program, where v1 is the version
+of the generator. A program runs in a worker process of the hunt, so a crash or a hang loses only this program. A
+finding that fails as its data says is known. A random program that fails is shrunk, and it is known if a finding
+explains its group. These tests write no records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from meshmark.hunt.versions import GENERATOR
 from meshmark.hunt.workers import Answer, Settings, Slot
 
 SHRINK_S = 20.0
-"""Seconds for which a drawn program that fails is shrunk, to see what explains it."""
+"""Seconds to shrink a random program that fails, to find what explains it."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process outside of a run: it watches, and answers for the exit code.
+"""A process outside of a run that watches it and determines the exit code.
 
-The run goes on in a forked child; the process that was started waits for it. A child that ends without having said how
-its session ended did not end well, even where its exit code is 0: a case, a plugin or a thread may call os._exit(0), or
-become another program. Without workers (`-n 0`, and each rank of several) the child also says what it is at. The guard
-then ends it when it is past its deadline, also where it can't end itself, and writes down the verdict of the case that
-it died in. Linux only; elsewhere a run has no guard.
+The run continues in a forked child, and the original process waits for it. A child that ends without reporting how its
+session ended has failed, even with exit code 0: a case, a plugin or a thread may call os._exit(0) or exec another
+program. Without workers (`-n 0`, and on each of several ranks) the child also reports its current case. The guard then
+ends a child that is past its deadline, also one that can't end itself, and writes the verdict of the case in which it
+died. Linux only; on other systems a run has no guard.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FORKING = 30.0
 """Seconds that a fork may take on a busy machine."""
 
 Blame = Callable[[str, Line], None]
-"""Writes down the verdict of the case with this id that the child died in, and tells it."""
+"""Writes and prints the verdict of the case, given by its id, in which the child died."""
 
 
 class Guard:
@@ -48,31 +48,32 @@ class Guard:
     def __init__(self, pipe: int, stream: IO[str]) -> None:
         self._pipe = pipe
         self.stream = stream
-        """Where the child's own watchdog writes its stacks, for the guard to read."""
+        """The file for the stacks of the child's own watchdog, which the guard reads."""
 
     def at(self, case: str, seconds: float) -> None:
-        """This case begins, and may take `seconds`."""
+        """Report that this case begins and may take this many seconds."""
         self._say(case=case, until=time.monotonic() + seconds)
 
     def within(self, seconds: float) -> None:
-        """Allow silence for this many seconds from now on."""
+        """Allow silence for this many seconds from now."""
         self._say(until=time.monotonic() + seconds)
 
     def ended(self, code: int) -> None:
-        """The session is over, with this exit code; what is left, such as leaving JAX's cluster, takes its time too."""
+        """Report the end of the session with this exit code. The rest, such as leaving JAX's cluster, gets its own time
+        limit."""
         self._say(case="", until=time.monotonic() + containment.BETWEEN, code=code)
 
     def _say(self, **what: Any) -> None:
-        with suppress(OSError):  # a case may have closed the pipe: silence is what the guard hears then
+        with suppress(OSError):  # a case may have closed the pipe; the guard then sees silence
             os.write(self._pipe, json.dumps(what).encode() + b"\n")
 
 
 def begin(config: pytest.Config, blame: Blame | None = None) -> Guard | None:
-    """Fork. In the child: its Guard, and the run goes on there. The process that was started does not return. None
-    where there can be no guard, or where a person is to stop in a debugger.
+    """Fork. The child continues the run and gets its Guard; the original process does not return. Returns None if no
+    guard is possible, or if a debugger is to stop the run.
 
-    blame: as above; without it, as on a rank, the guard tells how the process ended and the others judge. With workers
-    there is no case to blame, and their controller judges.
+    blame: as above. Without it, as on a rank, the guard only reports how the process ended, and the other ranks judge.
+    With workers there is no case to blame, and their controller judges.
     """
     if sys.platform != "linux" or config.option.usepdb or config.option.collectonly:
         return None
@@ -108,8 +109,8 @@ def begin(config: pytest.Config, blame: Blame | None = None) -> Guard | None:
 
 
 def _ends_by_forking() -> bool:
-    """Whether a handler that somebody has registered for forks ends the process that forks: the guard would end with
-    its exit code, and not with that of the run. A child tries it, which is made without any handler of Python."""
+    """Whether a registered fork handler ends the process that forks. The guard would then end with the handler's exit
+    code instead of the run's. A test child, which is forked without Python's handlers, tries it."""
     reading, writing = os.pipe()
     child = ctypes.PyDLL(None).fork()
     if not child:
@@ -142,7 +143,7 @@ NEEDED = (
     "waitpid",
     "waitstatus_to_exitcode",
 )
-"""The functions of the operating system by which the guard knows how a run ended, and says so."""
+"""The operating system functions that the guard needs to learn and report how a run ended."""
 
 
 def altered() -> str:
@@ -154,13 +155,13 @@ def altered() -> str:
 
 
 PROGRAMS = ("pytest", "py", "meshmark", "harness")
-"""What is started as a program, by the name of its package or of its script."""
+"""Programs that run pytest, by the name of the package or script."""
 
 
 def is_program() -> bool:
-    """Whether pytest is what was started in this process: what else calls `pytest.main` goes on behind it, and the
-    process that a guard waits in does not. Under cProfile or trace pytest is a program too: these run it as one, and
-    then leave with exit code 0, whatever its own is."""
+    """Whether pytest is the program of this process. Other code that calls `pytest.main` continues after it, and the
+    process in which a guard waits does not. Under cProfile or trace pytest counts as a program too: they run it as one,
+    and then exit with code 0, whatever its exit code is."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     name = spec.name.split(".")[0] if spec else Path(sys.argv[0]).stem
@@ -186,7 +187,7 @@ def _runs_a_program(frame: FrameType) -> bool:
 
 
 def _watch(child: int, reading: int, stream: IO[str], before: set[int], blame: Blame | None) -> NoReturn:
-    """The guard: wait for the child, end it when it is late, and end as it did."""
+    """The guard: wait for the child, end it if it is late, and exit as the child did."""
     for number in _PASSED_ON:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: _kill(child, number))
@@ -223,7 +224,7 @@ def _watch(child: int, reading: int, stream: IO[str], before: set[int], blame: B
 
 
 def _listen(child: int, reading: int) -> tuple[dict[str, Any], bool]:
-    """(the last that the child said, whether it was ended because it was late)."""
+    """(the last report of the child, whether it was ended because it was late)."""
     coming = selectors.DefaultSelector()
     coming.register(reading, selectors.EVENT_READ)
     said: dict[str, Any] = {"until": math.inf}
@@ -257,13 +258,13 @@ def _kill(child: int, number: int) -> None:
 
 
 def tell(text: str) -> None:
-    """Tell one line on standard error."""
+    """Print one line on standard error."""
     with suppress(OSError):
         os.write(2, f"\nmeshmark: {text}\n".encode(errors="backslashreplace"))
 
 
 def _end_by(number: int) -> None:
-    """End by the signal that ended the child, so that the parent of this process sees it."""
+    """End by the signal that ended the child, so that the parent process sees it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError):  # SIGKILL has no handler
         signal.signal(number, signal.SIG_DFL)

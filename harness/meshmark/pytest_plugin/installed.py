@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pytest plugin behind `meshmark test`: it runs the suite of the package from any directory.
+"""The pytest plugin behind `meshmark test`: it runs the package's suite from any directory.
 
-The names of tests are those of a checkout, `conformance/test_collectives.py::test_collectives[CASE]`, on the command
-line as in the output.
+Test names are those of a checkout, `conformance/test_collectives.py::test_collectives[CASE]`, both on the command line
+and in the output.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import pytest
 from meshmark.core.installation import PACKAGE
 
 SUITE = "conformance"
-"""The directory of the suite, below the package as in a checkout."""
+"""The directory of the suite, in the package and in a checkout."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """Name the whole suite where the command line names no test; find in the package what it names of the suite. So no
-    conftest.py of the working directory is read."""
+    """Name the whole suite if the command line names no test, and map named parts of the suite to the package. Then
+    pytest reads no conftest.py of the working directory."""
     known = early_config.known_args_namespace
     found = {
         one: f"{PACKAGE}/{one}" for one in known.file_or_dir if one.split("::")[0].split("/")[0] == SUITE
@@ -32,9 +32,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Show the names from the package on, and not the way there from the working directory.
+    """Show test names relative to the package, not to the working directory.
 
-    The working directory itself stays: pytest returns to the directory of its invocation before it ends, and files
+    The working directory itself does not change: pytest returns to its invocation directory before it ends, and files
     that options name belong there.
     """
     config: Any = session.config

@@ -33,8 +33,8 @@ from meshmark.pytest_plugin.trials import Trial
 from meshmark.ranks import group as ranks
 
 COMPILING = 120.0
-"""Seconds that a case may take where it is compiled for a topology: a pod's layer takes long, and nothing waits for
-a collective there."""
+"""Seconds that a case may take when it is compiled for a topology. A layer of a pod compiles for long, and no
+collective waits for it."""
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +63,7 @@ def judge_case(pytestconfig: pytest.Config) -> Iterator[Callable[[Trial], list[L
         devices_here = ranks.in_order(devices_here)
         rank.agree_deadline(containment.stretched(pytestconfig.getoption("deadline"), compiling))
     unchanged(facts)
-    prove()  # after the devices are there: what starts a backend before would take the first device alone
+    prove()  # only after the devices exist: starting a backend earlier would use the first device only
     judge = Judge(
         devices_here,
         pytestconfig.getoption("seed"),
@@ -81,25 +81,24 @@ def judge_case(pytestconfig: pytest.Config) -> Iterator[Callable[[Trial], list[L
         return lines
 
     yield run
-    prove()  # a case may have changed what the judge goes by
+    prove()  # a case may have changed what the judge uses
     unchanged(facts)
 
 
 def settle() -> None:
-    """Compile every program here: what a cache on disk holds may be something else. What was made up to now, such as
-    the tests of every case, stays to the end, so the garbage collector need not look at it again and again."""
+    """Make sure that this process compiles every program itself, because a disk cache may hold other programs. Existing
+    objects, such as the tests of all cases, live until the end, so the garbage collector need not scan them."""
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
     jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()  # JAX asks once whether there is a cache, and a plugin may have compiled before
+    compilation_cache.reset_cache()  # JAX looks for a cache once, and a plugin may have compiled before
     gc.freeze()
 
 
 def unchanged(facts: Facts) -> None:
-    """RuntimeError where the settings of this process are not those that the run line names, or functions of NumPy or
-    JAX, or of the judge, are not theirs: a conftest.py, a plugin or a case has changed them, and no reader of the
-    records would know."""
+    """RuntimeError if the settings of this process differ from the run line, or if functions of NumPy, JAX or the judge
+    were replaced. A conftest.py, a plugin or a case can do this, and no reader of the records would know."""
     import jax
 
     here = surroundings.unusual_settings()
@@ -119,7 +118,7 @@ def unchanged(facts: Facts) -> None:
 
 
 def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:
-    """The same for topologies: compiles one case, and runs nothing."""
+    """As `judge_case`, for topologies: compiles one case, and runs nothing."""
     from meshmark.judge.compile_only import CompileOnly  # with the interpreter, which no other run needs
 
     places, watchdog = config.stash[PLACES], config.stash[WATCHDOG]
@@ -158,8 +157,8 @@ def _compiles(config: pytest.Config) -> Callable[[Trial], list[Line]]:
 def verdict(
     pytestconfig: pytest.Config, judge_case: Callable[[Trial], list[Line]]
 ) -> Callable[[Trial], None]:
-    """Judges a case and ends the test with its verdict. One for the session: pytest takes as long to make a fixture for
-    each case as the judge takes to compare its numbers."""
+    """Judges a case and ends the test with its verdict. The fixture is session-wide: pytest takes as long to make one
+    per case as the judge takes to compare the numbers of a case."""
     seed = pytestconfig.getoption("seed")
 
     def assert_verdict(trial: Trial) -> None:
@@ -183,8 +182,8 @@ def verdict(
 
 
 def unjudged(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """The verdict of a case that an error of the suite kept from being judged. Ranks have none: they agree on one, or
-    the run ends."""
+    """Write the verdict of a case that could not be judged because of an error of the suite. Ranks skip this: they
+    agree on a verdict, or the run ends."""
     trial = getattr(item, "callspec", None) and item.callspec.params.get("case")  # type: ignore[attr-defined]
     if not isinstance(trial, Trial) or RANK in item.config.stash or call.excinfo is None:
         return

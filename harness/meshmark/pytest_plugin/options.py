@@ -43,7 +43,7 @@ ALIKE = (
         "collectonly",
     ),
 )
-"""The options in which ranks must not differ."""
+"""The options that must be equal on all ranks."""
 
 
 RANKS = ("distributed", "coordinator", "num_processes", "process_id", "control", "control_secret")
@@ -214,20 +214,20 @@ def check_numbers(config: pytest.Config) -> None:
 
 
 def coordinates_of(config: pytest.Config) -> Coordinates | None:
-    """Which rank this process is, by options and environment; None for one process alone. RankError and ChannelError
-    as meshmark.ranks.group.coordinates."""
+    """Which rank this process is, from options and environment; None for a single process. Raises RankError and
+    ChannelError as meshmark.ranks.group.coordinates does."""
     return ranks.coordinates(os.environ, **{name: config.getoption(name) for name in RANKS})
 
 
 def expectations_of(config: pytest.Config) -> Expectations:
-    """The known issues and counters that the run is judged by; KnownIssuesError and CountersError as
-    meshmark.levels.expectations."""
+    """The known issues and counters that the run is judged by. Raises KnownIssuesError and CountersError as
+    meshmark.levels.expectations does."""
     return Expectations(config.getoption("known_issues"), config.getoption("counters"))
 
 
 def selection_of(
     config: pytest.Config, num_devices: int, processes: int, present: tuple[str, ...] = ()
 ) -> Selection:
-    """The selection that the options make on `num_devices` devices, with the optional capabilities that a probe found;
-    SelectionError for names that there are not."""
+    """The selection that the options make on `num_devices` devices, with the optional capabilities that a probe found
+    (`present`). SelectionError for unknown names."""
     return choosing.selected(vars(config.option), num_devices, processes=processes, present=present)

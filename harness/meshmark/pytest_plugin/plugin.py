@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pytest plugin behind `pytest conformance`: options, workers, cases, records and the closing table.
 
-The controller probes the devices in a child process and starts no backend. Workers (pytest-xdist) are on by
-default: as many as there are cores on CPU, one on any other backend. `-n 0` runs in one process, which a guard watches
-(meshmark.pytest_plugin.guard): there a case that crashes or hangs ends the run.
+The controller probes the devices in a child process and starts no backend. Workers (pytest-xdist) are on by default:
+one per core on CPU, one on any other backend. `-n 0` runs in one process, which a guard watches
+(meshmark.pytest_plugin.guard). A case that crashes or hangs then ends the run.
 """
 
 from __future__ import annotations
@@ -66,19 +66,19 @@ __all__ = ["judge_case", "verdict"]
 """The fixtures, which pytest finds in this module."""
 
 ASKING = ("help", "version", "showfixtures", "show_fixtures_per_test", "markers", "cacheshow")
-"""Options of pytest that ask something and run nothing."""
+"""The pytest options that only ask for information."""
 
 RUNS_NOTHING = (
     *("--collect-only", "--collectonly", "--co", "--help", "--version", "--fixtures", "--funcargs"),
     *("--fixtures-per-test", "--markers", "--cache-show"),
 )
-"""How a command line spells these options, and the one to collect only."""
+"""The spellings of these options and of --collect-only on a command line."""
 
 FLAGS = "dflqsvx"
-"""The short options without a value, which may stand before -h and -V in one word: `-kbatch` is neither."""
+"""The short options without a value that may precede -h and -V in one word. `-kbatch` contains neither -h nor -V."""
 
 GENERATED = "meshmark.pytest_plugin.generated"
-"""The plugin of generated programs. It brings the whole hunt, so only a run with `--generated` has it."""
+"""The plugin of generated programs. It imports the whole hunt, so it is loaded only with `--generated`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -88,9 +88,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
-    """In the controller, before the workers: probe, check the options, choose the workers. A wrapper comes before
-    pytest-xdist's own hook wherever this plugin is loaded from. It also has the last word on the exit code, which
-    follows the verdicts, also where another plugin leaves with a code of its own."""
+    """In the controller, before the workers start: probe, check the options, choose the workers. As a wrapper, this
+    runs before pytest-xdist's hook wherever the plugin is loaded from. It also sets the final exit code from the
+    verdicts, even if another plugin ends with its own code."""
     _begin(config)
     try:
         code = yield
@@ -105,7 +105,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
 
 
 def _settled(config: pytest.Config, code: Any) -> Any:
-    """The exit code as the verdicts have it."""
+    """The exit code that follows from the verdicts."""
     if config.stash.get(FACTS, None) is None or config.option.collectonly or hasattr(config, "workerinput"):
         return code
     controller = config.stash.get(CONTROLLER, None)
@@ -159,8 +159,8 @@ def _begin(config: pytest.Config) -> None:
 
 
 def _check_asked(config: pytest.Config) -> None:
-    """UsageError where something else than the command line asks to run nothing: a variable or a file with options
-    would end a run with exit code 0, and nobody would miss the verdicts."""
+    """UsageError if an environment variable or a configuration file asks to run nothing. The run would end with exit
+    code 0, and nobody would notice the missing verdicts."""
     given = [str(argument).partition("=")[0] for argument in config.invocation_params.args]
     if not any(one in RUNS_NOTHING or re.fullmatch(f"-[{FLAGS}]*[hV]", one) for one in given):
         raise pytest.UsageError(
@@ -170,7 +170,7 @@ def _check_asked(config: pytest.Config) -> None:
 
 
 def _prepare_environment(config: pytest.Config, ranks: bool) -> None:
-    """Set what JAX reads when it starts, here and in the workers."""
+    """Set the variables that JAX reads when it starts, here and in the workers."""
     default = environment.CPU_DEVICES_A_PROCESS if ranks else environment.DEFAULT_CPU_DEVICES
     environment.set_here(environment.cpu_devices(config.getoption("num_devices"), default))
 
@@ -197,7 +197,7 @@ def _prepare_workers(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Markers; in a worker, take the facts over; in the controller, start the report."""
+    """Register markers. In a worker, take over the facts; in the controller, start the report."""
     config.addinivalue_line("markers", "family(name): the family of operations that a conformance test runs")
     config.addinivalue_line("markers", "generated: a conformance test that runs programs of the hunt")
     if config.getoption("generated"):
@@ -228,7 +228,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """pytest-xdist: hand the facts to a worker."""
+    """pytest-xdist: pass the facts to a worker."""
     stash = node.config.stash
     node.workerinput["meshmark"] = json.dumps(
         {
@@ -246,7 +246,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A conformance test takes the cases of its family."""
+    """Give a conformance test the cases of its family."""
     if "generated" in metafunc.fixturenames:
         generated = metafunc.config.pluginmanager.get_plugin(GENERATED)
         programs = generated.choose_programs(metafunc.config) if generated else []
@@ -260,7 +260,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Drop the placeholder of a family without chosen cases, and the cases that a resumed run has done."""
+    """Drop the placeholder of a family without chosen cases, and the cases that the resumed run had finished."""
     marked = ("family", "generated")
     items[:] = [i for i in items if not ("NOTSET" in i.name and any(map(i.get_closest_marker, marked)))]
     done = config.stash.get(FINISHED, {})
@@ -271,17 +271,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Note what is collected: nothing may go away without a word."""
+    """Note each collected item, so that a removal without a report is found."""
     note_collected(item)
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Note what is taken away with a word."""
+    """Note the items that are removed with a report."""
     note_deselected(items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """In a worker: tell the controller what was taken away, without a word and with one."""
+    """In a worker: tell the controller which cases were removed, with and without a report."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["deselected"] = deselected(session.config)
         session.config.workeroutput["taken"] = taken_away(session.config, session.items)
@@ -289,8 +289,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Send the record lines of a case along with its report. A case that the suite could not judge, for an error of
-    its own, has the verdict error."""
+    """Send the record lines of a case with its report. A case that could not be judged because of an error of the suite
+    gets the verdict error."""
     report: Any = yield
     if report.failed and report.when in ("setup", "call") and CASE_RECORDS not in item.stash:
         unjudged(item, call)
@@ -307,14 +307,14 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """In a worker of pytest-xdist: tell the controller how large it has grown."""
+    """In a worker of pytest-xdist: report the memory size of this process to the controller."""
     if hasattr(session.config, "workeroutput"):
         worker.end(session.config)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """A case begins. It may have work around it, of which the start of a backend is the longest."""
+    """A case begins. Allow time for work around it; the start of a backend takes the longest."""
     worker.silent(containment.START + containment.BETWEEN)
     if watching := item.config.stash.get(GUARD, None):
         watching.at(case_of(item.nodeid), containment.START + containment.BETWEEN)
@@ -328,13 +328,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_logfinish(nodeid: str) -> Iterator[None]:
-    """In a worker: it may wait for the next case for as long as the others take."""
+    """In a worker: allow it to wait for its next case as long as the others take."""
     yield
     worker.silent(math.inf)
 
 
 def pytest_enter_pdb(config: pytest.Config) -> None:
-    """A person thinks: nothing is late."""
+    """A debugger waits for a person, so no deadline applies."""
     faulthandler.cancel_dump_traceback_later()
     worker.silent(math.inf)
     if watching := config.stash.get(GUARD, None):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of `pytest conformance` over several processes: verdicts agreed, endings in order, files merged.
+"""One rank of `pytest conformance` over several processes: agrees on verdicts, ends in order, merges files.
 
-Every rank judges the same cases in the same order in its own pytest process. Of each program the ranks compare what it
-compiled to before they run it, and of each case what they found (`meshmark.ranks.consensus`). FILE.rankK holds what
-rank K found; FILE.rankK.at names the case that it is in, so that a run whose ranks all died knows of what.
+Every rank judges the same cases in the same order in its own pytest process. The ranks compare each compiled program
+before they run it, and then compare what they found for each case (`meshmark.ranks.consensus`). FILE.rankK has what
+rank K found. FILE.rankK.at names the current case of rank K, so that the case is known if all ranks die.
 """
 
 from __future__ import annotations
@@ -45,32 +45,32 @@ from meshmark.records.writing import Writer
 
 
 class RankPlugin:
-    """What a rank does beside judging cases; a plugin of pytest."""
+    """What a rank does in addition to judging cases; a plugin of pytest."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.group: Group
         self.consensus: Consensus | None = None
-        """None while the ranks come together."""
+        """None until the ranks have joined."""
         self.marker: Marker | None = None
         self.path: Path | None = None
-        """FILE, without its rank."""
+        """FILE, without the suffix of the rank."""
         self.deadline = containment.DEADLINE
         self.notes: list[str] = []
         self._trial: Trial | None = None
         self._suspect: dict[str, int] = {}
-        """Cases that an earlier group may have died of, and how often they were begun."""
+        """Cases in which an earlier group may have died, and how often each was begun."""
         self._stderr = os.dup(2)
         self._finished = False
-        """Whether the session has come to its end, well or not."""
+        """Whether the session has ended, with success or not."""
         self._status = 0
 
     # Beginning ----------------------------------------------------------------------------------------------
 
     @classmethod
     def begin(cls, config: pytest.Config, coordinates: Coordinates) -> RankPlugin:
-        """Join the others, choose the same cases as they, and open this rank's file. UsageError for options that make
-        no sense beside ranks; BadInput where the ranks can't begin."""
+        """Join the others, choose the same cases, and open this rank's file. UsageError for options that make no sense
+        with ranks; BadInput if the ranks can't begin."""
         _check_options(config)
         _stop_capturing(config)
         config.stash[GUARD] = guard.begin(config)
@@ -85,29 +85,30 @@ class RankPlugin:
                 ids = [trial.id for family in config.stash[TRIALS].values() for trial in family]
                 made.group.alike("cases", ranks.digest(ids))
                 open_records(config)
-        except BadInput as error:  # at the end of Python JAX would wait for the others, and end by a signal
+        except BadInput as error:  # otherwise JAX would wait for the others at exit, and end by a signal
             made.refuse(str(error))
         config.pluginmanager.register(made, "meshmark-rank")
         config.add_cleanup(made._abandon)
-        if made.group.rank:  # rank 0 speaks for all
+        if made.group.rank:  # only rank 0 prints
             config.pluginmanager.set_blocked("terminalreporter")
         return made
 
     def join(self, coordinates: Coordinates, options: Mapping[str, Any], seconds: float) -> None:
-        """Come together with the others; ChannelError and RankError as meshmark.ranks.group.join."""
+        """Join the other ranks. Raises ChannelError and RankError as meshmark.ranks.group.join does."""
         self.group = ranks.join(coordinates, options, seconds, ended=self.give_up)
         self.consensus = Consensus(self.group.channel, self._stderr)
         if self.group.channel.hub and self.group.channel.hub.note:
             self.notes.append(self.group.channel.hub.note)
 
     def refuse(self, why: str) -> NoReturn:
-        """Leave at once, since the ranks have come together and can't begin."""
+        """Leave at once, because the ranks have joined but can't begin."""
         os.write(self._stderr, f"ERROR: {why}\n".encode(errors="backslashreplace"))
         self._announce(int(pytest.ExitCode.USAGE_ERROR))
         os._exit(int(pytest.ExitCode.USAGE_ERROR))
 
     def open_records(self, path: Path, resume: bool, run: dict[str, Any]) -> None:
-        """Open FILE.rankK, and take over what any rank has finished before; RecordError as records.reading has it."""
+        """Open FILE.rankK, and take over what any rank has finished before. Raises RecordError as records.reading
+        does."""
         self.path = path
         rank, size, stash = self.group.rank, self.group.size, self.config.stash
         group = self.group.channel.exchange("group", uuid.uuid4().hex[:12])[1][0]
@@ -127,8 +128,9 @@ class RankPlugin:
             self.marker.clear()
 
     def _take_over(self, before: Mapping[str, Judged]) -> None:
-        """What all ranks have finished is finished, with the worst verdict; so is a failure of one of them. The rest is
-        judged again, since merging leaves it out. A case that all died of is judged now."""
+        """Take over finished cases: those that all ranks have finished, with the worst verdict, and any failure of a
+        rank. Other cases are judged again, since merging leaves them out. A case in which all ranks died gets its
+        verdict here."""
         assert self.marker
         own = {name: [one.verdict, one.reason if one.verdict in BAD else ""] for name, one in before.items()}
         _, everywhere = self.group.channel.exchange("finished", own)
@@ -152,7 +154,7 @@ class RankPlugin:
                 continue
             if (
                 not last_group and marked.get("times", 1) < 2
-            ):  # it may have been killed from outside: once more
+            ):  # it may have been killed from outside: try once more
                 self._suspect[name] = marked.get("times", 1)
                 continue
             how = last_group or "in two runs, one after the other"
@@ -173,7 +175,7 @@ class RankPlugin:
     # Judging ------------------------------------------------------------------------------------------------
 
     def agree_deadline(self, seconds: float) -> None:
-        """The deadline of all ranks is that of the slowest."""
+        """Set the deadline of all ranks to that of the slowest."""
         try:
             self.deadline = max(self.group.channel.exchange("deadline", seconds)[1])
         except Ended as error:
@@ -182,7 +184,8 @@ class RankPlugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """All ranks must go on with the same cases in the same order, whatever took some away, on whichever rank."""
+        """Check that all ranks continue with the same cases in the same order, even if a plugin removed some on one
+        rank."""
         chosen = {trial.id for family in self.config.stash[TRIALS].values() for trial in family}
         left = [case for case in (case_of(item.nodeid) for item in session.items) if case in chosen]
         try:
@@ -196,7 +199,7 @@ class RankPlugin:
             pytest.exit(told, returncode=pytest.ExitCode.USAGE_ERROR)
 
     def judge(self, trial: Trial, run: Callable[[Trial], list[Line]]) -> tuple[list[Line], list[Line]]:
-        """(what this rank found, what all found) of one case; ends the session where that can't come about."""
+        """(what this rank found, what all found) for one case; ends the session if the ranks can't agree."""
         assert self.consensus
         if self.marker:
             self.marker.set(trial.id, self._suspect.get(trial.id, 0) + 1)
@@ -225,12 +228,12 @@ class RankPlugin:
     # Ending -------------------------------------------------------------------------------------------------
 
     def code(self, ending: Ending) -> int:
-        """The exit code of a run that ended so."""
+        """The exit code of a run with this ending."""
         lost = endings.lost_a_rank(ending)
         return int(pytest.ExitCode.TESTS_FAILED if lost else pytest.ExitCode.INTERRUPTED)
 
     def describe(self, ending: Ending) -> str:
-        """What the user reads."""
+        """The text of this ending for the user."""
         where = f"{self._trial.id}: {ending.verdict}: " if self._trial and ending.verdict else ""
         again = (
             f"; go on with --resume {self.path}" if self.path and not handover.launcher_directory() else ""
@@ -238,7 +241,7 @@ class RankPlugin:
         return f"{where}{endings.describe_ending(ending)}{again}"
 
     def give_up(self, ending: Ending) -> None:
-        """In the channel's thread: the main thread does not come back; write what is known, and leave."""
+        """In the channel's thread, when the main thread does not return: write what is known, and leave."""
         joined = self.consensus is not None
         try:
             self._end(ending)
@@ -248,7 +251,7 @@ class RankPlugin:
             os._exit(self.code(ending) if joined else int(pytest.ExitCode.USAGE_ERROR))
 
     def _end(self, ending: Ending) -> None:
-        """Write the verdict of the case that this run ended in, once."""
+        """Write, once, the verdict of the case in which this run ended."""
         if self.consensus is None:
             return
         with self.consensus.end(ending) as first:
@@ -274,14 +277,14 @@ class RankPlugin:
 
     @property
     def ending(self) -> Ending | None:
-        """Why the run ended before its time; None while it goes on."""
+        """Why the run ended early; None while it continues."""
         return self.consensus.ending if self.consensus else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """All ranks have come to the end: merge their files where they can be seen from rank 0."""
+        """When all ranks have ended, merge their files if rank 0 can see them."""
         if session.exitstatus in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR):
-            if self.ending is None:  # the others can't go on without this rank
+            if self.ending is None:  # the others can't continue without this rank
                 self.group.channel.interrupt("its session was interrupted")
                 self._end(Ending("", "interrupted"))
         elif self.ending is None:
@@ -293,7 +296,7 @@ class RankPlugin:
                 with self.consensus.end(getattr(error, "ending", Ending("", str(error)))):
                     pass
         controller = self.config.stash.get(CONTROLLER, None)
-        if self.ending is None and controller:  # of a group that lost a rank nobody can say how it ended
+        if self.ending is None and controller:  # in a group that lost a rank, the ending is unknown
             controller.pytest_sessionfinish(session)
         if writer := self.config.stash.get(WRITER, None):
             if changed := writer.changed():
@@ -313,7 +316,7 @@ class RankPlugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Leave the group: in order, or at once where a rank is gone, for whom JAX would wait for minutes."""
+        """Leave the group: in order, or at once if a rank is gone, because JAX would wait minutes for it."""
         signal.set_wakeup_fd(-1)
         if not self._finished:
             self._abandon()
@@ -321,7 +324,7 @@ class RankPlugin:
             self.group.leave()
             return
         _flush()
-        if self.group.rank:  # whose terminal reporter is silent
+        if self.group.rank:  # its terminal reporter is silent
             os.write(
                 self._stderr, f"meshmark: rank {self.group.rank}: {self.describe(self.ending)}\n".encode()
             )
@@ -334,8 +337,8 @@ class RankPlugin:
             watching.ended(code)
 
     def _abandon(self) -> None:
-        """pytest does not get as far as a session's end: leave at once. JAX would wait for the others, and they for
-        this rank, at the end of its cluster."""
+        """Leave at once if pytest does not reach the end of the session. Otherwise JAX and the other ranks would wait
+        for each other at the end of its cluster."""
         if self._finished or self.group.left:
             return
         self._finished = True
@@ -353,7 +356,7 @@ def _check_options(config: pytest.Config) -> None:
 
 
 def _said(value: object) -> str:
-    """The value of an option as the command line has it."""
+    """The value of an option, as written on the command line."""
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
@@ -364,7 +367,7 @@ def _flush() -> None:
 
 
 def _stop_capturing(config: pytest.Config) -> None:
-    """Let what a rank says when it dies reach the launcher."""
+    """Let the last output of a dying rank reach the launcher."""
     if capture := config.pluginmanager.getplugin("capturemanager"):
         capture.stop_global_capturing()
         config.pluginmanager.unregister(capture)

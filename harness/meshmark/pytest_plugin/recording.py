@@ -20,7 +20,7 @@ from meshmark.records.writing import Writer
 
 
 def open_records(config: pytest.Config) -> None:
-    """Open the file of --record or --resume; RecordError as meshmark.records.reading has it."""
+    """Open the file of --record or --resume. Raises RecordError as meshmark.records.reading does."""
     config.stash[FINISHED] = {}
     record, resume = config.getoption("record"), config.getoption("resume")
     if record and resume:
@@ -29,7 +29,7 @@ def open_records(config: pytest.Config) -> None:
         )
     rank = config.stash.get(RANK, None)
     if rank and not (record or resume) and (directory := handover.launcher_directory()):
-        record = directory / "records.jsonl"  # to go on with, should a case end the ranks
+        record = directory / "records.jsonl"  # to continue the run if a case ends the ranks
     if config.option.collectonly or not (record or resume):
         return
     facts, selection = config.stash[FACTS], config.stash[SELECTION]

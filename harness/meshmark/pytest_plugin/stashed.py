@@ -21,40 +21,40 @@ from meshmark.records.writing import Writer
 FACTS = pytest.StashKey[Facts]()
 """The facts of the first place."""
 PLACES = pytest.StashKey[list[Facts]]()
-"""The facts of every place where cases are judged: the devices that are there, or each topology and layout."""
+"""The facts of every place where cases are judged: the available devices, or each topology and layout."""
 SELECTION = pytest.StashKey[Selection]()
-"""What the options choose, on the devices of the last place."""
+"""The selection of the options, for the devices of the last place."""
 TRIALS = pytest.StashKey[dict[str, list[Trial]]]()
 """The chosen cases of all places, by family of operations."""
 LEFT_OUT = pytest.StashKey[list[tuple[str, str, int]]]()
-"""(place, why, how many cases) of what compile-only runs leave out."""
+"""(place, reason, number of cases) that compile-only runs leave out."""
 EXPECTED = pytest.StashKey[Expectations]()
-"""Known issues and counters, the suite's and those that the options name."""
+"""Known issues and counters: the suite's and those that the options name."""
 FINISHED = pytest.StashKey[dict[str, Judged]]()
-"""The cases that the interrupted run which this one resumes has finished, by id."""
+"""The cases that the resumed run had finished before its interruption, by id."""
 WRITER = pytest.StashKey[Writer]()
-"""Of the record file; absent where none is written."""
+"""The writer of the record file; absent if no file is written."""
 CASE_RECORDS = pytest.StashKey[str]()
-"""Of a test item: the record lines of its case, as JSON."""
+"""On a test item: the record lines of its case, as JSON."""
 ITEM = pytest.StashKey[pytest.Item]()
 """The test that runs now."""
 WORKERS = pytest.StashKey[Path]()
 """The directory of the workers: their process ids and standard errors."""
 WATCHDOG = pytest.StashKey[containment.Watchdog | None]()
-"""In a worker: what ends it when a case is past its deadline."""
+"""In a worker: the watchdog that ends it when a case is past its deadline."""
 CONTROLLER = pytest.StashKey[Any]()
 """The meshmark.pytest_plugin.controller.Controller of this session."""
 RANK = pytest.StashKey[Any]()
-"""The meshmark.pytest_plugin.rank.RankPlugin of a rank; only where there are several."""
+"""The meshmark.pytest_plugin.rank.RankPlugin of a rank; absent in a run of one process."""
 JUDGED = pytest.StashKey[dict[str, list[str]]]()
-"""The digests of what was judged in this process, by case."""
+"""The digests of the records that this process judged, by case."""
 
 GIVEN = pytest.StashKey[str]()
 """The options that the environment gave (PYTEST_ADDOPTS)."""
 
 GUARD = pytest.StashKey[guard.Guard | None]()
-"""This process's way to the guard that waits for it; None or absent where there is none."""
+"""This process's connection to its guard; None or absent if there is no guard."""
 COLLECTED = pytest.StashKey[dict[str, bool]]()
-"""By node id: what pytest has collected; False where it was then deselected."""
+"""By node id, the tests that pytest has collected; False if a test was deselected later."""
 OUTPUT = pytest.StashKey[Steady]()
-"""The standard output, on which pytest's terminal reporter writes."""
+"""The standard output to which pytest's terminal reporter writes."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A case and the place where it is judged: the devices that are there, or a topology that it is compiled for."""
+"""A case and the place where it is judged: the available devices, or a topology that it is compiled for."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from meshmark.operations.selection import Selection
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One case, to be judged in one place: what a conformance test gets."""
+    """One case, to be judged in one place: the parameter of a conformance test."""
 
     case: Case
     facts: Facts
-    """Of the devices that are there, or of a topology."""
+    """The facts of the available devices, or of a topology."""
 
     @property
     def id(self) -> str:
-        """The case's id; on a topology with its place behind it: psum/axes=x/manual/8/float32/4KiB@v5e:2x4."""
+        """The case's id; on a topology followed by the place, such as psum/axes=x/manual/8/float32/4KiB@v5e:2x4."""
         return f"{self.case.id}@{self.facts.place}" if self.facts.place else self.case.id
 
 
@@ -53,8 +53,8 @@ def why_left_out(case: Case, selection: Selection, facts: Facts) -> str:
 
 
 def trials_of(selection: Selection, facts: Facts) -> tuple[list[Trial], dict[str, int]]:
-    """The trials of a selection in one place, and how many cases are left out for which reason
-    (`why_left_out`; none where the devices are there)."""
+    """The trials of a selection in one place, and the number of cases left out for each reason (`why_left_out`; none on
+    available devices)."""
     taken, left_out = [], Counter[str]()
     for case in cases.cases(selection, facts.num_devices):
         reason = why_left_out(case, selection, facts) if facts.place else ""
@@ -66,5 +66,5 @@ def trials_of(selection: Selection, facts: Facts) -> tuple[list[Trial], dict[str
 
 
 def case_of(nodeid: str) -> str:
-    """The id of the trial in a node id; pytest-xdist may write a group behind the bracket."""
+    """The id of the trial in a node id; pytest-xdist may add a group after the bracket."""
     return nodeid.partition("[")[2].rpartition("]")[0]

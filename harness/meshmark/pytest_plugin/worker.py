@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker of pytest-xdist: contained, on a clock that its controller reads, and with all that it says made safe."""
+"""A worker of pytest-xdist: contained, with a clock that its controller reads, and with safe text in all that it
+sends."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from meshmark.devices.starvation import Starvation
 from meshmark.pytest_plugin.stashed import JUDGED, WATCHDOG, WORKERS
 
 _clock: containment.Clock | None = None
-"""Of this process, where it is a worker."""
+"""The clock of this process if it is a worker."""
 
 
 def begin(config: Any, controller: int) -> None:
@@ -31,21 +32,21 @@ def begin(config: Any, controller: int) -> None:
 
 
 def silent(seconds: float) -> None:
-    """Tell the controller for how long this worker may be silent; nothing in another process."""
+    """Tell the controller how long this worker may be silent; does nothing in another process."""
     if _clock:
         _clock.within(seconds)
 
 
 def end(config: pytest.Config) -> None:
-    """Tell the controller how large this process has grown, and that it ends now."""
+    """Tell the controller the memory size of this process, and that it ends now."""
     config.workeroutput["judged"] = config.stash.get(JUDGED, {})  # type: ignore[attr-defined]
     config.workeroutput["resident"] = containment.largest_resident_bytes()  # type: ignore[attr-defined]
     silent(containment.BETWEEN)
 
 
 def _safely(send: Any) -> Any:
-    """pytest-xdist's way to the controller, for what its channel carries: reports, captured logs, warnings, errors.
-    A text with a lone surrogate would end the worker instead."""
+    """pytest-xdist's function that sends reports, captured logs, warnings and errors to the controller, made safe: a
+    text with a lone surrogate would otherwise end the worker."""
 
     def sendevent(name: str, **content: object) -> None:
         send(name, **saying.encodable(content))
