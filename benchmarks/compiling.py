@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiler makes of each program, exactly, and how long compiling takes."""
+"""The exact counters of the compiled programs, and the time that compiling takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks import environment, table
 class Counters:
     """Counters of compiled programs, per device. The same compiler gives the same numbers, so any change is real:
     compare them with `--factor 1`. More is worse. MESHMARK_TOPOLOGY names a topology to compile for instead of the
-    devices here (benchmarks.environment)."""
+    local devices (benchmarks.environment)."""
 
     params = table.counted()
     param_names = ("case",)
@@ -51,8 +51,8 @@ class Counters:
 
 
 class Schedules:
-    """What the schedules of the programs of `meshmark weather` say, exactly. More is worse. CPU programs have no
-    asynchronous collectives; with MESHMARK_TOPOLOGY the programs of a TPU or GPU have."""
+    """Exact counters of the schedules of the programs of `meshmark weather`. More is worse. CPU programs have no
+    asynchronous collectives. With MESHMARK_TOPOLOGY, TPU or GPU programs are compiled, which have them."""
 
     params = table.weather()
     param_names = ("case",)
@@ -91,7 +91,7 @@ class Schedules:
 
 
 def each(case_ids: Iterable[str], found_of: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """What is found of each case; for a case that has nothing, why not."""
+    """The counters of each case, or the reason why it has none."""
     found: dict[str, Any] = {}
     for case_id in case_ids:
         try:
@@ -100,13 +100,13 @@ def each(case_ids: Iterable[str], found_of: Callable[[str], dict[str, Any]]) -> 
             found[case_id] = {"skip": str(error)}
         except environment.Mislabelled:
             raise
-        except Exception as error:  # one program that doesn't compile fails alone
+        except Exception as error:  # one program that does not compile must not fail the others
             found[case_id] = {"error": f"{type(error).__name__}: {error}"}
     return found
 
 
 def attach(counted: dict[str, Any]) -> None:
-    """Skip, or fail, for the reason that was found."""
+    """Skip or fail for the reason in `counted`, if it has one."""
     if "skip" in counted:
         raise NotImplementedError(counted["skip"])
     if "error" in counted:

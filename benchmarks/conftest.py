@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options, cases and machine information of `pytest benchmarks`: the timed case table under pytest-benchmark.
 
-Everything runs in the pytest process, one case after another. Nothing contains a case that crashes or hangs, and the
+Everything runs in the pytest process, one case after another. A case that crashes or hangs is not contained, and the
 modes of a cell are not timed in turns. `meshmark bench` does both. Each benchmark calls a program that was compiled
 ahead of time and whose values were verified in this process. A wrong program fails its test and is not timed.
 """
@@ -161,7 +161,7 @@ class Bench:
         self.prepared = 0
 
     def prepare(self, case_id: str) -> Prepared:
-        """The case, compiled, verified and warmed up; ends the test with its verdict if it must not be timed."""
+        """The case, compiled, verified and warmed up. Ends the test with the case's verdict if it must not be timed."""
         from meshmark.judge.checks import clear_sometimes
         from meshmark.timing.measure import Wrong, prepare
 
@@ -260,7 +260,7 @@ def _extra(made: Prepared, benchmark: Any, config: pytest.Config) -> dict[str, A
 
 
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
-    """Add devices, versions and flags, and remove what names this machine or changes from run to run."""
+    """Add devices, versions and flags, and remove fields that name this machine or differ between runs."""
     machine_info["node"] = "<host>"
     cpu = machine_info.get("cpu") or {}
     for name in [n for n in cpu if n.startswith("hz_actual")]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that asv's label describes what is under test, and that the number of devices is the requested one.
+"""Checks that asv's label matches what is under test, and that the number of devices is the requested one.
 
 asv files a result under the name of its environment, which has the requested versions. This module compares that name
-with the versions in the measuring process, and with the places of the packages.
+with the versions in the measuring process and with the installation directories of the packages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from meshmark.timing.measure import Prepared
 
 MATRIX = "MESHMARK_ASV_MATRIX"
-"""Set by the matrix of the configuration, so that its use without an environment of asv is noticed."""
+"""The matrix of the configuration sets this variable. It shows when the matrix is used without an asv environment."""
 
 
 ROOMS = {
@@ -36,20 +36,21 @@ ROOMS = {
     "scheduling": "judge",
     "topologies": "devices",
 }
-"""The modules of the package that benchmarks use, and their rooms. Commits from before the rooms have
-them flat in a package called harness."""
+"""The modules of the package that benchmarks use, and their rooms. Commits before the rooms have these modules directly
+in a package called harness."""
 
 TOPOLOGY = "MESHMARK_TOPOLOGY"
-"""The variable with the topology, such as v5e:2x4, for which counters are compiled instead of the devices here."""
+"""The variable that names a topology, such as v5e:2x4. Counters are then compiled for it instead of the local
+devices."""
 
 
 class Mislabelled(RuntimeError):
-    """The label of the result does not describe what runs."""
+    """The label of the result does not match what runs."""
 
 
 @functools.cache
 def checked() -> None:
-    """Raise Mislabelled if the label of this process's results does not describe what it runs."""
+    """Raise Mislabelled if the label of this process's results does not match what it runs."""
     label = os.environ.get("ASV_ENV_NAME")
     if label is None:
         if MATRIX in os.environ:
@@ -93,10 +94,10 @@ def mismatches(label: str, versions: dict[str, str]) -> list[str]:
 
 
 def compile_only_devices() -> tuple[Any, ...]:
-    """The devices of the requested topology, for which programs compile; without one, the devices here.
+    """The devices of the requested topology, for compiling only; without a topology, the local devices.
 
     NotImplementedError (asv: skip) if the commit has no topologies. Mislabelled if asv's label lacks the topology,
-    because its counters would then be filed as those of the devices here.
+    because its counters would then be filed as those of the local devices.
     """
     name = os.environ.get(TOPOLOGY)
     if not name:
@@ -118,18 +119,19 @@ def compile_only_devices() -> tuple[Any, ...]:
 
 
 def filed(value: str) -> str:
-    """A value in the form of asv's names of environments."""
+    """A value in the form that asv uses in names of environments."""
     return re.sub(r'[<>:"/\\^|?*\x00-\x1f]', "_", value)
 
 
 def installed(name: str, file: str | None, directory: str) -> None:
-    """Mislabelled unless this file of a package lies in the environment's directory."""
+    """Raise Mislabelled unless this file of a package is in the environment's directory."""
     if file is None or not Path(file).resolve().is_relative_to(Path(directory).resolve()):
         raise Mislabelled(f"{name} is not the one installed in the environment but {file}")
 
 
 def built_from(version: str, commit: str) -> None:
-    """Mislabelled unless a JAX built from source has this commit in its version: 0.11.1.dev20260808+cec06d116c."""
+    """Raise Mislabelled unless a JAX built from source has this commit in its version, as
+    0.11.1.dev20260808+cec06d116c."""
     built = version.partition("+")[2]
     if commit and not (built and commit.startswith(built)):
         raise Mislabelled(f"asv labels the commit {commit[:12]}, and the JAX that runs is {version}")
@@ -166,10 +168,10 @@ def module_name(name: str) -> str:
 
 
 def module(name: str, *used: str) -> Any:
-    """A module of ROOMS in the package of the commit under test, with the names that are used from it.
+    """A module of ROOMS in the package of the commit under test. used: the names that it must have.
 
-    NotImplementedError (asv: skip) if the commit has no such module or name. Any other failed import is a
-    failure, because a missing dependency must not look like an older commit.
+    NotImplementedError (asv: skip) if the commit has no such module or name. Any other failed import raises, because a
+    missing dependency must not look like an older commit.
     """
     try:
         found = importlib.import_module(module_name(name))
@@ -195,8 +197,8 @@ def case(case_id: str) -> Case:
 def prepared(case_id: str) -> Prepared:
     """The case, compiled and verified once per process, although asv calls setup many times.
 
-    NotImplementedError (asv: skip) if the commit does not support it, or the case is unsupported here. measure.Wrong
-    if its values are wrong: that is a failure and never a time.
+    NotImplementedError (asv: skip) if the commit does not support it, or if the case is unsupported here. measure.Wrong
+    if its values are wrong: the benchmark then fails and has no time.
     """
     measure, found = module("measure", "prepare", "Wrong"), case(case_id)
     try:

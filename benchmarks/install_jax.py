@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Install a commit of JAX with the oldest jaxlib that it takes: `python install_jax.py WHEEL`, for asv-jax.conf.json.
+"""Installs a commit of JAX with its oldest compatible jaxlib: `python install_jax.py WHEEL`, for asv-jax.conf.json.
 
-A commit says in the metadata of its wheel which jaxlib it takes (`_minimum_jaxlib_version` in jax/version.py). The
-oldest one changes the least from commit to commit. Where it is not published yet, the exit code is 1, and asv skips the
-commit.
+The metadata of a commit's wheel says which jaxlib it accepts (`_minimum_jaxlib_version` in jax/version.py). The oldest
+one changes the least from commit to commit. If it is not published yet, the exit code is 1, and asv skips the commit.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 
 
 def minimum_jaxlib(wheel: Path) -> str:
-    """The lower bound of jaxlib in the wheel's metadata; ValueError where it states none."""
+    """The lower bound of jaxlib in the wheel's metadata; ValueError if it has none."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         metadata = archive.read(name).decode()
@@ -27,7 +26,7 @@ def minimum_jaxlib(wheel: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Install both; 1, with a line, where the jaxlib can't be had."""
+    """Install both; prints a line and returns 1 if the jaxlib is not available."""
     wheel = Path(arguments[0])
     jaxlib = minimum_jaxlib(wheel)
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]

@@ -7,7 +7,7 @@ from benchmarks import environment, table
 
 
 class First:
-    """From importing JAX to the first result of a program, in a process of its own."""
+    """From importing JAX to the first result of a program, in a new process."""
 
     params = table.few()
     param_names = ("case",)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The case ids that asv benchmarks, from the case table of this checkout.
 
-asv runs the benchmarks of this checkout against other commits' packages and addresses a parameter by its index, so the
-ids must not come from the package under test. They are listed once, by a child process that imports the checkout's
-`meshmark`, and kept in build/asv under a digest of its sources: the many small processes of asv then know their
-parameter without JAX.
+asv runs the benchmarks of this checkout with the packages of other commits, and addresses a parameter by its index. The
+ids must therefore not come from the package under test. A child process that imports the checkout's `meshmark` lists
+them once. They are stored in build/asv under a digest of its sources, so asv's many small processes need no JAX to list
+them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MESH = "2x4"
 
 
 def counted() -> list[str]:
-    """Programs whose compiled counters are tracked: every operation that has a program, in its plain variants."""
+    """Programs with tracked compiled counters: every operation that has a program, in its plain variants."""
     return _ids()["counted"]
 
 
@@ -47,7 +47,7 @@ def weather() -> list[str]:
 def listed() -> dict[str, list[str]]:
     """The ids by use, from the package of this process.
 
-    For each variant of weight 0: the cell of least weight, the largest one of several, in all main modes.
+    For each variant of weight 0: the cell of least weight (the largest if there are several), in all main modes.
     """
     from meshmark.core.meshes import parse
     from meshmark.operations.cases import Cell, cells, find
@@ -82,7 +82,7 @@ def listed() -> dict[str, list[str]]:
         "counted": [c.case(m).id for c, modes in plain("full") for m in modes if m != "host"],
         "timed": [c.case(m).id for c, modes in first.values() for m in modes],
         "few": [c.case("manual").id for c in families.values()],
-        # The weather compiles a few sizes that are neither judged nor timed: no id names these.
+        # The weather compiles some sizes that are neither judged nor timed; they have no ids.
         "weather": [case.id for case in chosen(parse(MESH)) if known(case.id)],
     }
 
@@ -105,7 +105,7 @@ def _ids() -> dict[str, list[str]]:
 
 
 def _digest() -> str:
-    """Names and contents of the sources that the ids derive from."""
+    """A digest of the names and contents of the sources from which the ids follow."""
     digest = hashlib.sha256()
     for path in [Path(__file__), *sorted(SOURCE.rglob("*.py"))]:
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")

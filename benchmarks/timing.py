@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seconds of one isolated call of what the conformance suite verifies, over several fresh processes.
+"""Seconds of one isolated call of each verified program, over several fresh processes.
 
-Two processes differ by more than the samples within one do, so a process is one replicate: each gives one median, and
-these medians give the figure and its interval. asv's own `time_` benchmarks put the samples of all processes together
-and find changes where there are none. Times are taken only where the matrix asks for them (MESHMARK_ASV_TIMES):
-`meshmark compare` interleaves the processes of both sides, and asv can't.
+Two processes differ by more than the samples within one process. So a process is one replicate: each gives one median,
+and these medians give the figure and its interval. asv's own `time_` benchmarks pool the samples of all processes and
+report changes where there are none. Times are taken only if the matrix asks for them (MESHMARK_ASV_TIMES), because asv
+can't interleave the processes of both sides. `meshmark compare` can.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from benchmarks import ROOT, environment, table
 from benchmarks.compiling import attach
 
 TIMES = "MESHMARK_ASV_TIMES"
-"""In env_nobuild of the matrix, a pattern of case ids (fnmatch) of which times are taken: * for all, psum/* for one
-operation."""
+"""A variable in env_nobuild of the matrix: a pattern (fnmatch) of the case ids to time, such as * for all or psum/* for
+one operation."""
 
 PROCESSES = 6
-"""Fresh processes for one figure. The least and the greatest of six medians enclose the median of all such processes
-in 1 - 2/2**6 = 97 % of runs, whatever their distribution (David and Nagaraja, Order Statistics, 7.1)."""
+"""The number of fresh processes for one figure. The smallest and the largest of six medians enclose the median of all
+such processes in 1 - 2/2**6 = 97 % of runs, for any distribution (David and Nagaraja, Order Statistics, 7.1)."""
 
 WARM, LEAST, MOST, SECONDS = 3, 10, 200, 0.2
-"""Calls before the samples; samples at least and at most; seconds after which no further sample is taken."""
+"""Calls before the samples; least and most samples; seconds after which no further sample is taken."""
 
 
 class Processes:
-    """Calls of programs compiled ahead of time and verified in the very process that times them, each blocked on."""
+    """Calls of programs that the timing process itself has compiled ahead of time and verified. Each call is waited
+    for."""
 
     params = table.timed()
     param_names = ("case",)
@@ -68,12 +69,12 @@ class Processes:
 
 
 def asked() -> list[str]:
-    """The ids of the cases whose times are asked for."""
+    """The ids of the cases to time."""
     return fnmatch.filter(table.timed(), os.environ.get(TIMES, ""))
 
 
 def medians(case_ids: Sequence[str]) -> dict[str, Any]:
-    """Of each case the median of every process, in seconds; for a case that has none, why not."""
+    """For each case, the median of every process in seconds, or the reason why it has none."""
     each = [_in_a_process(number) for number in range(PROCESSES if case_ids else 0)]
     found: dict[str, Any] = {}
     for case_id in case_ids:
@@ -99,7 +100,7 @@ def _in_a_process(number: int) -> dict[str, Any]:
 
 
 def print_medians(number: int) -> None:
-    """Time the cases in this process, in an order of its own, and print the medians as one line of JSON."""
+    """Time the cases in this process, in an order seeded by `number`, and print the medians as one line of JSON."""
     found: dict[str, Any] = {}
     case_ids = asked()
     for case_id in random.Random(number).sample(case_ids, len(case_ids)):
@@ -109,7 +110,7 @@ def print_medians(number: int) -> None:
             found[case_id] = {"skip": str(error)}
         except environment.Mislabelled:
             raise
-        except Exception as error:  # one program that fails costs its own figure
+        except Exception as error:  # a program that fails must not stop the others
             found[case_id] = {"error": f"{type(error).__name__}: {error}"}
     print(json.dumps(found))
 

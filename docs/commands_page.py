@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of commands, made from their parsers."""
+"""Makes the page of commands from their parsers."""
 
 import argparse
 import re
@@ -24,12 +24,12 @@ the following ones. `python -m pytest conformance` takes the same in a checkout.
 
 
 def cell(text: str) -> str:
-    """Text that stands in one cell of a Markdown table."""
+    """Text escaped for one cell of a Markdown table."""
     return re.sub(r"\s+", " ", text).replace("|", "\\|").replace("<", "&lt;").strip()
 
 
 def option(action: argparse.Action) -> str:
-    """How an option or argument is written: `-n N`, `--num-processes N`."""
+    """An option or argument as it is typed: `-n N`, `--num-processes N`."""
     metavar = action.metavar or (
         "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
     )
@@ -71,7 +71,7 @@ def page() -> str:
     parts = [INTRODUCTION, TEST, *options(package.test_options())]
     subparsers = next(a for a in top._actions if isinstance(a, argparse._SubParsersAction))
     for name, parser in subparsers.choices.items():
-        if name == "test":  # said above, with the options that it hands to pytest
+        if name == "test":  # described above, with the options that it passes to pytest
             continue
         parts += [f"## meshmark {name}\n", (parser.description or "").strip() + "\n"]
         usage = re.sub(r"\s+", " ", parser.format_usage().removeprefix("usage:")).strip()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of what the table covers, made from the case table and from the list of public names."""
+"""Makes the page of what the table covers, from the case table and the list of public names."""
 
 from collections import Counter
 
@@ -76,7 +76,7 @@ def by_function() -> list[str]:
 
 
 def by_name() -> list[str]:
-    """What of the public functions of JAX has a case, by module, and the reasons of the rest."""
+    """The public functions of JAX that have a case, by module, and the reasons why others have none."""
     names = package.names
     listed = list(names.rows().values())
     lines = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of what the hunt has found, made from results/findings."""
+"""Makes the page of the hunt's findings from results/findings."""
 
 from docs.commands_page import cell
 from docs.package import ROOT
@@ -44,7 +44,7 @@ def page() -> str:
 
 
 def row_of(finding: Finding) -> str:
-    """The cells of one finding."""
+    """The table row of one finding."""
     link = f"[{finding.title}](../{findings.STORE}/{finding.name}/report.md)"
     return " | ".join(
         (
@@ -57,7 +57,7 @@ def row_of(finding: Finding) -> str:
 
 
 def spans(releases: dict[str, str]) -> str:
-    """Outcomes by release as runs of the same one: `0.4.30 to 0.9.2 right, 0.10.2 to 0.12.0.1 wrong`."""
+    """Outcomes by release, with equal neighbours joined: `0.4.30 to 0.9.2 right, 0.10.2 to 0.12.0.1 wrong`."""
     runs: list[tuple[str, str, str]] = []
     for version, outcome in releases.items():
         if runs and runs[-1][2] == outcome:

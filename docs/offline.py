@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check that a built site takes nothing from the network: python -m docs.offline [DIRECTORY].
+"""Checks that a built site loads nothing from the network: python -m docs.offline [DIRECTORY].
 
-Links that a reader may follow are fine; scripts, styles, fonts, pictures and frames must come with the site. What the
-theme's script would fetch for a page that asks for it (class `mermaid`) counts too.
+Links that a reader may follow are allowed. Scripts, styles, fonts, pictures and frames must be part of the site.
+Scripts that the theme would fetch for a class of the page (`mermaid`) count too.
 """
 
 import re
@@ -21,7 +21,7 @@ FETCHED = {"mermaid"}
 
 
 class Page(HTMLParser):
-    """Collects what a page would take from the network."""
+    """Collects what a page would load from the network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Page(HTMLParser):
 
 
 def taken(directory: Path) -> Iterator[tuple[Path, str]]:
-    """(file, what it takes from the network) of a built site."""
+    """(file, what it loads from the network) of a built site."""
     for file in sorted(directory.rglob("*")):
         if file.suffix == ".html":
             page = Page()

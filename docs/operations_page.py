@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of operations, made from the case table."""
+"""Makes the page of operations from the case table."""
 
 from docs import package
 from docs.commands_page import cell

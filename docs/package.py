@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that the documentation takes from the package: the pages are made of its parsers, its schema and its table."""
+"""What the documentation imports from the package: pages are made from its parsers, its schema and its case table."""
 
 import argparse
 import sys
@@ -50,14 +50,14 @@ __all__ = [
 
 
 class _Group:
-    """Takes the options that a pytest plugin adds, for argparse."""
+    """Collects the options that a pytest plugin adds, for argparse."""
 
     def __init__(self, group: argparse._ArgumentGroup) -> None:
         self.addoption = group.add_argument
 
 
 class _Options:
-    """Stands for pytest's parser where a plugin adds its options."""
+    """Stands in for pytest's parser when a plugin adds its options."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._parser = parser
@@ -67,18 +67,18 @@ class _Options:
 
 
 def test_options() -> argparse.ArgumentParser:
-    """The suite's own options of `meshmark test`; pytest's come beside them."""
+    """The suite's own options of `meshmark test`, without those of pytest."""
     parser = argparse.ArgumentParser(prog="meshmark test", add_help=False)
     plugin.pytest_addoption(_Options(parser))
     return parser
 
 
-test_options.__test__ = False  # its name is that of a command, and it is no test
+test_options.__test__ = False  # it is named after a command and is not a test
 
 
 @dataclass(frozen=True)
 class Row:
-    """One operation of the table: what of it the full profile has on eight devices, or what --with would add."""
+    """One operation of the table: its part of the full profile on eight devices, or what --with would add."""
 
     name: str
     family: str
@@ -110,18 +110,18 @@ def rows() -> list[Row]:
 
 
 APART = ("transform", *(name for name, operation in OPERATIONS.items() if isinstance(operation, Grid)))
-"""The operations with tables of their own, by transformation."""
+"""The operations with their own tables, by transformation."""
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """What the table has of one operation, on eight devices in the full profile with every capability."""
+    """The cases of one operation on eight devices, in the full profile with every capability."""
 
     name: str
     cases: dict[str, int]
     """The number of cases in each mode."""
     reasons: dict[str, str]
-    """Why it has none, for each mode without one and for `gradient`."""
+    """Why there is no case, for each mode without one and for `gradient`."""
     gradient: int
     """The number of cases of its gradient."""
 
@@ -156,7 +156,7 @@ def transforms() -> dict[str, dict[str, int]]:
 
 
 def transformed() -> dict[str, dict[str, int]]:
-    """The number of cases of each transformation on each group of functions, in both operations."""
+    """The number of cases of each transformation on each group of functions, over both operations."""
     grids = [operation for operation in OPERATIONS.values() if isinstance(operation, Grid)]
     counts: dict[str, dict[str, int]] = {
         name: dict.fromkeys(GROUPS, 0) for o in grids for name in o.transforms

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Put together the sources of the documentation site: python -m docs.pages [DIRECTORY].
+"""Assembles the sources of the documentation site: python -m docs.pages [DIRECTORY].
 
-Copies the pages of docs/, adds those that are made (commands, records, reported bugs ...), and brings along each file
-of the repository that a page links to. A link that leads nowhere ends it with exit code 1. `tox -e docs` then builds
-the site.
+Copies the pages of docs/, adds generated pages (commands, records, reported bugs ...), and copies each file of the
+repository that a page links to. A broken link gives exit code 1. `tox -e docs` then builds the site.
 """
 
 import re
@@ -19,7 +18,7 @@ from docs.package import ROOT, SCHEMA
 DOCS = ROOT / "docs"
 DIRECTORY = ROOT / "build/docs"
 CARRIED = "repository"
-"""The folder of the site for files that lie outside of docs/."""
+"""The folder of the site for files from outside docs/."""
 
 COPIED = ("*.md", "*.svg", "*.png", "*.txt", "cluster/*")
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
@@ -27,7 +26,7 @@ FENCED = re.compile(r"^(```.*?^```|(?: {4}|\t).*?$)", re.MULTILINE | re.DOTALL)
 
 
 class BrokenLink(Exception):
-    """A link of a page leads to nothing."""
+    """A link of a page has no target."""
 
 
 def inside(path: Path, directory: Path) -> bool:
@@ -36,7 +35,7 @@ def inside(path: Path, directory: Path) -> bool:
 
 
 def carried(page: str, link: str, take: Callable[[Path], None]) -> str:
-    """The link as the site has it; `take` is given each file that must come along. `page` is its path in docs/."""
+    """The link as it is on the site. `take` is called with each file to copy. page: its path in docs/."""
     if re.match(r"[a-z]+:", link):
         return link
     target = (DOCS / page).parent.joinpath(link).resolve()
@@ -53,7 +52,7 @@ def carried(page: str, link: str, take: Callable[[Path], None]) -> str:
 
 
 def made_pages() -> dict[str, Callable[[], str]]:
-    """The pages that are made, by name."""
+    """The generated pages, by name."""
     schema = SCHEMA.relative_to(ROOT).as_posix()
     return {
         "commands.md": commands_page.page,
@@ -66,21 +65,21 @@ def made_pages() -> dict[str, Callable[[], str]]:
 
 
 def addresses() -> str:
-    """What the front page says of the project's addresses: those in [project.urls] of pyproject.toml, or nothing."""
+    """The text of the front page on the project's addresses, from [project.urls] of pyproject.toml; "" without them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lines = [f"- {name}: <{address}>" for name, address in project.get("urls", {}).items() if address]
     return "\n".join(["", "## Addresses", "", *lines, ""]) if lines else ""
 
 
 def linked(page: str, text: str, take: Callable[[Path], None]) -> str:
-    """The text of a page with its links as the site has them; code blocks stay."""
+    """The text of a page with its links changed to those of the site; code blocks are unchanged."""
     parts = FENCED.split(text)
     parts[::2] = [LINK.sub(lambda found: carried(page, found[1], take), part) for part in parts[::2]]
     return "".join(parts)
 
 
 def assemble(directory: Path) -> list[str]:
-    """Write the site's sources into an empty directory; gives the broken links."""
+    """Write the site's sources into an empty directory; returns the broken links."""
     shutil.rmtree(directory, ignore_errors=True)
     broken: list[str] = []
 
@@ -110,7 +109,7 @@ def assemble(directory: Path) -> list[str]:
 
 
 def main() -> int:
-    """Put the sources together; gives the exit code."""
+    """Assemble the sources; returns the exit code."""
     directory = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else DIRECTORY
     broken = assemble(directory)
     for line in broken:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the end of a run as a terminal shows it: python -m docs.picture [RECORDS] [--check].
+"""Draws the end of a run as a terminal shows it: python -m docs.picture [RECORDS] [--check].
 
-Without arguments it draws docs/summary.svg from the published run that RECORDS names. The picture carries the SHA-256
-of its record file and of the text that it shows, so that `--check` and tests/test_picture.py can say when it is stale.
+Without arguments it draws docs/summary.svg from the published run that RECORDS names. The picture contains the SHA-256
+of its record file and of its text, so `--check` and tests/test_picture.py can say when it is out of date.
 """
 
 import argparse
@@ -25,10 +25,10 @@ MADE = re.compile(
     r"<!-- made by docs/picture\.py of (\S+), sha256 ([0-9a-f]{64}), text sha256 ([0-9a-f]{64}) -->"
 )
 ROWS = 24
-"""Operations that the picture shows: the table of all of them is the page's."""
+"""The most operations in the picture; the page has the complete table."""
 
 FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
-"""The fonts that Rich takes from the network: the picture uses those of the machine that shows it."""
+"""Matches the fonts that Rich loads from the network. The picture uses local fonts instead."""
 
 
 def sha256(content: bytes) -> str:
@@ -44,7 +44,7 @@ def shown(name: str) -> list[str]:
 
 
 def folded(lines: Iterable[str]) -> list[str]:
-    """The closing lines with no more than ROWS rows of the table of operations, which ends at the first empty line."""
+    """The closing lines with at most ROWS rows of the table of operations, which ends at the first empty line."""
     found = list(lines)
     end = found.index("") if "" in found else len(found)
     first = next((i for i, line in enumerate(found[:end]) if line.startswith("---")), end) + 1
@@ -54,7 +54,7 @@ def folded(lines: Iterable[str]) -> list[str]:
 
 
 def mark(name: str, lines: list[str]) -> str:
-    """The comment by which the picture names what it was made of."""
+    """The comment in the picture with the name and SHA-256 of its record file, and the SHA-256 of its text."""
     data, text = sha256((ROOT / name).read_bytes()), sha256("\n".join(lines).encode())
     return f"<!-- made by docs/picture.py of {name}, sha256 {data}, text sha256 {text} -->"
 
@@ -71,7 +71,7 @@ def drawn(name: str) -> str:
 
 
 def stale(picture: str) -> str:
-    """Why a picture does not show what its record file says today, or ""."""
+    """Why a picture does not match its record file; "" if it does."""
     found = MADE.search(picture)
     if not found:
         return "it does not say what it was made of"
@@ -85,7 +85,7 @@ def stale(picture: str) -> str:
 
 
 def main() -> int:
-    """Draw the picture, or check it; gives the exit code."""
+    """Draw the picture, or check it; returns the exit code."""
     parser = argparse.ArgumentParser(description="Draw docs/summary.svg, the end of a run in a terminal.")
     parser.add_argument("records", nargs="?", default=RECORDS, metavar="RECORDS", help=f"default {RECORDS}")
     parser.add_argument("--check", action="store_true", help="draw nothing; say whether the picture is stale")

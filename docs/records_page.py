@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of records, field by field, made from their JSON Schema."""
+"""Makes the page of records, field by field, from their JSON Schema."""
 
 import json
 from collections.abc import Iterator
@@ -34,11 +34,11 @@ KINDS = {
     "chosen": "What the run is to judge, once that is known.",
     "end": "The last line: that the run ended, and how many lines, cases and timings the file has.",
 }
-"""What a line of each kind is, where the schema does not say it."""
+"""What a line of each kind is, if the schema does not say it."""
 
 
 def described(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """A schema node with what its reference says."""
+    """A schema node merged with the node that it refers to."""
     if "$ref" in node:
         return definitions[node["$ref"].removeprefix("#/$defs/")] | {
             k: v for k, v in node.items() if k != "$ref"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of reported bugs and the cases that show their kind, from docs/reports.toml and the published records."""
+"""Makes the page of reported bugs and the cases that show their kind, from docs/reports.toml and the published
+records."""
 
 import tomllib
 from collections import Counter
@@ -53,7 +54,7 @@ class Bug:
     """Patterns of case ids."""
 
     over: str = ""
-    """Where it was seen, or what the cases need: a key of SEEN."""
+    """Where the bug occurs, or what the cases need: a key of SEEN."""
 
     note: str = ""
     nothing: str = ""
@@ -61,7 +62,7 @@ class Bug:
 
 
 def bugs() -> list[Bug]:
-    """The list. ValueError for an entry that names neither cases nor the reason why there are none."""
+    """The listed bugs. ValueError for an entry with neither cases nor the reason why there are none."""
     found = []
     for entry in tomllib.loads(LIST.read_text(encoding="utf-8"))["bug"]:
         bug = Bug(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
@@ -78,7 +79,7 @@ def of(patterns: Iterable[str], ids: Iterable[str]) -> list[str]:
 
 
 def published(product: str) -> dict[str, dict[str, str]]:
-    """The verdict of each case by release, of a published product; releases from old to new."""
+    """The verdict of each case of a published product, by release, the oldest release first."""
     paths = {path.parent.parent.name: path for path in RESULTS.glob(f"*/{product}/conformance.jsonl.gz")}
     releases = sorted(paths, key=lambda release: [int(part) for part in release.split(".")])
     return {
@@ -88,7 +89,7 @@ def published(product: str) -> dict[str, dict[str, str]]:
 
 
 def told(patterns: Iterable[str], verdicts: Mapping[str, str]) -> str:
-    """The verdicts of the cases that match, counted, the worst first: `3 known, 12 pass`; `not run` for no case."""
+    """The verdict counts of the matching cases, the worst first: `3 known, 12 pass`; `not run` if no case matches."""
     counts = Counter(verdicts[name] for name in of(patterns, verdicts))
     order = sorted(counts, key=lambda verdict: (verdict == "pass", verdict))
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in order) or "not run"

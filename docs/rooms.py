@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the rooms of the package, made from the contract that import-linter checks: python -m docs.rooms.
+"""Draws the rooms of the package, from the contract that import-linter checks: python -m docs.rooms.
 
-The order of the rooms is that of the contract in pyproject.toml, and what a room is for is its docstring. A test fails
-when docs/architecture.svg shows something else.
+The order of the rooms is that of the contract in pyproject.toml, and the text of a room is its docstring. A test fails
+if docs/architecture.svg differs.
 """
 
 import ast
@@ -18,7 +18,7 @@ PICTURE = ROOT / "docs/architecture.svg"
 WIDTH, MARGIN, GAP = 720, 20, 14
 LINE, PADDING = 17, 10
 CHARACTER = 6.3
-"""The width of a character of the small text, at most: how much fits into a box."""
+"""The largest width of a character of the small text; it decides how much text fits into a box."""
 
 STYLE = """  <style>
     svg { font-family: sans-serif; }
@@ -30,7 +30,7 @@ STYLE = """  <style>
 
 
 def layers() -> list[list[str]]:
-    """The rooms from the top to the bottom; those of one layer do not import each other."""
+    """The rooms from top to bottom; rooms of one layer do not import each other."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     contract = next(c for c in settings["contracts"] if c["type"] == "layers")
     return [[room.strip() for room in layer.split("|")] for layer in contract["layers"]]
@@ -85,7 +85,7 @@ def drawn() -> str:
 
 
 def main() -> int:
-    """Write the picture; gives the exit code."""
+    """Write the picture; returns the exit code."""
     PICTURE.write_text(drawn(), encoding="utf-8")
     print(f"wrote {PICTURE.relative_to(Path.cwd()) if PICTURE.is_relative_to(Path.cwd()) else PICTURE}")
     return 0

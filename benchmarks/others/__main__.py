@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _chosen(text: str, valid: Sequence[str], option: str) -> list[str]:
-    """Names of a list, in the order of `valid`; all of them for none."""
+    """The names of a list, in the order of `valid`; all valid names if the list is empty."""
     wanted = [name for name in (part.strip() for part in text.split(",")) if name]
     for name in wanted:
         if name not in valid:
@@ -56,7 +56,7 @@ def _chosen(text: str, valid: Sequence[str], option: str) -> list[str]:
 
 
 def plan(options: argparse.Namespace) -> rounds.Plan:
-    """What the options ask for; BadInput where that can't be done."""
+    """The plan that the options describe; BadInput if it is impossible."""
     count = options.processes
     if not 2 <= count <= 64:
         raise BadInput(f"--processes {count}: use 2 to 64")
@@ -90,7 +90,7 @@ def plan(options: argparse.Namespace) -> rounds.Plan:
 
 
 class Recorder:
-    """Writes lines as they come; a name that ends in .gz is packed when the run has ended."""
+    """Writes lines as they come. A file whose name ends in .gz is compressed at the end of the run."""
 
     def __init__(self, path: Path | None) -> None:
         self.lines: list[Mapping[str, Any]] = []
@@ -122,10 +122,10 @@ def _ended(number: int, frame: object) -> None:
 
 
 def run(options: argparse.Namespace) -> tuple[tables.Recorded, bool]:
-    """Carry out what is asked: (records, whether all went well)."""
+    """Carry out the options: (records, whether all went well)."""
     planned = plan(options)
     recorder = Recorder(options.record)
-    signal.signal(signal.SIGTERM, _ended)  # so that what was started is ended
+    signal.signal(signal.SIGTERM, _ended)  # so that started processes are ended
     try:
         well = rounds.Run(
             planned, recorder.emit, lambda line: print(line, file=sys.stderr, flush=True)

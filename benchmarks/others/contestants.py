@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is compared: how the processes of each are started, and what of a machine is missing for it."""
+"""The contestants: how the processes of each are started, and what this machine lacks for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.others import rank
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""Set for every contestant: no pool of threads inside an operation."""
+"""Set for every contestant, so that no operation uses a thread pool."""
 
 
 @dataclass(frozen=True)
@@ -24,24 +24,24 @@ class Contestant:
     """One way to move bytes between processes."""
 
     name: str
-    """In records and on the command line."""
+    """The name in records and on the command line."""
     label: str
-    """In tables and plots."""
+    """The name in tables and plots."""
     module: str
-    """What a rank runs with `python -m`."""
+    """The module that a rank runs with `python -m`."""
     packages: tuple[str, ...] = ()
-    """What it imports."""
+    """The packages that it imports."""
     output: str = ""
-    """Where the result of a call comes from, for the reader."""
+    """A text for the reader: where the output of a call is allocated."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """For its ranks, beside ONE_THREAD."""
+    """Environment variables of its ranks, in addition to ONE_THREAD."""
     mpirun: tuple[str, ...] | None = None
-    """Options of Open MPI's mpirun, which then starts the ranks; None: the leader starts them."""
+    """Options of Open MPI's mpirun, which then starts the ranks. None: the leader starts them."""
     any_mpi: bool = False
-    """Whether another MPI than Open MPI serves too, without the options."""
+    """Whether another MPI than Open MPI works too, without these options."""
 
     def absent(self) -> str | None:
-        """Why this machine can't have it; None where it can."""
+        """Why this machine can't run it; None if it can."""
         for package in self.packages:
             if importlib.util.find_spec(package) is None:
                 return f"{package} is not installed"
@@ -54,7 +54,7 @@ class Contestant:
         return None
 
     def commands(self, processes: int) -> list[list[str]]:
-        """What the leader starts: one command for each rank, or one mpirun for all."""
+        """The commands that the leader starts: one per rank, or one mpirun for all ranks."""
         one = [sys.executable, "-m", self.module]
         if self.mpirun is None:
             return [one] * processes
@@ -70,7 +70,7 @@ class Contestant:
         return [[path, *options, "-n", str(processes), *one]]
 
     def environments(self, processes: int, meeting: str) -> list[dict[str, str]]:
-        """For each command, what its environment has beside the leader's."""
+        """For each command, its environment variables in addition to the leader's."""
         common = {**ONE_THREAD, **self.environment}
         if self.mpirun is not None:
             return [common]
@@ -80,7 +80,7 @@ class Contestant:
 
 @cache
 def mpirun() -> tuple[str, str]:
-    """(The mpirun beside this interpreter, else on the path; the first line of its version); "" where there is none."""
+    """(the mpirun next to this interpreter or else on the path, the first line of its version); "" if there is none."""
     beside = Path(sys.executable).parent / "mpirun"
     path = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun") or ""
     if not path:
@@ -132,4 +132,4 @@ EVERY = (
         any_mpi=True,
     ),
 )
-"""The order of tables and plots; ratios are of the first to each of the others."""
+"""All contestants in the order of tables and plots. Ratios are of the first one to each other one."""

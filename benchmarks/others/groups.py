@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the processes of one contestant, asks all ranks at once, and ends them, whatever state they are in.
+"""Starts the processes of one contestant, sends commands to all ranks at once, and ends the processes in any state.
 
-A rank that says nothing before its deadline, dies or raises makes the whole group Lost: its processes are killed, and
-the other groups go on.
+If a rank is silent until its deadline, dies or raises, the whole group is Lost: its processes are killed, and the other
+groups continue.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Limits:
 
     start: float = 120.0
     answer: float = 60.0
-    """To a command."""
+    """For the answer to a command."""
     end: float = 10.0
-    """In good order."""
+    """For a normal end."""
     kill: float = 3.0
-    """Once it is told to by a signal; then it is killed."""
+    """For the end after a signal; then the group is killed."""
 
 
 class Lost(Exception):
@@ -52,7 +52,7 @@ class Group:
     processes: int
     limits: Limits = field(default_factory=Limits)
     facts: dict[str, Any] = field(default_factory=dict)
-    """What rank 0 says of itself."""
+    """The facts that rank 0 reports."""
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _lines: dict[int, socket.socket] = field(default_factory=dict)
     _pids: dict[int, int] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Group:
     _directory: tempfile.TemporaryDirectory[str] | None = None
 
     def start(self) -> Self:
-        """Start the ranks and wait until each has said who it is; Lost where one does not."""
+        """Start the ranks and wait until each has reported its rank; Lost if one does not."""
         self._directory = tempfile.TemporaryDirectory(prefix="meshmark-others-")
         place = Path(self._directory.name)
         until = monotonic() + self.limits.start
@@ -97,7 +97,7 @@ class Group:
                 )
 
     def _meet(self, door: socket.socket, until: float) -> None:
-        """Take the calls of all ranks. A number that a rank has not said yet is negative."""
+        """Accept the connections of all ranks. A rank that has not reported its number yet counts as negative."""
         door.settimeout(0.1)
         for caller in range(self.processes):
             while True:
@@ -125,7 +125,8 @@ class Group:
         return [self._pids[number] for number in sorted(self._pids)]
 
     def ask(self, command: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Give all ranks a command; their answers by rank. Lost, and killed, where one has none."""
+        """Send all ranks a command and return their answers by rank. If an answer is missing, kills the group and
+        raises Lost."""
         until = monotonic() + self.limits.answer
         try:
             self._tell(command)
@@ -144,7 +145,7 @@ class Group:
                 raise Lost(f"rank {number} ended: {self._last_words()}") from None
 
     def _answers(self, until: float) -> dict[int, dict[str, Any]]:
-        """One line of every rank."""
+        """One line from every rank."""
         found: dict[int, dict[str, Any]] = {}
         with selectors.DefaultSelector() as selector:
             for number, line in self._lines.items():
@@ -178,7 +179,7 @@ class Group:
         return found
 
     def _last_words(self) -> str:
-        """The last line that the processes wrote, without what names this machine."""
+        """The last output line of the processes, without anything that names this machine."""
         if self._directory is None:
             return "nothing was written"
         with open(Path(self._directory.name) / "output", "rb") as file:
@@ -187,7 +188,7 @@ class Group:
         return redact(written[-1])[:300] if written else "nothing was written"
 
     def end(self) -> None:
-        """Ask the ranks to end, and see to it that they have."""
+        """Ask the ranks to end, and make sure that they have ended."""
         until = monotonic() + self.limits.end
         with contextlib.suppress(Lost):
             self._tell({"do": "end"})
@@ -197,14 +198,14 @@ class Group:
         self.kill()
 
     def kill(self) -> None:
-        """End every process of the group now. mpirun puts ranks into process groups of their own: a rank whose line
-        is still open lives, and is killed by its id."""
+        """End every process of the group now. mpirun puts ranks into their own process groups. A rank whose connection
+        is still open is alive and is killed by its id."""
         for number, line in self._lines.items():
             if number in self._pids and not _closed(line):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._pids[number], signal.SIGKILL)
         for line in self._lines.values():
-            line.close()  # a rank that has not said its id ends by this
+            line.close()  # a rank that has not reported its id ends when its connection closes
         for child in self._started:
             for sent in (
                 signal.SIGTERM,

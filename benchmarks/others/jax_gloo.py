@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JAX across processes on its CPU backend, whose collectives are gloo's: one device a process.
+"""JAX across processes on its CPU backend, which uses gloo for collectives, with one device per process.
 
-Programs are `jax.shard_map` of one `jax.lax` collective, compiled ahead of time, their input on the device. JAX
-arrays can't be written to, so that every call allocates its output; nothing is donated.
+Each program is `jax.shard_map` of one `jax.lax` collective, compiled ahead of time, with its input on the device. JAX
+arrays are immutable, so every call allocates its output. Nothing is donated.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class Program:
         self._call, self._inputs, self._block = compiled, inputs, jax.block_until_ready
 
     def renew(self) -> None:
-        """Nothing: inputs are never overwritten."""
+        """Does nothing: inputs are never overwritten."""
 
     def poison(self) -> None:
-        """Nothing: every output is a new array."""
+        """Does nothing: every output is a new array."""
 
     def run(self) -> Any:
-        """Call and block."""
+        """Call the program and wait for its result."""
         return self._block(self._call(self._inputs))
 
     def read(self, output: Any) -> Array:
-        """The shard of this process."""
+        """The shard of this process as a NumPy array."""
         [shard] = output.addressable_shards
         return np.asarray(shard.data)
 
@@ -59,7 +59,7 @@ class Jax:
         self._meet = self._made("all_reduce", operations.values(self.rank, 1))
 
     def _made(self, operation: str, values: Array) -> Program:
-        """The program over buffers of this many values a process."""
+        """The program over buffers of this many values per process."""
         import jax
         from jax import lax
 
@@ -89,7 +89,7 @@ class Jax:
         }
 
     def barrier(self) -> None:
-        """A psum of one float32 a process, compiled ahead and blocked on."""
+        """A psum of one float32 per process, compiled ahead of time. Waits for its result."""
         self._meet.run()
 
     def program(self, operation: str, nbytes: int) -> rank.Program:

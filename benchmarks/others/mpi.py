@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MPI through mpi4py: the buffer forms of its collectives, on NumPy arrays. Outputs are allocated once.
 
-How bytes travel is a setting of the MPI library (contestants.py). A rank waits for the leader outside of MPI, since
-MPI libraries spin while they wait.
+Settings of the MPI library select the transport (contestants.py). A rank waits for the leader outside MPI, because MPI
+libraries busy-wait.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Program:
         self._source, self._output, self._call = source, output, call
 
     def renew(self) -> None:
-        """Nothing: the input is not overwritten."""
+        """Does nothing: the input is not overwritten."""
 
     def poison(self) -> None:
         """Forget the output."""

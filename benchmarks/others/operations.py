@@ -34,27 +34,27 @@ def factor(operation: str, processes: int) -> float:
 
 
 def fits(nbytes: int, processes: int) -> bool:
-    """Whether S bytes are whole float32 for every process, in blocks for each one too."""
+    """Whether S bytes are a whole number of float32 for every process, and also for each block of a process."""
     return nbytes > 0 and nbytes % (ITEM * processes) == 0
 
 
 def input_length(operation: str, nbytes: int, processes: int) -> int:
-    """The float32 that one process puts in."""
+    """The number of float32 values in the input of one process."""
     return nbytes // ITEM // (processes if operation == "all_gather" else 1)
 
 
 def output_length(nbytes: int) -> int:
-    """The float32 that one process gets, of each of the operations."""
+    """The number of float32 values in the output of one process, for any operation."""
     return nbytes // ITEM
 
 
 def values(rank: int, length: int) -> Array:
-    """What a rank puts in, float32 [length]."""
+    """The input of a rank, float32 [length]."""
     return ((np.arange(length, dtype=np.int64) * _STEP + rank * _APART) % _PRIME + 1).astype(np.float32)
 
 
 def expected(operation: str, nbytes: int, rank: int, processes: int) -> Array:
-    """What a rank must get, float32 [S / 4], to the bit."""
+    """The exact output that a rank must get, float32 [S / 4]."""
     length = input_length(operation, nbytes, processes)
     if operation == "all_reduce":
         total = np.zeros(length, np.float32)
@@ -69,7 +69,7 @@ def expected(operation: str, nbytes: int, rank: int, processes: int) -> Array:
 
 
 def difference(got: Array, want: Array) -> str | None:
-    """What is wrong with an output, in words; None where every value is as it must be."""
+    """What is wrong with an output, in words; None if every value is right."""
     if got.shape != want.shape or got.dtype != want.dtype:
         return f"{got.dtype} {list(got.shape)}, not {want.dtype} {list(want.shape)}"
     wrong = np.flatnonzero(got != want)  # NaN differs from everything

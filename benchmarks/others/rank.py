@@ -37,17 +37,18 @@ from benchmarks.others.operations import Array
 
 SOCKET = "MESHMARK_OTHERS_SOCKET"
 RANK, PROCESSES, MEETING = "MESHMARK_OTHERS_RANK", "MESHMARK_OTHERS_PROCESSES", "MESHMARK_OTHERS_MEETING"
-"""Of a process that the leader starts itself: who it is, of how many, and host:port where rank 0 awaits them."""
+"""Environment variables for a process that the leader starts itself: its rank, the number of ranks, and the host:port
+where rank 0 waits for them."""
 
 
 class Program(Protocol):
-    """One operation at one size, made ready on this rank; its buffers stay."""
+    """One operation at one size, ready to run on this rank; its buffers are reused."""
 
     def renew(self) -> None:
-        """Before every call, untimed: put the input back where a call overwrites it."""
+        """Restore the input before every call if a call overwrites it; not timed."""
 
     def poison(self) -> None:
-        """Untimed: overwrite an output of earlier calls, so that it can't pass for a new one."""
+        """Overwrite the output of earlier calls, so that it can't pass for a new one; not timed."""
 
     def run(self) -> Any:
         """The call that is timed; returns the output when it can be read."""
@@ -57,7 +58,7 @@ class Program(Protocol):
 
 
 class Transport(Protocol):
-    """What a contestant is to one rank."""
+    """The interface of a contestant on one rank."""
 
     rank: int
     processes: int
@@ -66,17 +67,17 @@ class Transport(Protocol):
         """Versions and settings, read in this process."""
 
     def barrier(self) -> None:
-        """Return when every rank has come here."""
+        """Return when every rank has called this."""
 
     def program(self, operation: str, nbytes: int) -> Program:
-        """Make an operation ready: buffers filled with operations.values, compiled where there is a compiler."""
+        """Prepare an operation: fill its buffers with operations.values, and compile it if there is a compiler."""
 
     def close(self) -> None:
-        """Leave in good order."""
+        """Leave the group in order."""
 
 
 class Channel:
-    """The line to the leader. Its reader ends this process when the leader is gone."""
+    """The connection to the leader. Its reader thread ends this process when the leader is gone."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -94,7 +95,7 @@ class Channel:
         os._exit(1)
 
     def receive(self) -> dict[str, Any]:
-        """The next command; sleeps until there is one."""
+        """The next command; blocks until one arrives."""
         return self._commands.get()
 
     def send(self, answer: Mapping[str, Any]) -> None:
@@ -104,7 +105,7 @@ class Channel:
 
 @dataclass
 class Rank:
-    """Carries out commands."""
+    """Carries out commands of the leader."""
 
     transport: Transport
     _made: dict[tuple[str, int], tuple[Program, Array]] = field(default_factory=dict)
@@ -129,7 +130,7 @@ class Rank:
         return self._made[key]
 
     def _wrong(self, program: Program, want: Array) -> str | None:
-        """One call over a poisoned output, and what is wrong with what it gives."""
+        """Call once over a poisoned output, and return what is wrong with the result."""
         program.renew()
         program.poison()
         self.transport.barrier()
@@ -146,7 +147,7 @@ class Rank:
                 start = perf_counter()
                 output = run()
                 stop = perf_counter()
-                del output  # what frees it is not timed
+                del output  # freeing it is not timed
                 if number >= warm_ups:
                     took.append(stop - start)
                     starts.append(start)
@@ -156,7 +157,7 @@ class Rank:
 
 
 def serve(start: Callable[[], Transport]) -> None:
-    """Connect, start the contestant, and obey until the end; ends the process."""
+    """Connect, start the contestant, carry out commands until the end, and end the process."""
     channel = Channel(os.environ[SOCKET])
     try:
         transport = start()
@@ -170,7 +171,7 @@ def serve(start: Callable[[], Transport]) -> None:
                 break
             channel.send(rank.obey(command) | idle | {"cpu_s": process_time()})
         transport.close()
-    except BaseException as error:  # whatever it is, the leader is told
+    except BaseException as error:  # the leader must learn of any error
         traceback.print_exc()
         sys.stderr.flush()
         with contextlib.suppress(OSError):
@@ -178,4 +179,4 @@ def serve(start: Callable[[], Transport]) -> None:
         os._exit(1)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # threads of a runtime that is shut down must not decide how this ends
+    os._exit(0)  # threads of a runtime that shuts down must not set the exit code

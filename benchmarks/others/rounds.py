@@ -39,35 +39,35 @@ SIZES = (8, 64, 512, 4096, 32768, 1 << 18, 1 << 21, 1 << 22, 1 << 24)
 """S in bytes: by factors of eight, and 4 MiB."""
 
 LEAST_ROUNDS = 6
-"""With fewer there is no distribution-free interval of 95 percent."""
+"""Fewer rounds have no distribution-free 95 percent interval."""
 
 MOST_ROUNDS = 60
 
 LARGE = 1 << 20
-"""From this size on a block has fewer samples: one takes as long as a whole block of a small size."""
+"""Bytes from which a block has fewer samples, because one sample takes as long as a whole block of a small size."""
 
 Emit = Callable[[Sequence[Mapping[str, Any]]], None]
-"""Keeps lines. The blocks of a round come together, so that nothing is written while something is timed."""
+"""Writes lines. The blocks of a round are written together, so that nothing is written during timing."""
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is to do."""
+    """The settings of a run."""
 
     contestants: Sequence[Contestant]
     processes: int = 2
     operations: Sequence[str] = operations.OPERATIONS
     sizes: Sequence[int] = SIZES
     seconds: float = 240.0
-    """For the rounds; only whole rounds are begun, and six at least."""
+    """For the rounds. Only whole rounds are started, and at least six."""
     most_rounds: int = MOST_ROUNDS
     least_rounds: int = LEAST_ROUNDS
     seed: int = 0
     limits: Limits = field(default_factory=Limits)
 
     def points(self) -> list[tuple[str, int]]:
-        """Operation and size."""
+        """Each operation with each size."""
         return [(operation, nbytes) for operation in self.operations for nbytes in self.sizes]
 
 
@@ -78,18 +78,18 @@ def samples_of(nbytes: int) -> tuple[int, int]:
 
 @dataclass
 class Run:
-    """One run; `carry_out` gives whether all went well."""
+    """One run; `carry_out` returns whether all went well."""
 
     plan: Plan
     emit: Emit
     tell: Tell
     _groups: dict[str, Group] = field(default_factory=dict)
     _left_out: set[tuple[str, str, int]] = field(default_factory=set)
-    """Contestant, operation, size that must not be timed."""
+    """The contestants, operations and sizes that must not be timed."""
     _well: bool = True
 
     def carry_out(self) -> bool:
-        """Start, verify, time, end. Every process that was started is gone afterwards, whatever happens."""
+        """Start, verify, time, end. Every started process has ended when this returns."""
         plan = self.plan
         self._emit(
             {
@@ -154,7 +154,7 @@ class Run:
         self.tell(f"{name}: lost {when}: {reason}")
 
     def _verify(self) -> None:
-        """Every contestant's values at every operation and size, before anything is timed."""
+        """Verify every contestant's values at every operation and size before any timing."""
         for name, group in list(self._groups.items()):
             for operation, nbytes in self.plan.points():
                 try:
@@ -254,7 +254,7 @@ def _first_wrong(answers: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """What of this machine decides the figures; nothing that names it."""
+    """The facts of this machine that affect the figures, without anything that names it."""
     return {
         "system": platform.system(),
         "kernel": platform.release(),
@@ -288,7 +288,7 @@ def _load() -> float | None:
 
 
 def _loopback_bytes() -> int | None:
-    """Bytes that the loopback device has sent; None where Linux does not tell."""
+    """Bytes that the loopback device has sent; None if Linux does not report it."""
     for line in _lines("/proc/net/dev"):
         name, _, numbers = line.partition(":")
         if name.strip() == "lo":
@@ -298,18 +298,18 @@ def _loopback_bytes() -> int | None:
 
 @dataclass(frozen=True)
 class _Usage:
-    """What the processors have done so far, in seconds."""
+    """Processor time so far, in seconds."""
 
     wall: float
     own: float
     all: float | None
-    """In programs and in the kernel on behalf of them, of the whole machine; None where Linux does not tell."""
+    """In programs and in the kernel for them, on the whole machine; None if Linux does not report it."""
     stolen: float | None
-    """Taken by the machine that this one is a guest of."""
+    """Taken by the host of this virtual machine."""
 
     @classmethod
     def now(cls, ranks: float) -> _Usage:
-        """Now; `ranks` is the processor time of all ranks."""
+        """The current values. ranks: the processor time of all ranks."""
         lines = _lines("/proc/stat")
         if not lines or not lines[0].startswith("cpu "):
             return cls(monotonic(), ranks + process_time(), None, None)
@@ -318,8 +318,8 @@ class _Usage:
         return cls(monotonic(), ranks + process_time(), (user + nice + system) / tick, stolen / tick)
 
     def since(self, before: _Usage, known: bool) -> dict[str, float | None]:
-        """Seconds since then, and how many cores other programs of this machine took on average; None where it is
-        not known what this run took itself, as of a rank that died."""
+        """Seconds since `before`, and how many cores other programs of this machine used on average. That figure is
+        None if the run's own use is not known, for example after a rank died."""
         wall, own = self.wall - before.wall, self.own - before.own
         found: dict[str, float | None] = {"wall_s": round(wall, 2)}
         if (

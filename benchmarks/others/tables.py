@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of a run as figures, Markdown and a plot.
 
-The replicate is the round. A sample is the slowest rank's; the figure of a round is the median of its block's samples;
-the figure of the run is the median of its rounds' figures, with the distribution-free 95 percent interval of
-core.statistics.median. Ratios are of the rounds that both contestants have, each a pair (core.statistics.ratio).
-Bus bandwidth is S / t * f of the aggregated time, and its interval that of the time. Fewer than six rounds have no
-such interval.
+The replicate is the round. A sample is the time of the slowest rank. The figure of a round is the median of its block's
+samples. The figure of the run is the median of its rounds' figures, with the distribution-free 95 percent interval of
+core.statistics.median. Ratios use the rounds that both contestants have, as pairs (core.statistics.ratio). Bus
+bandwidth is S / t * f of the aggregated time, and its interval follows from that of the time. Fewer than six rounds
+have no such interval.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from meshmark.core.errors import BadInput
 from meshmark.core.statistics import Estimate
 
 BEGIN, END = "<!-- tables: made by python -m benchmarks.others, not by hand -->", "<!-- end of tables -->"
-"""Around what `--page` replaces."""
+"""The markers around the text that `--page` replaces."""
 
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#56b4e9", "#cc79a7")
 MARKERS = ("o", "s", "^", "D", "v")
@@ -59,7 +59,7 @@ FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     },
     "end": {"rounds": int},
 }
-"""What a line of each kind must have for these tables."""
+"""The fields that a line of each kind must have for these tables."""
 
 
 @dataclass(frozen=True)
@@ -75,17 +75,17 @@ class Recorded:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Name -> label of all that were to take part."""
+        """Name -> label of all planned contestants."""
         return {c["name"]: c["label"] for c in self.run["contestants"]}
 
     @property
     def end(self) -> Mapping[str, Any]:
-        """The last line; {} of a run that was cut short."""
+        """The last line; {} for an interrupted run."""
         return next(iter(self.of("end")), {})
 
 
 def read(path: Path) -> Recorded:
-    """The records of a file, packed with gzip or not; BadInput names the line that is wrong."""
+    """The records of a file, with or without gzip; BadInput names the wrong line."""
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
@@ -110,7 +110,7 @@ def read(path: Path) -> Recorded:
 
 
 def _amiss(line: Any, first: bool) -> str | None:
-    """What is wrong with a line."""
+    """What is wrong with a line; None if nothing is."""
     kind = line.get("kind") if isinstance(line, dict) else None
     if first and (kind != "run" or line.get("schema") != SCHEMA):
         return f"no run of {SCHEMA}: name a file that python -m benchmarks.others --record wrote"
@@ -152,7 +152,7 @@ class Figures:
         for block in recorded.of("block"):
             key = block["contestant"], block["operation"], block["nbytes"]
             self._blocks.setdefault(key, []).append(block)
-        for line in recorded.of("refused"):  # wrong once: no time of it is told
+        for line in recorded.of("refused"):  # it was wrong once, so its times are not used
             self._blocks.pop((line["contestant"], line["operation"], line["nbytes"]), None)
         self._times: dict[tuple[str, str, int], Estimate | None] = {}
 
@@ -168,7 +168,7 @@ class Figures:
         }
 
     def time(self, name: str, operation: str, nbytes: int) -> Estimate | None:
-        """Seconds; None where it was not timed."""
+        """Seconds with interval; None if it was not timed."""
         key = (name, operation, nbytes)
         if key not in self._times:
             found = self.rounds(*key)
@@ -184,13 +184,13 @@ class Figures:
         return Estimate(moved / time.value, moved / time.high, moved / time.low if time.low > 0 else math.inf)
 
     def ratio(self, name: str, other: str, operation: str, nbytes: int) -> Estimate | None:
-        """Time of one over time of the other, by the rounds that both have."""
+        """Time of one contestant over time of the other, from the rounds that both have."""
         one, two = self.rounds(name, operation, nbytes), self.rounds(other, operation, nbytes)
         shared = sorted(one.keys() & two.keys())
         return statistics.ratio([one[r] for r in shared], [two[r] for r in shared]) if shared else None
 
     def entry(self, name: str, operation: str, nbytes: int) -> tuple[float, float] | None:
-        """(how late the last rank enters, and the time from then until the last has left), medians in seconds."""
+        """(how late the last rank enters, the time from then until the last rank leaves), medians in seconds."""
         late, inside = [], []
         for block in self.blocks(name, operation, nbytes):
             for took, at in zip(
@@ -201,7 +201,7 @@ class Figures:
         return (1e-6 * median(late), 1e-6 * median(inside)) if late else None
 
     def through_loopback(self, name: str, operation: str, nbytes: int) -> float | None:
-        """Bytes through the loopback device in one call of all ranks together, over S; None where it is not known."""
+        """Bytes through the loopback device in one call of all ranks together, divided by S; None if unknown."""
         found = [
             block["loopback_bytes"] / block["calls"] / nbytes
             for block in self.blocks(name, operation, nbytes)
@@ -210,7 +210,7 @@ class Figures:
         return median(found) if found else None
 
     def idle_cores(self, name: str) -> float | None:
-        """Processor time of a waiting rank over the time that it waits."""
+        """Processor time of a waiting rank, divided by its waiting time."""
         blocks = [b for b in self.recorded.of("block") if b["contestant"] == name]
         waited = sum(b.get("idle_s", 0.0) for b in blocks)
         return sum(b["idle_cpu_s"] for b in blocks) / waited if waited else None
@@ -238,7 +238,7 @@ def number(value: float) -> str:
 
 
 def cell(estimate: Estimate | None, scale: float = 1.0) -> str:
-    """A figure with its interval; "-" where there is none."""
+    """A figure with its interval; "-" if there is none."""
     if estimate is None:
         return "-"
     low, high = (number(v * scale) for v in (estimate.low, estimate.high))
@@ -380,7 +380,7 @@ def _escaped(text: str) -> str:
 
 
 def paged(text: str, lines: Sequence[str], path: Path) -> str:
-    """The text of a page with what is between BEGIN and END replaced; BadInput where it has no such place."""
+    """The text of a page with the part between BEGIN and END replaced; BadInput if the page lacks these markers."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -392,8 +392,8 @@ def paged(text: str, lines: Sequence[str], path: Path) -> str:
 
 
 def plot(recorded: Recorded, path: Path) -> None:
-    """Time and bus bandwidth over size, a column an operation; the suffix of the path chooses the format. BadInput
-    without matplotlib."""
+    """Plot time and bus bandwidth over size, one column per operation. The suffix of the path selects the format.
+    BadInput without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -446,7 +446,7 @@ def _draw(axis: Any, points: Sequence[tuple[int, Estimate]], scale: float, label
     values = [scale * e.value for _, e in points]
     below = [scale * (e.value - e.low) if e.low > 0 else 0.0 for _, e in points]
     above = [scale * (e.high - e.value) if math.isfinite(e.high) else 0.0 for _, e in points]
-    aside = 2 ** (_ASIDE * (place - 1.5))  # so that bars at one size are told apart
+    aside = 2 ** (_ASIDE * (place - 1.5))  # so that bars at one size do not overlap
     axis.errorbar(
         [n * aside for n, _ in points],
         values,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed with gloo on CPU tensors. Outputs are allocated once; all_reduce is in place, as torch has it."""
+"""torch.distributed with gloo on CPU tensors. Outputs are allocated once; all_reduce works in place, as in torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.others.operations import Array
 
 
 class InPlace:
-    """all_reduce: the buffer is input and output, so that it is filled again before every call, untimed."""
+    """all_reduce: one buffer is input and output, so it is filled again before every call, untimed."""
 
     def __init__(self, source: Any) -> None:
         import torch.distributed as dist
@@ -23,11 +23,11 @@ class InPlace:
         self._source, self._buffer, self._call = source, source.clone(), dist.all_reduce
 
     def renew(self) -> None:
-        """The input again."""
+        """Write the input into the buffer again."""
         self._buffer.copy_(self._source)
 
     def poison(self) -> None:
-        """Nothing: the output of the call before is overwritten by the input."""
+        """Does nothing: the input overwrites the previous output."""
 
     def run(self) -> Any:
         """Call; it returns when the buffer can be read."""
@@ -41,13 +41,13 @@ class InPlace:
 
 
 class Apart:
-    """An operation from an input into an output."""
+    """An operation with separate input and output buffers."""
 
     def __init__(self, call: Any, source: Any, output: Any) -> None:
         self._source, self._output, self._call = source, output, call
 
     def renew(self) -> None:
-        """Nothing: the input is not overwritten."""
+        """Does nothing: the input is not overwritten."""
 
     def poison(self) -> None:
         """Forget the output."""
