@@ -31,8 +31,11 @@ BEGIN, END = "<!-- tables: made by python -m benchmarks.others, not by hand -->"
 
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#56b4e9", "#cc79a7")
 MARKERS = ("o", "s", "^", "D", "v")
+"""One colour and one shape per contestant, in order. Colour-blind readers can tell the colours apart (M. Okabe and K.
+Ito)."""
+
 INTERVAL = "95 % interval over the rounds of one launch"
-"""Of the contestants in their order: colours that colour-blind readers tell apart (M. Okabe and K. Ito), and shapes."""
+"""The words in table titles that say what the interval of a figure is."""
 
 _ASIDE = 0.2  # how far apart contestants are drawn, in doublings of the size
 
