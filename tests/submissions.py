@@ -85,7 +85,7 @@ def merged_line(processes, devices, run=RUN, **other):
 
 
 def judged(case, run=RUN, devices=None):
-    """The lines of a case that passes: the numbers that the reference gives, and the collectives of the contract."""
+    """The lines of a case that passes: nearly the reference's numbers, and the collectives of the contract."""
     head = case_head(case, 0, "conformance")
     good = {"verdict": "pass", "reason": "", "run": run}
     numbers = "gradient" if case.plan.wrt else "numbers"
@@ -104,6 +104,9 @@ def took(name):
     return round(0.05 + int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**34, 6)
 
 
+NEAREST = False
+"""Whether the answers are the reference's own, without the rounding of a device."""
+
 _ANSWERED = {}
 """What was computed of a case, by its id and the numbers of devices and processes."""
 
@@ -112,31 +115,52 @@ def _answer(case, devices):
     found = recomputed.answer(case.cell, 0, 0.0)
     of = {"num_devices": devices, "num_processes": case.cell.request.processes}
     error = bound = ratio = 0.0
+    results = []
     for result, want, limits in zip(case.plan.results, found.expected, found.bounds, strict=True):
+        seen = computed(result, want, limits)
+        results.append(seen)
         if limits is not None and want.size:
-            kind = dtype_of(result.dtype).numpy
-            with np.errstate(invalid="ignore"):  # infinity less infinity
-                away = np.nan_to_num(np.abs(want.astype(kind).astype(want.dtype) - want))
-            share = np.where(away == 0, 0.0, away / np.where(limits > 0, limits, 1))
+            share = shares(seen, want, limits)
             at = np.unravel_index(np.argmax(share), share.shape)
             if share[at] > ratio:
-                ratio, error, bound = share[at], float(away[at]), float(limits[at])
-    rounded = [
-        e.astype(dtype_of(r.dtype).numpy) for e, r in zip(found.expected, case.plan.results, strict=True)
-    ]
+                ratio, bound = share[at], float(limits[at])
+                error = float(np.abs(seen[at].astype(want.dtype) - want[at]))
     digits = dtype_of(case.cell.request.dtype).digits
     precision = {"default": f"default ({digits} bits)"}.get(case.plan.precision, case.plan.precision)
-    bits = recomputed.digest(case, rounded, recomputed.owners(case, of))
+    bits = recomputed.digest(case, results, recomputed.owners(case, of))
     return {"error": error, "bound": bound, "bits": bits} | ({"precision": precision} if precision else {})
 
 
+def shares(seen, want, limits):
+    """The error of each element as a multiple of its bound."""
+    with np.errstate(all="ignore"):
+        away = np.nan_to_num(np.abs(seen.astype(want.dtype) - want))  # infinity less infinity
+        return np.where(away == 0, 0.0, away / np.where(limits > 0, limits, 1))
+
+
+def computed(result, want, limits):
+    """What a device computes: the nearest numbers, and the element with the largest error one number further off."""
+    with np.errstate(all="ignore"):
+        nearest = want.astype(dtype_of(result.dtype).numpy)
+    if NEAREST or limits is None or not want.size or nearest.dtype.kind == "c":
+        return nearest
+    share = shares(nearest, want, limits)
+    at = np.unravel_index(np.argmax(share), share.shape)
+    if not share[at]:
+        return nearest
+    moved = nearest.copy()
+    further = np.inf if nearest[at].astype(want.dtype) > want[at] else -np.inf
+    moved[at] = np.nextafter(nearest[at], nearest.dtype.type(further))
+    return moved if shares(moved, want, limits)[at] < 1 else nearest
+
+
 def answered(case, devices=None):
-    """What the numbers line of a case says whose results are the nearest numbers to the reference. By default the run
-    has DEVICES devices, or over several processes those of the mesh."""
+    """What the numbers line of a case says. By default the run has DEVICES devices, or over several processes those of
+    the mesh."""
     processes = case.cell.request.processes
     if devices is None:
         devices = DEVICES if processes == 1 else case.mesh.size
-    key = (case.id, processes, max(devices, case.mesh.size))
+    key = (case.id, processes, max(devices, case.mesh.size), NEAREST)
     if key not in _ANSWERED:
         _ANSWERED[key] = _answer(case, key[2])
     return dict(_ANSWERED[key])

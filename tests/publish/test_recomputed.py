@@ -140,3 +140,35 @@ def test_a_program_tells_what_it_gathers_whole():
         field_checks._gathered(line | {"told": ["gathers all of argument 0 (1 B) on each device"]}, case)
     )
     assert "its collectives show 1" in silent[0] and "its collectives show 0" in false[0]
+
+
+ROUNDED = CASES[5]
+
+
+def test_a_device_s_numbers_are_not_all_the_nearest_ones():
+    case, found = lines(ROUNDED, 3)
+    record = next(r for r in found if r["check"] == "numbers")
+    answer = recomputed.answer(case.cell, 3, 0.0)
+    assert not recomputed.is_nearest(case, record, answer, FACTS)
+
+
+def test_the_nearest_numbers_are_found_by_their_digest_and_by_their_error(monkeypatch):
+    case = cases.find(ROUNDED, 8)
+    monkeypatch.setattr(submissions, "NEAREST", True)
+    record = submissions.answered(case) | {"seed": 0}
+    answer = recomputed.answer(case.cell, 0, 0.0)
+    assert recomputed.is_nearest(case, record, answer, FACTS)
+    assert recomputed.is_nearest(case, record | {"bits": "0" * 16}, answer, FACTS)
+    assert recomputed.is_nearest(case, record | {"error": record["error"] * 2}, answer, FACTS)
+    other = record | {"bits": "0" * 16, "error": record["error"] * 2}
+    assert not recomputed.is_nearest(case, other, answer, FACTS)
+
+
+@pytest.mark.parametrize(
+    ("rounded", "nearest", "complains"), [(40, 30, True), (40, 10, False), (10, 10, False)]
+)
+def test_a_file_whose_rounded_cases_are_mostly_nearest_is_refused(rounded, nearest, complains):
+    work = recomputed.Work(rounded=rounded, nearest=["a case"] * nearest)
+    review = Review("a product")
+    work.tell("conformance.jsonl.gz", review)
+    assert bool(review.complaints) == complains
