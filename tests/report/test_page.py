@@ -261,7 +261,7 @@ def test_a_run_is_stated_by_the_newest_list_that_it_judged_whole():
     published = reading.read(ROOT / "results/0.11.2/h100-1/conformance.jsonl.gz")
     stated = page_data._statement(published)
     assert stated["met"] == "L3" and {level["list"] for level in stated["levels"]} == {3}
-    del published.cases[next(iter(published.cases))]
+    del published.cases[next(name for name in published.cases if name.startswith("psum/axes="))]
     stated = page_data._statement(published)
     newest = must_pass.versions()[-1]
     assert stated["met"] != "L3" and {level["list"] for level in stated["levels"]} == {newest}
