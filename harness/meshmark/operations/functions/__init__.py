@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of whole arrays: contractions, windows, indices, orders, shapes, random numbers, and groups of functions.
+"""Operations on whole arrays: contractions, windows, indexing, sorting, shapes, random numbers, and function groups.
 
 One program computes all functions of a group.
 """

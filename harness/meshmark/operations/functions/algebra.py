@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear algebra and Fourier transforms of batches of matrices: the batch sharded, and the matrices' columns too.
+"""Linear algebra on batches of matrices, and Fourier transforms. The batch and the matrices' columns are sharded.
 
-Cholesky factors and triangular solutions are of integers, and exact. Bounds of the others are Higham's, Accuracy and
-Stability of Numerical Algorithms, 2nd ed., theorem 9.4 (solutions) and section 24.1 (Fourier transforms).
+The functions of `EXACT` have integer inputs and are compared exactly. The error bounds of the other functions follow
+Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., theorem 9.4 (solutions) and section 24.1 (Fourier
+transforms).
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ ROUNDED = ("solve", "inv", "det", "slogdet", "qr", "eigvalsh", "svdvals", "norm"
 
 
 def lower(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """Unit lower triangular matrices of integers from -2 to 2."""
+    """Lower triangular matrices with ones on the diagonal and integers from -2 to 2 below it."""
     column, row = index % np.uint64(shape[-1]), index // np.uint64(shape[-1]) % np.uint64(shape[-2])
     small = (bits >> np.uint64(20)) % np.uint64(5)
     return np.where(row == column, 1, np.where(row > column, small.astype(np.int64) - 2, 0)).astype(dtype)
 
 
 def dominant(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """Symmetric matrices of small numbers with a diagonal that is larger than the rest of its row."""
+    """Symmetric matrices. Each diagonal element is larger than the sum of the magnitudes of the rest of its row."""
     n = np.uint64(shape[-1])
     column, row = index % n, index // n % n
     small, large = np.minimum(row, column), np.maximum(row, column)
@@ -110,7 +111,7 @@ class Algebra(WholeFunction):
         )
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        """Of matrices whose condition is small: 40 n**2 units of roundoff of the largest element."""
+        """40 n**2 units of roundoff of the result's largest element. It assumes well-conditioned matrices."""
         u, n = dtype_of(plan.results[0].dtype).unit_roundoff, arguments[0].shape[-1]
         if plan.judge != "bound":
             return None
@@ -176,8 +177,8 @@ class Algebra(WholeFunction):
 
 
 class Fourier(WholeFunction):
-    """`jnp.fft` along a sharded and an unsharded dimension (wrong under jit once, jax#16909). Its results are
-    complex."""
+    """`jnp.fft` along a sharded or an unsharded dimension (once wrong under jit, jax#16909). Most results are complex;
+    those of `irfft` and of the round trip are real."""
 
     name = "fft"
     family = "algebra"
@@ -217,7 +218,7 @@ class Fourier(WholeFunction):
         )
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        """log2(n) steps, each of 8 units of roundoff of the root of the sum of squares."""
+        """2 log2(n) + 2 steps, each with 8 units of roundoff of the largest result. n is the input's element count."""
         [x] = arguments
         u = 2.0**-24
         steps = 2 * np.log2(x.size) + 2

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of function_options that compute: row exchanges of linear systems, odd lengths of transforms, lengths and
-windows of attention, groups of a ragged product. Results are whole numbers, or rounded to them by the program.
+"""Members of function_options that compute: linear systems with row exchanges, transforms of odd lengths, attention
+with lengths and windows, and ragged products. Most programs round their results to integers; NumPy then defines them
+exactly.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from jax import lax
 
 from meshmark.operations.functions.catalogue import Member, both
 
-# Linear systems whose rows must change places.
+# Linear systems that need row exchanges.
 
 ORDER = (3, 0, 1, 2)
-"""The rows of a triangular matrix in another order: an odd permutation."""
+"""The order of a triangular matrix's rows in `exchanged`: an odd permutation."""
 
 
 def triangles(m: Any, x: Any) -> Any:
@@ -27,17 +28,17 @@ def triangles(m: Any, x: Any) -> Any:
 
 
 def exchanged(m: Any, x: Any) -> Any:
-    """The same matrices with their rows in another order, so that a factorization must exchange them."""
+    """`triangles` with permuted rows, so that a factorization must exchange rows."""
     return triangles(m, x)[:, ORDER, :]
 
 
 def sides(m: Any, y: Any) -> Any:
-    """Two right sides for each matrix."""
+    """Two right-hand sides per matrix: [rows, 4, 2]."""
     return m.stack([y[:, :4] + k for k in (0, 1)], axis=2)
 
 
 def unit(m: Any, x: Any) -> Any:
-    """The triangular matrices with ones on their diagonal."""
+    """`triangles` with ones on the diagonal in place of 8."""
     return triangles(m, x) - 7 * m.eye(4)
 
 
@@ -47,25 +48,25 @@ def turned(a: Any) -> Any:
 
 
 def factors(x: Any, y: Any) -> Any:
-    """The permutations of the factorizations, and the product of all three factors."""
+    """The permutation matrices of the LU factorizations, and the rounded product of all three factors."""
     orders, lower, upper = jax.vmap(jax.scipy.linalg.lu)(exchanged(jnp, x))
     return orders, jnp.rint(orders @ lower @ upper)
 
 
 def symmetric(m: Any, x: Any) -> Any:
-    """Symmetric matrices whose eigenvalues are 4, 8, 12 and 16: a diagonal one between two reflections."""
+    """Symmetric matrices with the eigenvalues 4, 8, 12 and 16: a diagonal matrix between two reflections."""
     reflection = m.eye(4) - m.ones((4, 4)) / 2
     return reflection @ m.diag(m.array([8.0, 16, 4, 12])) @ reflection + 0 * x[:, :1, None]
 
 
 def of_eigenvectors(x: Any, y: Any) -> Any:
-    """The eigenvalues, the least first, and the matrix that the eigenvectors give."""
+    """The eigenvalues in ascending order, and the matrix rebuilt from eigenvalues and eigenvectors."""
     values, vectors = jnp.linalg.eigh(symmetric(jnp, x))
     return jnp.rint(values), jnp.rint((vectors * values[:, None, :]) @ turned(vectors))
 
 
 def of_singular_vectors(x: Any, y: Any) -> Any:
-    """The singular values, the largest first, and the matrix that both sides give."""
+    """The singular values in descending order, and the matrix rebuilt from all three factors."""
     left, values, right = jnp.linalg.svd(symmetric(jnp, x)[:, ORDER, :], full_matrices=False)
     return jnp.rint(values), jnp.rint((left * values[:, None, :]) @ right)
 
@@ -132,7 +133,7 @@ LINEAR: dict[str, Member] = {
     "svd": (of_singular_vectors, lambda x, y: (0 * x[:, :4] + [16, 12, 8, 4], symmetric(np, x)[:, ORDER, :])),
 }
 
-# Transforms of odd lengths, back, and of two dimensions.
+# Fourier transforms: odd lengths, round trips and two dimensions.
 
 FOURIER: dict[str, Member] = {
     "irfft_odd": (
@@ -165,20 +166,21 @@ FOURIER_ROWS: dict[str, Member] = {
         lambda x, y: x[:, :5].sum(axis=1),
     ),
 }
-"""Transforms of rows, of which a global program may have to gather the parts first."""
+"""Transforms along rows. A global program may have to gather the parts of a row first."""
 
 
-# Attention whose scores are equal: a mean of the values that each query sees.
+# Attention with equal scores: each result is the mean of the values that the query sees.
 
 
 def seen(x: Any, y: Any, heads: int = 2, **options: Any) -> Any:
-    """Attention of queries of zeros to values of y."""
+    """Attention with queries of zeros; keys and values are taken from y."""
     keys, queries = jnp.resize(y, (2, 4, 2, 4)), 0 * jnp.resize(x, (2, 4, heads, 4))
     return jax.nn.dot_product_attention(queries, keys, keys, **options)
 
 
 def means(*spans: tuple[int, int]) -> Callable[..., Any]:
-    """For each query of each batch of four the mean of the values from one position up to another."""
+    """The NumPy definition: the mean of the values in each query's span (start, end). The spans repeat if there are
+    fewer than eight."""
 
     def defined(x: Any, y: Any) -> Any:
         keys = np.resize(y, (2, 4, 2, 4))
@@ -222,7 +224,7 @@ ATTENTION: dict[str, Member] = {
 
 
 def ragged(x: Any, y: Any) -> Any:
-    """Row 0 by the first matrix, row 1 by the third, and zeros for rows past the groups."""
+    """Row 0 times the first matrix, row 1 times the third. The other rows are in no group and are zero."""
     found = np.zeros((len(x), 2))
     found[0], found[1] = x[0, :4] @ np.resize(y, (3, 4, 2))[0], x[1, :4] @ np.resize(y, (3, 4, 2))[2]
     return found

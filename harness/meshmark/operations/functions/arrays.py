@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Array functions across shard boundaries: slices, scatters, concatenations, scans and sorts along a sharded
-dimension. Each kind was wrong in some release (the operations name the issues).
+dimension. Each kind was wrong in some release; the operations' docstrings name the issues.
 
 Shardings are written as in family placement (`xy.-` is P(("x", "y"), None)). If Explicit axes have no rule for a
 sharded dimension, explicit mode uses the global function inside `jax.sharding.auto_axes`.
@@ -59,7 +59,7 @@ class ArrayOperation(Operation):
                     yield Variant.of(self.distance + more + weight, of=label, dim=dim, **options)
 
     def choices(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(weight, options) in addition to the sharding and the dimension."""
+        """(weight, options) pairs. The sharding and the dimension are added to the options."""
         yield 0, {}
 
     def axes(self, variant: Variant) -> tuple[str, ...]:
@@ -88,21 +88,21 @@ class ArrayOperation(Operation):
         )
 
     def arguments(self, request: Request, x: Argument) -> tuple[Argument, ...]:
-        """The inputs, given the ordinary one."""
+        """The inputs. `x` is the ordinary first input."""
         return (x,)
 
     def results(self, request: Request, y: Result) -> tuple[Result, ...]:
-        """The outputs, given one like the first input."""
+        """The outputs. `y` has the first input's shape, dtype and spec."""
         return (y,)
 
     def options(self, request: Request, shape: tuple[int, ...]) -> dict[str, Any]:
-        """Further options of the spellings."""
+        """More options of the programs and the reference."""
         return {}
 
     def traffic(
         self, request: Request, x: Argument, options: Mapping[str, Any]
     ) -> tuple[Traffic, ...] | None:
-        """What manual mode sends, if it has a program."""
+        """What manual mode sends; None: not stated."""
         return None
 
     def connect(
@@ -112,12 +112,12 @@ class ArrayOperation(Operation):
         results: Sequence[Result],
         options: Mapping[str, Any],
     ) -> tuple[tuple[int, ...], ...]:
-        """The groups along the sharded dimension: every result depends on every block of it."""
+        """The device groups along the sharded dimension. Every result depends on every block of its group."""
         return tuple(g for g in groups_of(request.mesh.sizes, options["axes"]) if len(g) > 1)
 
 
 class Moves(ArrayOperation):
-    """Array functions that only move elements: the groups to connect follow from the reference."""
+    """The base of array functions that only move elements. The groups to connect follow from the reference."""
 
     fills: ClassVar[tuple[str, ...]] = ("nan", "zeros", "subnormal", "extreme")
 
@@ -136,7 +136,7 @@ class Moves(ArrayOperation):
 
 
 def shifted(x, dim, value):
-    """x moved down by one along a dimension, as slices and scatters: jax#18434's program."""
+    """x shifted by one toward lower indices along `dim`, with `value` in the last place: the program of jax#18434."""
     if dim == 0:
         return x.at[:-1].set(x[1:]).at[-1].set(value)
     return x.at[:, :-1].set(x[:, 1:]).at[:, -1].set(value)
@@ -182,13 +182,13 @@ class ShiftSet(Moves):
 
 
 def joined(arrays, dim, pieces):
-    """Pieces (array, start, stop) of several arrays, one after the other along a dimension."""
+    """The pieces (array number, start, stop) of several arrays, joined along a dimension."""
     return jnp.concatenate([lax.slice_in_dim(arrays[a], i, j, axis=dim) for a, i, j in pieces], axis=dim)
 
 
 class Concatenate(Moves):
-    """Two arrays of one sharding, whole or in uneven pieces; with partial replication the values doubled once
-    (jax#24576)."""
+    """Two arrays of the same sharding, joined whole or in uneven pieces (with partial replication the values were once
+    doubled, jax#24576)."""
 
     name = "concatenate"
     modes = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit")
@@ -234,7 +234,7 @@ class Concatenate(Moves):
 
 
 def pad_chain(x, dim, value):
-    """Three rounds of: shift up and down by padding and slicing, join the halves of both in exchange."""
+    """Three rounds: shift x down and up by padding and slicing, then join a half of each."""
     size, half = x.shape[dim], x.shape[dim] // 2
     for r in (1, 2, 3):
         before = [(r, 0) if d == dim else (0, 0) for d in range(x.ndim)]
@@ -246,7 +246,7 @@ def pad_chain(x, dim, value):
 
 
 class PadConcatenate(Moves):
-    """A chain of pad, slice and concatenate, which a fused program got wrong by aliasing (jax#39100)."""
+    """A chain of pad, slice and concatenate (once wrong: the fused program aliased buffers, jax#39100)."""
 
     name = "pad_concatenate"
     distance = 2
@@ -279,12 +279,12 @@ class PadConcatenate(Moves):
 
 
 def strided_set(x, y, dim, step):
-    """Every step-th element along a dimension, from the second one on, replaced."""
+    """x with every step-th element along a dimension replaced, starting with the second."""
     return x.at[1::step].set(y) if dim == 0 else x.at[:, 1::step].set(y)
 
 
 class StridedSet(Moves):
-    """`x.at[1::step].set(y)`, with steps that divide the blocks and that do not (jax#22827)."""
+    """`x.at[1::step].set(y)`, with one step that divides the block size and one that does not (jax#22827)."""
 
     name = "strided_set"
     distance = 1
@@ -319,7 +319,7 @@ class StridedSet(Moves):
 
 
 def scatter_index(size: int, *, repeated: bool) -> tuple[int, ...]:
-    """Where each row goes: a permutation that crosses every shard boundary, or each target twice."""
+    """The target of each row: a permutation that spreads the rows over the shards; if repeated, each target twice."""
     step = next(k for k in range(size // 3 + 1, size + 2) if math.gcd(k, size) == 1)
     order = [(i * step + 1) % size for i in range(size)]
     return tuple(i // 2 for i in order) if repeated else tuple(order)
@@ -359,8 +359,11 @@ class Scatter(Moves):
 
 
 class Transpose(Moves):
-    """The transpose: in place of the blocks (the sharding changes with it), or with the sharding kept (once
-    transposed wrongly, jax#23100)."""
+    """The transpose of a matrix.
+
+    Either the sharding is transposed too, so that each device transposes its own block, or the sharding is kept (once
+    wrong, jax#23100).
+    """
 
     name = "transpose"
     modes = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit")

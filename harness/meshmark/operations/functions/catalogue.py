@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of the library in groups: one program computes every function of its group, of the same two arrays.
+"""JAX functions in groups. One program computes every function of its group from the same two arrays.
 
-A group costs one compilation where its functions alone would cost one each. Each function has a name, its spelling in
-JAX and its definition in NumPy. The shapes of the results are those of the definition. A result is sharded along each
-dimension that the first argument's axes divide. Each function takes whole arrays, so that manual mode gathers both.
+A group costs one compilation; separate functions would cost one compilation each. Each function has a name, a JAX
+program and a NumPy definition. The definition gives the shapes of the results. A result is sharded like the first
+argument, along each dimension that the mesh axes divide. Each function takes whole arrays, so manual mode gathers both.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from meshmark.operations.base import Argument, Missing, Request, Result, Variant
 from meshmark.operations.functions.wholes import MAIN, Form, WholeFunction
 
 Member = tuple[Callable[..., Any], Callable[..., Any]]
-"""A function of two arrays in JAX, and its definition in NumPy. Either gives an array or a tuple of arrays."""
+"""(JAX function, NumPy definition), both of two arrays. Each returns an array or a tuple of arrays."""
 
 Groups = Mapping[str, Mapping[str, Member]]
 
 
 def both(function: Callable[..., Any]) -> Member:
-    """A function of two arrays that is spelled alike in jax.numpy and in NumPy; its first argument is the module."""
+    """A member from one function that works with jax.numpy and NumPy. The function's first argument is the module."""
     return lambda x, y: function(jnp, x, y), lambda x, y: function(np, x, y)
 
 
 class Catalogue(WholeFunction):
-    """The base. A subclass gives `groups`, the values of its arguments, and `whole` and `reference` by `in_jax` and
-    `in_numpy`. These name the groups of their module, so that `meshmark repro` can copy them."""
+    """The base of function groups. A subclass sets `groups` and `fill`, the values of its arguments. It defines `whole`
+    with `in_jax` and `reference` with `in_numpy`. Both name their module's groups, so that `meshmark repro` can copy
+    them."""
 
     groups: ClassVar[Groups] = {}
     rare: ClassVar[tuple[str, ...]] = ()
-    """The groups that the full profile alone takes."""
+    """The groups that are not in the standard profile."""
     verdict: ClassVar[Any] = "exact"
     fill: ClassVar[tuple[Callable[..., np.ndarray], Mapping[str, Any]]]
 
@@ -52,11 +53,11 @@ class Catalogue(WholeFunction):
         return (None,)
 
     def differentiable(self, options: Mapping[str, Any]) -> bool:
-        """Groups only: together their functions use both arrays."""
+        """Only whole groups have gradients: a single function may not use both arrays."""
         return "function" not in options
 
     def mode_weight(self, mode: str, variant: Variant) -> int | None:
-        """The standard profile takes each group in one mode; the groups take the modes in turns."""
+        """The standard profile runs each group in one of the modes `MAIN`; the groups rotate through them."""
         if mode not in MAIN:
             return None
         turn = [*self.groups].index(variant["group"]) + self.differentiated
@@ -84,11 +85,12 @@ class Catalogue(WholeFunction):
         )
 
     def traffic(self, *args: Any) -> None:
-        """Not stated: a group may need less than both arrays, and the compiler joins sums of many results."""
+        """None (not stated): a group may need only part of both arrays, and the compiler combines the sums of many
+        results."""
 
 
 def spread(shape: tuple[int, ...], x: Argument, sizes: Mapping[str, int]) -> Spec:
-    """How a result is sharded: as x, along each dimension that x's axes there divide."""
+    """The result's spec: the spec of x, without the entries whose mesh axes do not divide the dimension."""
     entries = (*x.spec, *(None,) * len(shape))
     return tuple(
         e if n and n % int(np.prod([sizes[a] for a in axes_of(e)], dtype=int)) == 0 else None
@@ -105,7 +107,7 @@ def outputs(value: Any) -> tuple[Any, ...]:
 def shapes_of(
     cls: Any, group: str, name: str, shape: tuple[int, ...], dtype: str
 ) -> tuple[tuple[Any, str], ...]:
-    """Shape and dtype of each result of a function of a class of catalogues."""
+    """(shape, dtype) of each result of one function of a Catalogue subclass."""
     fill, options = cls.fill
     block = Argument(shape, dtype, (), fill, dict(options)).block(0, every(shape))
     if cls.verdict != "bits":
@@ -116,7 +118,7 @@ def shapes_of(
 
 
 def kind_of(kind: np.dtype, dtype: str) -> str:
-    """The dtype in which the table has a result that NumPy computes in a wide one."""
+    """The dtype of the JAX result, given the dtype of NumPy's wider result and the argument's dtype."""
     if kind.kind == "b":
         return "bool"
     if kind.kind in "iu" and kind.itemsize > 4:
@@ -127,14 +129,14 @@ def kind_of(kind: np.dtype, dtype: str) -> str:
 
 
 def newer(module: Any, name: str) -> Any:
-    """A public function that older releases lack; raises Missing on those."""
+    """`module.name`, a public function that older JAX releases lack. Raises Missing if it is absent."""
     if not hasattr(module, name):
         raise Missing(f"this release has no {module.__name__}.{name}")
     return getattr(module, name)
 
 
 def in_jax(members: Mapping[str, Member], x: Any, y: Any, names: Sequence[str], kinds: Sequence[str]) -> Any:
-    """The spelling of a group as a function of whole arrays."""
+    """The results of the named functions in JAX, cast to `kinds`."""
     found: list[Any] = []
     for name in names:
         found += outputs(members[name][0](x, y))
@@ -143,7 +145,7 @@ def in_jax(members: Mapping[str, Member], x: Any, y: Any, names: Sequence[str], 
 
 
 def in_numpy(members: Mapping[str, Member], x: Any, y: Any, names: Sequence[str]) -> tuple[Any, ...]:
-    """The definition of a group."""
+    """The results of the named functions by their NumPy definitions."""
     found: list[Any] = []
     for name in names:
         found += outputs(members[name][1](x, y))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contractions with every dimension sharded in turn: matmul, its batched form, and einsum.
+"""Matmul, batched matmul and einsum. Each dimension is sharded in some variant.
 
-There are two checks. Exact: one factor holds odd integers that use the dtype's whole significand, the other -1, 0
+There are two checks. Exact: one factor holds odd integers that use the dtype's whole significand, the other holds -1, 0
 and 1. Every partial sum is exact in any order, and any intermediate rounding changes the result. Rounded: random
-factors over at most 64 terms, judged with the forward error bound of `meshmark.core.bounds`.
+factors over at most 64 terms are judged with the forward error bound of `meshmark.core.bounds`.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from meshmark.operations.collective_base import groups_of
 Fill = Callable[..., np.ndarray]
 
 FLOAT32 = {"u": 2.0**-24, "u_sum": 2.0**-24, "tiny": 2.0**-126}
-"""The arithmetic of products of narrower factors that are accumulated and stored in float32."""
+"""The arithmetic of narrow factors whose products are accumulated and stored in float32."""
 
 TERMS = 64
-"""The most terms of a rounded contraction: with more, the bound would not detect a narrower type."""
+"""The most terms of a rounded contraction. With more terms the bound is too wide to detect a narrower dtype."""
 
 
 def odd(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """values.odd_rows, for a complex dtype in both parts, which have the same sign."""
+    """`values.odd_rows`. A complex dtype has such values in both parts."""
     if dtype.kind != "c":
         return values.odd_rows(bits, index, shape, dtype)
     real = np.dtype(f"f{dtype.itemsize // 2}")
@@ -57,7 +57,7 @@ def odd(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dty
 
 
 def coarse(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """Complex numbers whose parts bfloat16 holds exactly, so that default precision rounds none of them."""
+    """Complex numbers with parts that bfloat16 holds exactly, so that default precision does not round them."""
     narrow = dtype_of("bfloat16").numpy
     parts = [
         values.odd_rows(b, index, shape, narrow).astype(f"f{dtype.itemsize // 2}")
@@ -67,7 +67,7 @@ def coarse(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.
 
 
 def signs(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """values.plus_minus, for a complex dtype times i in every other column."""
+    """`values.plus_minus`. In a complex dtype every other column is multiplied by i."""
     if dtype.kind != "c":
         return values.plus_minus(bits, index, shape, dtype)
     real = values.plus_minus(bits, index, shape, np.dtype(f"f{dtype.itemsize // 2}"))
@@ -83,8 +83,8 @@ def arranged(
     fill: Fill,
     groups: Sequence[Sequence[int]],
 ) -> np.ndarray:
-    """The values that `fill` gives to an array with one dimension for each of the `groups` of dimensions,
-    such as (kept, contracted)."""
+    """The values of `fill` for an array in which each group of dimensions, such as (kept, contracted), is merged into
+    one dimension."""
     where = np.unravel_index(index.astype(np.int64), shape)
     order = [d for group in groups for d in group]
     flat = np.ravel_multi_index([where[d] for d in order], [shape[d] for d in order])
@@ -93,12 +93,12 @@ def arranged(
 
 
 def fitted(length: int, parts: int) -> int:
-    """The largest multiple of `parts` up to `length`, or `parts`."""
+    """The largest multiple of `parts` that is not above `length`; at least `parts`."""
     return max(parts, length // parts * parts)
 
 
 def summed(mesh: MeshShape, axes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    """The groups of positions over which partial sums along these axes are added; none for groups of one member."""
+    """The device groups over which partial sums along these axes are added. Groups of one device are left out."""
     return tuple(g for g in groups_of(mesh.sizes, axes) if len(g) > 1)
 
 
@@ -108,8 +108,8 @@ def narrow(dtype: str) -> bool:
 
 
 class Contraction(Operation):
-    """The base of the contractions. A factor's dimensions are the letters of its einsum subscripts. An option that is
-    a tuple of mesh axes shards a letter over these axes."""
+    """The base of the contractions. Each letter of the einsum subscripts is a dimension. A variant's option that is a
+    tuple of mesh axes shards its letter over these axes."""
 
     family = "contraction"
     complete = True
@@ -119,18 +119,18 @@ class Contraction(Operation):
         "float32", "bfloat16", "float16", "int8", "int32", "complex64", "float64",
     )  # fmt: skip
     letters: ClassVar[dict[str, str]] = {}
-    """The letter of an option whose name is not the letter itself."""
+    """Option name -> letter, for the options that are not named after their letter."""
     short: ClassVar[str] = ""
-    """Letters of short dimensions: batch and heads."""
+    """Letters of short dimensions (4 elements, or more to fit the mesh): batch and heads."""
     wide: ClassVar[bool] = True
-    """Whether the rounded products of a narrow dtype are returned in float32."""
+    """Whether the rounded check returns products of a narrow dtype in float32."""
 
     def subscripts(self, variant: Variant) -> str:
         """The einsum subscripts of two factors."""
         raise NotImplementedError
 
     def shardings(self, mesh: MeshShape) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(weight, options): which letters are sharded over which axes."""
+        """(weight, options) pairs. The options state which letters are sharded over which mesh axes."""
         raise NotImplementedError
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
@@ -146,7 +146,9 @@ class Contraction(Operation):
         inner = [letter for letter in left if letter not in out]
         axes = tuple(a for letter in inner for a in over.get(letter, ()))
         scatter = bool(variant.get("scatter"))
-        real = dtype_of(request.dtype).kind == "float"  # others are exact in any case
+        real = (
+            dtype_of(request.dtype).kind == "float"
+        )  # the rounded check of integers and complex numbers is exact too
         exact = variant["check"] == "exact" or not real
         out_over = over | {out[0]: over.get(out[0], ()) + axes} if scatter else over
         lengths = {}
@@ -222,8 +224,8 @@ class Contraction(Operation):
 
 
 class Matmul(Contraction):
-    """C = A @ B with rows of A, columns of B and the contracted dimension sharded over any mesh axes. A
-    sharded contracted dimension leaves partial sums, which are added (or, scatter: added and split)."""
+    """C = A @ B. Rows of A, columns of B and the contracted dimension are sharded over any mesh axes. If the contracted
+    dimension is sharded, the partial sums are added by an all-reduce, or with `scatter` by a reduce-scatter."""
 
     name = "matmul"
     sizes: ClassVar[dict[str, int]] = {"n64": 0, "n256": 2}
@@ -262,8 +264,10 @@ class Matmul(Contraction):
                 yield Variant.of(weight + 1, **sharded, infer=True, check="exact")
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """Every choice of what is sharded that uses the whole mesh, the sums whole and scattered: the exact
-        form, which has the same program as the rounded one."""
+        """The exact variants of the lowest weights (0 and 1), with all-reduce and with reduce-scatter.
+
+        The exact check runs the same program as the rounded one.
+        """
         for variant in self.variants(mesh):
             if variant["check"] == "exact" and variant.weight <= 1 and not variant.get("infer"):
                 yield replace(variant, weight=0)
@@ -290,13 +294,13 @@ class Matmul(Contraction):
 
 
 def outer_inner(mesh: MeshShape, outer: str, inner: str) -> dict[str, tuple[str, ...]]:
-    """The last mesh axis for the dimension `inner`, the others for `outer`."""
+    """The last mesh axis shards the dimension `inner`, the other axes shard `outer`."""
     names = mesh.names
     return {outer: names[:-1], inner: names[-1:]} if len(names) > 1 else {inner: names}
 
 
 class BatchMatmul(Matmul):
-    """Products of a batch of matrices, with the batch sharded and a dimension of the matrices beside it."""
+    """Products of a batch of matrices. The batch and a dimension of the matrices are sharded."""
 
     name = "batch_matmul"
     dtypes = ("float32", "bfloat16", "complex64", "float64")
@@ -321,7 +325,7 @@ class BatchMatmul(Matmul):
 
 
 class Einsum(Contraction):
-    """Contractions with transposes, batch dimensions and two contracted dimensions, as attention has them."""
+    """Contractions with a transposed result, batch dimensions or two contracted dimensions, as in attention."""
 
     name = "einsum"
     dtypes = ("float32", "bfloat16", "complex64", "float64")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays that a program makes by itself: creation functions and random numbers, the same on every mesh.
+"""Arrays that a program makes without inputs: creation functions and random numbers. They are the same on every mesh.
 
 The reference of the random bits is Threefry-2x32 with 20 rounds, written from its definition (Salmon and others,
 "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Each element's counter is its index in the whole array, so
-that neither mesh nor sharding may change a number (jax#40232, jax#21232).
+neither mesh nor sharding may change a number (jax#40232, jax#21232).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Array = np.ndarray
 
 
 class Made(Operation):
-    """The base: no argument, one array in a sharding."""
+    """The base of operations without arguments: the result is one sharded array."""
 
     level = "L2"
     sizes: ClassVar[Mapping[str, int]] = {"4KiB": 0, "64B": 3}
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "manual", "manual-novma", "pjit")
 
     def choices(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(0 for what the standard profile takes, else more; options)."""
+        """(extra weight, options) pairs. An extra weight of 0 is for the standard profile."""
         yield 0, {}
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
@@ -47,7 +47,8 @@ class Made(Operation):
 
 
 def made(function, shape, dtype, place=None):
-    """A creation function of JAX by name, of this shape; `place` is its out_sharding, if it takes one."""
+    """The array that a JAX creation function, given by name, makes. `place` is its sharding; functions without an
+    `out_sharding` argument are resharded."""
     where = {} if place is None else {"out_sharding": place}
     rows, columns = shape
     if function == "arange":
@@ -75,12 +76,12 @@ def made(function, shape, dtype, place=None):
 
 
 MORE = ("linspace_open", "eye_below", "arange_down")
-"""Functions with an option that is not the ordinary one: without the end point, below the diagonal, downward."""
+"""Functions with an unusual option: no end point, below the diagonal, descending."""
 
 
 class Creation(Made):
-    """`arange`, `linspace`, `iota`, `eye`, `tri`, `full`, `zeros` and `ones` whose results are sharded; in explicit
-    mode by `out_sharding`, where they take it."""
+    """`arange`, `linspace`, `iota`, `eye`, `tri`, `full`, `zeros` and `ones` with sharded results. Explicit mode passes
+    `out_sharding` to the functions that accept it."""
 
     name = "creation"
     family = "creation"
@@ -144,7 +145,7 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
 def threefry(key: tuple[int, int], high: Array, low: Array) -> tuple[Array, Array]:
-    """Threefry-2x32 with 20 rounds: two words for each counter of two words."""
+    """Threefry-2x32 with 20 rounds. Returns two 32-bit words per counter; `high` and `low` are the counter's words."""
     with np.errstate(over="ignore"):
         words = [np.uint32(key[0]), np.uint32(key[1]), np.uint32(key[0] ^ key[1] ^ 0x1BD11BDA)]
         x, y = high.astype(np.uint32) + words[0], low.astype(np.uint32) + words[1]
@@ -159,29 +160,29 @@ def threefry(key: tuple[int, int], high: Array, low: Array) -> tuple[Array, Arra
 
 
 def bits_of(key: tuple[int, int], shape: tuple[int, ...]) -> Array:
-    """32 random bits for each element of an array: both words of its counter's pair, joined by exclusive or."""
+    """32 random bits per element: the exclusive or of Threefry's two words for the element's index."""
     index = np.arange(int(np.prod(shape)), dtype=np.uint64).reshape(shape)
     x, y = threefry(key, index >> np.uint64(32), index & np.uint64(0xFFFFFFFF))
     return x ^ y
 
 
 def folded(key: tuple[int, int], number: int) -> tuple[int, int]:
-    """The key with a number folded in."""
+    """The key with a number folded in, as `jax.random.fold_in` does."""
     x, y = threefry(key, np.zeros(1, np.uint32), np.full(1, number, np.uint32))
     return int(x[0]), int(y[0])
 
 
 def unit(bits: Array) -> Array:
-    """Numbers from 0 to 1 (exclusive) of the upper 23 bits."""
+    """float32 numbers from 0 to 1 (exclusive), made from the upper 23 bits."""
     return ((bits >> np.uint32(9)) | np.uint32(0x3F800000)).view(np.float32) - np.float32(1)
 
 
 FAR = 0xDEADBEEF
-"""A number whose upper half a narrower integer would lose."""
+"""The number to fold in. It uses all 32 bits, so that a narrower integer changes it."""
 
 
 def drawn(key, function, shape):
-    """What a function of `jax.random` draws."""
+    """The numbers that a function of `jax.random` draws from a key."""
     if function == "bits":
         return lax.bitcast_convert_type(jax.random.bits(key, shape), jnp.int32)
     if function in NARROW:
@@ -194,14 +195,16 @@ def drawn(key, function, shape):
         return jax.random.uniform(key, shape)
     if function == "bernoulli":
         return jax.random.bernoulli(key, 0.25, shape)
-    kept = jax.random.bernoulli(key, 0.5, shape)  # dropout of an array of threes
+    kept = jax.random.bernoulli(key, 0.5, shape)  # dropout: an array of threes
     return jnp.where(kept, jnp.full(shape, 3, jnp.float32) / 0.5, jnp.float32(0))
 
 
 class RandomBits(Made):
-    """`jax.random.bits` of 8, 16 and 32 bits, `uniform`, `bernoulli` and dropout with a key made from a seed, folded
-    with a number, or one of six that a key was split into: the numbers of an independent Threefry, whatever the mesh
-    and the sharding."""
+    """`jax.random.bits` of 8, 16 and 32 bits, `uniform`, `bernoulli` and dropout.
+
+    The key is made from a seed; some cases fold a number into it or split it into six. The reference is an independent
+    Threefry. Mesh and sharding must not change the numbers.
+    """
 
     name = "random_numbers"
     family = "creation"
@@ -245,16 +248,16 @@ class RandomBits(Made):
 
 
 NARROW = {"bits8": "uint8", "bits16": "uint16"}
-"""Draws of fewer bits, and their dtypes."""
+"""Draws of fewer than 32 bits -> dtype."""
 
 
 def derived(key: tuple[int, int], function: str) -> tuple[int, int]:
-    """The key that a function draws from: its own, one that was folded, or the third of six that it was split into."""
+    """The key that a function draws from: the given key, that key with `FAR` folded in, or the third of six."""
     return {"folded": folded(key, FAR), "split": folded(key, 2)}.get(function, key)
 
 
 def numbers(bits: Array, function: str) -> Array:
-    """What the functions make of the bits: the lowest of them where the dtype has fewer."""
+    """The results of a function, made from 32 random bits per element. Narrow draws keep the lowest bits."""
     if function in NARROW:
         return bits.astype(NARROW[function]).astype(np.int32)
     if function in ("bits", "folded", "split"):
@@ -302,8 +305,8 @@ class RandomBlocks(RandomBits):
 
 
 class RandomAnywhere(Operation):
-    """Every implementation of `jax.random` and more of its functions: the numbers of a program that shards its result
-    are those of one device. The result is a truth value for each element."""
+    """More functions of `jax.random`, with every key implementation. A program with a sharded result must draw the same
+    numbers as one device. The result is one boolean per element."""
 
     name = "random_anywhere"
     family = "creation"
@@ -363,16 +366,16 @@ class RandomAnywhere(Operation):
 
 SHARES = {"normal": (0.0, 0.5), "randint": (499, 0.5), "choice": (499, 0.5), "categorical": (1, 0.4)}
 SHARES |= {"gamma": (2.0, 1 - 3 * math.exp(-2))}
-"""A point for each draw, and the share of the numbers that do not exceed it."""
+"""Draw -> (point, expected share of the numbers that do not exceed the point)."""
 
 RANGES = {"randint": 1000, "choice": 1000, "categorical": 5}
-"""The whole numbers from zero on that a draw takes, all of them equally often."""
+"""Draw -> count n: the draw takes the integers from 0 to n - 1 with equal probability."""
 
 
 def plausible(found: Array, function: str) -> bool:
-    """Whether numbers have the properties of their draw, on whatever number of devices: a permutation has each row
-    once, whole numbers stay in their range and reach its ends, others never repeat, and as many lie below a point as
-    the distribution says, within six standard deviations."""
+    """Whether the numbers have the properties of their draw. A permutation has each row once. Integers stay in their
+    range and come near both ends. At least 99 % of other numbers are distinct. The share of numbers not above a point
+    is within six standard deviations of the expected share."""
     if function == "permutation":
         rows = np.arange(found.size).reshape(found.shape)
         return bool((np.sort(found, axis=0) == rows).all() and (np.diff(found, axis=1) == 1).all())

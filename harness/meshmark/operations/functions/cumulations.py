@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cumulative sums and products along a sharded dimension, and scans with a function of one's own."""
+"""Cumulative sums and products, and associative scans, along a sharded dimension."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from meshmark.operations.functions.arrays import ArrayOperation
 
 
 def after_blocks(combine, identity, x, axes, n, dim):
-    """For a scanned block: what the scans of all blocks before it end with, combined."""
+    """The combined last elements of all earlier devices' scanned blocks. `combine` is jnp.sum or jnp.prod."""
     ends = lax.all_gather(lax.slice_in_dim(x, -1, None, axis=dim), axes, axis=dim, tiled=True)
     before = jnp.arange(n) < lax.axis_index(axes)
     ends = jnp.where(jnp.expand_dims(before, 1 - dim), ends, jnp.full_like(ends, identity))
@@ -28,7 +28,7 @@ def after_blocks(combine, identity, x, axes, n, dim):
 
 
 class Scan(ArrayOperation):
-    """Running reductions along the dimension (wrong before jaxlib 0.4.29, jax#21403)."""
+    """The base of running reductions along a dimension (wrong before jaxlib 0.4.29, jax#21403)."""
 
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "manual", "manual-novma", "pmap", "pjit")
 
@@ -42,8 +42,8 @@ class Scan(ArrayOperation):
 def steps(
     bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype, *, stride: int
 ) -> np.ndarray:
-    """Differences h(i + 1) - h(i) of random integers, i + 1 the next element along the dimension of this stride: the
-    sum of any neighbours is exact, however many they are."""
+    """Differences h(i + 1) - h(i) of random integers h. Element i + 1 is the next one along the dimension with this
+    stride. The sum of any number of consecutive elements is exact, because it is h(end) - h(start)."""
     room = np.uint64(64 - values.digits_of(dtype) + (values.kind_of(dtype) in "iu"))
     here = (values.random_bits(5, index) >> room).astype(np.int64)
     after = (values.random_bits(5, index + np.uint64(stride)) >> room).astype(np.int64)
@@ -51,7 +51,7 @@ def steps(
 
 
 class Cumsum(Scan):
-    """Running sum."""
+    """Running sum along a dimension."""
 
     name = "cumsum"
     fills: ClassVar[tuple[str, ...]] = SUMMED
@@ -59,7 +59,7 @@ class Cumsum(Scan):
     def arguments(self, request: Request, x: Argument) -> tuple[Argument, ...]:
         terms = x.shape[request.variant["dim"]]
         if values.digits_of(dtype_of(x.dtype).numpy) <= max(terms - 1, 0).bit_length():
-            if request.variant.get("fill"):  # special values would part the steps
+            if request.variant.get("fill"):  # special values break the cancellation of the steps
                 return (Argument(x.shape, x.dtype, x.spec, values.tokens, {"below": 2}),)
             stride = x.shape[1] if request.variant["dim"] == 0 else 1
             return (Argument(x.shape, x.dtype, x.spec, steps, {"stride": stride}),)
@@ -88,8 +88,8 @@ class Cumsum(Scan):
 def telescoping(
     bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype, *, stride: int
 ) -> np.ndarray:
-    """Signed powers of two, +-2**(h(i + 1) - h(i)) with h random in 0 to 7 and i + 1 the next element along
-    the dimension of this stride: any product of neighbours is exact, of exponent -7 to 7."""
+    """Signed powers of two, +-2**(h(i + 1) - h(i)), with h random from 0 to 7. Element i + 1 is the next one along the
+    dimension with this stride. Any product of consecutive elements is exact, with an exponent from -7 to 7."""
     here = values.random_bits(5, index) & np.uint64(7)
     after = values.random_bits(5, index + np.uint64(stride)) & np.uint64(7)
     sign = 1.0 - 2.0 * (bits >> np.uint64(63)).astype(np.float64)
@@ -97,7 +97,7 @@ def telescoping(
 
 
 class Cumprod(Scan):
-    """Running product, of powers of two."""
+    """Running product of powers of two along a dimension."""
 
     name = "cumprod"
     fills: ClassVar[tuple[str, ...]] = ("nan", "nan-one", "nan-first", "nan-last", "inf-one", "zeros")

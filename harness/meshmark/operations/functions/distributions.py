@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The distributions of `jax.random`, and its keys.
 
-What a program with a sharded result draws must be what one device draws, number by number: the bits are the same, and
-16 units of roundoff are left to the functions that make numbers of them. The share of the numbers
-that do not exceed a point must be near the value of the distribution function there, which a formula gives: within six
-standard deviations of a share of as many independent draws.
+A program with a sharded result must draw the same numbers as one device. The random bits are equal, so the numbers
+may differ by 16 units of roundoff at most, for the functions that turn bits into numbers. A second check: the share of
+the numbers that do not exceed a point must be within six standard deviations of the cumulative distribution function
+at this point. A formula gives that value. The standard deviation is that of as many independent draws.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from meshmark.operations.placements.placement import alone_and_sharded, matrix, 
 
 
 def phi(x: float) -> float:
-    """The distribution function of the normal distribution."""
+    """The cumulative distribution function of the standard normal distribution."""
     return (1 + math.erf(x / math.sqrt(2))) / 2
 
 
 ROUNDED = 16 * 2.0**-24
-"""The units of roundoff that the module's docstring states."""
+"""The tolerance of the module's docstring: 16 float32 units of roundoff."""
 
 MAXWELL = math.erf(1 / math.sqrt(2)) - math.sqrt(2 / math.pi) * math.exp(-0.5)
 
 
 def _split(key, shape):
-    """Halves drawn from two of three keys."""
+    """Uniform numbers: one half each from the second and third of three split keys."""
     _, first, second = jax.random.split(key, 3)
     half = (shape[0] // 2, shape[1])
     rest = (shape[0] - half[0], shape[1])
@@ -44,7 +44,7 @@ def _split(key, shape):
 
 
 def _stored(key, shape):
-    """From a key that was taken apart and put together."""
+    """Uniform numbers from a key that was cloned, unwrapped to its data, wrapped again and folded."""
     data = jax.random.key_data(jax.random.clone(key))
     again = jax.random.wrap_key_data(data, impl=str(jax.random.key_impl(key)))
     return jax.random.uniform(jax.random.fold_in(again, 7), shape)
@@ -104,13 +104,13 @@ DRAWS: dict[str, tuple[Callable[..., Any], float, float]] = {
     "key_data": (_stored, 0.5, 0.5),
     "PRNGKey": (lambda k, s: jax.random.uniform(jax.random.PRNGKey(5), s), 0.25, 0.25),
 }
-"""By name: the draw of a key and a shape, a point, and the value of the distribution function there."""
+"""Name -> (draw of a key and a shape, point, value of the cumulative distribution function at the point)."""
 
 
 class RandomDistributions(Operation):
-    """Draws from every distribution of `jax.random`, and from keys that were split, stored and folded: the numbers of
-    one device, and as many below a point as the distribution function says. The result is a truth value for each
-    element."""
+    """Draws from the distributions of `jax.random`, and from keys that were split, stored and folded. A sharded program
+    must draw the same numbers as one device, and the expected share of them up to a point. The result is one boolean
+    per element."""
 
     name = "random_distributions"
     family = "creation"
@@ -119,7 +119,7 @@ class RandomDistributions(Operation):
     modes: ClassVar[tuple[str, ...]] = ("host",)
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """The standard profile takes every third draw in one sharding; the full one takes every draw."""
+        """The standard profile takes every third draw, in one sharding. The other variants have higher weights."""
         labels = spec_labels(mesh)
         for number, draw in enumerate(DRAWS):
             for position, of in enumerate(labels):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums into places of an array along a sharded dimension."""
+"""Scatter with addition along a sharded dimension."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meshmark.operations.functions.arrays import ArrayOperation, scatter_index
 
 
 class ScatterAdd(ArrayOperation):
-    """`x.at[index].add(y)` where every second row receives two."""
+    """`x.at[index].add(y)`. The first half of the rows receives two rows of y each."""
 
     name = "scatter_add"
     fills: ClassVar[tuple[str, ...]] = SUMMED
