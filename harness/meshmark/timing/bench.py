@@ -54,7 +54,7 @@ class Progress:
     done: int = 0
     started: float = field(default_factory=time.monotonic)
     left: dict[str, int] = field(default_factory=dict)
-    """In how many more processes each cell is timed."""
+    """The number of processes in which each cell is still to be timed."""
     seconds: dict[str, float] = field(default_factory=dict)
     """How long each cell took that was timed, in its last process, with its share of what starts a process."""
     spread: float = 0.0
@@ -63,7 +63,7 @@ class Progress:
     """The raw standard error of children that died."""
 
     def take(self, cell: str, seconds: float) -> None:
-        """A cell was timed in one process, which took so long since the cell before."""
+        """Note a cell that was timed in one process, and the seconds since the cell before."""
         self.done += 1
         self.seconds[cell] = seconds
         if cell in self.left:

@@ -48,7 +48,7 @@ class Children:
     raw: list[str] = field(default_factory=list)
     """The raw standard error of dead children."""
     announces: bool = False
-    """Whether a child has said that it is ready for its job; those of an old commit don't."""
+    """Whether a child has said that it is ready for its job. Children of old commits do not say so."""
     _child: subprocess.Popen[str] | None = None
     _waiting: subprocess.Popen[str] | None = None
     """The child that was started ahead of its job."""

@@ -46,7 +46,7 @@ Run = Callable[[str, Job], Iterator[dict[str, Any]]]
 
 
 class CompareError(BadInput, ValueError):
-    """What can't be compared; the message is one line."""
+    """A comparison that can't be made; the message is one line that says why."""
 
 
 # Counters ---------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def incomparable(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def dict_of(value: Any) -> dict[str, Any]:
-    """The value where it is a dict, as it should be in a record; else an empty one."""
+    """The value if it is a dictionary, as records have it; otherwise an empty dictionary."""
     return value if isinstance(value, dict) else {}
 
 
@@ -131,7 +131,7 @@ def _kind(facts: Mapping[str, Any]) -> str:
 
 
 def key_of(case: str, cadence: str) -> str:
-    """What is compared: a case, in one cadence."""
+    """The key under which figures are compared: the case and its cadence."""
     return case if cadence == "isolated" else f"{case} ({cadence})"
 
 
@@ -151,7 +151,7 @@ def planned(looks: Sequence[int], cases: int, least: float, earlier: int = 0) ->
 
 @dataclass
 class Side:
-    """What the processes of one side have given."""
+    """The results of the processes of one side."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     counters: dict[str, dict[str, str | float | None]] = field(default_factory=dict)
@@ -171,14 +171,14 @@ class Comparison:
     cells: list[list[str]]
     """Case ids, one list per cell."""
     job: Job
-    """What every process is to do, but for cells and process."""
+    """The job of every process, without its cells and its number."""
     budget: float
     """Seconds, from `prepare` on."""
     looks: tuple[int, ...] = ()
     """Numbers of pairs at which it may end; empty for enough."""
     least: float = 0.03
     earlier: int = 0
-    """How often it had given verdicts before it went on."""
+    """The number of times that it gave verdicts before it was resumed."""
     ahead: Callable[[Mapping[str, int]], None] = lambda _: None
     """Called before each pair with the process of each side. It may start them: nothing is measured then."""
     write: Callable[[list[dict[str, Any]]], None] = lambda _: None
@@ -244,9 +244,10 @@ class Comparison:
     # The first processes
 
     def prepare(self) -> list[Difference]:
-        """Run the first process of each side: what passes on both is compared. Gives the counters that differ.
+        """Run the first process of each side, and give the counters that differ.
 
-        ChildError where a side's children die before they time anything; CompareError for looks that can find nothing.
+        The cases that pass on both sides are compared. ChildError if a side's children die before they time anything;
+        CompareError for looks that can find nothing.
         """
         self.started = self.clock()
         cells = [kept for ids in self.cells if (kept := [i for i in ids if i not in self.missing])]
@@ -281,7 +282,7 @@ class Comparison:
             side.counters[line["case"]] = counts
 
     def _unfit(self, key: str, name: str) -> str:
-        """Why a key can't be timed on a side: its own failure, or that of the case before its stream."""
+        """Why a key can't be timed on a side: it failed itself, or the isolated call failed before its stream."""
         return self.sides[name].first.get(key, "gave no time")
 
     # The processes that are samples
@@ -340,7 +341,7 @@ class Comparison:
         return Pairs.of(sides["A"], sides["B"])
 
     def _process(self, i: int) -> None:
-        """One process: its figures and records are taken when it has ended."""
+        """Run one process, and take its figures and records after it has ended."""
         if i % 2 == 0:
             self.order |= zip((i, i + 1), self.rng.sample(SIDES, 2), strict=True)
         name = self.order[i]
@@ -429,7 +430,7 @@ class Comparison:
         return (float(np.mean(shares)), max(shares)) if shares else (math.nan, math.nan)
 
     def sporadic(self) -> list[str]:
-        """Losses that left no case out, which are findings too."""
+        """Failures of cases that are still compared. They are findings too."""
         return [
             f"{key}: {name}: lost in {len(lost)} of its processes: {lost[-1]}"
             for name, side in self.sides.items()

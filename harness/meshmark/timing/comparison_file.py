@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record file of a comparison: both sides in one file, and what is there of it when it goes on."""
+"""The record file of a comparison: writes both sides into one file, and reads it when the comparison is resumed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from meshmark.records.writing import Writer
 from meshmark.timing.compare import SIDES
 
 MOST_PROCESSES = 100_000
-"""The largest process number of a file that is gone on with."""
+"""The largest process number that a resumed file may have."""
 
 SAME = ("named", "commit", "versions", "backend", "device_kind", "num_devices")
-"""What the sides of a comparison must have as before when it goes on."""
+"""The facts of each side that must be the same when a comparison is resumed."""
 
 
 class ComparisonFile:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a comparison says while it goes on, and where it is cut short."""
+"""The messages of a running comparison, and of one that was interrupted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from meshmark.timing.comparison_report import counter_lines
 
 
 def cut_short(why: str, comparison: Comparison, file: Path | None) -> str:
-    """What is left of a comparison that did not come to its end; `file` holds its records."""
+    """The message of a comparison that was interrupted; `file` holds its records."""
     pairs = f"{counted(comparison.pairs, 'pair')}"
     done = f"{why} after {pairs}: no verdict, since none was planned there"
     if file is None:
@@ -30,7 +30,7 @@ def cut_short(why: str, comparison: Comparison, file: Path | None) -> str:
 
 
 def announced(comparison: Comparison, found: Sequence[Difference]) -> Iterator[str]:
-    """What is known before the timing: counters, what is left out, and how far the budget will go."""
+    """The message before the timing: counters, omitted cases, and how far the budget will reach."""
     counted = sum(bool(comparison.sides["B"].counters.get(case)) for case in comparison.sides["A"].counters)
     yield from counter_lines(found, counted)
     for key, why in comparison.left_out.items():

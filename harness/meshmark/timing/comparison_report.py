@@ -34,9 +34,9 @@ class Findings:
     counted: int
     """Programs whose counters both sides have."""
     heading: Sequence[str]
-    """What the two sides are, one line each."""
+    """One line per side that describes it."""
     what: str
-    """What the samples are: pairs, or processes."""
+    """The kind of samples: pairs or processes."""
     facts: Mapping[str, Mapping[str, Any]]
     notes: list[str] = field(default_factory=list)
     same: tuple[int, int] | None = None
@@ -50,7 +50,7 @@ class Findings:
         heading: Sequence[str],
         differences: Sequence[Difference],
     ) -> Findings:
-        """What a comparison of environments found; `heading` and `facts` are of its sides."""
+        """The findings of a comparison of environments; `heading` and `facts` describe its sides."""
         notes = [f"it ended since {comparison.ended}", *comparison.sporadic()]
         noisy = [s for s in comparison.noise if s > bench.NOISY_SPREAD]
         if noisy:
@@ -72,7 +72,7 @@ class Findings:
         )
 
     def code(self, asked: Sequence[str]) -> int:
-        """The exit code: 1 where something happened that was asked for."""
+        """The exit code: 1 if one of the events of `--fail-on` happened."""
         happened = {o.verdict for o in self.outcomes.values()}
         return int(
             bool(set(asked) & happened)
@@ -81,7 +81,7 @@ class Findings:
         )
 
     def lines(self, width: int | None = None) -> Iterator[str]:
-        """Counters, the table of verdicts, and what it comes to; table lines of at most `width` characters."""
+        """The report: counters, the table of verdicts and its summary; table lines have at most `width` characters."""
         rows = sorted(
             self.outcomes.items(),
             key=lambda kv: (VERDICTS.index(kv[1].verdict), -abs(math.log(kv[1].change.value or 1))),
@@ -108,7 +108,7 @@ class Findings:
         return told
 
     def _false_alarms(self) -> str:
-        """How often the rule flags what is unchanged: by real A/A pairs, or where there are none by draws."""
+        """How often the rule flags an unchanged case: counted in real A/A pairs, or simulated if there are none."""
         if self.same is not None:
             flagged, judged = self.same
             if not judged:
@@ -141,7 +141,7 @@ class Findings:
 
 
 def notes_on_files(fewest: int, outcomes: Mapping[str, Outcome]) -> list[str]:
-    """What must be known of a comparison of files."""
+    """The remarks that every comparison of files needs."""
     notes, number = [], len(outcomes)
     if shift := file_comparison.common_shift(outcomes):
         notes.append(shift)
@@ -164,7 +164,7 @@ def notes_on_files(fewest: int, outcomes: Mapping[str, Outcome]) -> list[str]:
 
 
 def described(side: str, name: str, facts: Mapping[str, Any]) -> str:
-    """What a side is, in one line."""
+    """One line that describes a side."""
     versions = compare.dict_of(facts.get("versions"))
     virtual = ", virtual" if facts.get("virtual") else ""
     commit = str(compare.dict_of(facts.get("suite")).get("commit") or "")[:12] or "unknown"

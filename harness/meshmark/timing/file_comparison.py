@@ -38,7 +38,7 @@ EXACT = 2500
 """n m up to which the rank-sum distribution is counted exactly; beyond, the normal one."""
 
 ALPHA = 0.01
-"""The share of false discoveries; there is one look."""
+"""The rate of false discoveries. There is one look."""
 
 ALIKE = 3.0
 """Two sides of few processes are alike where the range of one is at most this many times that of the other."""
@@ -49,7 +49,7 @@ LEAST_PROCESSES = 3
 
 @dataclass
 class Recorded:
-    """What one file gives."""
+    """The process medians of one file."""
 
     facts: Mapping[str, Any]
     medians: dict[str, list[float]] = field(default_factory=dict)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimates the memory for timing a cell, before anything is allocated."""
+"""Estimates the memory that timing a cell needs, before anything is allocated."""
 
 from __future__ import annotations
 
