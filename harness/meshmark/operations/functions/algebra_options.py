@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Members of function_options that compute: linear systems with row exchanges, transforms of odd lengths, attention
-with lengths and windows, and ragged products. Most programs round their results to integers; NumPy then defines them
-exactly.
+with lengths and windows, and ragged products. Results are integers, or the program rounds them to integers. Only the
+means of attention are rounded by the dtype alone.
 """
 
 from __future__ import annotations

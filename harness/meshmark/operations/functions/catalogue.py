@@ -90,7 +90,7 @@ class Catalogue(WholeFunction):
 
 
 def spread(shape: tuple[int, ...], x: Argument, sizes: Mapping[str, int]) -> Spec:
-    """The result's spec: the spec of x, without the entries whose mesh axes do not divide the dimension."""
+    """The spec of x, without the entries of dimensions that are empty or that the mesh axes do not divide."""
     entries = (*x.spec, *(None,) * len(shape))
     return tuple(
         e if n and n % int(np.prod([sizes[a] for a in axes_of(e)], dtype=int)) == 0 else None

@@ -48,7 +48,7 @@ TERMS = 64
 
 
 def odd(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """`values.odd_rows`. A complex dtype has such values in both parts."""
+    """`values.odd_rows`. A complex dtype has such values in both parts, with equal signs."""
     if dtype.kind != "c":
         return values.odd_rows(bits, index, shape, dtype)
     real = np.dtype(f"f{dtype.itemsize // 2}")
@@ -121,7 +121,7 @@ class Contraction(Operation):
     letters: ClassVar[dict[str, str]] = {}
     """Option name -> letter, for the options that are not named after their letter."""
     short: ClassVar[str] = ""
-    """Letters of short dimensions (4 elements, or more to fit the mesh): batch and heads."""
+    """Letters of short dimensions (about 4 elements, a multiple of their shards): batch and heads."""
     wide: ClassVar[bool] = True
     """Whether the rounded check returns products of a narrow dtype in float32."""
 
@@ -264,7 +264,7 @@ class Matmul(Contraction):
                 yield Variant.of(weight + 1, **sharded, infer=True, check="exact")
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """The exact variants of the lowest weights (0 and 1), with all-reduce and with reduce-scatter.
+        """The exact variants of weight 0 or 1 without `infer`: with all-reduce and with reduce-scatter.
 
         The exact check runs the same program as the rounded one.
         """
@@ -294,7 +294,7 @@ class Matmul(Contraction):
 
 
 def outer_inner(mesh: MeshShape, outer: str, inner: str) -> dict[str, tuple[str, ...]]:
-    """The last mesh axis shards the dimension `inner`, the other axes shard `outer`."""
+    """The last mesh axis shards the dimension `inner`, the other axes shard `outer`. A single axis shards `inner`."""
     names = mesh.names
     return {outer: names[:-1], inner: names[-1:]} if len(names) > 1 else {inner: names}
 

@@ -178,7 +178,7 @@ def unit(bits: Array) -> Array:
 
 
 FAR = 0xDEADBEEF
-"""The number to fold in. It uses all 32 bits, so that a narrower integer changes it."""
+"""The number to fold in. Its upper half is not zero, so a narrower integer would change it."""
 
 
 def drawn(key, function, shape):
@@ -252,7 +252,8 @@ NARROW = {"bits8": "uint8", "bits16": "uint16"}
 
 
 def derived(key: tuple[int, int], function: str) -> tuple[int, int]:
-    """The key that a function draws from: the given key, that key with `FAR` folded in, or the third of six."""
+    """The key that a function draws from: the given key, that key with `FAR` folded in, or the third of
+    six split keys."""
     return {"folded": folded(key, FAR), "split": folded(key, 2)}.get(function, key)
 
 

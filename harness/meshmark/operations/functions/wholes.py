@@ -258,8 +258,8 @@ class WholeFunction(Operation):
     def rotation(
         self, places: Places, mesh: MeshShape, options: Mapping[str, Any]
     ) -> set[tuple[str, int | None]]:
-        """The places that the standard profile takes: on the preferred mesh `share`, on any other one of them for
-        one choice in four."""
+        """The places that the standard profile takes: on the preferred mesh `share`, on any other one for one
+        choice in eight."""
         sharded = _sharded(places)
         start = zlib.crc32(f"{self.name} {sorted(options.items())}".encode())
         if mesh != preferred(mesh.size):
