@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several processes: global arrays of local parts, `multihost_utils`, input pipelines, checkpoints, start and end of a
-group."""
+"""Operations over several processes: global arrays from local parts, `multihost_utils`, input pipelines, checkpoints,
+and the start and shutdown of a process group."""

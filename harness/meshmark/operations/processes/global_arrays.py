@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations over several processes: arrays of which a process holds a part, and random numbers on global meshes.
+"""Operations over several processes: arrays of which each process holds a part, and random numbers on global meshes.
 
-The modules `multihost`, `pipelines`, `messages` and `lifecycle` hold the other ones. This text applies to all.
+The modules `multihost`, `pipelines`, `messages` and `lifecycle` hold the other operations. This text applies to all.
 
 All processes call every operation together, with the same whole arrays. Each process uses its own part of them and
-fills its own part of the results, which the judge compares on every rank. If behaviour is judged, a result holds one
-row of small integers per device, filled by the process of that device: a process that behaves differently is found on
-its own rank. References are NumPy, and know of the processes only `owners`: the process of each flat position of the
-mesh.
+fills its own part of the results. The judge compares the results on every rank. If behaviour is judged, a result has
+one row of small integers per device, filled by the process of that device, so a process that behaves differently fails
+on its own rank. References are NumPy. They know of the processes only `owners`: the process of each flat position of
+the mesh.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OverProcesses(Operation):
     processes = True
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """None: these operations are judged and not timed, because their time would be mostly that of the host."""
+        """None: these operations are judged but not timed, because most of their time would be host time."""
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Sequence[int]) -> str | None:
@@ -53,34 +53,34 @@ class OverProcesses(Operation):
 
 
 def owners(request: Request) -> tuple[int, ...]:
-    """The process of each flat position of a request's mesh; each process has the same number of devices."""
+    """The process of each flat position of a request's mesh. Each process has the same number of devices."""
     return owners_of(request.mesh, request.mesh.size, request.processes)
 
 
 def ordinary(mesh: MeshShape) -> bool:
-    """Whether this is the mesh of the variants that depend on no mesh: the preferred one for its devices."""
+    """Whether the mesh is the preferred one of its size. Variants that do not depend on the mesh run only there."""
     return mesh == preferred(mesh.size)
 
 
 def own(mesh, array):
-    """This process's copy of what every process has, on each of its devices; nothing compares the copies."""
+    """A replicated global array of a host array that every process has. Nothing compares the processes' copies."""
     return jax.make_array_from_callback(array.shape, NamedSharding(mesh, P()), lambda index: array[index])
 
 
 def process_report(mesh, row):
-    """int32[devices, ...]: what this process has to tell, once for each of its devices."""
+    """int32[devices, ...]: the row of this process, once for each of its devices."""
     row = np.asarray(row, np.int32)
     sharding = NamedSharding(mesh, P(mesh.axis_names))
     return jax.make_array_from_callback((mesh.size, *row.shape), sharding, lambda index: row[None])
 
 
 def process_report_result(mesh: MeshShape, *shape: int) -> Result:
-    """The result that `process_report` makes."""
+    """The Result of `process_report` for rows of this shape."""
     return Result((mesh.size, *shape), "int32", (mesh.names, *[None] * len(shape)))
 
 
 def raises(kind, call):
-    """1 where the call raises this kind of exception, 0 where it returns; any other exception goes on."""
+    """1 if the call raises this kind of exception, 0 if it returns. Other exceptions propagate."""
     try:
         call()
     except kind:
@@ -123,8 +123,8 @@ class ProcessIdentity(OverProcesses):
 
 
 class AddressableShards(OverProcesses):
-    """What a process can read of a global array, `addressable_shards` and `addressable_data`, is what the layout
-    gives its devices; the whole array can be read where these hold all of it, and else raises RuntimeError."""
+    """`addressable_shards` and `addressable_data` give a process the parts that the layout puts on its devices. The
+    whole array can be read if these devices hold all of it; otherwise reading it raises RuntimeError."""
 
     name = "addressable_shards"
     dtypes: ClassVar[tuple[str, ...]] = MOVED
@@ -144,7 +144,7 @@ class AddressableShards(OverProcesses):
     @staticmethod
     def host(mesh, x, *, spec):
         array = from_host(mesh, x, spec)
-        # Of a replicated array addressable_data gives the same copy for every index, past the last one too.
+        # For a replicated array addressable_data returns the same copy for every index, also past the last one.
         parts = [
             jax.device_put(array.addressable_data(number), shard.device)
             for number, shard in enumerate(array.addressable_shards)
@@ -188,8 +188,8 @@ class AddressableShards(OverProcesses):
 
 
 class DevicePutOfHostArray(OverProcesses):
-    """`jax.device_put` of a host array that every process has, with special values too; where the processes
-    have different arrays, every one of them is told (AssertionError)."""
+    """`jax.device_put` of a host array that every process has, also with special values. If the processes have
+    different arrays, every process raises AssertionError."""
 
     name = "device_put_of_host_array"
     dtypes: ClassVar[tuple[str, ...]] = MOVED
@@ -230,9 +230,9 @@ class DevicePutOfHostArray(OverProcesses):
 
 
 class ProcessBatches(OverProcesses):
-    """Global arrays from the rows that each process has, as many or unlike many: padded to the longest and put
-    together by `make_array_from_process_local_data`, with a mask, and summed over what the mask leaves. Unpadded
-    uneven rows are refused (ValueError) by the processes that have another number than their devices take."""
+    """Global arrays from the rows of each process, with equal or unequal numbers of rows. The rows are padded, combined
+    with a mask by `make_array_from_process_local_data`, and summed under the mask. Unpadded uneven rows raise
+    ValueError on each process whose number of rows does not fit its devices."""
 
     name = "process_batches"
 
@@ -245,7 +245,7 @@ class ProcessBatches(OverProcesses):
     def plan(self, request: Request) -> Plan:
         mesh, count = request.mesh, request.processes
         split, each = request.variant["split"], 3 * (mesh.size // count)
-        # Uneven: each process has two rows less than the next, and the last as many as its devices take.
+        # Uneven: each process has two rows fewer than the next one; the last has as many as its devices hold.
         starts = [0]
         for process in range(count):
             short = 0 if split == "even" else 2 * (count - 1 - process)
@@ -298,8 +298,8 @@ class ProcessBatches(OverProcesses):
 
 
 class PmapOfLocalRows(OverProcesses):
-    """`jax.pmap` over all devices, called by each process with the rows of its own devices, whose rows it gets
-    back: a psum and the axis index."""
+    """`jax.pmap` over all devices. Each process passes the rows of its own devices and gets their results back: a psum
+    and the axis index."""
 
     name = "pmap_of_local_rows"
 
@@ -342,8 +342,9 @@ class PmapOfLocalRows(OverProcesses):
 
 
 def threefry(key, first, second):
-    """Threefry-2x32 with 20 rounds, on arrays of uint32 pairs: J. K. Salmon, M. A. Moraes, R. O. Dror,
-    D. E. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC11, section 4.4 and its Random123 code."""
+    """Threefry-2x32 with 20 rounds: the two output words, as arrays of uint64. `first` and `second` are arrays of the
+    32-bit input words. Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as
+    1, 2, 3", SC11, section 4.4 and its Random123 code."""
     mask = np.uint64(0xFFFFFFFF)
     keys = [np.uint64(k) for k in (*key, key[0] ^ key[1] ^ 0x1BD11BDA)]
     a = (first.astype(np.uint64) + keys[0]) & mask
@@ -358,15 +359,15 @@ def threefry(key, first, second):
 
 
 def threefry_bits(key, shape):
-    """uint32: the 32-bit words that a key gives to an array of this shape, each from its own flat index."""
+    """uint32[shape]: the words that a key gives to an array of this shape. Each comes from the element's flat index."""
     index = np.arange(math.prod(shape), dtype=np.uint64)
     a, b = threefry(key, index >> np.uint64(32), index & np.uint64(0xFFFFFFFF))
     return (a ^ b).astype(np.uint32).reshape(shape)
 
 
 class RandomBits(OverProcesses):
-    """`jax.random` of a global array in each sharding gives the bits of Threefry by the element's index, whatever
-    the mesh: words, uniform floats, and words of a key that is folded with each device's number."""
+    """`jax.random` of a global array in each sharding gives the Threefry bits of each element's index, on every mesh:
+    words, uniform floats, and words of a key that is folded with each device's number."""
 
     name = "random_bits"
 

@@ -2,9 +2,8 @@
 """Before and after a group of processes: checkpoints that another number of processes reads, and the start and
 shutdown of `jax.distributed`.
 
-Other numbers of processes are children on loopback with CPU devices. Process 0 starts them, in an environment
-without the launcher's variables, and ends them by their id when their time is over. The group itself never shuts
-down.
+Other numbers of processes are child processes on loopback with CPU devices. Process 0 starts them without the
+launcher's environment variables, and ends them by their id when their time is over. The group itself never shuts down.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ SHARED = "MESHMARK_SHARED_DIR"
 
 
 def children(programs, seconds=PATIENCE):
-    """Run these Python programs at once, each a process with one CPU device: (exit code, output, errors) of each;
-    the exit code is None for one that was killed because the time was over."""
+    """Run these Python programs at the same time, each in a process with one CPU device. Returns (exit code, output,
+    errors) of each; the exit code is None if the child was killed at the time limit."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
     environment |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
     deadline = time.monotonic() + seconds
@@ -121,7 +120,7 @@ np.save(place + "/bits.npy", x.view("u" + str(x.dtype.itemsize)))
 
 
 def shared_directory():
-    """A new directory that every process sees; raises Missing if they share none."""
+    """A new directory that every process sees. Raises Missing if the processes share no directory."""
     if jax.process_index() == 0:
         KEPT.append(tempfile.TemporaryDirectory(prefix="meshmark-", dir=os.environ.get(SHARED)))
         name = KEPT[-1].name.encode()
@@ -136,8 +135,8 @@ def shared_directory():
 
 
 def by_one_process(directory, program, name):
-    """Let process 0 run a program in a child, and every process wait until it is done; RuntimeError with what it
-    said where it failed, TimeoutError where it was not done in time."""
+    """Process 0 runs a program in a child; every process waits until it is done. Raises RuntimeError with the last line
+    of the child's errors if the child fails, TimeoutError if it is not done in time."""
     done = directory / f"{name}.done"
     if jax.process_index() == 0:
         [(code, _, errors)] = children([program])
@@ -155,8 +154,8 @@ def by_one_process(directory, program, name):
 
 
 class OrbaxCheckpoint(OverProcesses):
-    """An Orbax checkpoint that the group saves and restores in another sharding, that the group saves and one
-    process restores, and that one process saves and the group restores: the same to the bit."""
+    """An Orbax checkpoint that is the same bit for bit after restoring. The group saves it and restores it in another
+    sharding; or the group saves it and one process restores it; or one process saves it and the group restores it."""
 
     name = "orbax_checkpoint"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "int32")
@@ -257,8 +256,8 @@ NOT_ASKED = -1
 
 
 def outcome(code, output):
-    """How a child that was started wrongly ended: 0 it went on, 1 with an error (an exception, or the abort by
-    which JAX's coordination service ends a process), 2 it crashed, 3 not in time."""
+    """How a child with a wrong start ended. 0: it continued. 1: with an error (an exception, or the abort by which
+    JAX's coordination service ends a process). 2: it crashed. 3: it did not end in time."""
     if code is None:
         return 3
     if code == 0 or "seen" in output:
@@ -267,8 +266,8 @@ def outcome(code, output):
 
 
 class DistributedInitialize(OverProcesses):
-    """`jax.distributed.initialize` in a group that is up (RuntimeError, and the group still works), again after
-    `shutdown` in children, and with wrong arguments in children: an error in bounded time."""
+    """`jax.distributed.initialize`: in a running group (RuntimeError, and the group still works), again after
+    `shutdown` in children, and with wrong arguments in children (an error in bounded time)."""
 
     name = "distributed_initialize"
 

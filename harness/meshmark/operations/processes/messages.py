@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large messages between processes, in a loop, every value of every turn checked (see `global_arrays`)."""
+"""Large messages between processes, sent repeatedly. Every value of each repeat is checked (see `global_arrays`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PERIOD = 4093
 
 
 def weights_of(count):
-    """uint32: odd, distinct weights, so that a weighted sum modulo 2**32 detects any single wrong element."""
+    """uint32[count]: distinct odd weights. A weighted sum modulo 2**32 detects any single wrong element."""
     return (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) * np.uint64(2) + np.uint64(1)).astype(
         np.uint32
     )
@@ -35,7 +35,7 @@ def weights_of(count):
 
 class LargeMessage(OverProcesses):
     """The base of the large messages: integers in float32 over an axis that spans processes, twenty times, each time
-    with different values. Every device reports a weighted sum of all that it received, each time."""
+    with different values. Every device reports a weighted sum of all values that it received, for each repeat."""
 
     sizes: ClassVar[dict[str, int]] = {"4MiB": 1, "64KiB": 3, "16MiB": 3}
 
@@ -57,8 +57,8 @@ class LargeMessage(OverProcesses):
 
 
 def sent_repeatedly(mesh, x, collective, axis, sends, receives, repeats):
-    """Call collective(float32[sends], axis name) on large messages made of x, so many times; each device tells
-    int32[repeats], the weighted sums of the float32[receives] that it got."""
+    """Call collective(float32[sends], axis name) `repeats` times on large messages made from x. Returns int32[devices,
+    repeats]: the weighted sums of the float32[receives] that each device received."""
     names = mesh.axis_names
     weights = weights_of(receives)
 
@@ -78,15 +78,15 @@ def sent_repeatedly(mesh, x, collective, axis, sends, receives, repeats):
 
 
 def received_sums(x, shape, axis, sends, repeats, exchanged):
-    """int64[devices, repeats]: what `sent_repeatedly` should tell, where exchanged(int64[n, sends]) gives what
-    the n members of a group receive."""
+    """int64[devices, repeats]: the expected result of `sent_repeatedly`. exchanged(int64[n, sends]) returns what the n
+    members of a group receive."""
     groups = np.moveaxis(np.arange(len(x)).reshape(shape), axis, -1).reshape(-1, shape[axis])
     place = np.arange(sends)
     sums = np.zeros((len(x), repeats), np.uint32)
     for group in groups:
         rows = x[group].astype(np.int64)
         message = rows[:, place % x.shape[1]] + (place // x.shape[1]) % 251
-        more = exchanged(np.ones((len(group), sends), np.int64))  # by what a number added everywhere counts
+        more = exchanged(np.ones((len(group), sends), np.int64))  # the effect of adding 1 to every element
         for member, (got, one) in enumerate(zip(exchanged(message), more, strict=True)):
             weights = weights_of(len(got))
             first = (got.astype(np.uint32) * weights).sum(dtype=np.uint32)
@@ -96,7 +96,7 @@ def received_sums(x, shape, axis, sends, repeats, exchanged):
 
 
 class LargePsum(LargeMessage):
-    """`psum` of 4 and 16 MiB a device between processes, twenty times."""
+    """`psum` between processes, 64 KiB, 4 MiB or 16 MiB per device, twenty times."""
 
     name = "large_psum"
 
@@ -110,7 +110,7 @@ class LargePsum(LargeMessage):
 
 
 class LargePsumScatter(LargeMessage):
-    """`psum_scatter` that leaves 4 and 16 MiB a device, between processes, twenty times (jax#40830)."""
+    """`psum_scatter` between processes that leaves 64 KiB, 4 MiB or 16 MiB per device, twenty times (jax#40830)."""
 
     name = "large_psum_scatter"
 
@@ -128,7 +128,7 @@ class LargePsumScatter(LargeMessage):
 
 
 class LargeAllGather(LargeMessage):
-    """`all_gather` of 4 and 16 MiB a device between processes, twenty times."""
+    """`all_gather` between processes, 64 KiB, 4 MiB or 16 MiB per device, twenty times."""
 
     name = "large_all_gather"
 
@@ -145,7 +145,7 @@ class LargeAllGather(LargeMessage):
 
 
 class LargeAllToAll(LargeMessage):
-    """`all_to_all` of 4 and 16 MiB a device between processes, twenty times."""
+    """`all_to_all` between processes, 64 KiB, 4 MiB or 16 MiB per device, twenty times."""
 
     name = "large_all_to_all"
 
@@ -165,7 +165,7 @@ class LargeAllToAll(LargeMessage):
 
 
 class LargePpermute(LargeMessage):
-    """`ppermute` in a ring of 4 and 16 MiB a device between processes, twenty times."""
+    """`ppermute` in a ring between processes, 64 KiB, 4 MiB or 16 MiB per device, twenty times."""
 
     name = "large_ppermute"
 

@@ -26,8 +26,8 @@ from meshmark.operations.processes.global_arrays import (
 
 
 class ProcessAllgather(OverProcesses):
-    """`multihost_utils.process_allgather` of what each process has, stacked and tiled, of scalars and trees, and
-    of a global array, tiled (stacked it is refused with ValueError)."""
+    """`multihost_utils.process_allgather` of each process's own arrays (stacked and tiled), of trees with numbers, and
+    of a global array (tiled; the stacked form raises ValueError)."""
 
     name = "process_allgather"
     dtypes: ClassVar[tuple[str, ...]] = MOVED
@@ -83,7 +83,7 @@ class ProcessAllgather(OverProcesses):
 
 
 class BroadcastOneToAll(OverProcesses):
-    """`multihost_utils.broadcast_one_to_all` of an array and a number, from process 0 and from the last."""
+    """`multihost_utils.broadcast_one_to_all` of an array and a number, from process 0 or from the last process."""
 
     name = "broadcast_one_to_all"
     dtypes: ClassVar[tuple[str, ...]] = MOVED
@@ -114,8 +114,8 @@ class BroadcastOneToAll(OverProcesses):
 
 
 class AssertEqual(OverProcesses):
-    """`multihost_utils.assert_equal`: equal values pass; where one element differs on one process, every
-    process is told (AssertionError)."""
+    """`multihost_utils.assert_equal`: equal values pass. If one element differs on one process, every process raises
+    AssertionError."""
 
     name = "assert_equal"
     dtypes: ClassVar[tuple[str, ...]] = MOVED
@@ -156,8 +156,8 @@ LATE = 0.5
 
 
 class SyncGlobalDevices(OverProcesses):
-    """`multihost_utils.sync_global_devices`: twenty in a row, one for which the last process is late (the others
-    leave it no earlier), and processes that name it differently, which are all told (AssertionError)."""
+    """`multihost_utils.sync_global_devices`: twenty in a row; one for which the last process is late (no other process
+    leaves it earlier); and one to which the processes give different names (all raise AssertionError)."""
 
     name = "sync_global_devices"
 
@@ -185,7 +185,7 @@ class SyncGlobalDevices(OverProcesses):
             return process_report(mesh, [told_so, 0])
         if late:
             started = time.monotonic()
-            # No process leaves this barrier before all have come, so the rest starts after the last process's sleep.
+            # No process leaves this barrier before all have come, so the sleep begins after `started` everywhere.
             multihost_utils.sync_global_devices("all are here")
             if process == jax.process_count() - 1:
                 time.sleep(LATE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data that each process brings: input pipelines, metrics and data-parallel training (see
+"""Each process brings its own data: input pipelines, metrics and data-parallel training (see
 meshmark.operations.processes.global_arrays).
 """
 
@@ -28,9 +28,8 @@ from meshmark.operations.processes.global_arrays import OverProcesses, ordinary,
 
 
 class InputPipeline(OverProcesses):
-    """A dataset whose number of examples no number of processes divides, read by each process for its own share
-    and put together in batches, the tail padded and masked, in two epochs: every example is seen twice, with
-    its own value."""
+    """An input pipeline over a dataset whose size is not a multiple of the number of processes. Each process reads its
+    share; the shares form batches with a padded and masked tail. Two epochs see every example twice, with its value."""
 
     name = "input_pipeline"
 
@@ -82,8 +81,8 @@ class InputPipeline(OverProcesses):
 
 
 class ProcessMetrics(OverProcesses):
-    """Sum, count, largest value, mean and a confusion matrix over what the processes have, each another number
-    of rows: through partial figures and `process_allgather`, or in a program over padded global arrays."""
+    """Sum, count, largest value, mean and confusion matrix over all processes, which have different numbers of rows:
+    through partial results and `process_allgather`, or in a program over padded global arrays."""
 
     name = "process_metrics"
 
@@ -95,7 +94,7 @@ class ProcessMetrics(OverProcesses):
     def plan(self, request: Request) -> Plan:
         count = request.processes
         rows = 32 * 2 ** (count - 1).bit_length()  # a power of two, so that the mean is exact
-        # Process i has about i + 1 shares; with many processes the first may have none.
+        # Process i has about i + 1 shares. With many processes the first may have no rows.
         starts = tuple(rows * i * (i + 1) // (count * (count + 1)) for i in range(count + 1))
         small = ((rows,), "int32", (None,), values.tokens)
         return Plan(
@@ -154,8 +153,8 @@ class ProcessMetrics(OverProcesses):
 
 
 class ProcessDataParallel(OverProcesses):
-    """Eight steps of least squares on batches of which each process brings its rows: the weights of one process
-    that has them all, within the bound that the reference derives."""
+    """Eight steps of least squares; each process brings its rows of each batch. The weights equal those of one process
+    with all rows, within the bound that the reference derives."""
 
     name = "process_data_parallel"
     sizes: ClassVar[dict[str, int]] = {"n8": 0}

@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One sharded program in the forms and with the options that JAX has: `jit`, `shard_map`, `pmap`, contexts, callbacks,
-refusals, and what people reported or the hunt found."""
+"""One sharded program in many forms and with many options of JAX: `jit`, `shard_map`, `pmap`, contexts, callbacks,
+refusals, and programs from reported issues and from the hunt."""

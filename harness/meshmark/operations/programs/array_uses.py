@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host program does with sharded arrays and compiled programs besides calling them: copies, puts between meshes,
-programs that are compiled ahead or exported with their derivatives, contexts, what is asked of an array.
+"""Uses of sharded arrays and compiled programs besides calls: copies, puts between meshes, programs that are compiled
+ahead or exported with their derivatives, contexts, attributes of arrays.
 
-The program is that of `programs.forms`: f(x) = x * s(x). Where a number can't show an error, the case
-raises.
+The program is that of `programs.forms`: f(x) = x * s(x). Errors that the result cannot show raise an exception.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from meshmark.operations.programs.options import through, wrong
 
 
 def finished(mesh, a, x):
-    """f of x, placed over the last axis."""
+    """f(x), sharded over the mesh axis a."""
     return jax.device_put(jax.jit(over(mesh, a))(x), at(mesh, a))
 
 
-# Copies, and what is asked of an array.
+# Copies and elements of arrays.
 
 
 def _copies(mesh, a, x):
@@ -65,7 +64,7 @@ def _copies(mesh, a, x):
 
 
 def _elements(mesh, a, x):
-    """Elements, rows and parts taken eagerly at every edge of the blocks; numbers of one element."""
+    """Elements, rows and parts taken eagerly at the edges of the blocks; elements as Python numbers."""
     given, rows = np.asarray(x), x.shape[0] // max(mesh.shape[a], 2)
     for edge in {0, rows - 1, rows, x.shape[0] - 1, -1, -rows}:
         same_as(np.asarray(x[edge]), given[edge], f"row {edge}")
@@ -112,7 +111,7 @@ def _elements(mesh, a, x):
 
 
 def _puts(mesh, a, x):
-    """Trees with a sharding for each leaf; other devices, orders and sizes of meshes; donated sources; numbers."""
+    """Trees with a sharding for each leaf; meshes with other devices, orders and sizes; donated sources; numbers."""
     given, devices = np.asarray(x), mesh.devices
     reverse = Mesh(devices[..., ::-1], mesh.axis_names)
     flat = Mesh(devices.reshape(-1)[::-1], ("all",))
@@ -162,7 +161,7 @@ def _puts(mesh, a, x):
 
 
 def _mixed(mesh, a, x):
-    """Sharded arrays meet arrays that no device was named for, numbers, host arrays, and each other in other places."""
+    """Operations of a sharded array with uncommitted arrays, numbers, host arrays, and arrays of other shardings."""
     given = np.asarray(x)
     column = jax.device_put(given, at(mesh, None, a))
     everywhere = jax.device_put(given, at(mesh))
@@ -192,7 +191,7 @@ def _mixed(mesh, a, x):
 
 
 def _ahead(mesh, a, x):
-    """A program compiled ahead takes trees and names, says its shardings, and keeps to them in every call."""
+    """A program compiled ahead takes trees and keywords, reports its shardings, and keeps them in every call."""
 
     def f(tree, *, plus, times=1):
         return {"f": whole(mesh, a)(tree["y"]) * times + plus, "p": tree["z"][0] - tree["y"].T}
@@ -225,8 +224,8 @@ def _ahead(mesh, a, x):
 
 
 def _exported_whole(mesh, a, x):
-    """An exported program of trees and names, of any number of rows, and its derivative; called where devices have
-    another order."""
+    """An exported program with trees and its derivative, called on devices in another order; and an exported program
+    for any number of rows."""
     from jax import export
 
     if find_spec("flatbuffers") is None:
@@ -270,7 +269,7 @@ def _exported_whole(mesh, a, x):
 
 
 def _contexts(mesh, a, x):
-    """One jitted function in contexts in turn: each has its own program, and none is kept after it."""
+    """One jitted function in several contexts in turn. Each context has its own program, and none stays in effect."""
     run = jax.jit(lambda y, z: y + z)
     small = jax.device_put(np.asarray(x, np.int8), at(mesh, a))
     wanted = 2 * np.asarray(x)
@@ -301,7 +300,7 @@ def _contexts(mesh, a, x):
 
 
 def _guarded_put(mesh, a, x):
-    """A put from one sharding of a mesh to another passes no transfer through the host that nobody asked for."""
+    """Puts between the shardings of a mesh make no implicit transfer through the host."""
     y = jax.jit(over(mesh, a))(x)
     jax.block_until_ready(y)
     with jax.transfer_guard("disallow"):
@@ -310,11 +309,11 @@ def _guarded_put(mesh, a, x):
     return y
 
 
-# Functions of whole arrays that lie beside jax.numpy.
+# Functions of whole arrays outside jax.numpy.
 
 
 def _pictures(mesh, a, x):
-    """Pictures that are enlarged, cut and sampled, sparse matrices, and bits of the device's own generator."""
+    """Images that are enlarged and sampled, sparse matrices, and bits of `lax.rng_bit_generator`."""
     from jax.experimental import sparse
 
     def same(y):
@@ -360,7 +359,7 @@ ARRAY_USES: dict[str, Callable[..., Any]] = {
 
 
 class ArrayUse(ProgramForm):
-    """One sharded program beside what else is done with its arrays: copied, put, indexed, exported, in contexts."""
+    """One sharded program, and other uses of its arrays: copies, puts, indexing, export, contexts."""
 
     name = "array_use"
     forms = ARRAY_USES

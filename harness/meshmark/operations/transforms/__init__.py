@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformations around and inside of sharded functions: derivatives, `vmap`, rematerialization, loops."""
+"""Transformations around and inside sharded functions: derivatives, `vmap`, rematerialization, loops."""

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of functions that other operations judge by their values alone: orders, running products, writes at traced
-places, linear algebra, Fourier transforms, special functions, products with batches and groups, second derivatives.
+"""Gradients of functions that other operations judge by their values alone: sorts, running products, updates at traced
+indices, linear algebra, Fourier transforms, special functions, batched and grouped products, second derivatives.
 
-A group is one program. Its reference takes central differences of the definition in NumPy, in float64, one element of
-an argument after the other. With a step of h they are off by about h**2 and by a unit of roundoff of float64 over h:
-both are far below a unit of roundoff of float32. Arguments are random between 0.25 and 0.75, so that a step changes no
-order. Those of group `zeros` are 0, 1 or 2; its functions are polynomials in every element.
+A group is one program. Its reference takes central differences of the NumPy definition in float64, one argument element
+at a time. With a step of h their error is about h**2 plus a unit of roundoff of float64 over h: both are far below a
+unit of roundoff of float32. Arguments are random between 0.25 and 0.75, and a step changes no order. Those of group
+`zeros` are 0, 1 or 2; its functions are polynomials in every element.
 
-A bound is a number of units of roundoff of the sum of the magnitudes of all terms of the gradient. The differences give
-that sum too.
+A bound is a number of units of roundoff of the sum of the magnitudes of all terms of the gradient. The differences also
+give that sum.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ PIECE = 4
 
 
 def here(y: Any, place: int) -> Any:
-    """A place that the program does not know when it is compiled: y lies between 0 and 1."""
+    """An int32 index that is unknown at compile time: `place`, because y lies between 0 and 1."""
     return jnp.floor(y[0, 0]).astype(jnp.int32) + place
 
 
 def tangent(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The derivative of a function at x along y: its gradient takes second derivatives."""
+    """The derivative of a function at x along y. Its gradient takes second derivatives."""
     return lambda x, y: jax.jvp(function, (x,), (y,))[1]
 
 
-# Orders and running products.
+# Sorts and running products.
 
 
 def rows_in_order(x, y):
-    """Each column of x in order, and y in the same order."""
+    """Each column of x sorted, and y in the same order."""
     order = np.argsort(x, axis=0, kind="stable")
     return np.take_along_axis(x, order, 0), np.take_along_axis(y, order, 0)
 
 
 def between(x, at, axis):
-    """The quantile between two neighbours."""
+    """The quantile `at` along an axis, interpolated between two neighbours."""
     ranked, place = np.sort(x, axis=axis), at * (x.shape[axis] - 1)
     low = int(place)
     parts = [np.take(ranked, i, axis=axis) for i in (low, low + 1)]
@@ -100,11 +100,11 @@ ZEROS: dict[str, Member] = {
     "multiply": (lambda x, y: jnp.multiply(x, y), lambda x, y: x * y),
 }
 
-# Places.
+# Updates at indices.
 
 
 def updated(x, y, place):
-    """Rows of x from a place on, written over by rows of y one after the other; the last place takes those past it."""
+    """x with PIECE rows of y written one after the other from row `place` on; rows past the end go to the last row."""
     x = x.copy()
     for i in range(PIECE):
         x[min(place + i, len(x) - 1)] = y[i]
@@ -112,7 +112,7 @@ def updated(x, y, place):
 
 
 def cache(x, y):
-    """The same as a loop with a traced start."""
+    """`updated` in JAX, in a loop with a traced start."""
     first = here(y, x.shape[0] - 2)
     return lax.fori_loop(
         0, PIECE, lambda i, c: lax.dynamic_update_slice_in_dim(c, y[i][None], first + i, 0), x
@@ -120,7 +120,7 @@ def cache(x, y):
 
 
 def with_rows(x, at, rows):
-    """x with other rows at some places."""
+    """x with the rows `at` replaced."""
     x = x.copy()
     x[at] = rows
     return x
@@ -152,13 +152,13 @@ PLACES: dict[str, Member] = {
     "abs": (lambda x, y: jnp.abs(x - y), lambda x, y: np.where(x > y, x - y, y - x)),
 }
 
-# Linear algebra, of matrices of two rows. Eigenvalues and singular values stay apart.
+# Linear algebra on 2 x 2 matrices. Their eigenvalues and singular values are well separated.
 
 DIAGONAL = np.array([[2.0, 0.0], [0.0, 4.0]], np.float32)
 
 
 def squares(x):
-    """A batch of matrices, whose diagonal is the larger part."""
+    """A batch of 2 x 2 matrices with a dominant diagonal."""
     return x[:, :PIECE].reshape(-1, 2, 2) + DIAGONAL
 
 
@@ -169,7 +169,7 @@ def symmetric(x):
 
 
 def factor(a):
-    """The Cholesky factor of matrices of two rows."""
+    """The Cholesky factors of 2 x 2 matrices."""
     first = np.sqrt(a[:, 0, 0])
     below = a[:, 1, 0] / first
     zero = np.zeros_like(first)
@@ -177,21 +177,21 @@ def factor(a):
 
 
 def inverse(a):
-    """By cofactors."""
+    """The inverses of 2 x 2 matrices by cofactors."""
     det = a[:, 0, 0] * a[:, 1, 1] - a[:, 0, 1] * a[:, 1, 0]
     cofactors = np.stack([a[:, 1, 1], -a[:, 0, 1], -a[:, 1, 0], a[:, 0, 0]], -1).reshape(-1, 2, 2)
     return cofactors / det[:, None, None]
 
 
 def solved_below(a, y):
-    """The solution of a system whose matrix is lower triangular with ones on the diagonal."""
+    """The solution of systems whose 2 x 2 matrices are lower triangular with ones on the diagonal."""
     first = y[:, 0]
     return np.stack([first, y[:, 1] - a[:, 1, 0] * first], axis=1)[:, :, None]
 
 
 def precisely(function):
-    """The function with products inside of library functions, and of their derivatives, at the highest precision: these
-    take no argument for it, and a TPU rounds the factors of others to bfloat16."""
+    """The function with the highest precision for the products inside library functions and their derivatives. These
+    functions take no precision argument, and by default a TPU rounds the factors of products to bfloat16."""
 
     def called(x, y):
         with jax.default_matmul_precision("highest"):
@@ -235,7 +235,7 @@ ALGEBRA = {name: (precisely(function), own) for name, (function, own) in ALGEBRA
 
 
 def parts(z):
-    """Real and imaginary part, as two arrays."""
+    """Real part and imaginary part, as two arrays."""
     return z.real, z.imag
 
 
@@ -258,7 +258,7 @@ FOURIER: dict[str, Member] = {
     ),
 }
 
-# Functions of each element.
+# Elementwise functions.
 
 SPECIAL: dict[str, Member] = {
     "arctan2": (lambda x, y: jnp.arctan2(x, -y), lambda x, y: np.arctan2(x, -y)),
@@ -303,7 +303,7 @@ SECOND: dict[str, Member] = {
 
 
 def softmax(x):
-    """Of each row."""
+    """The softmax of each row."""
     return np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
 
 
@@ -311,34 +311,34 @@ def softmax(x):
 
 
 def cubes(x):
-    """[2, 2, rows, columns]: two dimensions of batch."""
+    """[2, 2, rows, columns]: two batch dimensions."""
     return x[:, :PIECE].reshape(2, 2, -1, PIECE)
 
 
 def signals(x):
-    """[4, 4, places]: batch and channels."""
+    """[4, 4, places]: batch, channels, places."""
     return x.reshape(PIECE, PIECE, -1)
 
 
 def taps(y):
-    """[4, 2, 2]: outputs, inputs of a group, places."""
+    """[4, 2, 2]: output channels, input channels per group, places."""
     return y[:PIECE, :PIECE].reshape(PIECE, 2, 2)
 
 
 def convolved(x, kernel):
-    """The sums of products of each window: [batch, in, places] with [out, in, 2]."""
+    """The convolution [batch, out, places - 1] of [batch, in, places] with [out, in, 2]."""
     return np.einsum("nip,oi->nop", x[:, :, :-1], kernel[:, :, 0]) + np.einsum(
         "nip,oi->nop", x[:, :, 1:], kernel[:, :, 1]
     )
 
 
 def in_groups(x, kernel):
-    """The same where each half of the channels has half of the outputs."""
+    """The convolution with two feature groups: each half of the channels gives half of the outputs."""
     return np.concatenate([convolved(x[:, :2], kernel[:2]), convolved(x[:, 2:], kernel[2:])], axis=1)
 
 
 def in_batches(x, kernel):
-    """The same where each half of the batch has half of the outputs."""
+    """The convolution with two batch groups: each half of the batch gives half of the outputs."""
     return np.concatenate([convolved(x[:2, :2], kernel[:2]), convolved(x[2:, :2], kernel[2:])], axis=1)
 
 
@@ -394,7 +394,7 @@ FILLS: dict[str, tuple[Any, dict[str, Any]]] = {"zeros": (values.tokens, {"below
 def differences(
     members: Mapping[str, Member], x: Any, y: Any, names: Sequence[str], seeds: Sequence[Any]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The gradients of the sum of seeds times results by both arguments, and the sums of their terms' magnitudes."""
+    """The gradients of sum(seeds * results) by both arguments, and the sums of their terms' magnitudes."""
     given = [np.asarray(x, np.float64), np.asarray(y, np.float64)]
     found, sizes = [np.zeros(a.shape) for a in given], [np.zeros(a.shape) for a in given]
     for number, array in enumerate(given):
@@ -413,7 +413,7 @@ def differences(
 
 
 class SmoothFunctions(Catalogue):
-    """Functions whose values other operations judge, in groups: this one is for their gradients."""
+    """Gradients of functions in groups; other operations judge the functions' values."""
 
     name = "smooth_functions"
     family = "transforms"
@@ -424,7 +424,7 @@ class SmoothFunctions(Catalogue):
     fill: ClassVar[Any] = (quarters, {})
 
     def choices(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The standard profile takes the gradients alone."""
+        """The standard profile runs only the gradients."""
         for group, members in self.groups.items():
             yield 0 if self.differentiated else 2, {"group": group}
             for function in members:
@@ -455,12 +455,13 @@ class SmoothFunctions(Catalogue):
         return replace(form, arguments=arguments, wrt=(0, 1))
 
     def plan(self, request: Request) -> Plan:
-        """Each function may gather its arguments for itself."""
+        """Each function may gather its arguments separately."""
         plan = super().plan(request)
         return replace(plan, repeats=len(plan.options["names"]))
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        """ROUNDED units of the sum of the terms' magnitudes; of a value, of the larger of one and itself."""
+        """ROUNDED units of roundoff. The scale of a gradient is the sum of its terms' magnitudes plus a sixteenth of
+        the largest seed; the scale of a value is the larger of one and its magnitude."""
         units = [dtype_of(r.dtype).unit_roundoff for r in plan.results]
         if not plan.wrt:
             return [ROUNDED * u * np.maximum(np.abs(e), 1.0) for u, e in zip(units, expected, strict=True)]

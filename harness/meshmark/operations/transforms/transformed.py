@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every transformation on every kind of function: a grid. A transformation or a function is one entry of a table.
+"""A grid of transformations and functions. A transformation or a function is one entry of a table.
 
-`transformed` has the transformation inside of the program: around global functions, and in manual mode inside of
-shard_map. `transformed_shard_map` has it around shard_map, compiled and eagerly. The functions are those of
-`transformed_functions`, and all results are exact (`polynomials`). The standard profile takes each pair of a
-transformation and a group of functions once, in a mode and on a mesh whose turn it is.
+`transformed` has the transformation inside the program: around global functions, or, in manual mode, inside shard_map.
+`transformed_shard_map` has it around shard_map, compiled or eagerly. The functions are those of
+`transformed_functions`, and all results are exact (`polynomials`). The standard profile runs each pair of a
+transformation and a group of functions once. The pairs rotate through modes and meshes.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ LARGEST = 8
 
 
 def _closed_over(f, x, y):
-    """The gradient with respect to a factor; the function closes over its argument."""
+    """The gradient with respect to a factor. The function closes over its argument."""
     return jax.vjp(lambda w: f(x * w), y)[1](y)[0]
 
 
 def _jacfwd(f, x, y):
-    """The derivatives by two factors, as columns of one Jacobian."""
+    """The derivatives with respect to two factors, as columns of one Jacobian."""
     found = jax.jacfwd(lambda w: f(w[0] * x + w[1] * y))(jnp.array([1, 0], x.dtype))
     return found[..., 0] + 2 * found[..., 1]
 
@@ -72,13 +72,13 @@ def _jacrev(f, x, y):
 
 
 def _stacked(f, x, y):
-    """A loop over stacked arrays, which stacks what it gives."""
+    """A scan over stacked arrays that stacks its outputs."""
     carry, seen = lax.scan(lambda c, a: (c + f(a), c), x, jnp.stack([x, y]))
     return carry + 2 * seen[1]
 
 
 def _cond(f, x, y):
-    """The program does not know the truth of the question before it runs."""
+    """A branch whose condition is unknown at compile time."""
     return lax.cond(jnp.min(y) >= 0, f, jnp.negative, x)
 
 
@@ -100,20 +100,20 @@ def _vmap_vjp(f, x, y):
 
 
 def _vmap_named(f, x, y):
-    """A sum over the batch beside the collectives of the mesh."""
+    """A sum over the named batch, in addition to the collectives of the mesh."""
     mapped = jax.vmap(lambda a: lax.psum(f(a), "batch"), in_axes=1, out_axes=None, axis_name="batch")
     return mapped(jnp.stack([x, y], axis=1))
 
 
 def _custom_vjp(f, x, y):
-    """A rule of its own, which takes the function again and an array that the forward pass kept."""
+    """A custom rule that calls the function again and uses an array that the forward pass kept."""
     mine = jax.custom_vjp(lambda a: f(a))
     mine.defvjp(lambda a: (f(a), a), lambda a, g: (f(g) + a,))
     return jax.vjp(mine, x)[1](y)[0]
 
 
 def _custom_jvp(f, x, y):
-    """A rule of its own, which takes the function again."""
+    """A custom rule that calls the function again."""
     mine = jax.custom_jvp(lambda a: f(a))
     mine.defjvp(lambda primals, tangents: (f(*primals), f(*tangents) + primals[0]))
     return jax.jvp(mine, (x,), (y,))[1]
@@ -160,13 +160,13 @@ KINDS = {"all_to_all": "all-to-all", "ppermute": "collective-permute"}
 
 
 def calls(transform):
-    """The most times that a program runs the function. A derivative counts as two more."""
+    """The most times that a program runs the function. A derivative counts as two more runs."""
     number = 2 if transform in TWICE or transform.startswith("vmap") else 1
     return number * (3 if any(word in transform for word in DERIVATIVES) else 1)
 
 
 def expected(f, x, y, transform):
-    """What a transformation gives, from values of the function alone."""
+    """The result of a transformation, from values of the function alone."""
     if transform in ("vjp", "remat", "linear_transpose", "cond_vjp"):
         return pull(f, x, y)
     if transform in ("jvp", "linearize"):
@@ -197,18 +197,18 @@ def expected(f, x, y, transform):
 
 
 def turn(*words):
-    """A number that follows from words alone."""
+    """A number that depends only on these words."""
     return zlib.crc32(" ".join(map(str, words)).encode())
 
 
 def turned(mesh: MeshShape, number: int) -> MeshShape:
-    """The mesh whose turn it is among those of as many devices: the preferred one at every second turn."""
+    """The mesh of a rotation over meshes of the same size. Every second number gives the preferred mesh."""
     first = preferred(mesh.size)
     return (first, MeshShape((mesh.size,)), first, MeshShape(first.shape[::-1]))[number % 4]
 
 
 class Grid(Operation):
-    """The base: transformations x functions, on matrices whose rows are sharded over one axis or all of them."""
+    """The base: each transformation on each group, for matrices whose rows are sharded over one mesh axis or all."""
 
     family = "transforms"
     level = "L3"
@@ -223,22 +223,23 @@ class Grid(Operation):
                     continue
                 first = mesh == preferred(mesh.size)
                 usual = self.usual(number, more) and mesh == turned(mesh, number + more)
-                far = 2 if first else 0 if 1 in mesh.shape else 1  # with the mesh's own weight: 2
+                far = 2 if first else 0 if 1 in mesh.shape else 1  # together with the mesh's own weight: 2
                 yield Variant.of(far if usual else 3, None, **options)
                 for function in functions:
                     if first and exact_for(function, mesh.product(options["axes"])):
                         yield self.alone(options, function)
 
     def alone(self, options: dict[str, Any], function: str) -> Variant:
-        """The variant of one function of a group."""
+        """The variant with a single function of a group."""
         return Variant.of(3, None, **options, function=function)
 
     def usual(self, transform: int, group: int) -> bool:
-        """Whether the standard profile takes a pair, by its numbers."""
+        """Whether the standard profile runs this pair of a transformation's and a group's number."""
         raise NotImplementedError
 
     def options(self, mesh: MeshShape, transform: str, group: str) -> dict[str, Any] | None:
-        """The options of a pair on a mesh: the axes of the rows, and whether the columns have the other axes."""
+        """The options of a pair on a mesh: the mesh axes of the rows, and whether the other axes shard the columns.
+        None if no choice of axes fits."""
         alone: list[tuple[str, ...]] = [(a,) for a in mesh.names if len(mesh.names) > 1]
         pairs = [(axes, columns) for axes in alone for columns in (True, False)]
         pairs = [pair for pair in [*pairs, (mesh.names, False)] if 1 < mesh.product(pair[0]) <= LARGEST]
@@ -282,18 +283,18 @@ class Grid(Operation):
 
 
 class Transformed(Grid):
-    """Every transformation on collectives, products, reductions, indices and orders, inside of the program."""
+    """Every transformation of collectives, products, reductions, indexing and sorts, inside the program."""
 
     name = "transformed"
     transforms = tuple(TRANSFORMS)
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit", "manual", "manual-novma")
 
     def usual(self, transform: int, group: int) -> bool:
-        """Two groups of functions for each transformation, in turns."""
+        """Two of the three groups of functions for each transformation, in rotation."""
         return transform % len(GROUPS) != group
 
     def mode_weight(self, mode: str, variant: Variant) -> int | None:
-        """The standard profile takes each pair in one mode; the pairs take the modes in turns."""
+        """The standard profile runs each pair in one mode; the pairs rotate through the modes."""
         return int(mode != self.modes[turn(variant.label) % len(self.modes)])
 
     @staticmethod
@@ -316,7 +317,7 @@ class Transformed(Grid):
 
 
 def _vmap_spmd(f, x, y, axis, size):
-    """A batch that is sharded over a mesh axis of its own."""
+    """A batch that is sharded over a separate mesh axis."""
     batch = jnp.stack([x, y] * size, axis=1)
     found = jax.vmap(f, in_axes=1, out_axes=1, spmd_axis_name=axis)(batch)
     return found[:, -2] + 2 * found[:, -1]
@@ -327,29 +328,30 @@ EAGER = ("vmap",)
 
 
 class TransformedShardMap(Grid):
-    """Every transformation around shard_map, and vmap over a mesh axis; compiled, and eagerly."""
+    """Every transformation around shard_map, and vmap over a mesh axis, compiled or eagerly."""
 
     name = "transformed_shard_map"
     transforms = (*TRANSFORMS, "vmap_spmd")
     modes: ClassVar[tuple[str, ...]] = ("host",)
 
     def usual(self, transform: int, group: int) -> bool:
-        """One group of functions for each transformation, in turns: the one that `Transformed` leaves."""
+        """One group of functions for each transformation, in rotation: the one that `Transformed` leaves out."""
         return transform % len(GROUPS) == group
 
     def options(self, mesh: MeshShape, transform: str, group: str) -> dict[str, Any] | None:
-        """Those of a pair, with check_vma or without."""
+        """The options of a pair, with check_vma on or off."""
         found = super().options(mesh, transform, group)
         if found is None:
             return None
         if transform == "vmap_spmd":
             if len(mesh.names) != 2 or mesh.size > LARGEST:
-                return None  # the batch takes the one axis that the rows leave
+                return None  # the batch takes the one axis that does not shard the rows
             found |= {"axes": mesh.names[:1], "columns": False}
         return {**found, "novma": turn(transform, group) % 2 == 1}
 
     def alone(self, options: dict[str, Any], function: str) -> Variant:
-        """Half of the functions run eagerly, where each primitive is compiled alone; that takes seconds for a group."""
+        """About half of the single functions run eagerly. Each primitive is then compiled alone; a group would take
+        seconds."""
         eager = turn(options["transform"], function) % 2 == 1
         often = function == "psum" and options["transform"] in EAGER
         return Variant.of(2 if often else 3, None, **options, function=function, eager=eager or often)

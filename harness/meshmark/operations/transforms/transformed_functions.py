@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions that meet every transformation (`transformed`): collectives, products, indices, orders, reductions.
+"""The functions of the grid in `transformed`: collectives, products, indexing, sorts, reductions.
 
-Each maps a matrix to one of its shape, whose rows are sharded over n devices and have n**2 in all. It has three
-spellings: of the local block, of the whole array, and in NumPy. Within a piece each is a polynomial of degree 2 at
-most with integer coefficients, so that derivatives are exact (`polynomials`). Sorts and maxima take keys that are
-never equal.
+Each maps a matrix to a matrix of its shape. The n**2 rows (or a multiple) are sharded over n devices. Each function has
+three programs: for the local block, for the whole array, and in NumPy. Piecewise, each is a polynomial of degree 2 at
+most with integer coefficients, so derivatives are exact (`polynomials`). The keys of sorts and maxima are distinct.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from meshmark.operations.functions.wholes import gathered, own_block
 
 
 def weights(rows):
-    """A whole number in three places of each row and column of a matrix; they cross every block."""
+    """float32[rows, rows]: three integers in each row and each column, so that products cross every block."""
     found = np.zeros((rows, rows), np.float32)
     for shift, value in ((0, 1), (rows // 2, 2), (rows - 1, -1)):
         found[np.arange(rows), (np.arange(rows) + shift) % rows] += value
@@ -30,17 +29,17 @@ def weights(rows):
 
 
 def targets(rows):
-    """An index that takes every second row twice, out of order."""
+    """An index that takes every second row twice, in a mixed order."""
     return (np.arange(rows) * (rows - 1) + 2) % rows // 2 * 2
 
 
 def matmul(a, b):
-    """A product of small whole numbers."""
+    """A matrix product of small integers."""
     return jnp.matmul(jnp.asarray(a, b.dtype), b, precision="highest")
 
 
 def own(constant, axes, dim=0):
-    """The device's own block of a constant."""
+    """The device's own block of a constant array."""
     return own_block(jnp.asarray(constant), ((dim, axes),))
 
 
@@ -50,17 +49,17 @@ def summed(full, axes):
 
 
 def ring(n, step):
-    """The pairs of a permutation by some places around a ring."""
+    """The (source, target) pairs of a shift by `step` around a ring of n."""
     return [(i, (i + step) % n) for i in range(n)]
 
 
 def convolved(x, padding):
-    """Three rows at a time, with weights 1, 2 and -1."""
+    """The convolution along rows with the weights 1, 2 and -1."""
     kernel = jnp.asarray([[[1, 2, -1]]], x.dtype)
     return lax.conv_general_dilated(x.T[:, None], kernel, (1,), padding, precision="highest")[:, 0].T
 
 
-# Of the local block: x, mesh axes.
+# For the local block: x and mesh axes.
 
 
 def _local_all_gather(x, axes):
@@ -136,16 +135,16 @@ def _local_max(x, axes):
     return x * lax.all_gather(keys, axes).max(axis=0)
 
 
-# Of the whole array: x, number of blocks.
+# For the whole array: x and the number of blocks.
 
 
 def blocks(x, n):
-    """The blocks of rows, one after the other."""
+    """[n, rows / n, ...]: the blocks of rows."""
     return x.reshape(n, x.shape[0] // n, *x.shape[1:])
 
 
 def everywhere(block, n):
-    """One block in the place of each."""
+    """One block repeated n times along the rows."""
     return jnp.broadcast_to(block, (n, *block.shape)).reshape(n * block.shape[0], *block.shape[1:])
 
 
@@ -209,7 +208,7 @@ def _whole_max(x, n):
     return x * everywhere((blocks(x, n) * n + order).max(axis=0), n)
 
 
-# In NumPy: x, number of blocks.
+# In NumPy: x and the number of blocks.
 
 
 def _numpy_all_gather(x, n):
@@ -309,20 +308,20 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 
 def exact_for(name, n):
-    """Whether a function's results are exact for n devices: a mean divides by n."""
+    """Whether a function's results are exact on n devices. A mean divides by n."""
     return name != "pmean" or n & (n - 1) == 0
 
 
 def of_blocks(name, axes):
-    """A function of the local block."""
+    """The function for the local block."""
     return partial(FUNCTIONS[name][0], axes=axes)
 
 
 def of_the_whole(name, n):
-    """A function of the whole array."""
+    """The function for the whole array."""
     return partial(FUNCTIONS[name][1], n=n)
 
 
 def in_numpy(name, n):
-    """A function in NumPy."""
+    """The function in NumPy."""
     return partial(FUNCTIONS[name][2], n=n)

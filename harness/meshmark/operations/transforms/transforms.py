@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformations around and inside of sharded programs, on one function: f(x) = x * s(x), where s adds up the blocks
-of x over mesh axes.
+"""Transformations around and inside sharded programs, on one function: f(x) = x * s(x). s adds the blocks of x over
+mesh axes.
 
-In manual mode s is a psum, in the other modes a sum over the blocks. The inputs are small integers, so that every
-result is exact, and the derivatives of f are written down by hand:
+In manual mode s is a psum, in the other modes a sum over the blocks. The inputs are small integers, so every result is
+exact. The derivatives of f have closed forms:
 
-    pull back of g:   g * s(x) + s(g * x)
-    push of t:        t * s(x) + x * s(t)
+    cotangent g:   g * s(x) + s(g * x)
+    tangent t:     t * s(x) + x * s(t)
 
-A transformation is written once (`TRANSFORMS`), and the local function of manual mode and the global one of the other
-modes pass through it: so manual mode has it inside of shard_map.
+Each transformation is written once (`TRANSFORMS`). It applies to the local function in manual mode, so it is inside
+shard_map there, and to the global function in the other modes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from meshmark.operations.base import Argument, Operation, Plan, Request, Result,
 
 
 def added(x, axes, blocks):
-    """The sum of the blocks, once per block: of the local block over mesh axes, or of the blocks of a whole array."""
+    """The sum of the blocks, repeated for each block: a psum over mesh axes, or, if `blocks` is not 0, a sum over the
+    blocks of a whole array."""
     if not blocks:
         return lax.psum(x, axes)
     stack = x.reshape(blocks, x.shape[0] // blocks, *x.shape[1:])
@@ -66,7 +67,7 @@ def _remat(f, x, y):
 
 
 def _second(f, x, y):
-    """The change of the pull back of y along y."""
+    """The derivative along y of the pullback of y."""
     return jax.jvp(lambda a: jax.vjp(f, a)[1](y)[0], (x,), (y,))[1]
 
 
@@ -117,32 +118,32 @@ def _vmap_vjp(f, x, y):
 
 
 def _vmap_named(f, x, y):
-    """A sum over the batch beside the sum over the mesh."""
+    """A sum over the named batch, in addition to the sum over the mesh."""
     return jax.vmap(lambda a: lax.psum(f(a), "batch"), in_axes=1, out_axes=None, axis_name="batch")(x)
 
 
 def _custom_vjp(f, x, y):
-    """A rule of its own: three times the cotangent."""
+    """A custom rule: three times the cotangent."""
     own = jax.custom_vjp(f)
     own.defvjp(lambda a: (f(a), None), lambda _, g: (3 * g,))
     return jax.vjp(own, x)[1](y)[0]
 
 
 def _custom_jvp(f, x, y):
-    """A rule of its own: three times the tangent."""
+    """A custom rule: three times the tangent."""
     own = jax.custom_jvp(f)
     own.defjvp(lambda primals, tangents: (f(*primals), 3 * tangents[0]))
     return jax.jvp(own, (x,), (y,))[1]
 
 
 def _printed(f, x, y):
-    """A callback that the program waits for, before and behind."""
+    """A debug callback on the function's input."""
     jax.debug.callback(lambda a: None, x)
     return f(x)
 
 
 def _pure_callback(f, x, y):
-    """Doubled by the host between two halves of the program."""
+    """The host adds one to the function's input, and the program subtracts one again."""
     kind = jax.ShapeDtypeStruct(x.shape, x.dtype)
     return f(jax.pure_callback(lambda a: np.asarray(a) + 1, kind, x, vmap_method="sequential") - 1)
 
@@ -189,7 +190,7 @@ the global function has a reshape that is not local to a column."""
 
 
 class Transform(Operation):
-    """One sharded function under every transformation of JAX: derivatives, batching, loops, branches, rules of its own,
+    """One sharded function under every transformation of JAX: derivatives, batching, loops, branches, custom rules,
     callbacks."""
 
     name = "transform"
@@ -209,7 +210,7 @@ class Transform(Operation):
                 yield Variant.of(2 if taken else 4, None, transform=name, axes=axes, columns=other)
 
     def mode_weight(self, mode: str, variant: Variant) -> int | None:
-        """check_vma decides how collectives are transposed: both are ordinary."""
+        """Manual mode with and without check_vma has weight 0: check_vma decides how collectives are transposed."""
         return 0 if mode.startswith("manual") else None
 
     def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
