@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Corners of sharded programs: collectives in branches and loops that only some devices take, of trees of several
+"""Corner cases of sharded programs: collectives in branches and loops that only some devices take, of trees of several
 dtypes and of carried values; axes of all three types in one program, uneven parts between manual axes, batches over a
-mesh axis; memory kinds, mutable arrays and notes for the compiler under derivatives.
+mesh axis; memory kinds, mutable arrays and XLA metadata under derivatives.
 
-The program is that of `programs.forms`: f(x) = x * s(x). The expected values are NumPy's. Other errors raise.
+The program is that of `programs.forms`: f(x) = x * s(x). Expected values come from NumPy. Any difference raises.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from meshmark.operations.programs.settings import memories
 
 
 def by_device(mesh, given):
-    """The blocks of an array with its rows over the first axis and its columns over the last one:
-    [first, last, rows, columns]."""
+    """[first, last, rows, columns]: the blocks of an array with its rows sharded over the first mesh axis and its
+    columns over the last one."""
     m, n = mesh.shape[mesh.axis_names[0]], mesh.shape[mesh.axis_names[-1]]
     return given.reshape(m, given.shape[0] // m, n, given.shape[1] // n).transpose(0, 2, 1, 3)
 
 
 def joined(blocks):
-    """The array of such blocks."""
+    """The array of such blocks: the inverse of `by_device`."""
     m, n, rows, columns = blocks.shape
     return blocks.transpose(0, 2, 1, 3).reshape(m * rows, n * columns)
 
@@ -45,8 +45,8 @@ def joined(blocks):
 
 
 def _branches_of_some(mesh, a, x):
-    """Devices of other lines of the mesh take other branches: each has a sum, an exchange or a gather over its own
-    line, or no collective; and their gradients."""
+    """Different lines of the mesh take different branches: a sum, a gather or an exchange over their own line, or no
+    collective. Also their gradients."""
     first = mesh.axis_names[0]
     n, given = mesh.shape[a], np.asarray(x)
     ways = (
@@ -85,8 +85,8 @@ def _branches_of_some(mesh, a, x):
 
 
 def _permutation_of_some(mesh, a, x):
-    """Devices of the first line of the mesh alone permute their blocks over it. On CPU a permutation waits for every
-    device: the full profile alone has it."""
+    """Only the devices of the first line of the mesh permute their blocks over it. On CPU a permutation waits for every
+    device, so only the full profile has this form."""
     first = mesh.axis_names[0]
     n = mesh.shape[a]
     turn = [(i, (i + 1) % n) for i in range(n)]
@@ -103,8 +103,8 @@ def _permutation_of_some(mesh, a, x):
 
 
 def _loops_of_some(mesh, a, x):
-    """Devices of other lines of the mesh go through a loop another number of times, with a sum over their own line in
-    it; and a loop whose end a sum over all devices decides."""
+    """Different lines of the mesh run a loop for different numbers of iterations, with a sum over their own line in it.
+    Also a loop whose end depends on a sum over all devices."""
     first = mesh.axis_names[0]
     given = np.asarray(x) % 2
     there = jax.device_put(given, at(mesh, first, a))
@@ -139,8 +139,8 @@ def _loops_of_some(mesh, a, x):
 
 
 def _carried(mesh, a, x):
-    """Loops that carry what is alike on all devices, what differs, and what was alike and then differs: sums, gathers
-    and permutations of them, and the gradient."""
+    """Loops that carry values which are equal on all devices, which differ, and which start equal and then differ:
+    sums, gathers and permutations of them, and the gradient."""
     n, given = mesh.shape[a], np.asarray(x) % 3
     turn = [(i, (i + 1) % n) for i in range(n)]
 
@@ -181,7 +181,7 @@ def _carried(mesh, a, x):
 
 
 def _trees(mesh, a, x):
-    """One collective of a tree whose leaves have other dtypes and ranks, over all axes, in both orders."""
+    """Collectives of a tree whose leaves have different dtypes and ranks, over all axes, in both axis orders."""
     names, size = mesh.axis_names, mesh.size
     given = np.asarray(x)[: 2 * size] % 3
     tree = {kind: given.astype(kind) for kind in ("float32", "int32", "int8", "uint8", jnp.dtype("bfloat16"))}
@@ -216,8 +216,8 @@ def _trees(mesh, a, x):
 
 
 def _uneven_between(mesh, a, x):
-    """In a shard_map over the last axis the columns stay sharded over the first one. They are cut to sizes that do not
-    divide, rolled, sorted, summed in order and put together again; and the gradient."""
+    """In a shard_map over the last axis the columns stay sharded over the first axis. They are cut to sizes that do not
+    divide, rolled, sorted, cumulatively summed and joined again. Also the gradient."""
     first, n, given = mesh.axis_names[0], mesh.shape[a], np.asarray(x)
 
     def local(b):
@@ -249,8 +249,8 @@ def _uneven_between(mesh, a, x):
 
 
 def _three_types(mesh, a, x):
-    """One axis is manual, and the others are Explicit or Auto: a product and a sum whose types are named, a constraint
-    inside, and the gradient."""
+    """One manual axis beside an Explicit or an Auto axis: a product, a sum, a reshard or a constraint inside, and the
+    gradient."""
     first, given = mesh.axis_names[0], np.asarray(x)
     for kind in (AxisType.Explicit, AxisType.Auto):
         m = typed(mesh, *(kind if name == first else AxisType.Auto for name in mesh.axis_names))
@@ -278,8 +278,8 @@ def _three_types(mesh, a, x):
 
 
 def _batch_over_an_axis(mesh, a, x):
-    """A batch that lies over the first axis, by spmd_axis_name, of reads and writes at places that follow from the
-    data, in a shard_map over the last one and in a constraint; and the gradient."""
+    """A batch that spmd_axis_name shards over the first axis: reads and writes at data-dependent indices, in a
+    shard_map over the last axis and with a constraint. Also the gradient."""
     first, n, given = mesh.axis_names[0], mesh.shape[a], np.asarray(x)
     batch = given.T.reshape(given.shape[1], given.shape[0] // 2, 2)
 
@@ -320,12 +320,12 @@ def _batch_over_an_axis(mesh, a, x):
     return jax.jit(over(mesh, a))(x)
 
 
-# Memories, mutable arrays and notes.
+# Memory kinds, mutable arrays and metadata.
 
 
 def _given_away_between_memories(mesh, a, x):
-    """A donated array in the host's memory whose result lies in the device's, and the other way: values, memory kinds,
-    and an array beside it that is not donated."""
+    """A donated array in host memory with a result in device memory, the reverse, and both in host memory: values,
+    memory kinds, and another argument that is not donated."""
     memories(mesh)
     given = np.asarray(x)
     host, here = (NamedSharding(mesh, P(a), memory_kind=kind) for kind in ("pinned_host", "device"))
@@ -348,7 +348,7 @@ def _given_away_between_memories(mesh, a, x):
 
 
 def _mutable_inside(mesh, a, x):
-    """A mutable array in a loop, in a derivative and in each block of a shard_map, frozen at its end."""
+    """A mutable array in a loop, in a derivative, and in each block of a shard_map, frozen at its end."""
     if not hasattr(jax, "new_ref"):
         raise Missing("this release has no jax.new_ref")
     given = np.asarray(x)
@@ -386,8 +386,8 @@ def _mutable_inside(mesh, a, x):
 
 
 def _noted(mesh, a, x):
-    """Notes for the compiler (`set_xla_metadata`) on an operation, around a collective, a loop and a derivative: they
-    are in the lowered program, and change no value."""
+    """XLA metadata (`set_xla_metadata`) on a value, around a call and a loop, in a derivative and on a collective. It
+    is in the lowered program and changes no value."""
     from jax.experimental.xla_metadata import set_xla_metadata
 
     def same(y):
@@ -430,8 +430,8 @@ BLOCK_CORNERS: dict[str, Callable[..., Any]] = {
 
 
 class BlockCorner(ProgramForm):
-    """One sharded program beside collectives that only some devices reach, manual axes beside others, memories,
-    mutable arrays and notes for the compiler."""
+    """One sharded program, with checks of collectives that only some devices reach, manual axes beside other axes,
+    memory kinds, mutable arrays and XLA metadata."""
 
     name = "block_corner"
     forms = BLOCK_CORNERS

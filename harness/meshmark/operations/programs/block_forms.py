@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives where shard_map and pmap are not the ordinary ones: over some axes only, one inside another, run eagerly
-and without jit, in branches and loops that each line of devices takes for itself, over axes of nested pmaps.
+"""Collectives in uncommon shard_maps and pmaps: over some axes only, nested, eager and without jit, in branches and
+loops that differ between lines of devices, in pmaps of trees. Also arguments that jit returns, and its cache.
 
-The program is that of `programs.forms`: f(x) = x * s(x). The values on the devices are compared with
-NumPy.
+The program is that of `programs.forms`: f(x) = x * s(x). The values on the devices are compared with NumPy.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from meshmark.operations.programs.options import wrong
 
 
 def collected(a, n):
-    """Every collective of one block [rows, n * columns] over an axis of n devices: a tuple of blocks."""
+    """A function of one block [rows, n * columns]: the results of every collective over the axis a of n devices."""
     turn = [(i, (i + 1) % n) for i in range(n)]
 
     def local(b):
@@ -45,7 +44,7 @@ def collected(a, n):
 
 
 def in_blocks(given, n):
-    """The same of a whole array [n * rows, n * columns], one block after the other."""
+    """The expected results of `collected` for a whole array [n * rows, n * columns], with the blocks joined."""
     b = given.reshape(n, -1, given.shape[1])
     rows, columns = b.shape[1], b.shape[2]
     numbers = np.arange(n, dtype=given.dtype)[:, None, None]
@@ -66,14 +65,14 @@ def in_blocks(given, n):
 
 
 def compare_collectives(found, given, n, what):
-    """Raise where what a program collected is not what NumPy does."""
+    """Raise if the results of `collected` differ from NumPy's."""
     for number, (y, own) in enumerate(zip(found, in_blocks(given, n), strict=True)):
         same_as(np.asarray(y), own.astype(given.dtype), f"collective {number} {what}")
 
 
 def _over_some_axes(mesh, a, x):
-    """Every collective in a shard_map that is manual over one axis, of an array whose columns stay sharded over the
-    other; and their gradients."""
+    """Every collective in a shard_map that is manual over one axis. The columns of the array are replicated or stay
+    sharded over the other axis. Also the gradients."""
     n, given, first = mesh.shape[a], np.asarray(x), mesh.axis_names[0]
     results = len(in_blocks(given, n))
     for columns in (None, first):
@@ -96,8 +95,8 @@ def _over_some_axes(mesh, a, x):
 
 
 def _one_inside_another(mesh, a, x):
-    """A shard_map over one axis inside of one over the other: collectives over the inner axis, over the outer one and
-    over both."""
+    """A shard_map over one axis inside a shard_map over the other: collectives over the inner axis, the outer axis and
+    both."""
     first = mesh.axis_names[0]
     m, n = mesh.shape[first], mesh.shape[a]
     given = np.asarray(x)
@@ -112,7 +111,7 @@ def _one_inside_another(mesh, a, x):
 
     mapped = jax.shard_map(outer, mesh=mesh, in_specs=P(first), out_specs=(P(first),) * 4, axis_names={first})
     found = jax.jit(mapped)(x)
-    b = given.reshape(m, given.shape[0] // m, n, -1).transpose(0, 2, 1, 3)  # by device: rows, columns
+    b = given.reshape(m, given.shape[0] // m, n, -1).transpose(0, 2, 1, 3)  # [first, last, rows, columns]
     numbers = np.arange(m * n, dtype=np.float32).reshape(m, n, 1, 1)
     wanted = (
         b * b.sum(axis=1, keepdims=True),
@@ -130,7 +129,7 @@ def _one_inside_another(mesh, a, x):
 
 
 def _gradient_of_two(mesh, a, x):
-    """The gradient through a shard_map over one axis inside of one over the other."""
+    """The gradient through a shard_map over one axis inside a shard_map over the other."""
     first = mesh.axis_names[0]
 
     def inner(b):
@@ -148,7 +147,7 @@ def _gradient_of_two(mesh, a, x):
 
 
 def _step_by_step(mesh, a, x):
-    """Every collective in a shard_map that runs eagerly, and where jit is off."""
+    """Every collective in a shard_map that runs eagerly, and with jit disabled."""
     n, given = mesh.shape[a], np.asarray(x)
     results = len(in_blocks(given, n))
     mapped = jax.shard_map(collected(a, n), mesh=mesh, in_specs=P(a), out_specs=(P(a),) * results)
@@ -159,8 +158,8 @@ def _step_by_step(mesh, a, x):
 
 
 def _each_line(mesh, a, x):
-    """Each line of devices takes its own branch and as many turns of a loop as its number says, with collectives inside
-    of both; a loop ends when its devices agree. (A permutation needs all devices of the mesh, so none is here.)"""
+    """Each line of devices takes its own branch and its own number of loop iterations, with collectives in both. A loop
+    ends when its devices agree. There is no permutation here, because it needs all devices of the mesh."""
     first = mesh.axis_names[0]
     m, n = mesh.shape[first], mesh.shape[a]
 
@@ -200,8 +199,8 @@ def _each_line(mesh, a, x):
 
 
 def _pmap_trees(mesh, a, x):
-    """pmap of trees, of results that no device varies, of an axis of its own inside of another, of devices in another
-    order, with a donated argument, and its gradient."""
+    """pmap of trees, with results that are equal on all devices, a leaf that is mapped along its second dimension,
+    devices in another order, a donated argument, and a gradient."""
     n, given = mesh.shape[a], np.asarray(x)
     devices = list(mesh.devices.reshape(-1, n)[0])[::-1]
     blocks = given.reshape(n, -1, given.shape[1])
@@ -226,12 +225,12 @@ def _pmap_trees(mesh, a, x):
     return jax.jit(over(mesh, a))(x)
 
 
-# What jit hands through.
+# Arguments that jit returns, and its cache.
 
 
 def _handed_through(mesh, a, x):
-    """Results that are arguments: as they are, twice, in another place, beside donated ones; constants, and results
-    that no argument changes. Each stays what it is when another is deleted."""
+    """Results that are arguments: unchanged, twice, with another sharding, and beside donated arguments. Also constants
+    as results. Donating one array leaves the others unchanged."""
     given, place, columns = np.asarray(x), at(mesh, a), at(mesh, None, a)
     more = jax.device_put(given + 1, place)
 
@@ -264,14 +263,14 @@ def _handed_through(mesh, a, x):
 
 
 def _trees_in_turn(mesh, a, x):
-    """One jitted function of trees of other shapes in turn: names in another order, leaves that are missing, tuples of
-    names, classes of one's own, and equal leaves in other places."""
+    """One jitted function of trees with different structures in turn: keys in another order, missing leaves, named
+    tuples, a custom class, and equal leaves in other places."""
     import collections
 
     pair = collections.namedtuple("pair", "p q")
 
     class Kept:
-        """A user's own class, with a number that is not a leaf."""
+        """A custom class with a number that is not a leaf."""
 
         def __init__(self, leaf, times):
             self.leaf, self.times = leaf, times
@@ -305,8 +304,9 @@ def _trees_in_turn(mesh, a, x):
 
 
 def _alike_but_not_equal(mesh, a, x):
-    """Calls of one jitted function whose arguments differ in what is easily taken for equal: True, 1 and 1.0, zeros of
-    both signs, NaN, numbers of Python and of NumPy, an array and its transposed one, methods and partial functions."""
+    """Calls of one jitted function with arguments that are easily taken for equal: True, 1 and 1.0, Python and NumPy
+    numbers, zeros of both signs, an array and its transpose. Also partial functions and lambdas that differ only in a
+    number."""
     import functools
 
     given = np.asarray(x)
@@ -347,8 +347,8 @@ def _alike_but_not_equal(mesh, a, x):
 
 
 def _named_places(mesh, a, x):
-    """What a jitted function is given decides where its result lies: nothing, one place for all, one for some, a
-    constraint; an argument that lies elsewhere is refused."""
+    """The sharding of results: `out_shardings` for all results or for some, none, or a constraint. An argument whose
+    sharding differs from `in_shardings` is refused (ValueError)."""
     given, place, columns = np.asarray(x), at(mesh, a), at(mesh, None, a)
     turned = jax.device_put(given, columns)
     own = jax.jit(
@@ -397,7 +397,7 @@ BLOCK_FORMS: dict[str, Callable[..., Any]] = {
 
 
 class BlockForm(ProgramForm):
-    """One sharded program beside collectives in unusual shard_maps and pmaps, and what jit hands through."""
+    """One sharded program, with checks of collectives in uncommon shard_maps and pmaps, and of what jit returns."""
 
     name = "block_form"
     forms = BLOCK_FORMS

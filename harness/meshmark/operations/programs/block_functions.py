@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that loop or branch by themselves, inside of a shard_map that checks what varies: special functions,
-solvers, draws, choices and derivatives. Each device has a row of its own.
+"""Functions with internal loops or branches, inside a shard_map with check_vma: special functions, solvers, random
+draws, selections and derivatives. Each device has its own row.
 
-Many reports say that such a function is refused there, though it is right elsewhere (`docs/reports.toml`). A function
-that makes the start of its own loop must give it the type of what it is combined with. The program is that of
-`programs.forms`: f(x) = x * s(x). What goes wrong raises.
+Many reports say that such a function is refused there, although it is right elsewhere (`docs/reports.toml`). A function
+that creates the initial value of its loop must give it the varying type of the values that it is combined with. The
+program is that of `programs.forms`: f(x) = x * s(x). Any error raises.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ EULER = 0.5772156649015329
 
 
 def rows_for(mesh: Any, a: str) -> np.ndarray:
-    """A row of two numbers between 0.1 and 0.9 for each device of a line."""
+    """float32[n, 2]: one row of numbers between 0.1 and 0.9 for each of the n devices of a line."""
     n = mesh.shape[a]
     return np.linspace(0.1, 0.9, 2 * n, dtype=np.float32).reshape(n, 2)
 
 
 def near(found: Any, right: Any, what: str, most: float = 2e-4) -> None:
-    """Raise where an array is not near the expected one."""
+    """Raise RuntimeError if an array differs in shape, or by more than `most` (relative plus absolute)."""
     found, right = np.asarray(found), np.asarray(right)
     wrong(found.shape != right.shape, f"{what} has the shape {found.shape} instead of {right.shape}")
     close = np.allclose(found, right, rtol=most, atol=most, equal_nan=True)
@@ -43,7 +43,7 @@ def near(found: Any, right: Any, what: str, most: float = 2e-4) -> None:
 
 
 def in_blocks(mesh: Any, a: str, functions: Mapping[str, Callable[..., Any]]) -> dict[str, np.ndarray]:
-    """What each device makes of its row and its number, in one program."""
+    """The results of functions of a device's row and its number, on each device, from one program."""
 
     def local(b):
         i = lax.axis_index(a)
@@ -54,7 +54,7 @@ def in_blocks(mesh: Any, a: str, functions: Mapping[str, Callable[..., Any]]) ->
 
 
 def defined(mesh: Any, a: str, pairs: Mapping[str, tuple[Any, Any]]) -> Any:
-    """Functions of a row beside their definitions in NumPy."""
+    """Compare functions of a row with their NumPy definitions on each device. Returns the jitted f."""
     found = in_blocks(mesh, a, {name: lambda r, i, f=f: f(r) for name, (f, _) in pairs.items()})
     rows = rows_for(mesh, a).astype(np.float64)
     for name, (_, definition) in pairs.items():
@@ -170,7 +170,7 @@ def _of(pairs):
 
 
 def drawn(mesh: Any, a: str, draws: Mapping[str, Callable[[Any, Any], Any]]) -> None:
-    """Each device draws by a key of its own: the numbers are those that one device draws by that key."""
+    """Compare draws on each device, with a key per device, with the draws of one device by the same keys."""
     key = jax.random.key(3)
     functions = {
         name: lambda r, i, f=f: f(jax.random.fold_in(key, i), r).astype(jnp.float32)
@@ -184,7 +184,7 @@ def drawn(mesh: Any, a: str, draws: Mapping[str, Callable[[Any, Any], Any]]) -> 
 
 
 def _rejected(mesh, a, x):
-    """Draws that try until they have a number."""
+    """Draws with rejection."""
     drawn(
         mesh,
         a,
@@ -196,7 +196,7 @@ def _rejected(mesh, a, x):
 
 
 def _choices(mesh, a, x):
-    """Draws of places by their chances, alone and in a batch of keys, and of numbers between two bounds."""
+    """Draws of indices by probability, for one key and for a batch of keys, and of numbers between two bounds."""
     random = jax.random
     drawn(
         mesh,
@@ -213,7 +213,7 @@ def _choices(mesh, a, x):
 
 
 def _counted(mesh, a, x):
-    """Draws of counts, whose loops start from numbers of their own."""
+    """Draws of counts. Their loops start from constants."""
     drawn(
         mesh,
         a,
@@ -226,7 +226,7 @@ def _counted(mesh, a, x):
 
 
 def _pulled(mesh, a, x):
-    """Derivatives of a block by itself, of functions that make constants and loops of their own."""
+    """Derivatives of a block on its device, of functions that create constants and loops."""
 
     def table(t):
         return jnp.zeros(2) + t[:1] * jnp.arange(2.0) + 3 * t[1:]
@@ -257,7 +257,7 @@ def _pulled(mesh, a, x):
         "again": np.tile(rows.sum(axis=0), (len(rows), 1)),
     }
     total, first = rows.sum(axis=1), rows[:, 0]
-    slope = 3 * first * total**2 + 1  # of first * total**3 + total + 2, by the total
+    slope = 3 * first * total**2 + 1  # the derivative of first * total**3 + total + 2 by total
     right["looped"] = np.stack([slope + total**3, slope], axis=1)
     for name, expected in right.items():
         near(found[name], expected, f"{name} of a block")
@@ -289,7 +289,7 @@ BLOCK_FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 class BlockFunction(ProgramForm):
-    """One sharded program beside functions that loop by themselves, inside of a shard_map that checks what varies."""
+    """One sharded program, with checks of functions that have internal loops, inside a shard_map with check_vma."""
 
     name = "block_function"
     forms = BLOCK_FUNCTIONS

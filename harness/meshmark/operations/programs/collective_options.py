@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives and shard_map with options and values that are not the ordinary ones, each in one sharded program.
+"""Uncommon options and values of collectives and shard_map, each in one sharded program.
 
-The program is that of `programs.forms`: f(x) = x * s(x). A case returns x if its option does what it says, and
-another number otherwise. Where a number can't show it (a dtype, a sharding, a type), the case raises.
+The program is that of `programs.forms`: f(x) = x * s(x). A case returns f(x) if its option works as documented, and
+other values otherwise. If values cannot show it (a dtype, a sharding, a type), the case raises.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from meshmark.operations.programs.options import wrong
 
 
 def blocks(mesh, a, x, same, **options):
-    """f of what a function makes of each block, which should be the block; and the difference."""
+    """f(y) + (y - block) of each block, where y = same(block) should equal the block."""
 
     def f(block):
         y = same(block)
@@ -38,7 +38,7 @@ def replicated(mesh, a, function, *arrays, **options):
 
 
 def same_as(found, expected, what):
-    """Raise where an array is not the expected one, or of another dtype."""
+    """Raise RuntimeError if an array differs from the expected one in shape, dtype or values. NaN equals NaN."""
     expected = np.asarray(expected)
     wrong(
         found.shape != expected.shape or found.dtype != expected.dtype,
@@ -51,7 +51,7 @@ def same_as(found, expected, what):
 
 
 def _half_overflow(mesh, a, x):
-    """Sums of half precision beyond 65504 are infinite, of either sign; up to there they are exact."""
+    """Float16 sums beyond 65504 are infinite, with their sign. Sums up to there are exact."""
     n = mesh.shape[a]
     given = np.array([[65504, -65504, 65504 // n // 32 * 32, 1]] * n, np.float16)
     found = replicated(mesh, a, lambda b: lax.psum(b[0], a), given)
@@ -63,7 +63,7 @@ def _half_overflow(mesh, a, x):
 
 
 def _nothing_but_infinity(mesh, a, x):
-    """The largest of negative infinities and the least of positive ones are infinite."""
+    """pmax of negative infinities and pmin of positive infinities are infinite."""
     n = mesh.shape[a]
     for kind in (np.float32, jnp.bfloat16):
         given = np.array([[-np.inf, np.inf]] * n).astype(kind)
@@ -73,7 +73,7 @@ def _nothing_but_infinity(mesh, a, x):
 
 
 def _signs(mesh, a, x):
-    """Integers without a sign that are beyond the largest with one, and the ends of those with one."""
+    """pmax and pmin of the extremes of each integer dtype, also unsigned ones beyond the largest signed integer."""
     n = mesh.shape[a]
     for kind in (np.uint8, np.uint16, np.uint32, np.int8, np.int16, np.int32):
         ends = np.iinfo(kind)
@@ -87,7 +87,7 @@ def _signs(mesh, a, x):
 
 
 def _constants(mesh, a, x):
-    """Sums and means of numbers that no device varies: Python's, NumPy's, and over every axis of the mesh."""
+    """Collectives over every axis of the mesh, of Python and NumPy numbers that are equal on all devices."""
     axes, n = tuple(mesh.axis_names), mesh.size
     seen = {}
 
@@ -109,13 +109,13 @@ def _constants(mesh, a, x):
 
 
 def _third_dimension(mesh, a, x):
-    """Scattered, gathered and exchanged along the third dimension, counted from the front and from the back."""
+    """Scatter, gather and exchange along the third dimension, and the exchange back."""
     n = mesh.shape[a]
 
     def same(b):
         cube = jnp.tile(
             b.reshape(2, -1, 1, b.shape[1]), (1, 1, n, 1)
-        )  # the third dimension has a part for each
+        )  # the third dimension has one part per device
         mine = lax.psum_scatter(cube + lax.axis_index(a) * 0, a, scatter_dimension=2, tiled=True)
         alone = lax.psum_scatter(cube, a, scatter_dimension=2)
         places = jnp.arange(n, dtype=b.dtype)[None, None, :, None]
@@ -147,7 +147,7 @@ def _scattered_third(mesh, a, x):
 
 
 def _batch_and_devices(mesh, a, x):
-    """Collectives over an axis of devices and one of a batch at once, in either order."""
+    """Collectives over a mesh axis and a batch axis at once, in either order."""
     n, k = mesh.shape[a], 3
 
     def summed(b):
@@ -165,9 +165,9 @@ def _batch_and_devices(mesh, a, x):
         return jax.vmap(one, axis_name="k")(rows)
 
     given = np.arange(n, dtype=np.int32).astype(np.float32)
-    # With check_vma JAX refuses an axis of a batch beside one of devices (docs/findings.md).
+    # With check_vma JAX refuses a batch axis together with a mesh axis (docs/findings.md).
     found = replicated(mesh, a, summed, given, check_vma=False)
-    rows = given[:, None] + 10 * np.arange(k)  # by device and by row
+    rows = given[:, None] + 10 * np.arange(k)  # [device, row]
     every, large = rows.sum(), rows.max()
     wanted = [
         [[every, every, large, every, rows[d].sum(), rows[:, i].sum()] for i in range(k)] for d in range(n)
@@ -177,7 +177,7 @@ def _batch_and_devices(mesh, a, x):
 
 
 def _batched(mesh, a, x):
-    """Collectives of a batch along its second dimension: the batch keeps its place."""
+    """Collectives under vmap along the second dimension: the batch keeps its place."""
 
     def same(b):
         gathered = jax.vmap(lambda c: lax.all_gather(c, a), in_axes=1, out_axes=2)(b)
@@ -190,7 +190,7 @@ def _batched(mesh, a, x):
 
 
 def _axis_of_one(mesh, a, x):
-    """A mesh with an axis of one device: collectives over it change nothing, and arrays are taken apart beside it."""
+    """A mesh with an axis of one device: collectives over it change nothing, and arrays over it are indexed right."""
     m = Mesh(mesh.devices[..., None], (*mesh.axis_names, "one"))
 
     def same(b):
@@ -214,7 +214,7 @@ def _axis_of_one(mesh, a, x):
 
 
 def _cycle(mesh, a, x):
-    """Three equal dimensions in a cycle, forward and back, sharded along one and along two of them."""
+    """Cyclic transposes of three equal dimensions, forward and back, sharded along one and along two of them."""
     n, first = 2 * mesh.size, mesh.axis_names[0]
     cube = np.arange(n**3, dtype=np.float32).reshape(n, n, n)
     places = {P(a): (P(None, None, a), P(None, a, None))}
@@ -236,11 +236,11 @@ def _cycle(mesh, a, x):
     return jax.jit(over(mesh, a))(x)
 
 
-# Arrays that are made like others, and what shard_map says of blocks.
+# Arrays that are made like others.
 
 
 def _made_alike(mesh, a, x):
-    """Arrays made like a sharded one lie as it does, eagerly and compiled; another place is taken where it is given."""
+    """Arrays made like a sharded one have its sharding, or the one that `device` gives."""
     made = {
         "zeros_like": (jnp.zeros_like, 0),
         "ones_like": (jnp.ones_like, 1),
@@ -275,7 +275,7 @@ COLLECTIVE_OPTIONS: dict[str, Callable[..., Any]] = {
 
 
 class CollectiveOption(ProgramForm):
-    """One sharded program with each option of collectives and shard_map."""
+    """One sharded program with each uncommon option of collectives and shard_map."""
 
     name = "collective_option"
     forms = COLLECTIVE_OPTIONS

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds in one sharded program only under some condition: on one device, in one branch, for one length, one order
-of groups, one argument of a derivative.
+"""Behaviour of one sharded program under a condition: on one device, in one branch, for one length, for one order of
+groups, for one argument of a derivative.
 
-The program is that of `programs.forms`: f(x) = x * s(x). A case returns x if JAX does what it says under its
-condition, and another number otherwise. Where a number can't show it, the case raises.
+The program is that of `programs.forms`: f(x) = x * s(x). A case returns f(x) if JAX works as documented under its
+condition, and other values otherwise. If values cannot show it, the case raises.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LENGTHS = (1, 2, 3, 7, 31, 33, 63, 65, 127, 129, 257, 1025)
 
 
 def _one_to_one(mesh, a, x):
-    """From each device to each other one alone, and to itself: all others get zeros."""
+    """ppermute from each device to each device, one pair at a time: all other devices get zeros."""
     n = mesh.shape[a]
     pairs = [(i, j) for i in range(n) for j in range(n)]
     given = np.arange(1, n + 1, dtype=np.float32)
@@ -44,7 +44,7 @@ def _one_to_one(mesh, a, x):
 
 
 def _branches(mesh, a, x):
-    """Each device takes its own branch, and as many turns of a loop as its number says."""
+    """Each device takes its own branch and its own number of loop iterations."""
     n = mesh.shape[a]
 
     def local(b):
@@ -77,8 +77,8 @@ def _branches(mesh, a, x):
 
 
 def _orders_of_groups(mesh, a, x):
-    """Groups whose members are not in order, and groups that are not in order: the first of a group is the first that
-    it names."""
+    """Groups whose members are not in order, and groups that are not in order. The listed order gives each member's
+    position in its group."""
     n = mesh.shape[a]
     if n % 2:
         raise Missing("pairs of devices need an even number of them")
@@ -109,7 +109,7 @@ def _orders_of_groups(mesh, a, x):
 
 
 def _lengths(mesh, a, x):
-    """Collectives of blocks of lengths around powers of two, in one program."""
+    """Collectives of blocks with lengths around powers of two, in one program."""
     n = mesh.shape[a]
     given = [
         (np.arange(n * k, dtype=np.int32) * 2654435 % 1009).astype(np.float32).reshape(n, k) for k in LENGTHS
@@ -148,7 +148,7 @@ def _lengths(mesh, a, x):
 
 
 def _many_arrays(mesh, a, x):
-    """Many arguments and results keep their places, and so do many leaves of one collective, of dtypes in turns."""
+    """Many arguments and results keep their places, and so do many leaves of one collective. The dtypes alternate."""
     kinds = (np.float32, np.int32, np.int8, np.float16)
     given = [jax.device_put(np.full(2 * mesh.size, k % 100, kinds[k % 4]), at(mesh, a)) for k in range(150)]
     found = jax.jit(lambda *arrays: tuple(b + 1 for b in arrays[::-1]))(*given)
@@ -169,7 +169,7 @@ def _many_arrays(mesh, a, x):
 
 
 def _ranks(mesh, a, x):
-    """Collectives of blocks of no to six dimensions, along the last one."""
+    """Collectives of blocks with zero to six dimensions, along the last one."""
     n = mesh.shape[a]
 
     places = np.arange(1, n + 1, dtype=np.float32)
@@ -202,7 +202,7 @@ def _ranks(mesh, a, x):
 
 
 def _second_arguments(mesh, a, x):
-    """The derivative by each argument alone, where the arguments of a function are not alike."""
+    """The derivative by each single argument of functions whose arguments have different roles."""
 
     def same(y):
         rows, columns = y.shape
@@ -210,7 +210,7 @@ def _second_arguments(mesh, a, x):
         few = y[:2, :3]
 
         def by_each(function, *arguments):
-            """Derivatives of a weighted sum by each argument alone."""
+            """The derivatives of a weighted sum by each single argument."""
 
             def weighted(*given):
                 found = function(*given)
@@ -254,7 +254,7 @@ def _second_arguments(mesh, a, x):
 
 
 def _padding_value(mesh, a, x):
-    """The derivative by the value of a padding alone."""
+    """The derivative by the padding value alone."""
 
     def same(y):
         rows, columns = y.shape
@@ -266,7 +266,7 @@ def _padding_value(mesh, a, x):
 
 
 def _names_of_residuals(mesh, a, x):
-    """What is kept by name, all but a name, or nothing, around a collective in a loop."""
+    """Checkpoint policies around a collective in a loop: by name, all but a name, products, combined, everything."""
     from jax.ad_checkpoint import checkpoint_name
 
     policies = jax.checkpoint_policies
@@ -301,7 +301,7 @@ def _names_of_residuals(mesh, a, x):
 
 
 def _kinks(mesh, a, x):
-    """Derivatives where a function has a kink, of numbers without one, and of what is stopped."""
+    """Derivatives at a kink, by integers, of rounding, of unused arguments and through stop_gradient."""
 
     def same(y):
         ones = jnp.ones_like(y)
@@ -339,7 +339,7 @@ def _kinks(mesh, a, x):
 
 
 def _leaves_of_loops(mesh, a, x):
-    """Loops whose carries, inputs and outputs are alike in shape keep them apart, and so do their gradients."""
+    """Loops whose carries, inputs and outputs have equal shapes do not mix them up; nor do their gradients."""
 
     def same(y):
         ones = jnp.ones_like(y)
@@ -382,7 +382,7 @@ def _leaves_of_loops(mesh, a, x):
 
 
 def _branches_of_a_batch(mesh, a, x):
-    """Each row of a batch takes its own branch, also where one alone is past the end; rows have a rule of their own."""
+    """Each row of a batch takes its own branch or index, also if an index is past the end; and a custom_vmap rule."""
     from jax.custom_batching import custom_vmap
 
     def same(y):
@@ -418,11 +418,11 @@ def _branches_of_a_batch(mesh, a, x):
     return through(mesh, a, same)(x)
 
 
-# Constraints and places.
+# Constraints and shardings.
 
 
 def _free_dimensions(mesh, a, x):
-    """Constraints that leave a dimension free, of trees, and inside loops, branches and batches."""
+    """Constraints with unconstrained dimensions, of trees, and inside loops, branches and batches."""
     free = P.UNCONSTRAINED
 
     def same(y):
@@ -441,7 +441,7 @@ def _free_dimensions(mesh, a, x):
 
 
 def _asked_places(mesh, a, x):
-    """Every function that takes `out_sharding` gives the type that it was asked for, and the same values as without."""
+    """Each function with `out_sharding` gives the requested sharding in its type, and the same values as without."""
     m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
     n = mesh.size
     key = jax.random.key(3)
@@ -487,14 +487,14 @@ def _asked_places(mesh, a, x):
                     not y.sharding.is_equivalent_to(places, 2),
                     f"{name} is placed as {y.sharding}, not {spec}",
                 )
-                if name == "normal":  # another vector of the processor rounds its last bit otherwise
+                if name == "normal":  # other vector instructions can round the last bit differently
                     y = jnp.where(jnp.abs(y - plain) < 1e-6, plain, y)
                 same_as(np.asarray(y), plain, f"{name} over {spec}")
     return jax.jit(over(mesh, a))(x)
 
 
 def _meshes_alike(mesh, a, x):
-    """Meshes of one shape and names and other orders of devices: one jitted function, and each block on its device."""
+    """Meshes with equal shape and names but other device orders: one jitted function, and each block on its device."""
     n = mesh.shape[a]
     number = {d: i for i, d in enumerate(mesh.devices.flat)}
     orders = [mesh.devices, mesh.devices[..., ::-1], np.roll(mesh.devices, 1, axis=-1), mesh.devices]
@@ -543,7 +543,8 @@ CONDITIONS: dict[str, Callable[..., Any]] = {
 
 
 class ProgramCondition(ProgramForm):
-    """One sharded program beside what holds only on one device, for one length, in one branch, by one argument."""
+    """One sharded program, with checks under a condition: on one device, for one length, in one branch, by one
+    argument."""
 
     name = "program_condition"
     forms = CONDITIONS

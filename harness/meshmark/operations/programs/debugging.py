@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debugging views of sharded arrays: what they show must be true, and the program must compute what it does without.
+"""Debugging views of sharded arrays. What they show must be true, and they must not change the program's result.
 
-The program is f(x) = x * s(x) of `programs.forms`. A view that shows something else raises, so that its case is an
-error with what was seen.
+The program is f(x) = x * s(x) of `programs.forms`. A view that shows something else raises an error with what it
+showed.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def sums(mesh: Any, a: str, x: Any) -> list[tuple[int, int]]:
 
 
 def over_axis(mesh, a, f):
-    """A function of the local block over one axis, compiled."""
+    """The compiled shard_map of a function of the local block over one axis."""
     return jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P(a), out_specs=P(a)))
 
 
 def finished(function: Callable[..., Any], x: Any) -> tuple[Any, str]:
-    """The result of a program whose callbacks have all run, and what they printed."""
+    """The result of a program, and what its callbacks printed. All callbacks have run."""
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         y = jax.block_until_ready(function(x))
@@ -88,7 +88,7 @@ def _print_global(mesh, a, x):
 
 
 def _print_scan(mesh, a, x):
-    """`jax.debug.print` in a loop inside shard_map, in order: every device prints one line for each round."""
+    """`jax.debug.print` in a loop inside shard_map: every device prints one line in each iteration."""
 
     def f(y):
         def step(c, k):
@@ -103,7 +103,8 @@ def _print_scan(mesh, a, x):
 
 
 def inspected(mesh, a, x, between, spec):
-    """f with `jax.debug.inspect_array_sharding` of an array on the way, which must have a sharding."""
+    """f with `jax.debug.inspect_array_sharding` of the intermediate array between(x). Raises RuntimeError unless it is
+    called once, with the sharding of `spec`."""
     seen = []
 
     def f(y):
@@ -123,13 +124,13 @@ def _inspect_argument(mesh, a, x):
 
 
 def _inspect_constraint(mesh, a, x):
-    """The sharding that a constraint gives an intermediate array."""
+    """The sharding that a constraint gives to an intermediate array."""
     spec = (None, mesh.axis_names)
     return inspected(mesh, a, x, lambda y: lax.with_sharding_constraint(y, at(mesh, *spec)), spec)
 
 
 def _inspect_local(mesh, a, x):
-    """Inside shard_map a block is whole on its device."""
+    """Inside shard_map a block is not sharded."""
     seen = []
 
     def f(y):
@@ -143,7 +144,7 @@ def _inspect_local(mesh, a, x):
 
 
 def _visualize(mesh, a, x):
-    """The picture of an array, eagerly and in a program: a cell for each block, with the numbers of its devices."""
+    """The picture of an array, eagerly and in a program: one cell per block, with the ids of its devices."""
     if importlib.util.find_spec("rich") is None:
         raise Missing("jax.debug.visualize_array_sharding needs the library rich")
 
@@ -180,7 +181,7 @@ OPTIONAL = ("visualize", "print_scan", "print_global", "inspect_argument")
 
 
 class DebuggingView(Operation):
-    """Views of `jax.debug`: print, callback, inspect_array_sharding, visualize_array_sharding; in jit and shard_map."""
+    """Views of `jax.debug` in jit and shard_map: print, callback, inspect_array_sharding, visualize_array_sharding."""
 
     name = "debugging_view"
     family = "transforms"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derivatives in one sharded program that are not those of real functions by their first argument: of complex
-functions, of rules that are told which arguments vary, of roots and solutions, of reads and writes at places outside
-of an array, and inside of shard_map.
+"""Derivatives other than those of real functions by their first argument, in one sharded program: of complex functions,
+of rules with symbolic zeros, of roots and solutions, of reads and writes at indices outside an array, and inside
+shard_map.
 
-The program is that of `programs.forms`: f(x) = x * s(x). The expected values are written down, or NumPy's.
+The program is that of `programs.forms`: f(x) = x * s(x). The expected values are closed forms, in NumPy.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from meshmark.operations.programs.options import through, wrong
 
 
 def complex_of(mesh, a, x):
-    """A complex array of small whole numbers on the mesh, and its host copy."""
+    """A complex64 array of small integers on the mesh, and its host copy."""
     given = np.asarray(x) + 1j * np.asarray(x)[::-1]
     return jax.device_put(given.astype(np.complex64), at(mesh, a)), given
 
 
 def _holomorphic(mesh, a, x):
-    """Holomorphic derivatives of a complex array: of a loss, as columns and as rows of a Jacobian, and of collectives;
-    a real loss of a complex argument, whose gradient is conjugate."""
+    """Holomorphic derivatives of a complex array: of a loss, as columns and as rows of a Jacobian, and of collectives.
+    Also a real loss of a complex argument, whose gradient is the conjugate."""
     z, given = complex_of(mesh, a, x)
     n = mesh.shape[a]
 
@@ -76,7 +76,7 @@ def _holomorphic(mesh, a, x):
 
 
 def _complex_cotangents(mesh, a, x):
-    """Complex cotangents and tangents of functions between real and complex arrays, which JAX does not conjugate."""
+    """Complex cotangents and tangents of functions between real and complex arrays. JAX does not conjugate them."""
     z, given = complex_of(mesh, a, x)
     seed = np.roll(given, 1, axis=1) * 1j
 
@@ -119,7 +119,7 @@ def _complex_cotangents(mesh, a, x):
 
 
 def _told_what_varies(mesh, a, x):
-    """Rules with symbolic zeros: they are told which arguments vary and which cotangents are zero."""
+    """Rules with symbolic zeros: they learn which arguments are perturbed and which cotangents or tangents are zero."""
     told: list[Any] = []
 
     def same(y):
@@ -159,8 +159,8 @@ def _told_what_varies(mesh, a, x):
 
 
 def _other_rules(mesh, a, x):
-    """Rules by argument, rules that a function gives with its value, rules with arguments without derivative at any
-    place and by name, rules of trees; and each in a batch, in a loop, compiled and twice."""
+    """Rules per argument, rules that a function returns with its value, rules with non-differentiable arguments, and
+    rules of trees; also in a batch, in a loop and compiled."""
 
     def same(y):
         each = jax.custom_jvp(lambda p, q: p * q)
@@ -211,8 +211,8 @@ def _other_rules(mesh, a, x):
 
 
 def _solutions(mesh, a, x):
-    """Derivatives of roots and of solutions of linear systems by a function of one's own, whose transposed system is
-    another one; and a function that closes over what it is derived by."""
+    """Derivatives of custom_root, and of custom_linear_solve with a separate transposed solver. Also closure_convert of
+    a function that closes over the variable of its derivative."""
 
     def same(y):
         upper = jnp.array([[1.0, 2], [0, 1]])
@@ -255,8 +255,8 @@ WRITES = ("drop", "clip")
 
 
 def _reads(mesh, a, x):
-    """Derivatives of reads at places inside, before and past an array in each mode, forward and backward, of rows and
-    of single elements, which come more than once."""
+    """Derivatives of reads at indices inside and past an array in each mode, forward and backward, of rows and of
+    single elements. Some indices occur more than once."""
     given = np.asarray(x)
     rows, columns = given.shape
     inside = np.array([0, 3, rows - 1, 3, rows // 2])
@@ -296,11 +296,11 @@ def _reads(mesh, a, x):
 
 
 def _writes(mesh, a, x):
-    """Derivatives of writes at places inside and past an array in each mode: of sums, products and replacements, by the
-    array and by what is written, forward and backward."""
+    """Derivatives of writes at indices inside and past an array in each mode: of sums, products and replacements, by
+    the array and by the written values, forward and backward."""
     given = np.asarray(x)
     rows, columns = given.shape
-    places = np.array([1, rows + 2, rows - 2, 3 * rows])  # in no mode one place twice
+    places = np.array([1, rows + 2, rows - 2, 3 * rows])  # no row is written twice, in any mode
     new = (np.arange(4 * columns) % 5 + 2).astype(np.float32).reshape(4, columns)
     seeds = (np.arange(rows * columns) % 7 + 1).astype(np.float32).reshape(rows, columns)
     cases = [(mode, name) for mode in WRITES for name in ("add", "set", "mul")]
@@ -336,12 +336,12 @@ def _writes(mesh, a, x):
     return jax.jit(over(mesh, a))(x)
 
 
-# Inside of shard_map.
+# Inside shard_map.
 
 
 def _derived_inside(mesh, a, x):
-    """Jacobians, second derivatives and linear functions of a local block through a sum over devices, inside of
-    shard_map: each device has its own."""
+    """Jacobians, second derivatives and linearizations of a local block inside shard_map, with collectives. Each device
+    has its own."""
     n = mesh.shape[a]
     m = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 10]], np.float32)
     given = (np.arange(3 * n) % 5 + 1).astype(np.float32).reshape(n, 3)
@@ -400,8 +400,8 @@ DERIVATIVE_FORMS: dict[str, Callable[..., Any]] = {
 
 
 class DerivativeForm(ProgramForm):
-    """One sharded program beside derivatives of complex functions, of rules, of solutions, of reads and writes outside
-    of an array, and inside of shard_map."""
+    """One sharded program, with checks of derivatives of complex functions, of custom rules, of solutions, of reads and
+    writes outside an array, and inside shard_map."""
 
     name = "derivative_form"
     forms = DERIVATIVE_FORMS

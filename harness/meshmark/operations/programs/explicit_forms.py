@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs over explicit axes for `option_forms`: functions that take the sharding of their result, arrays of sizes
-that no mesh divides, pulls of complex sums.
+"""Programs over Explicit axes for `option_forms`: functions with `out_sharding`, arrays of sizes that the mesh does not
+divide, pullbacks of complex sums.
 
-Each takes the mesh, its last axis and the input, placed over that axis. What goes wrong raises.
+Each function takes the mesh, its last axis, and the input sharded over that axis. Any error raises.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from meshmark.operations.programs.options import wrong
 
 
 def lies(array, place, what):
-    """Raise where an array does not lie as a sharding says."""
+    """Raise RuntimeError if the sharding of an array is not equivalent to `place`."""
     wrong(not array.sharding.is_equivalent_to(place, array.ndim), f"{what} is placed as {array.sharding}")
 
 
 def takes(function, option):
-    """Whether this release's function has an option."""
+    """Whether the function of this release has an option."""
     return option in inspect.signature(function).parameters
 
 
@@ -45,8 +45,8 @@ what is near one makes an absolute error of a relative one."""
 
 
 def _into_shardings(mesh, a, x):
-    """`out_sharding=` of functions that make, multiply, reduce and draw, inside of jit with explicit axes: the values,
-    the type, and where the result lies."""
+    """`out_sharding=` of functions that create, multiply, reduce and draw, inside jit with Explicit axes: the values,
+    the types and the shardings of the results."""
     m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
     n, given = mesh.shape[a], np.asarray(x)
     k = 4 * n
@@ -163,7 +163,7 @@ def _into_shardings(mesh, a, x):
 
 
 def _host_array_into_a_sharding(mesh, a, x):
-    """`jnp.asarray` of a host array with an out_sharding, inside of jit and outside."""
+    """`jnp.asarray` of a host array with out_sharding, inside and outside jit."""
     m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
     given = np.asarray(x)
     with jax.set_mesh(m):
@@ -177,14 +177,14 @@ def _host_array_into_a_sharding(mesh, a, x):
 
 
 def refuses(error):
-    """Whether an exception refuses a size that a mesh does not divide, and is not an internal error."""
+    """Whether an exception refuses a size that the mesh does not divide. Internal errors do not count."""
     kind = isinstance(error, (TypeError, ValueError)) or type(error).__name__ == "ShardingTypeError"
     return kind and re.search(r"not (evenly )?(divide|divisible)", str(error)) is not None
 
 
 def _uneven_beside_explicit(mesh, a, x):
-    """Arrays with explicit axes of sizes that no mesh divides: along a dimension that is whole the functions are right
-    and the sharding of the other one stays, and so do gradients; along a sharded one a result is right or refused."""
+    """Arrays with Explicit axes and sizes that the mesh does not divide. Along an unsharded dimension functions and
+    gradients are right and the other dimension keeps its sharding. Along a sharded one a result is right or refused."""
     m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
     n, given = mesh.shape[a], np.asarray(x)
     columns = n * (given.shape[1] // n) or n
@@ -233,7 +233,7 @@ def _uneven_beside_explicit(mesh, a, x):
 
 
 def _complex_pulls(mesh, a, x):
-    """Pulls of a real exponential and its complex sum, for each row of a batch over explicit axes (jax#31879)."""
+    """Pullbacks of a complex sum with a real exponential, for each row of a batch over Explicit axes (jax#31879)."""
     m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
     n, given = mesh.shape[a], np.asarray(x)
     batch, weights = given[: 2 * n, :4] / 4, given[:4, :3] / 8
@@ -250,10 +250,11 @@ def _complex_pulls(mesh, a, x):
         return jax.vmap(one)(rows)
 
     y = batch.astype(np.float64) @ weights
-    slope = 2 * -2 / (1 + np.exp(2 * y)) + 1  # 2 of the real part, and -1j times 1j of the other
+    slope = 2 * -2 / (1 + np.exp(2 * y)) + 1  # 2 from the real part, -1j * 1j from the imaginary part
     right = batch[:, :, None] * slope[:, None, :]
-    # The slope follows y, a sum of four products, at most twice. It is at most 4: its exponential moves it by a
-    # quarter of that, its quotient by 4 units of it (meshmark.core.bounds), and six roundings by one each.
+    # The slope changes by at most twice the error of y, a sum of four products. Its magnitude is at most 4. The error
+    # of the exponential enters with a quarter of 4, that of the quotient is 4 units of 4 (meshmark.core.bounds), and
+    # each of six roundings is one unit of 4.
     summed = 4 * FLOAT32.u * (np.abs(batch) @ np.abs(weights))
     own = (FLOAT32.elementary + 4 * 4 + 6 * 4) * FLOAT32.u
     bound = np.abs(batch)[:, :, None] * (2 * summed + own)[:, None, :]
