@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Features of JAX around one sharded program: sums that are not reduced yet, mutable arrays, layouts, checks inside of
-a program, kernels, programs without compiler, and vmap of a shard_map that closes over what is mapped.
+"""Features of JAX around one sharded program: unreduced sums, mutable arrays, layouts, checks inside a program,
+kernels, programs without the compiler, and vmap of a shard_map that closes over the mapped array.
 
-The program is that of `programs.forms`: f(x) = x * s(x). Where a number can't show a feature, its
-case raises.
+The program is that of `programs.forms`: f(x) = x * s(x). If values cannot show a feature, its case raises.
 """
 
 from __future__ import annotations
@@ -30,13 +29,14 @@ def explicit(mesh):
 
 
 def blocks(m, a, x):
-    """The blocks of x over axis a, stacked: [blocks, rows of one, columns], and ones to add them up with."""
+    """The blocks of x over axis a, stacked: [blocks, rows per block, columns], and ones[blocks] to sum them."""
     stack = lax.reshape(x, (m.shape[a], x.shape[0] // m.shape[a], x.shape[1]), out_sharding=P(a))
     return stack, jnp.ones(m.shape[a], x.dtype, out_sharding=P(a))
 
 
 def from_sum(mesh, a, x, total):
-    """f of x, where total(m, stack, ones) adds up the blocks in a program over Explicit axes."""
+    """f(x), where total(m, stack, ones) sums the blocks in a program over Explicit axes. Raises Missing if the release
+    has no unreduced types."""
     if "unreduced" not in dir(P()):
         raise Missing("this release has no unreduced types")
     m = explicit(mesh)
@@ -51,13 +51,13 @@ def from_sum(mesh, a, x, total):
 
 
 def even(rows, number):
-    """`reshard` cuts into equal parts alone: Missing for other numbers of rows."""
+    """Raise Missing unless `rows` has `number` equal parts: `reshard` needs equal parts."""
     if rows % number:
         raise Missing(f"{rows} rows have no {number} equal parts")
 
 
 def _unreduced(mesh, a, x):
-    """Each device keeps its own sum, until a reshard adds them up."""
+    """Each device keeps its own sum until a reshard adds them."""
 
     def total(m, stack, ones):
         return jnp.einsum("b,bij->ij", ones, stack, out_sharding=P(unreduced={a}))
@@ -66,7 +66,7 @@ def _unreduced(mesh, a, x):
 
 
 def _unreduced_scattered(mesh, a, x):
-    """The sums are added up and scattered in one step."""
+    """The sums are added and scattered in one step."""
 
     def total(m, stack, ones):
         even(stack.shape[1], m.shape[a])
@@ -77,7 +77,7 @@ def _unreduced_scattered(mesh, a, x):
 
 
 def _unreduced_mixed(mesh, a, x):
-    """Unreduced over one axis and sharded over another, then sharded over both (the kind of xla#40034)."""
+    """Unreduced over one axis and sharded over another, then sharded over both (as in xla#40034)."""
 
     def total(m, stack, ones):
         first = m.axis_names[0]
@@ -90,7 +90,7 @@ def _unreduced_mixed(mesh, a, x):
 
 
 def _unreduced_added(mesh, a, x):
-    """Two unreduced sums are added before any device sends something."""
+    """Two unreduced sums are added before any communication."""
 
     def total(m, stack, ones):
         place = P(unreduced={a})
@@ -118,7 +118,7 @@ def _reduced(mesh, a, x):
 
 
 def mutable(x):
-    """A mutable array that starts as x."""
+    """A mutable array with the initial value x. Raises Missing if the release has none."""
     for name in ("new_ref", "array_ref"):
         if hasattr(jax, name):
             return getattr(jax, name)(x)
@@ -126,7 +126,7 @@ def mutable(x):
 
 
 def _mutable(mesh, a, x):
-    """A mutable array inside of a program: set, added to in rows, read."""
+    """A mutable array inside a program: set, added to by rows, read."""
 
     def f(y):
         kept = mutable(jnp.zeros_like(y))
@@ -140,7 +140,7 @@ def _mutable(mesh, a, x):
 
 
 def _mutable_argument(mesh, a, x):
-    """A program changes a mutable array that it was given; the array keeps its sharding."""
+    """A program changes a mutable array that is its argument. The array keeps its sharding."""
     kept = mutable(jax.device_put(x, at(mesh, a)))
 
     def f(r):
@@ -165,7 +165,7 @@ def _mutable_block(mesh, a, x):
 
 
 def _layout(mesh, a, x):
-    """An input in column-major order, and a result in it."""
+    """An input and a result in column-major order."""
     from jax.experimental.layout import Format, Layout
 
     order = Format(Layout(major_to_minor=(1, 0)), at(mesh, a))
@@ -187,11 +187,11 @@ def _layout_chosen(mesh, a, x):
     return jax.device_put(y, at(mesh, a))
 
 
-# Checks, and programs without compiler.
+# Checks, and programs without the compiler.
 
 
 def _checked(mesh, a, x):
-    """checkify with a true check of a result of shard_map (jax#23946)."""
+    """checkify with a check that holds for a result of shard_map (jax#23946)."""
     from jax.experimental import checkify
 
     def f(y):
@@ -205,7 +205,7 @@ def _checked(mesh, a, x):
 
 
 def _check_fails(mesh, a, x):
-    """checkify with a check that fails in one row, on one device, and an index past the end."""
+    """checkify with a check that fails in one row, on one device, and with an index past the end."""
     from jax.experimental import checkify
 
     def f(y, row):
@@ -227,14 +227,14 @@ def _check_fails(mesh, a, x):
 
 
 def _without_jit(mesh, a, x):
-    """`jax.disable_jit`: jit and shard_map run step by step."""
+    """`jax.disable_jit`: jit and shard_map run eagerly."""
     with jax.disable_jit():
         y = jax.jit(over(mesh, a))(x)
     return jax.device_put(y, at(mesh, a))
 
 
 def _debug_nans(mesh, a, x):
-    """`jax.debug_nans` passes a program without NaN, and raises for one block that has one."""
+    """`jax.debug_nans` passes a program without NaN and raises FloatingPointError for one with NaN."""
     with jax.debug_nans(True):
         y = jax.jit(over(mesh, a))(x)
         try:
@@ -245,7 +245,7 @@ def _debug_nans(mesh, a, x):
 
 
 def _abstract_mesh(mesh, a, x):
-    """A shard_map over a mesh without devices, which come with the input."""
+    """A shard_map over an abstract mesh. The devices come from the input."""
     f = jax.shard_map(local(a), mesh=mesh.abstract_mesh, in_specs=P(a), out_specs=P(a))
     return jax.jit(f)(jax.device_put(x, at(mesh, a)))
 
@@ -264,11 +264,11 @@ def _kernel(mesh, a, x):
     return jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P(a), out_specs=P(a), check_vma=False))(x)
 
 
-# What a function closes over.
+# Closed-over values.
 
 
 def of_closed(mesh, a, x, **options):
-    """f of x, after a vmap over its columns of a shard_map that closes over the column and gives it back."""
+    """f(x), after a vmap over the columns of x of a shard_map that closes over the column and returns it."""
 
     def same(column):
         return jax.shard_map(lambda: column, mesh=mesh, in_specs=(), out_specs=P())()
@@ -283,12 +283,12 @@ def _vmap_closed(mesh, a, x):
 
 
 def _vmap_spmd_closed(mesh, a, x):
-    """The same with the batch sharded over the first axis (jax#17874)."""
+    """The same, with the batch sharded over the first axis (jax#17874)."""
     return of_closed(mesh, a, x, spmd_axis_name=mesh.axis_names[0])
 
 
 def _scanned_auto_axes(mesh, a, x):
-    """The gradient of a loop over a function in `auto_axes` that closes over the argument (jax#33029)."""
+    """The gradient of a loop whose step is a function in `auto_axes` that closes over the argument (jax#33029)."""
     m = explicit(mesh)
 
     def loss(p, y):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to write and run one sharded program: eager and compiled, nested and partial shard_map, closed-over arrays, vmap
-outside, donation, memory kinds, callbacks, custom partitioning, executables that were stored.
+outside, donation, memory kinds, callbacks, custom partitioning, stored executables.
 
-The program is f(x) = x * s(x), where s adds up the blocks of x over the last mesh axis (see `transforms`). Inputs are
-small integers, and results exact. A way that a release or backend lacks is unsupported, with its reason.
+The program is f(x) = x * s(x), where s adds the blocks of x over the last mesh axis (see `transforms`). Inputs are
+small integers, and results are exact. A form that a release or backend lacks is unsupported, with the reason.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from meshmark.operations.base import Argument, Missing, Operation, Plan, Request
 
 
 def local(a):
-    """f of one block."""
+    """f for one block."""
     return lambda x: x * lax.psum(x, a)
 
 
 def whole(mesh, a):
-    """f of a whole array."""
+    """f for a whole array."""
 
     def f(x):
         stack = x.reshape(mesh.shape[a], -1, *x.shape[1:])
@@ -40,17 +40,17 @@ def whole(mesh, a):
 
 
 def at(mesh, *spec):
-    """A sharding over the mesh."""
+    """The NamedSharding of a spec over the mesh."""
     return NamedSharding(mesh, P(*spec))
 
 
 def over(mesh, a, **options):
-    """f as a function of the whole array, by shard_map over the last axis."""
+    """f for the whole array, by shard_map over the mesh axis a."""
     return jax.shard_map(local(a), mesh=mesh, in_specs=P(a), out_specs=P(a), **options)
 
 
 def typed(mesh, *kinds):
-    """The same mesh with other types of axes."""
+    """The same mesh with these axis types."""
     return Mesh(mesh.devices, mesh.axis_names, axis_types=kinds)
 
 
@@ -90,7 +90,7 @@ def _nested(mesh, a, x):
 
 
 def _closed_over(mesh, a, x):
-    """An array that the function closes over, whole on every device."""
+    """The function closes over a replicated array."""
     ones = jax.device_put(np.ones((1, x.shape[1]), np.float32), at(mesh))
 
     def f(y):
@@ -100,7 +100,7 @@ def _closed_over(mesh, a, x):
 
 
 def _inferred(mesh, a, x):
-    """The specs of the inputs follow from their types."""
+    """The input specs follow from the input types."""
     m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
     with jax.set_mesh(m):
         y = jax.jit(jax.shard_map(local(a), out_specs=P(a)))(jax.device_put(x, at(m, a)))
@@ -129,7 +129,7 @@ def _mixed_axes(mesh, a, x):
 
 
 def _explicit_axes(mesh, a, x):
-    """Explicit axes inside of a program over Auto axes."""
+    """Explicit axes inside a program over Auto axes."""
 
     def f(y):
         inner = jax.sharding.explicit_axes(
@@ -160,7 +160,7 @@ def _donated_constraint(mesh, a, x):
 
 
 def _constraints(mesh, a, x):
-    """A chain of constraints through other shardings."""
+    """A chain of constraints to other shardings."""
 
     def f(y):
         for spec in (P(None, a), P(), P(mesh.axis_names[0]), P(a)):
@@ -171,13 +171,13 @@ def _constraints(mesh, a, x):
 
 
 def _single_device(mesh, a, x):
-    """The input lies on one device, and the computation puts it on the mesh."""
+    """The input is on one device and is moved to the mesh."""
     one = jax.device_put(np.asarray(x), SingleDeviceSharding(mesh.devices.flat[-1]))
     return jax.jit(over(mesh, a))(jax.device_put(one, at(mesh, a)))
 
 
 def _host_memory(mesh, a, x):
-    """Through the memory of the host and back."""
+    """Through host memory and back."""
     kinds = {m.kind for m in mesh.devices.flat[0].addressable_memories()}
     if "pinned_host" not in kinds:
         raise Missing(f"the devices have the memories {', '.join(sorted(kinds))}, and not pinned_host")
@@ -188,8 +188,8 @@ def _host_memory(mesh, a, x):
 
 
 def _aliased(mesh, a, x):
-    """The host array is written after the put, which must not show. It starts at a multiple of 64 bytes, where a CPU
-    backend can use it in place."""
+    """A write to the host array after the put must not change the result. The array starts at a multiple of 64 bytes,
+    where a CPU backend can use it in place."""
     room = np.zeros(x.nbytes + 64, np.uint8)
     host = room[-room.ctypes.data % 64 :][: x.nbytes].view(np.float32).reshape(x.shape)
     host[...] = np.asarray(x)
@@ -200,7 +200,7 @@ def _aliased(mesh, a, x):
 
 
 def _io_callback(mesh, a, x):
-    """Every device hands its block to the host and takes it back."""
+    """Every device passes its block to the host and gets it back."""
     from jax.experimental import io_callback
 
     def f(y):
@@ -211,7 +211,7 @@ def _io_callback(mesh, a, x):
 
 
 def _printed(mesh, a, x):
-    """A callback with the whole array, in a global program."""
+    """A callback that gets the whole array, in a global program."""
     seen = []
 
     def f(y):
@@ -226,7 +226,7 @@ def _printed(mesh, a, x):
 
 
 def _serialized(mesh, a, x):
-    """An executable that was stored and loaded again."""
+    """An executable that is stored and loaded again."""
     from jax.experimental import serialize_executable
 
     x = jax.device_put(x, at(mesh, a))
@@ -235,7 +235,7 @@ def _serialized(mesh, a, x):
 
 
 def _exported(mesh, a, x):
-    """A program that was exported and called again."""
+    """A program that is exported, loaded and called."""
     from jax import export
 
     if find_spec("flatbuffers") is None:
@@ -260,7 +260,7 @@ def _shard_alike(mesh, a, x):
 
 
 def partitioned_double():
-    """y * 2 of a matrix, with a rule of its own for its partition."""
+    """y * 2 of a matrix, with a custom partitioning rule."""
     from jax.experimental.custom_partitioning import custom_partitioning
 
     @custom_partitioning
@@ -280,7 +280,7 @@ def partitioned_double():
 
 
 def _custom_partitioning(mesh, a, x):
-    """A function with a rule of its own for its partition."""
+    """A function with a custom partitioning rule."""
     twice = partitioned_double()
     return jax.jit(lambda y: whole(mesh, a)(twice(y) - y), out_shardings=at(mesh, a))(
         jax.device_put(x, at(mesh, a))
@@ -288,7 +288,7 @@ def _custom_partitioning(mesh, a, x):
 
 
 def _cast_constraint(mesh, a, x):
-    """A cast to bfloat16, a constraint, and x @ x.T; the input gives back what the product hides."""
+    """A cast to bfloat16, a constraint, and x @ x.T. The result also has the difference from the float32 product."""
 
     def f(y):
         small = lax.with_sharding_constraint(y.astype(jnp.bfloat16), at(mesh, a))
@@ -300,7 +300,7 @@ def _cast_constraint(mesh, a, x):
 
 
 def _made_mesh(mesh, a, x):
-    """`jax.make_mesh` of the same shape, whatever order it gives the devices."""
+    """`jax.make_mesh` of the same shape, in any device order."""
     m = jax.make_mesh(mesh.devices.shape, mesh.axis_names, devices=list(mesh.devices.flat))
     kinds = (AxisType.Auto,) * len(mesh.axis_names)
     m = Mesh(m.devices, mesh.axis_names, axis_types=kinds)
@@ -329,7 +329,7 @@ def _hybrid_mesh(mesh, a, x):
 
 
 def _switching(mesh, a, x):
-    """The same function over two meshes in turn, many times."""
+    """The same function over two meshes in turn, five times."""
     turned = Mesh(mesh.devices[::-1], mesh.axis_names)
     for _ in range(5):
         there = jax.jit(over(turned, a))(np.asarray(x))
@@ -340,7 +340,7 @@ def _switching(mesh, a, x):
 
 
 def _smap(mesh, a, x):
-    """`jax.smap` over one axis, where a release has it."""
+    """`jax.smap` over one axis, if the release has it."""
     if not hasattr(jax, "smap"):
         raise Missing("this release has no jax.smap")
     m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
@@ -390,7 +390,7 @@ OPTIONAL = ("smap", "shard_alike", "host_memory")
 
 
 class ProgramForm(Operation):
-    """One sharded program in every way of writing and running it."""
+    """One sharded program in every form of writing and running it."""
 
     name = "program_form"
     family = "transforms"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that the hunt found (`results/findings`), so that the suite judges what nobody thought of before.
+"""Programs that the hunt found (`results/findings`), so that the suite also judges unforeseen programs.
 
 Each is a function of jax.lax in the sharding in which it was wrong, was refused or ended the process on some release,
-and in shardings in which it is right. Only auto mode has them: the partitioner is what they are about. The others of
-`results/findings` are cases of other operations: `convolution_gradient`, `dynamic_update_slice`, `pad` and
+and in shardings in which it is right. Most have only auto mode, because they test the partitioner. Other programs of
+`results/findings` are cases of the operations `convolution_gradient`, `dynamic_update_slice`, `pad` and
 `reduce_window_gradient`.
 """
 
@@ -26,7 +26,7 @@ from meshmark.operations.models.programs import constrained
 
 
 class Found(Operation):
-    """The base: what is sharded how, by name, on the preferred mesh."""
+    """The base. Each kind names a sharding of the arrays. The standard profile runs them on the preferred mesh."""
 
     family = "found"
     level = "L2"
@@ -52,18 +52,18 @@ class Found(Operation):
 
 
 def small(request: Request, shape: tuple[int, ...], spec: Spec) -> Argument:
-    """Small integers, none of them zero."""
+    """An argument of small nonzero integers."""
     return Argument(shape, request.dtype, spec, nonzero, {})
 
 
 def nonzero(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype) -> np.ndarray:
-    """Random integers from 1 to 15: what is lost or taken from another place shows."""
+    """Random integers from 1 to 15, so that elements that are lost or misplaced show."""
     return (1 + (bits >> np.uint64(16)) % np.uint64(15)).astype(dtype)
 
 
 class StridedSlice(Found):
-    """`lax.slice` with a stride along a sharded dimension: from the last shard to the end, of one element from the end,
-    and from the second element on."""
+    """`lax.slice` with a stride along a sharded dimension: only from the last shard, only the last element, or from the
+    second element on."""
 
     name = "strided_slice"
     kinds = ("last_shard", "last_element", "inner")
@@ -95,7 +95,7 @@ class StridedSlice(Found):
 
 
 class WindowGather(Found):
-    """`lax.gather` of windows that hold the whole of a sharded dimension."""
+    """`lax.gather` of windows that span a whole sharded dimension."""
 
     name = "window_gather"
     kinds = ("whole",)
@@ -125,8 +125,8 @@ class WindowGather(Found):
 
 
 class PadInto(Found):
-    """`lax.pad` of an array that lies whole on each device into a sharded result: a shift that keeps the size, zeros
-    between the elements, and zeros behind."""
+    """`lax.pad` of a replicated array into a sharded result: a shift that keeps the size, zeros between the elements,
+    or zeros after them."""
 
     name = "pad_into_sharded"
     kinds = ("shift", "interior", "behind")
@@ -157,7 +157,7 @@ class PadInto(Found):
 
 
 class ScanOfMaximum(Found):
-    """`lax.associative_scan` of the maximum, of an array as it is and of one that a scatter has made."""
+    """`lax.associative_scan` of the maximum, of an argument or of the result of a scatter."""
 
     name = "scan_of_maximum"
     kinds = ("scattered", "plain")
@@ -181,7 +181,7 @@ class ScanOfMaximum(Found):
 
 
 class ReshapePullback(Found):
-    """The pull-back of a reshape into a sharding over the mesh's axes, in their order or in the other one, beside a
+    """The pullback of a reshape into a sharding over the mesh's axes, in their order or reversed, together with a
     second cotangent."""
 
     name = "reshape_pullback"
@@ -221,8 +221,8 @@ class ReshapePullback(Found):
 
 
 class MovedRows(Found):
-    """Each element set from the one before, after a reshape: an update of an array by its own rows. One device is
-    enough for it to be wrong."""
+    """Each element is set to the previous one, after a reshape: an update of an array by its own rows. It can be wrong
+    on a single device."""
 
     name = "moved_rows"
     kinds = ("whole", "sharded")
@@ -246,7 +246,8 @@ class MovedRows(Found):
 
 
 class WindowMaximaTangent(Found):
-    """The tangent of maxima of windows of one element, sharded or whole; the maxima are whole."""
+    """The tangent of maxima over windows of one element. The tangent is sharded or replicated; the result is
+    replicated."""
 
     name = "window_maxima_tangent"
     kinds = ("sharded", "whole")
@@ -273,8 +274,8 @@ class WindowMaximaTangent(Found):
 
 
 class ScatterTwice(Found):
-    """Two windows added one after the other. The first lies over both axes of the mesh along one dimension, in their
-    order or in the other one."""
+    """Two windows are added one after the other. The first is sharded over both mesh axes along one dimension, in their
+    order or reversed."""
 
     name = "scatter_twice"
     kinds = ("reversed", "ordered")
@@ -307,9 +308,9 @@ class ScatterTwice(Found):
 
 
 class GroupedConvolution(Found):
-    """`lax.conv_general_dilated` with groups of features: each feature is a group, and the batch is sharded, or
-    features and kernel alike, or the kernel over further axes; or there are two groups and more shards. Alike, the
-    compiler writes past its memory, which may take later cases with it: the full profile alone has it."""
+    """`lax.conv_general_dilated` with feature groups. Either each feature is a group, and the batch is sharded, or
+    features and kernel alike, or the kernel over more axes; or there are two groups and more shards. In the kind
+    `alike` the compiler writes past its memory, which may affect later cases, so only the full profile runs it."""
 
     name = "grouped_convolution"
     kinds = ("batch", "kernel_further", "more_shards", "alike")
@@ -353,8 +354,8 @@ class GroupedConvolution(Found):
 
 
 class SeveralContractions(Found):
-    """A product over three dimensions at once. Both operands have the first one over an axis of the mesh. Another axis
-    shards the last dimension of both, or the last of one and the middle one of the other."""
+    """A product contracted over three dimensions. The first dimension of both operands is sharded over one mesh axis.
+    Another axis shards the last dimension of both, or the last of one and the middle one of the other."""
 
     name = "several_contractions"
     kinds = ("crossed", "alike")
@@ -381,8 +382,8 @@ class SeveralContractions(Found):
 
 
 class IndexVectors(Found):
-    """`lax.gather` and `lax.scatter_add` of single elements, whose indices have two coordinates each: the dimension of
-    the coordinates is sharded over an axis of two devices, and the rows of the operand over another axis."""
+    """`lax.gather` and `lax.scatter_add` of single elements, with two coordinates per index. The coordinate dimension
+    is sharded over an axis of two devices (or replicated), and the rows of the operand over another axis."""
 
     name = "index_vectors"
     kinds = ("gather", "scatter", "gather_whole")
@@ -429,7 +430,7 @@ class IndexVectors(Found):
 
 
 class ShardedKey(Found):
-    """`jax.random.bits` of a raw key whose two words are sharded over an axis of two devices, or are whole on each."""
+    """`jax.random.bits` of a raw key whose two words are sharded over an axis of two devices, or replicated."""
 
     name = "sharded_key"
     modes: ClassVar[tuple[str, ...]] = ("auto", "explicit")
@@ -461,9 +462,9 @@ class ShardedKey(Found):
 
 
 class FeatureGroups(Found):
-    """`lax.conv_general_dilated` of features over all axes of the mesh, with windows of one element: groups of two
-    features, or each feature a group whose result has its dimensions in the same order or in another one; or two groups
-    of the batch."""
+    """`lax.conv_general_dilated` of features sharded over all mesh axes, with windows of one element. Either groups
+    have two features; or each feature is a group, and the result has the same dimension order or another one; or the
+    batch has two groups."""
 
     name = "feature_groups"
     kinds = ("pairs", "relaid", "in_place", "batch", "cut")
@@ -493,7 +494,7 @@ class FeatureGroups(Found):
             layout = ("CHN", "IOH", "HNC" if kind == "relaid" else "CHN")
             result = (1, 1, groups) if kind == "relaid" else (groups, 1, 1)
         x, kernel = small(request, shapes[0], over), small(request, shapes[1], place)
-        options = {"layout": layout, "groups": groups}  # groups of the batch are below zero
+        options = {"layout": layout, "groups": groups}  # a negative number means groups of the batch
         return Plan((x, kernel), (Result(result, request.dtype, (None,) * 3),), options, judge="exact")
 
     @staticmethod
@@ -521,8 +522,8 @@ class FeatureGroups(Found):
 
 
 class ConvolutionIntoChannels(Found):
-    """`lax.conv_general_dilated` by a kernel that the program holds, of an array whose space lies over one mesh axis,
-    into a result whose channels lie over it; the other mesh axes are left over."""
+    """`lax.conv_general_dilated` by a constant kernel. The array's spatial dimension is sharded over one mesh axis, and
+    the result's channels are sharded over the same axis; the other mesh axes are unused."""
 
     name = "convolution_into_channels"
     kinds = ("first", "last")
@@ -550,13 +551,13 @@ class ConvolutionIntoChannels(Found):
 
 
 def taps(channels: int) -> np.ndarray:
-    """float64[channels, 2, 3]: a kernel of small integers, all different in neighbouring channels."""
+    """float64[channels, 2, 3]: a kernel of small integers that differ between neighbouring channels."""
     return 1.0 + np.arange(channels * 6).reshape(channels, 2, 3) % 7
 
 
 class CumulativePullback(Found):
-    """The pull-back of `lax.cummax` of one element on each device of one mesh axis; the other axes are left over. Its
-    cotangent lies whole on each device, or as the array does (`placed`)."""
+    """The pullback of `lax.cummax` with one element per device of one mesh axis; the other axes are unused. The
+    cotangent is replicated, or sharded like the array (`placed`)."""
 
     name = "cumulative_pullback"
     kinds = ("first", "last", "placed")
@@ -585,6 +586,6 @@ class CumulativePullback(Found):
 
 
 def zigzag(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype) -> np.ndarray:
-    """1, -1, 3, -3, 5, ...: no two are equal, since equal largest elements share a cotangent in no stated way."""
+    """1, -1, 3, -3, 5, ...: distinct numbers, because JAX does not specify how equal maxima share a cotangent."""
     index = index.astype(np.int64)
     return np.where(index % 2, -index, index + 1).astype(dtype)

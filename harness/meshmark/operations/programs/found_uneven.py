@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that the hunt found last: shards of uneven sizes, Fourier transforms, an axis of one device, narrow sums.
+"""More programs that the hunt found: uneven shards, Fourier transforms, an axis of one device, narrow sums.
 
-A slice of a sharded array leaves shards of uneven sizes, which the compiler fills up. What fills them must not reach a
-result.
+A slice of a sharded array leaves uneven shards, which the compiler pads. The padding must not reach a result.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ BELOW = 16
 
 
 class UnevenScatter(Found):
-    """Ones added at indices that lack the first of an array sharded over one axis of a mesh of several, or over all of
-    its axes: the count of each index, as in the gradient of an embedding."""
+    """Counts of indices by adding ones, as in the gradient of an embedding. The indices are sharded over one of several
+    mesh axes, or over all axes, and lack their first element."""
 
     name = "uneven_scatter"
     kinds = ("beside", "over_all")
@@ -57,8 +56,8 @@ class UnevenScatter(Found):
 
 
 class SortedRows(Found):
-    """The gradient of sorted columns, of a sharded array as it is and without its first row. Without it the process
-    ends: the full profile alone has it."""
+    """The gradient of sorted columns of a sharded array, with or without its first row. Without it the process ends, so
+    only the full profile runs that kind."""
 
     name = "sorted_rows"
     kinds = ("even", "uneven")
@@ -95,8 +94,7 @@ class SortedRows(Found):
 
 
 class PaddedWindows(Found):
-    """Sums over windows that lie side by side behind one padded element, of an array that lies whole on each device,
-    or in shards; the sums are sharded."""
+    """Sums over adjacent windows after one padded element, of a replicated or a sharded array. The sums are sharded."""
 
     name = "padded_windows"
     kinds = ("whole", "sharded")
@@ -117,8 +115,8 @@ class PaddedWindows(Found):
 
 
 class FourierOnward(Found):
-    """The real part of a Fourier transform along the first of three dimensions, sharded along the second one. The
-    transform is constrained to be sharded along the first, or stays."""
+    """The real part of a Fourier transform along the first of three dimensions; the second is sharded. The transform is
+    then constrained to be sharded along the first dimension, or keeps its sharding."""
 
     name = "fourier_onward"
     kinds = ("moved", "kept")
@@ -132,7 +130,8 @@ class FourierOnward(Found):
         return Plan((x,), (result,), {"there": there}, judge="bound")
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        """As of `fft`: log2(n) steps, each of 8 units of roundoff of the largest result."""
+        """As for `fft`: 2 log2(n) + 2 steps, each with 8 units of roundoff of the largest result. n is the input's
+        element count."""
         steps = 2 * np.log2(arguments[0].size) + 2
         return [np.full(e.shape, 8 * 2.0**-24 * steps * np.abs(e).max()) for e in expected]
 
@@ -146,8 +145,8 @@ class FourierOnward(Found):
 
 
 class JoinedPads(Found):
-    """Two rotations of an array of one element for each device, each joined of the array padded by negative numbers:
-    by one and back, or both by one."""
+    """Two rotations of an array with one element per device: by one and back, or both by one. Each joins two parts of
+    the array that negative padding cuts out."""
 
     name = "joined_pads"
     kinds = ("there_and_back", "there_twice")
@@ -181,8 +180,8 @@ class JoinedPads(Found):
 
 
 class SumOverOne(Found):
-    """`psum` in a shard_map that is manual over an axis of one device. All devices lie on another axis, which is
-    automatic, or manual too."""
+    """`psum` in a shard_map that is manual over an axis of one device. All devices are on another axis, which is
+    automatic or manual too."""
 
     name = "sum_over_one"
     kinds = ("automatic", "manual")
@@ -218,8 +217,8 @@ class SumOverOne(Found):
 
 
 class SortedPart(Found):
-    """The first elements of sorted rows, along a sharded dimension, made whole on each device: half of them, or all but
-    one, whose shards are as large as those of all."""
+    """The first elements of rows that are sorted along a sharded dimension, then replicated: half of them, or all but
+    one. In the latter case the shards are as large as those of all elements."""
 
     name = "sorted_part"
     kinds = ("even", "uneven")
@@ -243,7 +242,7 @@ class SortedPart(Found):
 
 
 class SumBeside(Found):
-    """`psum` and `psum_scatter` in a shard_map that is manual over the first axis of a mesh of several."""
+    """`psum` and `psum_scatter` in a shard_map that is manual over the first of several mesh axes."""
 
     name = "sum_beside"
     kinds = ("psum", "psum_scatter")
@@ -278,7 +277,7 @@ class SumBeside(Found):
 
 
 class GatheredPart(Found):
-    """Two rows gathered under explicit axes, of columns that are sharded: all of them, or a part."""
+    """Two rows gathered under Explicit axes, with sharded columns: all columns, or a part."""
 
     name = "gathered_part"
     kinds = ("whole", "part")

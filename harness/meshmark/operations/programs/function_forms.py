@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to call derivatives, loops, batches and compiled functions that are not the ordinary ones, each in one sharded
-program.
+"""Uncommon ways to call derivatives, loops, batches and compiled functions, each in one sharded program.
 
-The program is that of `programs.forms`: f(x) = x * s(x). A case returns x if its way of calling does what it says,
-and another number otherwise. Where a number can't show it (a shape, a place, two calls that differ), the case raises.
+The program is that of `programs.forms`: f(x) = x * s(x). A case returns f(x) if its calls work as documented, and other
+values otherwise. If values cannot show it (a shape, a sharding, two calls that differ), the case raises.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MATRIX = ((1.0, 2, 3), (4, 5, 6), (7, 8, 10))
 
 
 def off(*pairs):
-    """How far arrays are from what they should be, all together: zero where all are right."""
+    """The sum of the absolute differences of (found, expected) pairs: zero if all are equal."""
     return sum(jnp.abs(found - expected).sum() for found, expected in pairs)
 
 
@@ -34,7 +33,7 @@ def off(*pairs):
 
 
 def _several_arguments(mesh, a, x):
-    """Gradients of several arguments in another order, of a tree, and with a second result."""
+    """Gradients by several arguments in another order, of a tree, and with auxiliary results."""
 
     def same(y):
         ones = jnp.ones_like(y)
@@ -55,7 +54,7 @@ def _several_arguments(mesh, a, x):
 
 
 def _pulled_twice(mesh, a, x):
-    """A pullback that is called twice, a function that is transposed, and rules with a number."""
+    """A pullback that is called twice, a transposed linear function, custom rules and checkpoints with a number."""
 
     def same(y):
         ones = jnp.ones_like(y)
@@ -82,7 +81,7 @@ def _pulled_twice(mesh, a, x):
 
 
 def _matrices_of_derivatives(mesh, a, x):
-    """Jacobians of a map that is not symmetric, and second derivatives of a form whose variables are mixed."""
+    """Jacobians of a linear map with a matrix that is not symmetric, and the second derivatives of its form."""
 
     def same(y):
         m, v = jnp.array(MATRIX, y.dtype), y[0, :3]
@@ -100,7 +99,7 @@ def _matrices_of_derivatives(mesh, a, x):
 
 
 def _through_branches(mesh, a, x):
-    """Derivatives through branches and loops: of the branch that ran, and of every step."""
+    """Derivatives through branches and loops: of the taken branch, and of every iteration."""
 
     def same(y):
         def branched(p):
@@ -124,7 +123,7 @@ def _through_branches(mesh, a, x):
 
 
 def _ends_of_loops(mesh, a, x):
-    """Loops of no step, without an input, and with a rest that does not fill a turn; a branch of two operands."""
+    """Loops without iterations, without inputs, and with a remainder after unrolling; a branch of two operands."""
 
     def same(y):
         none = lax.fori_loop(0, 0, lambda i, c: c + 1, y)
@@ -141,7 +140,7 @@ def _ends_of_loops(mesh, a, x):
 
 
 def _scans_from_the_right(mesh, a, x):
-    """Running combinations of a function whose order matters, along both dimensions, from either end."""
+    """Associative scans of a non-commutative function and of a sum, along either dimension, from either end."""
 
     def same(y):
         def joined(first, second):
@@ -161,7 +160,7 @@ def _scans_from_the_right(mesh, a, x):
 
 
 def _sizes_of_batches(mesh, a, x):
-    """A batch whose size is told, of a tree, of a result that no element varies, and of two dimensions."""
+    """vmap with an explicit size, of a tree, with a result that is equal for all elements, and over two dimensions."""
 
     def same(y):
         n = y.shape[0]
@@ -179,11 +178,11 @@ def _sizes_of_batches(mesh, a, x):
     return through(mesh, a, same)(x)
 
 
-# Calls and places.
+# Calls and shardings.
 
 
 def _numbers_in_turn(mesh, a, x):
-    """One jitted function of Python numbers, names and closed-over arrays that change from call to call."""
+    """One jitted function of Python numbers, keywords and closed-over arrays that change from call to call."""
     times = jax.jit(lambda y, k, *, plus=0: whole(mesh, a)(y) * k + plus, out_shardings=at(mesh, a))
     one = np.asarray(times(x, 1))
     for k, plus in ((2, 0), (3, 5), (2.5, 5), (True, 7), (np.float32(4), 7)):
@@ -203,7 +202,7 @@ def _numbers_in_turn(mesh, a, x):
 
 
 def _one_device(mesh, a, x):
-    """Arrays on one device stay there, whichever it is; blocks go from one to another."""
+    """Arrays on one device stay there, on whichever device; blocks go from one device to another."""
     for device in (mesh.devices.flat[-1], mesh.devices.flat[1 % mesh.size]):
         for place in (device, SingleDeviceSharding(device)):
             there = jax.device_put(x, place)
@@ -214,7 +213,7 @@ def _one_device(mesh, a, x):
 
 
 def _told_before(mesh, a, x):
-    """What `eval_shape` and `lower` say of a result is so."""
+    """`eval_shape` and `lower` report the shapes and dtypes of the results."""
     run = jax.jit(lambda y: {"f": whole(mesh, a)(y), "rows": y[:3].T.astype(jnp.int32)})
     told, lowered = jax.eval_shape(run, x), run.lower(x)
     found = run(x)
@@ -228,7 +227,7 @@ def _told_before(mesh, a, x):
 
 
 def _types_of_results(mesh, a, x):
-    """The dtype of a result is that of the rules, whatever holds the values: of sharded arrays, compiled."""
+    """The dtypes of results follow the promotion rules, for sharded arrays, compiled."""
     half, small, byte = x.astype(jnp.bfloat16), x.astype(jnp.int8), x.astype(jnp.uint8)
     told = {
         "bfloat16": lambda: (
@@ -279,7 +278,7 @@ def _types_of_results(mesh, a, x):
 
 
 def _specs_of_trees(mesh, a, x):
-    """Specs for trees, one for all arguments, outputs that differ, and a number beside an array."""
+    """Specs for trees, one spec for all arguments, outputs with different specs, and a number beside an array."""
 
     def f(tree, rest, k):
         total = lax.psum(tree["y"] * k, a)
@@ -298,7 +297,7 @@ def _specs_of_trees(mesh, a, x):
 
 
 def _axes_in_turn(mesh, a, x):
-    """A dimension over every axis of the mesh, the last one first: blocks and numbers of devices follow the spec."""
+    """A dimension sharded over all mesh axes, the last axis first: blocks and device indices follow the spec."""
     axes = tuple(reversed(mesh.axis_names))
     mapped = jax.shard_map(
         lambda b: (b, lax.axis_index(axes)[None].astype(jnp.int32), b[:1] * 0 + lax.axis_size(axes)),
@@ -333,7 +332,7 @@ FUNCTION_FORMS: dict[str, Callable[..., Any]] = {
 
 
 class FunctionForm(ProgramForm):
-    """One sharded program with each way of calling derivatives, loops, batches and compiled functions."""
+    """One sharded program with each uncommon way of calling derivatives, loops, batches and compiled functions."""
 
     name = "function_form"
     forms = FUNCTION_FORMS

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions of `jax.scipy`, and those of linear algebra and Fourier transforms that no other operation has: of
-arrays that are sharded over the axes of the mesh, many functions in one program.
+"""Functions of `jax.scipy`, and functions of linear algebra and Fourier transforms that no other operation has, on
+arrays that are sharded over the mesh axes. One program has many functions.
 
 The program is that of `programs.forms`: f(x) = x * s(x). The expected values are those of SciPy and NumPy in 64 bits.
 JAX itself requires SciPy. A function that is off by more than one part in a thousand raises.
@@ -28,7 +28,7 @@ element that is missed is far above."""
 
 
 def close(found: Any, right: Any, what: str) -> None:
-    """Raise where leaves are not of the expected shapes, or off."""
+    """Raise RuntimeError if leaves differ in number or shape, or by more than FAR."""
     one, other = jax.tree.leaves(found), jax.tree.leaves(right)
     wrong(len(one) != len(other), f"{what} has {len(one)} results instead of {len(other)}")
     for mine, yours in zip(one, other, strict=True):
@@ -50,7 +50,7 @@ def together(mesh: Any, pairs: Pairs, hosts: tuple[np.ndarray, ...], *spec: Any)
 
 
 def points(mesh: Any, low: float = 0.1, high: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
-    """Two matrices of numbers between limits, as many as the devices on a side."""
+    """Two matrices [2n, 2n] of numbers between `low` and `high`, where n is the number of devices, or 2 if larger."""
     n = max(mesh.devices.size, 2)
     count = 4 * n * n
     first = low + (high - low) * ((np.arange(count) * 7) % count + 0.5) / count
@@ -58,22 +58,22 @@ def points(mesh: Any, low: float = 0.1, high: float = 3.0) -> tuple[np.ndarray, 
 
 
 def matrices(count: int, low: float, high: float) -> np.ndarray:
-    """Matrices of four by four of numbers between limits without a pattern, so that none is singular."""
+    """[count, 4, 4]: random matrices with numbers between `low` and `high`, none of them singular."""
     return np.random.default_rng(5).uniform(low, high, (count, 4, 4))
 
 
 def sides(mesh: Any) -> tuple[Any, Any]:
-    """The last axis along rows, and the first along columns where there is another."""
+    """The spec of a matrix: rows over the last mesh axis, columns over the first one if there are several."""
     return mesh.axis_names[-1], mesh.axis_names[0] if len(mesh.axis_names) > 1 else None
 
 
 def named(module: Any, other: Any, *names: str) -> Pairs:
-    """Functions of one name in two modules, where a release has them."""
+    """The functions of these names in two modules, for the names that the release has."""
     return {n: (getattr(module, n), getattr(other, n)) for n in names if hasattr(module, n)}
 
 
 def _special(mesh, a, x):
-    """Special functions of two numbers and more. Those of one are in `elementwise`."""
+    """Special functions of two or more arguments. Those of one argument are in `elementwise`."""
     from scipy import special
 
     ours = jax.scipy.special
@@ -95,7 +95,7 @@ def _special(mesh, a, x):
 
 
 def _densities(mesh, a, x):
-    """Logarithms of densities, and probabilities below a number."""
+    """Log densities and probabilities of distributions, and ranks."""
     from scipy import stats
 
     ours = jax.scipy.stats
@@ -138,7 +138,7 @@ def _densities(mesh, a, x):
 
 
 def _signals(mesh, a, x):
-    """Convolutions, transforms of signals, and an image that moves."""
+    """Convolutions, transforms of signals, and shifted images."""
     from scipy import fft, ndimage, signal
 
     ours, count = jax.scipy.signal, 2 * max(mesh.devices.size, 2)
@@ -196,17 +196,18 @@ def _signals(mesh, a, x):
 
 
 def regular(np_: Any, y: Any) -> Any:
-    """Square matrices that are far from singular, of a stack."""
+    """A stack of square matrices, made far from singular."""
     return y + 6 * np_.eye(y.shape[-1], dtype=y.dtype)
 
 
 def each(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function of one matrix for a stack of them."""
+    """A function of one matrix, applied to each matrix of a stack."""
     return lambda y: np.stack([function(m) for m in y])
 
 
 def _matrices(mesh, a, x):
-    """Linear algebra with its rarer functions, of a stack of matrices that is sharded along the stack."""
+    """Less common functions of linear algebra, on a stack of matrices that is sharded along the stack, and on sharded
+    matrices."""
     from scipy import linalg
 
     ours = jax.scipy.linalg
@@ -320,7 +321,7 @@ LIBRARY: dict[str, Callable[..., Any]] = {
 
 
 class LibraryForm(ProgramForm):
-    """One sharded program beside a family of functions of `jax.scipy`."""
+    """One sharded program, with checks of a family of functions of `jax.scipy`."""
 
     name = "library_form"
     forms = LIBRARY

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformations of transformations of collectives: a collective in a loop, a branch, a rematerialized function or a
-rule of its own, in a shard_map over one axis or all; and of that batches, tangents, pullbacks, gradients of batches,
-batches of gradients and tangents of gradients.
+"""Nested transformations of collectives: a collective in a loop, a branch, a rematerialized function or a custom rule,
+in a shard_map over one axis or all; and of that batches, tangents, pullbacks, gradients of batches, batches of
+gradients and tangents of gradients.
 
-All functions are linear, so each has a matrix, and NumPy's products of matrices are what is expected. Beside it the
-program is that of `programs.forms`. Other numbers raise.
+All functions are linear, so each has a matrix, and the expected values are matrix products in NumPy. The program next
+to them is that of `programs.forms`. Any difference raises.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from meshmark.operations.programs.forms import ProgramForm, at, over
 
 
 def summed(b, a, n):
-    """The block and the sum of all blocks."""
+    """The block plus the sum of all blocks."""
     return b + lax.psum(b, a)
 
 
 def turned(b, a, n):
-    """The block of the device before."""
+    """The block of the previous device."""
     return lax.ppermute(b, a, [(i, (i + 1) % n) for i in range(n)])
 
 
@@ -38,7 +38,7 @@ def gathered(b, a, n):
 
 
 def scattered(b, a, n):
-    """The device's element of the sum, in every place."""
+    """The device's element of the sum, repeated in every place."""
     return 0 * b + lax.psum_scatter(b, a, tiled=True)
 
 
@@ -58,20 +58,20 @@ COLLECTIVES: tuple[tuple[Callable[..., Any], Callable[[np.ndarray], np.ndarray]]
 
 
 def matrix(function: Callable[[np.ndarray], np.ndarray], n: int) -> np.ndarray:
-    """The matrix of a linear function of all blocks."""
+    """[n * n, n * n]: the matrix of a linear function of all blocks [n, n]."""
     units = np.eye(n * n).reshape(n * n, n, n)
     return np.stack([function(unit).reshape(-1) for unit in units], axis=1)
 
 
 def _ruled(c):
-    """Its derivative is three times that of the function."""
+    """c with a custom tangent rule that gives three times the tangent."""
     own = jax.custom_jvp(c)
     own.defjvp(lambda primals, tangents: (c(*primals), 3 * c(*tangents)))
     return own
 
 
 def _pulled(c):
-    """Its pullback is twice that of the function."""
+    """c with a custom pullback rule that gives twice the pullback."""
     own = jax.custom_vjp(c)
     own.defvjp(lambda b: jax.vjp(c, b), lambda pull, g: (2 * pull(g)[0],))
     return own
@@ -137,7 +137,8 @@ BACKWARD = ("own_pullback",)
 
 
 def nested(mesh, a, x, form):
-    """Every transformation of one control of one collective, and batches of gradients of the others."""
+    """Every transformation of one control with one collective, and batches of its gradients (or tangents) with the
+    others."""
     n = mesh.shape[a]
     control, made = CONTROLS[form]
     turn = [*CONTROLS].index(form)
@@ -218,7 +219,7 @@ NESTED = {form: nested for form in CONTROLS}
 
 
 class NestedTransform(ProgramForm):
-    """One sharded program beside collectives in loops, branches and rules, under transformations of transformations."""
+    """One sharded program, with checks of nested transformations of collectives in loops, branches and custom rules."""
 
     name = "nested_transform"
     forms = NESTED
