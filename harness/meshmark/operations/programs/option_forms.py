@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of derivatives, batches, collectives and functions that make and place arrays, in forms that have no other
-case: by which argument, beside what else, along which axis from the end, into which sharding.
+"""Options of derivatives, batches, collectives and functions that create and place arrays, in forms that no other case
+has: argument numbers, auxiliary results, negative axes, shardings.
 
-The program is that of `programs.forms`: f(x) = x * s(x). What is expected is NumPy's. What goes wrong raises.
+The program is that of `programs.forms`: f(x) = x * s(x). The expected values are NumPy's. Any difference raises.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def _linear_beside(f, b, c):
 
 
 def _arguments_of_derivatives(mesh, a, x):
-    """Derivatives by the second argument, by two, and beside other results, by every function that gives one; outside
-    of a shard_map and of one."""
+    """Derivatives by the second argument, by two arguments, and with auxiliary results, by every function that gives
+    derivatives, of a plain function and of a shard_map."""
     given = np.asarray(x)
     n = mesh.shape[a]
     u, v = given[:n, :2] + 1, given[n : 2 * n, :2] + 2
@@ -99,8 +99,8 @@ def _arguments_of_derivatives(mesh, a, x):
 
 
 def _axes_from_the_end(mesh, a, x):
-    """Batches along axes that are counted from the end, of what goes in and of what comes out, by argument and by
-    result, of a function, of a shard_map and inside of one; scans, sums and joins of negative axes of arrays."""
+    """vmap with negative input and output axes, per argument and per result: of a function, with a constraint, inside a
+    shard_map and around one."""
     given = np.asarray(x)
 
     def rows(b, c):
@@ -144,9 +144,8 @@ def _axes_from_the_end(mesh, a, x):
 
 
 def _alternatives_of_collectives(mesh, a, x):
-    """Collectives along axes counted from the end, in tiles and stacked; permutations of which some devices have no
-    source, of every dtype; sums, means and extremes of narrow numbers over several axes, whose name comes alone, in a
-    tuple of one and in tuples of several."""
+    """Collectives along negative axes, tiled and stacked; permutations without a source for some devices, in every
+    dtype; sums, means and extremes of narrow dtypes over one axis by name, a tuple of one, and tuples of several."""
     names, n, size = mesh.axis_names, mesh.shape[a], mesh.size
     given = np.asarray(x)[: 2 * size, :n]
     blocks = given.reshape(size, 2, n)
@@ -157,7 +156,7 @@ def _alternatives_of_collectives(mesh, a, x):
         )
         return np.asarray(jax.jit(mapped)(jax.device_put(given, at(mesh, names))))
 
-    lines = blocks.reshape(-1, n, 2, n)  # of each line over the last axis: its blocks
+    lines = blocks.reshape(-1, n, 2, n)  # [line over the last axis, block, rows, columns]
     for axis, tiled in ((-1, False), (-2, False), (-1, True), (-2, True)):
         found = run(lambda b, k=axis, t=tiled: lax.all_gather(b, a, axis=k, tiled=t)[None])
         if tiled:
@@ -203,12 +202,12 @@ def _alternatives_of_collectives(mesh, a, x):
     return jax.jit(over(mesh, a))(x)
 
 
-# Arrays that a function places by an option.
+# Arrays that an option places.
 
 
 def _placed_by_device(mesh, a, x):
-    """`device=` of functions that make arrays, outside of jit: a sharding, one device that is not the first; a put from
-    the mesh to one device, by object and by sharding, and back; dtypes of functions that put parts together."""
+    """`device=` of functions that create arrays, outside jit: a sharding, or one device that is not the first. Also a
+    put from the mesh to one device, by object and by sharding, and back; and dtypes of arrays made from parts."""
     given, last = np.asarray(x), mesh.devices.flat[-1]
     rows, columns = given.shape
     flat = np.arange(rows * columns, dtype=np.float32)
@@ -264,8 +263,8 @@ def _placed_by_device(mesh, a, x):
 
 
 def _host_layouts(mesh, a, x):
-    """Host arrays in other layouts, put to the mesh and given to jit: in Fortran order, square too, broadcast with
-    strides of zero, reversed, every second row, a field of records, read-only, unaligned."""
+    """Host arrays in other layouts, put to the mesh and passed to jit: Fortran order (also square), broadcast with zero
+    strides, reversed, every second row, a field of records, read-only, unaligned."""
     given = np.asarray(x)
     rows, columns = given.shape
     square = given[:columns] + np.arange(columns, dtype=np.float32)
@@ -305,8 +304,8 @@ def _host_layouts(mesh, a, x):
 
 
 def _left_open(mesh, a, x):
-    """Dimensions whose sharding is left open: in a constraint they stay as they were, and nothing is sent; results
-    whose sharding jit chooses, beside others that are named."""
+    """Unconstrained dimensions of a constraint keep their sharding without communication. Also results whose sharding
+    jit chooses, beside results with a given one."""
     first, given = mesh.axis_names[0], np.asarray(x)
     both = at(mesh, a, first) if first != a else at(mesh, a)
     there = jax.device_put(x, both)
@@ -342,8 +341,8 @@ def _left_open(mesh, a, x):
 
 
 def _draws_by_option(mesh, a, x):
-    """Draws with an axis, a dtype, a range or a shape of their own are those of one device: columns that are
-    permuted alike, rows that are permuted each by itself, choices of columns, categories along the first dimension."""
+    """Draws with an axis, a dtype, a range or a shape equal those of one device: columns permuted together, rows
+    permuted independently, choices of columns, categories along the first dimension."""
     given, key = np.asarray(x), jax.random.key(11)
     shape = (4 * mesh.shape[a], 2)
     calls = {
@@ -373,12 +372,12 @@ def _draws_by_option(mesh, a, x):
     return jax.jit(over(mesh, a))(x)
 
 
-# Parts that the host computes.
+# Parts that run on the host.
 
 
 def _gradient_on_host(mesh, a, x):
-    """Gradients through a part that the host computes (`compute_on`): alone, in a scan, in a rematerialized function
-    and beside a part that the device computes."""
+    """Gradients through a part that runs on the host (`compute_on`): alone, in a scan, in a rematerialized function,
+    and beside a part that runs on the device."""
     given = np.asarray(x)
 
     def cube(y):
@@ -414,8 +413,8 @@ OPTION_FORMS: dict[str, Callable[..., Any]] = {
 
 
 class OptionForm(ProgramForm):
-    """One sharded program beside options of derivatives, batches, collectives and functions that place arrays, in
-    forms that no other case has."""
+    """One sharded program, with checks of options of derivatives, batches, collectives and functions that place arrays,
+    in forms that no other case has."""
 
     name = "option_form"
     forms = OPTION_FORMS

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of jit, pmap, loops, batches, callbacks and functions of arrays that are not the ordinary ones, each in one
-sharded program.
+"""Uncommon options of jit, pmap, loops, batches, callbacks and array functions, each in one sharded program.
 
-The program is that of `programs.forms`: f(x) = x * s(x). A case returns x if its option does what it says, and
-another number otherwise. Where a number can't show it (a dtype, a sharding, a type), the case raises.
+The program is that of `programs.forms`: f(x) = x * s(x). A case returns f(x) if its option works as documented, and
+other values otherwise. If values cannot show it (a dtype, a sharding, a type), the case raises.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from meshmark.operations.programs.forms import ProgramForm, at, over, typed, who
 
 
 def wrong(truth, what):
-    """Raise where something does not hold."""
+    """Raise RuntimeError if `truth` holds."""
     if truth:
         raise RuntimeError(what)
 
 
 def through(mesh, a, same):
-    """f of what a function makes of x, which should be x; and the difference, since f of -x is f of x."""
+    """The jitted f(y) + (y - x), where y = same(x) should equal x. The difference is there because f(-x) = f(x)."""
 
     def f(x):
         y = same(x)
@@ -51,7 +50,7 @@ def _static_arguments(mesh, a, x):
 
 
 def _static_names(mesh, a, x):
-    """A static argument by name, whose value is text."""
+    """A static argument by name, with a string as its value."""
 
     def chosen(y, *, way):
         return whole(mesh, a)(y) if way == "f" else y
@@ -62,7 +61,7 @@ def _static_names(mesh, a, x):
 
 
 def _dtypes_in_turn(mesh, a, x):
-    """One jitted function of arrays of three dtypes and one shape."""
+    """One jitted function of arrays with three dtypes and one shape."""
     run = jax.jit(whole(mesh, a), out_shardings=at(mesh, a))
     for kind in (jnp.int32, jnp.float32, jnp.bfloat16):
         found = run(x.astype(kind))
@@ -71,7 +70,7 @@ def _dtypes_in_turn(mesh, a, x):
 
 
 def _shapes_in_turn(mesh, a, x):
-    """One jitted function of arrays of two shapes, and of a number."""
+    """One jitted function of an array and of a number."""
     run = jax.jit(lambda y: y + y)
     wrong(
         np.asarray(run(2)) != 4 or run(x[:, :1]).shape != (x.shape[0], 1), "a call gave the shape of another"
@@ -80,7 +79,7 @@ def _shapes_in_turn(mesh, a, x):
 
 
 def _many_calls(mesh, a, x):
-    """The fifth call is as the first."""
+    """Five calls of one program give equal results."""
     run = over(mesh, a)
     jitted = jax.jit(run)
     found = [np.asarray(jitted(x)) for _ in range(5)]
@@ -89,7 +88,7 @@ def _many_calls(mesh, a, x):
 
 
 def _donated_pair(mesh, a, x):
-    """Two donated arrays of one shape keep their places, and one that is not donated stays."""
+    """Two donated arrays of one shape are not mixed up, and an array that is not donated stays."""
     given = [jax.device_put(np.asarray(x) + k, at(mesh, a)) for k in (0, 1)]
 
     def step(y, z, kept):
@@ -103,14 +102,14 @@ def _donated_pair(mesh, a, x):
 
 
 def _donated_name(mesh, a, x):
-    """An array that is donated by name, in a tree."""
+    """A tree that is donated by argument name."""
     given = {"y": jax.device_put(np.asarray(x), at(mesh, a)), "k": jnp.float32(1)}
     run = jax.jit(lambda tree: {"y": whole(mesh, a)(tree["y"]), "k": tree["k"]}, donate_argnames="tree")
     return jax.device_put(run(tree=given)["y"], at(mesh, a))
 
 
 def _unused(mesh, a, x):
-    """Arguments that the program does not use, kept and left out."""
+    """Arguments that the program does not use, kept and dropped."""
     keep = jax.jit(lambda u, y, v: whole(mesh, a)(y), keep_unused=True, out_shardings=at(mesh, a))
     leave = jax.jit(lambda u, y, v: whole(mesh, a)(y), out_shardings=at(mesh, a))
     wrong(not np.array_equal(keep(x + 1, x, 7), leave(x + 1, x, 7)), "an unused argument changes a result")
@@ -118,7 +117,7 @@ def _unused(mesh, a, x):
 
 
 def _attributes(mesh, a, x):
-    """What a sharded array says of itself."""
+    """The attributes of a sharded array."""
     n, rows = mesh.shape[a], x.shape[0] // mesh.shape[a]
     wrong(x.is_fully_replicated and n > 1, "a sharded array says that it is replicated")
     wrong(not x.is_fully_addressable or not x.committed or x.weak_type, "an array is not what it was put as")
@@ -131,7 +130,7 @@ def _attributes(mesh, a, x):
 
 
 def _typed(mesh, a, x):
-    """Types under Explicit axes: a spec for each dimension, of intermediate results too."""
+    """Types under Explicit axes, also of intermediate results: one spec entry per dimension."""
     m = typed(mesh, *(AxisType.Explicit,) * len(mesh.axis_names))
     seen = {}
 
@@ -151,7 +150,7 @@ def _typed(mesh, a, x):
 
 
 def on_a_line(mesh, a, x, function, **options):
-    """pmap over the devices of one line of the last axis; x in as many blocks of rows."""
+    """The pmap over the devices of one line of the last axis, and x as one block of rows per device."""
     n = mesh.shape[a]
     devices = list(mesh.devices.reshape(-1, n)[0])
     return jax.pmap(function, axis_name="i", devices=devices, **options), np.asarray(x).reshape(
@@ -160,7 +159,7 @@ def on_a_line(mesh, a, x, function, **options):
 
 
 def _pmap_axes(mesh, a, x):
-    """pmap with an argument that is not mapped, and a result whose second dimension is mapped."""
+    """pmap with an unmapped argument, and a result that is mapped along its second dimension."""
     run, blocks = on_a_line(mesh, a, x, lambda b, k: b * lax.psum(b, "i") + k, in_axes=(0, None), out_axes=1)
     found = np.asarray(run(blocks, np.float32(5))) - 5
     return jax.device_put(np.moveaxis(found, 1, 0).reshape(x.shape), at(mesh, a))
@@ -180,7 +179,7 @@ def _pmap_second(mesh, a, x):
 
 
 def _scan_backward(mesh, a, x):
-    """A loop from the last to the first of five steps, two at a time, and what it stacks."""
+    """A reversed scan of five steps, unrolled by two, and its stacked outputs."""
 
     def same(y):
         def step(c, k):
@@ -194,7 +193,7 @@ def _scan_backward(mesh, a, x):
 
 
 def _switch_clamped(mesh, a, x):
-    """An index past the last branch takes the last, and one below zero the first."""
+    """A switch index past the last branch takes the last branch; an index below zero takes the first."""
 
     def same(y):
         far = jnp.where(y.min() > -1, 7, 0)
@@ -205,7 +204,7 @@ def _switch_clamped(mesh, a, x):
 
 
 def _lanes(mesh, a, x):
-    """A loop of as many turns as each lane of a batch says."""
+    """A loop under vmap with a different number of iterations for each element of the batch."""
 
     def same(y):
         def turn(column, n):
@@ -223,7 +222,7 @@ def _lanes(mesh, a, x):
 
 
 def _mapped(mesh, a, x):
-    """lax.map in batches that leave a rest, and a scan by pairs from the right."""
+    """lax.map in batches with a remainder, and an associative scan from the right."""
 
     def same(y):
         columns = lax.map(lambda c: c * 2, y.T[:7], batch_size=3)
@@ -238,7 +237,7 @@ def _mapped(mesh, a, x):
 
 
 def _vmap_of_some(mesh, a, x):
-    """A batch of one argument alone, and of columns counted from the last."""
+    """vmap over only one argument, and over columns by a negative axis."""
 
     def same(y):
         weights = jnp.arange(1, y.shape[0] + 1, dtype=y.dtype)
@@ -249,7 +248,7 @@ def _vmap_of_some(mesh, a, x):
 
 
 def _linearized_twice(mesh, a, x):
-    """A linear function that is called with two tangents."""
+    """A linearized function that is called with two tangents."""
 
     def same(y):
         _, push = jax.linearize(lambda b: b * b, y)
@@ -270,7 +269,7 @@ def _ties(mesh, a, x):
 
 
 def _policy(mesh, a, x):
-    """What is kept and what is computed again by a policy, and a rule with an argument that has no derivative."""
+    """A checkpoint policy that saves nothing, and a custom_vjp rule with a non-differentiable argument."""
 
     def same(y):
         kept = jax.checkpoint(
@@ -287,7 +286,7 @@ def _policy(mesh, a, x):
 
 
 def _callback_of_a_batch(mesh, a, x):
-    """A host function of a batch, in each way of giving the batch to it: rows keep their place."""
+    """A host function under vmap, with each vmap_method: rows keep their places."""
 
     def same(y):
         kind = jax.ShapeDtypeStruct(y.shape[1:], y.dtype)
@@ -309,7 +308,7 @@ def _callback_of_a_batch(mesh, a, x):
 
 
 def _filled_with_nan(mesh, a, x):
-    """An index past the end gives NaN, where nothing else is said; below zero it counts from the end."""
+    """By default an index past the end gives NaN, and an index below zero counts from the end."""
 
     def same(y):
         rows = y.shape[0]
@@ -321,12 +320,12 @@ def _filled_with_nan(mesh, a, x):
 
 
 def _rolled_twice(mesh, a, x):
-    """Two shifts at once, and back one after the other."""
+    """Two shifts at once, and the shifts back one after the other."""
     return through(mesh, a, lambda y: jnp.roll(jnp.roll(jnp.roll(y, (3, -2), (0, 1)), 2, 1), -3, 0))(x)
 
 
 def _order_downward(mesh, a, x):
-    """The order that sorts downward, stable."""
+    """A stable descending argsort."""
 
     def same(y):
         order = jnp.argsort(y, axis=0, descending=True, stable=True)
@@ -339,7 +338,7 @@ def _order_downward(mesh, a, x):
 
 
 def _repeated(mesh, a, x):
-    """Rows that are repeated as often as each says, and cut to a length."""
+    """`jnp.repeat` with a count for each row and a total length."""
 
     def same(y):
         times = np.arange(y.shape[0]) % 3 + 1
@@ -350,7 +349,7 @@ def _repeated(mesh, a, x):
 
 
 def _two_dimensions_reversed(mesh, a, x):
-    """Two dimensions reversed at once, three parts joined that are alike, and a cycle of three dimensions."""
+    """Two dimensions reversed at once, four equal parts joined, and a cyclic transpose of three dimensions and back."""
 
     def same(y):
         back = jnp.flip(lax.rev(y, (0, 1)), 0)[:, ::-1]
@@ -396,7 +395,7 @@ OPTIONS: dict[str, Callable[..., Any]] = {
 
 
 class ProgramOption(ProgramForm):
-    """One sharded program with each option of jit, pmap, loops, batches, callbacks and functions of arrays."""
+    """One sharded program with each option of jit, pmap, loops, batches, callbacks and array functions."""
 
     name = "program_option"
     forms = OPTIONS

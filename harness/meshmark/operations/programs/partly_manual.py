@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions inside a `shard_map` that is manual over one axis of the mesh only, and checks how values vary.
+"""Functions inside a `shard_map` with check_vma that is manual over only one axis of the mesh.
 
-Library functions hold loops, constants and indices of their own, which must vary as their operands do. Over all axes
-that is well tried. Over some of them the hunt found a function that JAX refuses (`results/findings`).
+Library functions contain loops, constants and indices, which must vary as their operands do. With all axes manual this
+is well tested. With some of them the hunt found a function that JAX refuses (`results/findings`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[np.ndarray], np.ndarr
 
 
 class PartlyManual(Operation):
-    """A function of each block, in a shard_map over the last axis of the mesh; the first stays automatic."""
+    """A function of each block, in a shard_map over the last axis of the mesh. The first axis stays automatic."""
 
     name = "partly_manual"
     family = "transforms"
@@ -87,7 +87,7 @@ class PartlyManual(Operation):
             yield Variant.of(2 if mesh == preferred(mesh.size) else 3, function=function)
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """None: it is about what JAX accepts."""
+        """None: the operation tests what JAX accepts."""
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of random numbers in turn in one process: kinds of keys, the two orders of Threefry, an offset of seeds.
+"""Random number settings in turn in one process: key implementations, the two orders of Threefry, an offset of seeds.
 
-The program is that of `programs.forms`: f(x) = x * s(x). Beside it compiled functions of whole sharded arrays draw
+The program is that of `programs.forms`: f(x) = x * s(x). Next to it compiled functions of whole sharded arrays draw
 under one setting after the other, twice. Each setting has its own numbers, and none keeps those of the setting before.
-Threefry's numbers are those of `creation`, which are NumPy's.
+The expected Threefry numbers are those of `creation`, in NumPy.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from meshmark.operations.programs.options import wrong
 
 
 def in_halves(key: tuple[int, int], size: int) -> np.ndarray:
-    """32 random bits for each of `size` elements in Threefry's older order: the first half of the counters is paired
-    with the second one, an odd size has one more, and the first words go before the second ones."""
+    """uint32[size]: the random bits in Threefry's older order. The first half of the counters is paired with the second
+    half, an odd size has one more counter, and the first output words come before the second ones."""
     half = (size + 1) // 2
     counters = np.arange(2 * half, dtype=np.uint32)
     counters[size:] = 0
@@ -32,7 +32,7 @@ def in_halves(key: tuple[int, int], size: int) -> np.ndarray:
 
 
 def placed(mesh, a):
-    """The shardings of draws: over the last axis, over all axes, and whole on each device."""
+    """The shardings of draws: over the last axis, over all axes, and replicated."""
     return at(mesh, a), at(mesh, mesh.axis_names), at(mesh)
 
 
@@ -41,8 +41,8 @@ KINDS = {"threefry2x32": 2, "rbg": 4, "unsafe_rbg": 4}
 
 
 def _kinds_of_keys(mesh, a, x):
-    """Each kind of keys in a context, in turns: keys of that kind, and what one device draws by it. A key that names
-    its kind keeps it."""
+    """Each key implementation in a context, in turn: the keys have it, and their draws equal those of one device. A key
+    with an explicit implementation keeps it."""
     size, kept = 6 * mesh.size, jax.random.key(7, impl="threefry2x32")
     named = jax.jit(lambda key: jax.random.bits(key, (size,)), out_shardings=at(mesh, mesh.axis_names))
     for _ in range(2):
@@ -66,7 +66,7 @@ def _kinds_of_keys(mesh, a, x):
 
 
 def _kinds_in_turn(mesh, a, x):
-    """One compiled function that makes its key, in a context of each kind of keys in turn: keys of that kind."""
+    """One compiled function that makes a key, in a context of each key implementation in turn."""
     data = jax.jit(lambda: jax.random.key_data(jax.random.key(7)))
     for _ in range(2):
         for kind in KINDS:
@@ -77,8 +77,8 @@ def _kinds_in_turn(mesh, a, x):
 
 
 def _orders_of_threefry(mesh, a, x):
-    """Both orders of Threefry in a context, in turns, of an even and an odd number of elements: bits and fractions of
-    arrays in three places, and in each block of a shard_map."""
+    """Both orders of Threefry in a context, in turn, for an even and an odd number of elements: bits and uniform
+    numbers of arrays in three shardings, and bits in each block of a shard_map."""
     even, odd = 6 * mesh.size, 6 * mesh.size + 1
 
     def draws(key):
@@ -113,7 +113,7 @@ def _orders_of_threefry(mesh, a, x):
 
 @contextlib.contextmanager
 def offset(by: int) -> Iterator[None]:
-    """An offset of all seeds."""
+    """A context that adds an offset to all seeds."""
     name = "jax_random_seed_offset"
     before = getattr(jax.config, name)
     jax.config.update(name, by)
@@ -124,8 +124,8 @@ def offset(by: int) -> Iterator[None]:
 
 
 def _offset_of_seeds(mesh, a, x):
-    """An offset of all seeds, in turns: keys are those of other seeds, made inside and outside of a program; the
-    numbers that a key draws stay."""
+    """Offsets of all seeds in turn: keys made inside or outside a program are those of other seeds. The numbers that an
+    existing key draws stay."""
     size = 4 * mesh.size
     inside = jax.jit(
         lambda: jax.random.bits(jax.random.key(5, impl="threefry2x32"), (size,)),
@@ -148,8 +148,8 @@ def _offset_of_seeds(mesh, a, x):
 
 
 def _choices_of_rows(mesh, a, x):
-    """Permutations, choices and categories that are drawn of sharded arrays: the same ones wherever those lie, each
-    element once, each with its own row, and none that has no weight."""
+    """Permutations, choices and categories drawn from sharded arrays: the same in every sharding, each element once,
+    each with its own row, and none with zero weight."""
     n = mesh.size
     rows = np.arange(12 * n, dtype=np.int32).reshape(4 * n, 3)
     key = jax.random.key(3, impl="threefry2x32")
@@ -198,7 +198,7 @@ RANDOM_SETTINGS: dict[str, Callable[..., Any]] = {
 
 
 class RandomSetting(ProgramForm):
-    """One sharded program beside draws of random numbers under each of their settings in turn."""
+    """One sharded program, with checks of random draws under each setting in turn."""
 
     name = "random_setting"
     forms = RANDOM_SETTINGS

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forms that few programs have: largest, least and mean numbers within loops and branches, transfers of narrow and
-turned arrays, axes of one device, groups of devices with other collectives, and draws with rare options.
+"""Rare forms: maxima, minima and means over devices inside loops and branches, transfers of narrow and transposed
+arrays, axes of one device, device groups with other collectives, and draws with rare options.
 
-The program is that of `programs.forms`: f(x) = x * s(x). The expected values are NumPy's. What goes wrong raises.
+The program is that of `programs.forms`: f(x) = x * s(x). The expected values are NumPy's. Any difference raises.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from meshmark.operations.programs.options import wrong
 
 
 def _controls(mesh, a, x):
-    """Collectives that take the largest, the least, the mean or all, in loops, branches and rematerialized steps."""
+    """pmax, pmin, pmean and all_gather in loops, branches and rematerialized steps."""
     n = mesh.shape[a]
     given = np.asarray(x)[:n, :4] + np.arange(4, dtype=np.float32)
     means = given.mean(axis=0, dtype=np.float64) if n & (n - 1) == 0 else None
@@ -74,7 +74,7 @@ def _controls(mesh, a, x):
 
 
 def _transfers(mesh, a, x):
-    """Narrow arrays to every device and back, arrays in the order of columns, and arrays that are given away."""
+    """Narrow arrays put between shardings, host arrays in other memory orders, and donated arrays."""
     given = np.asarray(x)
     whole, rows = at(mesh), at(mesh, a)
     for kind in ("bfloat16", "float16", "int16", "int8", "uint8"):
@@ -98,7 +98,7 @@ def _transfers(mesh, a, x):
 
 
 def _one_device(mesh, a, x):
-    """Collectives over an axis of one device beside one of all, of narrow types."""
+    """Collectives of narrow dtypes over an axis of one device, beside an axis of all devices."""
     flat = Mesh(mesh.devices.reshape(-1, 1), ("all", "one"))
     n = flat.shape["all"]
     for kind in ("bfloat16", "float16", "int8", "bool", "uint32"):
@@ -125,7 +125,7 @@ def _one_device(mesh, a, x):
 
 
 def _groups(mesh, a, x):
-    """Groups of devices, in narrow types: every second device."""
+    """Collectives of narrow dtypes in groups of every second device."""
     n = mesh.shape[a]
     if n % 2 or n < 4:
         return jax.jit(over(mesh, a))(x)
@@ -159,13 +159,13 @@ def _groups(mesh, a, x):
 
 
 def replicated_rows(mesh, a, function, host):
-    """A row for each device of a line, without the check of what varies: groups have no types there."""
+    """One row per device of a line, without check_vma, which does not support groups."""
     mapped = jax.shard_map(function, mesh=mesh, in_specs=P(a), out_specs=P(a), check_vma=False)
     return np.asarray(jax.jit(mapped)(host))
 
 
 def _half_numbers(mesh, a, x):
-    """Infinities and NaN of half precision that are sent, gathered, exchanged and added up."""
+    """Infinities and NaN in half precision that are permuted, shuffled and summed."""
     n = mesh.shape[a]
     for kind in ("float16", "bfloat16"):
         host = np.tile(np.array([np.nan, np.inf, -np.inf, -0.0, 1, 2]).astype(kind), (n, 1))
@@ -187,7 +187,7 @@ def _half_numbers(mesh, a, x):
 
 
 def _draws(mesh, a, x):
-    """Choices without return by chances, categories along the first dimension, narrow normal numbers."""
+    """Choices without replacement by probability, categories along the first dimension, normal numbers of 16 bits."""
     place = at(mesh, a)
     key = jax.random.key(5)
     count = len(np.asarray(x))
@@ -222,14 +222,14 @@ RARE: dict[str, Callable[..., Any]] = {
 
 
 class RareForm(ProgramForm):
-    """One sharded program beside forms that few programs have."""
+    """One sharded program, with checks of rare forms."""
 
     name = "rare_form"
     forms = RARE
     two_axes: ClassVar[tuple[str, ...]] = ()
 
     def absent(self, mode: str, variant: Any, mesh: MeshShape) -> str | None:
-        """Groups need an even axis of four devices."""
+        """Groups need an axis with an even number of devices, four or more."""
         if variant["form"] == "groups" and (mesh.shape[-1] % 2 or mesh.shape[-1] < 4):
             return "groups need an even axis of four devices"
         return super().absent(mode, variant, mesh)

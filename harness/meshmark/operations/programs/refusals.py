@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals: calls that must raise, each with words that name what is wrong. A result instead of the error is a fail,
+"""Refusals: calls that must raise an error whose message names the cause. A result instead of the error is a fail,
 another error is an error, and a crash is a crash."""
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from meshmark.operations.base import Argument, Operation, Plan, Request, Result,
 
 
 def placed(mesh, x, *spec):
-    """The array on the devices of the mesh."""
+    """The array on the mesh, sharded by the spec."""
     return jax.device_put(x, NamedSharding(mesh, P(*spec)))
 
 
 def mapped(function, mesh, in_specs, out_specs, **options):
-    """A function of blocks, jitted."""
+    """The jitted shard_map of a function of blocks."""
     return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, **options))
 
 
@@ -106,7 +106,7 @@ def _uneven_exchange(mesh, x, a):
 
 def _uneven_groups(mesh, x, a):
     n = mesh.shape[a]
-    groups = [[0], list(range(1, n))] if n > 2 else [[0, 1], []]  # of two devices, one each would be even
+    groups = [[0], list(range(1, n))] if n > 2 else [[0, 1], []]  # one device per group would be even
     return mapped(lambda y: lax.all_gather(y, a, axis_index_groups=groups), mesh, P(a), P(a))(x)
 
 
@@ -272,7 +272,7 @@ def _unhashable_static(mesh, x, a):
 
 
 def lowered(collective):
-    """A call that lowers a collective over one axis twice. It compiles nothing: there some releases end the process."""
+    """A call that lowers a collective with a repeated axis, without compiling: there some releases end the process."""
 
     def call(mesh, x, a):
         placed_x = placed(mesh, x, a)
@@ -514,7 +514,7 @@ REFUSALS: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 def reason_of(error: Exception) -> str:
-    """The message without the places in the source that it names: those hold names of this module's own functions."""
+    """The message without source locations, which contain names of this module's own functions."""
     return re.sub(r"loc\(.*\)", "", str(error))
 
 
@@ -523,9 +523,9 @@ ENDING = ("repeated_reduction", "deleted_argument")
 
 
 class Refusal(Operation):
-    """Calls that must be refused: specs of the wrong rank, unknown axes, indivisible dimensions, shardings that do not
-    match, ambiguous products, permutations with a duplicate, outputs that vary where their spec says that they do not,
-    arrays of another mesh, buffers that were donated."""
+    """Calls that must be refused: specs of the wrong rank, unknown axes, indivisible dimensions, mismatched shardings,
+    ambiguous products, permutations with duplicates, outputs that vary although their spec says otherwise, arrays of
+    another mesh, donated buffers."""
 
     name = "refusal"
     family = "refusals"
@@ -538,7 +538,7 @@ class Refusal(Operation):
         for kind in REFUSALS:
             ordinary = mesh == preferred(mesh.size)
             if len(mesh.names) == 1 and kind == "mismatched_sum":
-                continue  # the sum of two shardings over one axis matches
+                continue  # with one axis both shardings are the same
             yield Variant.of(2 if ordinary and kind not in ENDING else 3, kind=kind)
 
     def plan(self, request: Request) -> Plan:

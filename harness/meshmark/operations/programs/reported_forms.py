@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of the kinds that people reported: what a nested gradient saves, keys that are sent, constraints that
-nothing depends on, callbacks, exported programs over turned meshes, loops that exchange rows.
+"""Programs like those that people reported: nested gradients, communication of random keys, constraints on new arrays,
+callbacks, exported programs over reversed meshes, loops that exchange rows.
 
-`docs/reports.toml` says which report each form is the kind of. The program is that of `programs.forms`:
-f(x) = x * s(x). What goes wrong raises.
+`docs/reports.toml` gives the reports that each form covers. The program is that of `programs.forms`:
+f(x) = x * s(x). Any error raises.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from meshmark.operations.programs.typed_forms import whole_numbers
 
 
 def _nested(mesh, a, inner, outer):
-    """A shard_map over the last axis inside of one over the first: it adds up columns, and rows stay apart."""
+    """A shard_map over the last axis inside one over the first. It returns the sum of each row."""
     first = mesh.axis_names[0]
 
     def each(y):
@@ -42,7 +42,8 @@ def _nested(mesh, a, inner, outer):
 
 
 def _nested_gradient(mesh, a, x, inner, outer, saved):
-    """The gradient of the sum of squares of a nested program, by its parts in NumPy."""
+    """Check a nested program and the gradient of its sum of squares. saved(host) gives the elements before the sum and
+    their derivatives, in NumPy."""
     rows, columns = 2 * mesh.shape[mesh.axis_names[0]], 2 * mesh.shape[a]
     host = whole_numbers(rows, columns) / 8
     f = _nested(mesh, a, inner, outer)
@@ -54,19 +55,19 @@ def _nested_gradient(mesh, a, x, inner, outer, saved):
 
 
 def _nested_squares(mesh, a, x):
-    """The inner program saves what it was given."""
+    """The inner program saves its input for the gradient."""
     return _nested_gradient(mesh, a, x, lambda b: b * b, lambda y: y, lambda h: (h * h, 2 * h))
 
 
 def _nested_saved(mesh, a, x):
-    """Both programs save what they made."""
+    """Both programs save intermediate results for the gradient."""
     return _nested_gradient(
         mesh, a, x, jnp.sin, jnp.cos, lambda h: (np.sin(np.cos(h)), -np.sin(h) * np.cos(np.cos(h)))
     )
 
 
 def _turned_keys(mesh, a, x):
-    """Keys that are gathered, permuted and exchanged by devices, and made out of words there."""
+    """Keys that devices gather, permute and exchange."""
     n = mesh.shape[a]
     for kind in ("threefry2x32", "unsafe_rbg"):
         keys = jax.random.split(jax.random.key(5, impl=kind), n * n)
@@ -90,7 +91,8 @@ def _turned_keys(mesh, a, x):
 
 
 def _placed_keys(mesh, a, x):
-    """Keys under a constraint inside of a program, over one axis and two, and in a shard_map over some axes."""
+    """Keys under a constraint inside a program, over one axis and two; in a shard_map over some axes; and made from
+    words in a shard_map."""
     n, first = mesh.shape[a], mesh.axis_names[0]
     keys = jax.random.split(jax.random.key(7), (2 * mesh.shape[first], 2 * n))
     words = np.asarray(jax.random.key_data(keys))
@@ -117,7 +119,7 @@ def _placed_keys(mesh, a, x):
 
 
 def _keys_of_pmap(mesh, a, x):
-    """Keys that are gathered in a pmap."""
+    """Keys that a pmap gathers."""
     devices = [*mesh.devices.reshape(-1, mesh.shape[a])[0]]
     keys = jax.random.split(jax.random.key(5), len(devices))
     found = jax.pmap(lambda k: lax.all_gather(k, "p"), axis_name="p", devices=devices)(keys)
@@ -127,7 +129,7 @@ def _keys_of_pmap(mesh, a, x):
 
 
 def _unmapped_result(mesh, a, x):
-    """A pmap that says its result is the same on all devices, and it is not: an error, as in shard_map."""
+    """A pmap with out_axes=None whose result differs between devices: it must raise an error, as in shard_map."""
     devices = [*mesh.devices.reshape(-1, mesh.shape[a])[0]]
     varied = jax.pmap(lambda v: v, out_axes=None, devices=devices)
     numbers = np.arange(len(devices))
@@ -138,8 +140,8 @@ def _unmapped_result(mesh, a, x):
 
 
 def _lone_constraint(mesh, a, x):
-    """A constraint on a new array, which nothing that the program was given depends on: of a mesh, of the mesh of the
-    context, and of the last result."""
+    """A constraint on a new array that does not depend on the argument: with a mesh, with the mesh of the context, and
+    with an argument from the host."""
     rows = 8 * mesh.shape[a]
 
     def lies(found, what):
@@ -161,7 +163,7 @@ def _lone_constraint(mesh, a, x):
 
 
 def _abstract_constraint(mesh, a, x):
-    """The same with a mesh without devices, which the program has from its argument."""
+    """A constraint on a new array with an abstract mesh. The program takes the devices from its argument."""
     rows = 8 * mesh.shape[a]
     given = jax.device_put(np.zeros(rows, np.float32), at(mesh, a))
     place = NamedSharding(mesh.abstract_mesh, P(a))
@@ -173,8 +175,8 @@ def _abstract_constraint(mesh, a, x):
 
 
 def _one_constraint(mesh, a, x):
-    """Constraints to one device commit what they are given; a constraint inside of a gradient names fewer dimensions
-    than the array has."""
+    """A constraint to one device commits its array. A constraint inside a gradient has a spec that is shorter than the
+    array's rank."""
     for device in (mesh.devices.flat[0], mesh.devices.flat[-1]):
         found = lax.with_sharding_constraint(jnp.arange(6), SingleDeviceSharding(device))
         wrong(not found.committed, "a constraint to one device leaves its array uncommitted")
@@ -239,7 +241,7 @@ def _callbacks(mesh, a, x):
 
 
 def _said_of_donated(mesh, a, x):
-    """What a compiled program says about donated arguments matches what happens to them, leaf by leaf of a tree."""
+    """A compiled program reports its donated arguments correctly, leaf by leaf of a tree."""
     host = whole_numbers(2 * mesh.shape[a])
 
     def put():
@@ -264,7 +266,7 @@ def _said_of_donated(mesh, a, x):
 
 
 def _index_in_a_branch(mesh, a, x):
-    """A device's number that one branch takes and the other does not, by a condition from outside."""
+    """A device index that only one branch uses. The condition comes from outside shard_map."""
     n = mesh.shape[a]
 
     def f(y, first):
@@ -281,7 +283,7 @@ def _index_in_a_branch(mesh, a, x):
 
 
 def _exported(mesh, a, x):
-    """Exported programs: the gradient over a mesh in the other order, a sum over all axes, and the host's memory."""
+    """Exported programs: a gradient over a mesh in reversed order, a sum over all axes, and a result in host memory."""
     from jax import export
 
     if find_spec("flatbuffers") is None:
@@ -317,7 +319,7 @@ def _exported(mesh, a, x):
 
 
 def _row_gradients(mesh, a, x):
-    """The gradient of each row of a sharded batch alone: of a convolution and of a product."""
+    """Gradients per row of a sharded batch: of a convolution and of a product."""
     n = mesh.shape[a]
     host, kernel = whole_numbers(2 * n, 1, 4, 4), whole_numbers(1, 1, 3, 3)
 
@@ -341,7 +343,7 @@ def _row_gradients(mesh, a, x):
 
 
 def _exchanged_in_a_loop(mesh, a, x):
-    """Loops over sharded rows that move by one in each turn, and over rows that are taken by their number."""
+    """A loop that moves sharded rows by one in each iteration, and a loop that reads rows by index."""
     n = mesh.shape[a]
     host = np.arange(2 * n, dtype=np.float32)
     given = jax.device_put(host, at(mesh, a))
@@ -389,7 +391,7 @@ REPORTED: dict[str, Callable[..., Any]] = {
 
 
 class ReportedForm(ProgramForm):
-    """One sharded program beside programs of the kinds that people reported."""
+    """One sharded program, with checks of programs like those that people reported."""
 
     name = "reported_form"
     forms = REPORTED

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Second uses of one function, and what arrays, types and programs say of themselves: other options, other arguments, a
-call after one that raised; collectives within a batch beside devices; weak types; callbacks of batches and loops.
+"""Second uses of one function, and reports of arrays, types and programs: other options, other arguments, a call after
+one that raised; collectives over a batch and devices; weak types; callbacks of batches and loops.
 
-The program is that of `programs.forms`: f(x) = x * s(x). The expected values are NumPy's. What goes wrong raises.
+The program is that of `programs.forms`: f(x) = x * s(x). The expected values are NumPy's. Any difference raises.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from meshmark.operations.programs.options import wrong
 
 
 def _options_in_turn(mesh, a, x):
-    """One function under a transformation with one option, and with another: arguments of a derivative, axes of a
-    batch, blocks and meshes of a shard_map, lengths and directions of a loop."""
+    """One function under a transformation with different options in turn: arguments of a derivative, axes of a batch,
+    blocks and meshes of a shard_map, lengths and directions of a loop."""
     n, given = mesh.shape[a], np.asarray(x)
     u, v = given[: 2 * n, : 2 * n], given[2 * n : 4 * n, : 2 * n]
 
@@ -88,8 +88,8 @@ def _options_in_turn(mesh, a, x):
 
 
 def _calls_in_turn(mesh, a, x):
-    """One compiled function, called again: with names in another order, after a call that raised, with an array that is
-    not committed, with numbers without a sign, with what is donated, after the caches were cleared."""
+    """One compiled function, called again: with keywords in another order, after a call that raised, with an
+    uncommitted array, with unsigned integers, with a donated array, with None, after its cache was cleared."""
     n, given = mesh.shape[a], np.asarray(x)
     there = at(mesh, a)
     u, v = (jax.device_put(w, there) for w in (given, given[::-1].copy()))
@@ -147,7 +147,7 @@ def _calls_in_turn(mesh, a, x):
 
 
 def _said(mesh, a, x):
-    """What shardings, arrays, types, meshes and compiled programs report about themselves."""
+    """The attributes of shardings, arrays, shards, meshes and compiled programs."""
     n, given, first = mesh.shape[a], np.asarray(x), mesh.axis_names[0]
     rows, columns = given.shape
     row, column, whole = at(mesh, a), at(mesh, None, first), at(mesh)
@@ -188,7 +188,7 @@ def _said(mesh, a, x):
 
 
 def _weak_types(mesh, a, x):
-    """Python numbers stay weak through jit, loops and branches, and what is combined with them keeps its dtype."""
+    """Python numbers stay weakly typed in jit, loops and branches. Arrays keep their dtype in products with them."""
     half = jax.device_put(np.asarray(x).astype(jnp.bfloat16), at(mesh, a))
     through = {
         "jit": jax.jit(lambda w: w),
@@ -212,7 +212,7 @@ def _weak_types(mesh, a, x):
 
 
 def _within_a_batch(mesh, a, x):
-    """Collectives over a batch in a shard_map, and over the batch and the devices. JAX has none with check_vma."""
+    """Collectives over a batch in a shard_map, and over batch and devices. JAX does not support them with check_vma."""
     n, given = mesh.shape[a], np.asarray(x)
     batch = given.reshape(n, -1)[:, : 2 * n * 2].reshape(n, 2, 2 * n)  # [devices, batch, elements]
     turn = [(0, 1), (1, 0)]
@@ -237,7 +237,7 @@ def _within_a_batch(mesh, a, x):
     found = jax.jit(jax.shard_map(local, mesh=mesh, in_specs=P(a), out_specs=P(a), check_vma=False))(
         jax.device_put(batch, at(mesh, a))
     )
-    halves = batch.reshape(n, 2, 2, n)  # of each lane: two parts
+    halves = batch.reshape(n, 2, 2, n)  # [devices, batch, part, elements]
     both = np.broadcast_to
     right = (
         batch[:, ::-1],
@@ -275,7 +275,7 @@ def _within_a_batch(mesh, a, x):
 
 
 def _called_back(mesh, a, x):
-    """Callbacks of batches by every method, in loops and branches; what they raise; numbers that are printed."""
+    """Callbacks of batches by every vmap_method, and in loops; their exceptions; numbers that are printed."""
     given = np.asarray(x)[:4, :3]
     like = jax.ShapeDtypeStruct((3,), np.float32)
     for method in ("sequential", "expand_dims", "broadcast_all"):
@@ -327,7 +327,7 @@ SECOND_USES: dict[str, Callable[..., Any]] = {
 
 
 class SecondUse(ProgramForm):
-    """One sharded program beside second uses of functions, and what arrays, types and programs say of themselves."""
+    """One sharded program, with checks of second uses of functions, and of reports of arrays, types and programs."""
 
     name = "second_use"
     forms = SECOND_USES

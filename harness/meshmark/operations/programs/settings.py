@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings around one sharded program: contexts of precision and width, options of the compiler, memories and the
-host's part of a program, callbacks in order, names, and host arrays of every form of memory.
+"""Settings around one sharded program: contexts of precision and width, compiler options, memory kinds, host
+computation, ordered callbacks, names, and host arrays in every memory layout.
 
-The program is that of `programs.forms`: f(x) = x * s(x). A case returns x if its setting does what it says, and
-another number otherwise. Where a number can't show it, the case raises.
+The program is that of `programs.forms`: f(x) = x * s(x). A case returns f(x) if its setting works as documented, and
+other values otherwise. If values cannot show it, the case raises.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from meshmark.operations.programs.forms import ProgramForm, at, over, whole
 from meshmark.operations.programs.function_forms import off
 from meshmark.operations.programs.options import through, wrong
 
-# Widths and precisions.
+# Widths and precision.
 
 
 def _wide_context(mesh, a, x):
-    """64 bits inside of a context and 32 outside, in turns, of jitted functions that both call."""
+    """64 bits inside a context and 32 outside, in turn, with jitted functions that are called in both."""
     n, given = mesh.shape[a], np.asarray(x)
     total = jax.jit(lambda y: 3 * y.sum(axis=0) + 1)
     slope = jax.jit(jax.grad(lambda y: (y * y).sum()))
@@ -64,8 +64,8 @@ def _wide_context(mesh, a, x):
 
 
 def _precision_context(mesh, a, x):
-    """The precision of products in a context, in turns: each has its own program, an argument goes before it, and
-    gradients have it too."""
+    """The matmul precision of a context, in turn: each has its own program, an explicit argument overrides it, and
+    gradients use it too."""
     product = jax.jit(lambda y, z: y @ z)
     asked = jax.jit(lambda y, z: jnp.matmul(y, z, precision="default"))
     slope = jax.jit(jax.grad(lambda y, z: (y @ z).sum()))
@@ -90,8 +90,8 @@ def _precision_context(mesh, a, x):
 
 
 def _algorithms(mesh, a, x):
-    """Products by each algorithm that the backend has, of sharded rows, columns and sums; their types follow from what
-    is asked for."""
+    """Products by each dot algorithm that the backend has, with sharded rows, columns or contracted dimensions. An
+    algorithm that the backend lacks is skipped; DEFAULT must be there."""
     given = np.asarray(x)
     wanted = given.T @ given
     lacking = []
@@ -101,7 +101,7 @@ def _algorithms(mesh, a, x):
             jax.jit(lambda p, preset=preset: lax.dot(p, p, precision=preset)).lower(
                 jnp.ones((2, 2))
             ).compile()
-        except Exception as error:  # the backend's own word, which is a ValueError or one of the compiler
+        except Exception as error:  # the backend refuses with a ValueError or a compiler error
             wrong("upport" not in str(error), f"{algorithm}: {error}")
             lacking.append(algorithm)
             continue
@@ -121,12 +121,12 @@ def _algorithms(mesh, a, x):
 
 
 def _accumulators(mesh, a, x):
-    """Products of narrow numbers whose sums need a wider dtype, which the program asks for: in each function that takes
-    it, of sharded sums, and in a sum over devices."""
+    """Products of narrow dtypes whose sums need a wider dtype (`preferred_element_type`): in each function with that
+    option, with a sharded contraction, and in a sum over devices."""
     n = mesh.shape[a]
     rows = np.arange(8 * n)[:, None] * np.array([[7, -5, 3]])
     small = (rows % 255 - 127).astype(np.int8)
-    half = np.full((130 * n, 3), 1.5, np.float32)  # whose sums no bfloat16 has
+    half = np.full((130 * n, 3), 1.5, np.float32)  # bfloat16 cannot hold its sums
     for host, kind, sums in (
         (small, "int8", "int32"),
         (half, "bfloat16", "float32"),
@@ -158,8 +158,8 @@ def _accumulators(mesh, a, x):
 
 
 def _compiler_options(mesh, a, x):
-    """Options of the compiler with jit and with compile: the same results, a program of its own for each, and an error
-    for one that no compiler has."""
+    """Compiler options with jit and with compile: equal results and a separate program for each, and an error for an
+    unknown option."""
     wanted = np.asarray(jax.jit(whole(mesh, a))(x))
     options: tuple[dict[str, Any], ...] = (
         {"xla_embed_ir_in_executable": True},
@@ -189,7 +189,7 @@ def _compiler_options(mesh, a, x):
 
 
 def _names(mesh, a, x):
-    """Names, inlined functions, barriers and platforms change no value, and neither do their derivatives."""
+    """Names, inlined functions, barriers and platforms change neither values nor derivatives."""
 
     def same(y):
         named = jax.named_call(lambda b: 2 * b, name="twice")
@@ -208,11 +208,11 @@ def _names(mesh, a, x):
         return through(mesh, a, same)(x)
 
 
-# Memories, and the host's part of a program.
+# Memory kinds, and host computation.
 
 
 def memories(mesh):
-    """Raise Missing where the devices can't address the memory of the host."""
+    """Raise Missing if the devices cannot address host memory."""
     kinds = {m.kind for m in mesh.devices.flat[0].addressable_memories()}
     if "pinned_host" not in kinds or "device" not in kinds:
         raise Missing(
@@ -221,8 +221,8 @@ def memories(mesh):
 
 
 def _offloaded(mesh, a, x):
-    """What a gradient keeps is offloaded to the host's memory by name, or with products, and comes back: alone, in a
-    loop, and around a collective."""
+    """Residuals of a gradient are offloaded to host memory, by name or with products, and come back: alone, in a loop,
+    and in a product."""
     from jax.ad_checkpoint import checkpoint_name
 
     memories(mesh)
@@ -267,8 +267,8 @@ def _offloaded(mesh, a, x):
 
 
 def _memory_inside(mesh, a, x):
-    """Results, arguments and intermediate arrays in the host's memory: values, shardings and kinds are those that were
-    asked for."""
+    """Results, arguments and intermediate arrays in host memory: values, shardings and memory kinds are the requested
+    ones."""
     memories(mesh)
     given = np.asarray(x)
     host, here = (NamedSharding(mesh, P(a), memory_kind=kind) for kind in ("pinned_host", "device"))
@@ -293,7 +293,7 @@ def _memory_inside(mesh, a, x):
 
 
 def _memory_gradient(mesh, a, x):
-    """The gradient of a compiled function through the host's memory."""
+    """The gradient of a compiled function through host memory."""
     memories(mesh)
     host, here = (NamedSharding(mesh, P(a), memory_kind=kind) for kind in ("pinned_host", "device"))
 
@@ -306,7 +306,7 @@ def _memory_gradient(mesh, a, x):
 
 
 def on_host(f):
-    """A function as a part of a program that the host computes, as this release spells it."""
+    """A function that runs on the host as a part of a program, with the `compute_on` of this release."""
     from jax.experimental import compute_on
 
     def as_context(y):
@@ -321,7 +321,7 @@ def on_host(f):
 
 
 def _computed_on(mesh, a, x):
-    """A part of a program that the host computes, inside of jit, of a loop and of a derivative."""
+    """A part of a program that runs on the host, inside jit and inside a loop."""
 
     def f(y):
         y = 3 * on_host(lambda b: b * 2)(y) - 5 * y
@@ -331,12 +331,11 @@ def _computed_on(mesh, a, x):
     return jax.jit(f, out_shardings=at(mesh, a))(x)
 
 
-# Callbacks in order.
+# Ordered callbacks.
 
 
 def _ordered(mesh, a, x):
-    """Callbacks in order, in one call, from call to call, in a loop and from both sides of a branch; each sees the
-    whole of a sharded array."""
+    """Ordered callbacks in one call, from call to call, and in a loop. Each gets the whole sharded array."""
     from jax.experimental import io_callback
 
     seen: list[tuple[int, bool]] = []
@@ -368,7 +367,7 @@ def _ordered(mesh, a, x):
 
 
 def _printed_in_order(mesh, a, x):
-    """What a program on one device prints and calls comes in its order."""
+    """Ordered prints and callbacks of a program on one device come in order."""
     alone = jax.device_put(np.asarray(x)[0], mesh.devices.flat[-1])
     seen: list[int] = []
 
@@ -392,7 +391,7 @@ def _printed_in_order(mesh, a, x):
 
 
 def unusual(given):
-    """One host array in forms of memory that are not the ordinary one, by name."""
+    """The host array `given` in unusual memory layouts, by name."""
     rows, columns = given.shape
     behind = b"\0" + given.tobytes()
     records = np.zeros((rows, columns), np.dtype([("skip", np.int8), ("value", given.dtype)]))
@@ -415,7 +414,7 @@ def unusual(given):
 
 
 def ways_onto(mesh, a):
-    """The ways of a host array onto the mesh, by name."""
+    """Ways to put a host array on the mesh, by name."""
     place = at(mesh, a)
     return {
         "device_put": lambda h: jax.device_put(h, place),
@@ -435,7 +434,7 @@ def ways_onto(mesh, a):
 
 
 def _host_arrays(mesh, a, x):
-    """Host arrays in every form of memory, by every way onto the mesh: the same values, and the source unchanged."""
+    """Host arrays in every memory layout, by every way onto the mesh: equal values, and an unchanged source."""
     given = np.asarray(x)
     ways = ways_onto(mesh, a)
     for form, host in unusual(given).items():
@@ -450,7 +449,7 @@ def _host_arrays(mesh, a, x):
 
 
 def _byte_orders(mesh, a, x):
-    """Host arrays in the other order of bytes: refused, or taken with their values, by every way onto the mesh."""
+    """Host arrays in the other byte order: refused (TypeError) or put with equal values, by each way onto the mesh."""
     given = np.asarray(x)
     for kind in (">f4" if np.little_endian else "<f4", ">i2" if np.little_endian else "<i2"):
         host = given.astype(kind)
@@ -483,8 +482,8 @@ SETTINGS: dict[str, Callable[..., Any]] = {
 
 
 class ProgramSetting(ProgramForm):
-    """One sharded program in each setting: widths, precisions, options of the compiler, memories, callbacks in order,
-    host arrays of every form."""
+    """One sharded program in each setting: widths, precision, compiler options, memory kinds, ordered callbacks, host
+    arrays in every layout."""
 
     name = "program_setting"
     forms = SETTINGS

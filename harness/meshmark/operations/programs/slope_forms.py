@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derivatives of functions with rare options, of arrays that are sharded over the axes of the mesh: many functions in
-one program.
+"""Derivatives of functions with rare options, on arrays that are sharded over the mesh axes. One program has many
+functions.
 
-The program is that of `programs.forms`: f(x) = x * s(x). The expected derivatives are differences of NumPy's definition
-in 64 bits: (g(y + h) - g(y - h)) / 2h for each element. A derivative that is off by more than one part in a hundred
-raises. Float32 and the differences stay far below, and a derivative that is taken twice or missed is far above.
+The program is that of `programs.forms`: f(x) = x * s(x). The expected derivatives are central differences of the NumPy
+definition in 64 bits: (g(y + h) - g(y - h)) / 2h for each element. A derivative that is off by more than one part in a
+hundred raises. The errors of float32 and of the differences are far below; a doubled or missing derivative is far
+above.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ STEP, FAR = 1e-5, 1e-2
 
 
 def ramp(np_: Any, shape: tuple[int, ...]) -> Any:
-    """Factors of a result's elements that differ from their neighbours."""
+    """Weights of a result's elements. Neighbours have different weights."""
     count = int(np.prod(shape, dtype=int))
     return np_.asarray((np.arange(count) * 5 % 7 + 1).reshape(shape) / 4.0)
 
 
 def weighed(np_: Any, found: Any) -> Any:
-    """The sum of a result's elements, each with its factor."""
+    """The sum of a result's elements, each times its weight of `ramp`."""
     return (np_.asarray(found) * ramp(np_, np.shape(found)).astype(np_.asarray(found).dtype)).sum()
 
 
 def differences(define: Callable[[Any], Any], host: np.ndarray) -> np.ndarray:
-    """The derivative of a weighed definition by each element."""
+    """The derivative of the weighted sum of a definition by each element, by central differences."""
     out = np.zeros(host.size)
     for i in range(host.size):
         moved: Any = np.zeros(host.size)
@@ -48,8 +49,8 @@ def differences(define: Callable[[Any], Any], host: np.ndarray) -> np.ndarray:
 
 
 def slopes(mesh: Any, pairs: Pairs, host: np.ndarray, *spec: Any) -> None:
-    """Compare gradients of functions of one sharded array with differences. JAX transposes its forward rules, so a
-    forward rule that is wrong shows too."""
+    """Compare gradients of functions of one sharded array with differences. JAX transposes its forward rules, so this
+    also finds wrong forward rules."""
     host = host.astype(np.float32).astype(np.float64)
     placed = jax.device_put(host.astype(np.float32), at(mesh, *spec))
 
@@ -66,21 +67,22 @@ def slopes(mesh: Any, pairs: Pairs, host: np.ndarray, *spec: Any) -> None:
 
 
 def apart(mesh: Any) -> np.ndarray:
-    """A matrix of numbers from 0.1 to 3 that differ by more than a step: 32 of them for each device of an axis."""
+    """[2n, 4]: numbers from 0.1 to 3 that differ by more than STEP. n is the number of devices on the first and the
+    last axis together, or 2 if larger."""
     n = mesh.shape[mesh.axis_names[-1]] * (mesh.shape[mesh.axis_names[0]] if len(mesh.axis_names) > 1 else 1)
     n = max(n, 2)
     count = 8 * n
-    step = next(k for k in (7, 11, 13) if (count + 1) % k)  # without a common factor no number comes twice
+    step = next(k for k in (7, 11, 13) if (count + 1) % k)  # without a common factor the numbers are distinct
     return (0.1 + 2.9 * ((np.arange(count) * step) % (count + 1) + 0.5) / (count + 1)).reshape(2 * n, 4)
 
 
 def spots(count: int) -> np.ndarray:
-    """Places in and past an array, some twice."""
+    """Indices inside and past an array of `count` rows; one occurs twice."""
     return np.array([1, count + 2, 0, 1])
 
 
 def _orders(mesh, a, x):
-    """Orders, places, running functions and windows."""
+    """Order statistics, indexed reads, padding and repetition, and elementwise functions."""
     from scipy import special
 
     y = apart(mesh)
@@ -138,14 +140,14 @@ def between(z: np.ndarray) -> np.ndarray:
 
 
 def attended(np_: Any, z: Any, softmax: Any) -> Any:
-    """Attention with a mask: each place sees itself and those before it."""
+    """Attention with a causal mask: each position sees itself and earlier ones."""
     scores = z @ z.T / 2
     allowed = np.tril(np.ones(scores.shape, bool))
     return softmax(np_.where(allowed, scores, -1e9), axis=1) @ z
 
 
 def _products(mesh, a, x):
-    """Linear algebra, products, transforms and attention."""
+    """Linear algebra, products, Fourier transforms and attention."""
     from scipy import special
 
     n = mesh.shape[a]
@@ -196,7 +198,7 @@ def _products(mesh, a, x):
 
 
 def _scattered(mesh, a, x):
-    """Sums that are scattered and gathers into a dimension that goes or comes, exchanges, swaps: their pullbacks."""
+    """Pullbacks of psum_scatter and all_gather that remove or add a dimension, and of all_to_all."""
     n = mesh.shape[a]
     host = ((np.arange(n * n * 2) * 5) % 7).astype(np.float32).reshape(n, n, 2)
     weights = ((np.arange(n * n * 2) * 3) % 5).astype(np.float32).reshape(n, n, 2)
@@ -241,7 +243,7 @@ SLOPES: dict[str, Callable[..., Any]] = {
 
 
 class SlopeForm(ProgramForm):
-    """One sharded program beside derivatives of functions with rare options."""
+    """One sharded program, with checks of derivatives of functions with rare options."""
 
     name = "slope_form"
     forms = SLOPES

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls as they are spelled: rare options of functions, collectives of trees and of narrow and wide numbers, arguments
-by keyword, functions with something beside their value, several draws in one program.
+"""Rare options and ways of calling: rare options of functions, collectives of trees and of narrow dtypes, keyword
+arguments, functions with auxiliary results, several draws in one program.
 
 The program is that of `programs.forms`: f(x) = x * s(x). The expected values are NumPy's.
 """
@@ -29,18 +29,18 @@ Cut = slice(None, 3)
 
 
 def softmax(z: Any, axis: Any, where: Any = True) -> Any:
-    """A softmax of some elements."""
+    """A softmax over the elements where `where` holds; the others are zero."""
     e = np.exp(z) * where
     return e / e.sum(axis=axis, keepdims=True)
 
 
 def attended(z: Any, bias: Any, mask: Any, scale: float) -> Any:
-    """Attention of one head."""
+    """Attention of one head with a bias, a mask and a scale."""
     return softmax(np.where(mask, z @ z.T * scale + bias, -1e9), 1) @ z
 
 
 def spaced(z: Any, gap: int) -> Any:
-    """Zeros between columns."""
+    """z with `gap` zeros between neighbouring columns."""
     wide = np.zeros((len(z), (z.shape[1] - 1) * (gap + 1) + 1))
     wide[:, :: gap + 1] = z
     return wide
@@ -55,12 +55,12 @@ TAPS = np.array([1.0, 2.0, 4.0], np.float32)
 
 
 def in_one(z: Any) -> Any:
-    """Rows as a batch of one channel each."""
+    """[rows, 1, columns]: rows as a batch with one channel."""
     return z[:, None, :]
 
 
 def _functions(mesh, a, x):
-    """Functions of arrays with rare options."""
+    """Array functions with rare options."""
     whole = points(mesh)
     n = len(whole[0])
     mask, at_ = np.tril(np.ones((n, n), bool)), np.array([0, n + 2, 2])
@@ -199,7 +199,7 @@ def _functions(mesh, a, x):
 
 
 def with_rows(function: Any, y: Any, rows: Any, other: Any) -> Any:
-    """An array some rows of which a function has combined with others."""
+    """A copy of y with y[row] = function(y[row], new) for each of the rows and others."""
     out = y.copy()
     for row, new in zip(rows, other, strict=True):
         out[row] = function(out[row], new)
@@ -207,7 +207,7 @@ def with_rows(function: Any, y: Any, rows: Any, other: Any) -> Any:
 
 
 def _trees(mesh, a, x):
-    """Every collective of a tree of arrays, and with its arguments by keyword."""
+    """Every collective of a tree of arrays, with keyword arguments."""
     n = mesh.shape[a]
     host = ((np.arange(n * n * 2) * 5 + 3) % 7).reshape(n, n, 2).astype(np.float32)
     ahead = [((i + 1) % n, i) for i in reversed(range(n))]
@@ -250,7 +250,7 @@ def _trees(mesh, a, x):
 
 
 def _many_bytes(mesh, a, x):
-    """Sums and exchanges of a mebibyte a device, in 16 bits and in 8."""
+    """Sums and exchanges of 524,288 elements per device: one MiB in 16 bits, half a MiB in 8."""
     n = mesh.shape[a]
     count = 1 << 19
     for kind in ("bfloat16", "float16", "int8"):
@@ -266,7 +266,8 @@ def _many_bytes(mesh, a, x):
 
 
 def _beside(mesh, a, x):
-    """Programs with something beside their value, of trees, and over a line by `smap`."""
+    """Trees under stop_gradient, callbacks with two results, reversed scans, checkpoints, custom gradients, converted
+    closures, draws by row, loops with a tuple."""
     tree = {"one": x, "two": x + 1}
 
     def held(t):
@@ -317,8 +318,8 @@ def _beside(mesh, a, x):
 
 
 def _draws(mesh, a, x):
-    """Distributions that draw without a loop and that no other standard case draws: as many numbers as expected below a
-    point."""
+    """Distributions that draw without a loop and that no other standard case draws: the share of numbers below a point
+    is the expected one, within six standard deviations."""
     names = ("lognormal", "rayleigh", "pareto", "truncated_normal", "multivariate_normal")
     shape = (32 * mesh.devices.size, 16)
     there = {n: at(mesh, *sides(mesh)) for n in names}
@@ -336,8 +337,8 @@ def _draws(mesh, a, x):
 
 
 def turned(mesh: Any) -> list[Mesh]:
-    """The devices as a line, beside an axis of one device, in two axes with the longer first, and in three; every
-    second of these has them in reverse."""
+    """Meshes of the devices: one axis, an axis of one device before it, two axes with the longer first, and three.
+    Every second mesh has the devices in reverse order."""
     devices, n = mesh.devices.reshape(-1), mesh.devices.size
     shapes = [(n,), (1, n), *([(n // 2, 2)] if n % 2 == 0 else []), *([(2, 2, n // 4)] if n % 4 == 0 else [])]
     return [
@@ -346,8 +347,8 @@ def turned(mesh: Any) -> list[Mesh]:
 
 
 def _meshes(mesh, a, x):
-    """Loops, branches, narrow types and arrays of three to five dimensions on other meshes of the devices."""
-    n = max(mesh.devices.size, 2)  # three rows are written
+    """Loops, branches, narrow dtypes and arrays of three to five dimensions on other meshes of the devices."""
+    n = max(mesh.devices.size, 2)  # the programs write three rows
     host = ((np.arange(16 * n * n) * 7 + 3) % 5).reshape(2 * n, 4, 2 * n).astype(np.float32)
     rows = np.array([1, 1, 2 * n - 1])
 
@@ -404,7 +405,7 @@ SPECIAL = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 2.0, -2.0, -3.0], np.flo
 
 
 def _values(mesh, a, x):
-    """Both zeros, infinities and NaN in functions that tell them apart, and their signs."""
+    """Zeros of both signs, infinities and NaN in functions that distinguish them, and the signs of results."""
     n = mesh.shape[a]
     host = np.stack([np.roll(SPECIAL, i) for i in range(2 * n)])
     other = host[:, ::-1].copy()
@@ -446,7 +447,7 @@ def _values(mesh, a, x):
                 "a sum of logarithms",
                 "an order",
                 "the largest",
-            ):  # NumPy has no sign of -0
+            ):  # their signs of zero may differ from NumPy's
                 near &= np.isnan(mine) | (np.signbit(mine) == np.signbit(yours))
             if name.startswith("the next"):
                 near &= (mine != 0) | (np.asarray(yours) == 0)
@@ -455,7 +456,7 @@ def _values(mesh, a, x):
 
 
 def least(y: Any) -> Any:
-    """The two least of each row, and their places."""
+    """The two least elements of each row, and their indices."""
     order = np.argsort(y, axis=1, kind="stable")[:, :2]
     return np.take_along_axis(y, order, 1), order
 
@@ -473,7 +474,7 @@ SPELLINGS: dict[str, Callable[..., Any]] = {
 
 
 class SpellingForm(ProgramForm):
-    """One sharded program beside calls with rare options and spellings."""
+    """One sharded program, with checks of rare options and ways of calling."""
 
     name = "spelling_form"
     forms = SPELLINGS

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A periodic stencil: each element becomes a weighted sum of its two neighbours, as in models of the ocean.
+"""A periodic stencil: each element becomes a weighted sum of its two neighbours, as in ocean models.
 
 A global program rolls the whole array both ways. In manual mode each device exchanges a halo of one element with the
-device on either side. Where a device has one element alone, its halo is all of its neighbour.
+device on either side. If a device has only one element, the halo is the neighbour's whole block.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ONCE = ("forward", "transposed")
 
 
 def _applied(kind: str, stencil: Callable[[Any], Any], x: Any) -> Any:
-    """The stencil itself, its linear transpose, what the transpose gives twice, or a gradient through it."""
+    """The stencil, its linear transpose, the transpose of the stencil's result, or a gradient through either."""
 
     def transposed(v):
         return jax.linear_transpose(stencil, v)(v)[0]
@@ -48,8 +48,8 @@ def _applied(kind: str, stencil: Callable[[Any], Any], x: Any) -> Any:
 
 
 class Stencil(Operation):
-    """The weighted sum of both neighbours along a sharded dimension that closes to a ring, its linear transpose, and
-    gradients of half the sum of squares through either."""
+    """The weighted sum of both neighbours along a sharded periodic dimension, its linear transpose, and gradients of
+    half the sum of squares through either."""
 
     name = "stencil"
     family = "transforms"
@@ -79,7 +79,7 @@ class Stencil(Operation):
             {"kind": kind, "axes": mesh.names, "n": mesh.size},
             judge="exact",
             kinds=("collective-permute",) if mesh.size > 1 else (),
-            repeats=2 if kind in ONCE else 4,  # each neighbour by itself
+            repeats=2 if kind in ONCE else 4,  # one permutation per neighbour
             connect=tuple(groups_of(mesh.sizes, mesh.names)) if mesh.size > 1 else (),
         )
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions over Explicit axes by their own rules: no `auto_axes` around them, and no named result where the type
-follows from the arguments.
+"""Functions over Explicit axes by their own sharding rules: without `auto_axes` around them, and without `out_sharding`
+if the type follows from the arguments.
 
-In mode explicit most functions of whole arrays run inside of `auto_axes` (see `wholes`), so a rule that JAX lacks does
-not show there. The reports of missing and wrong rules are in `docs/reports.toml`. The program is that of
-`programs.forms`: f(x) = x * s(x). What goes wrong raises.
+In mode explicit most functions of whole arrays run inside `auto_axes` (see `wholes`), so a missing rule of JAX does not
+show there. The reports of missing and wrong rules are in `docs/reports.toml`. The program is that of
+`programs.forms`: f(x) = x * s(x). Any error raises.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ def explicit(mesh: Any) -> Mesh:
 
 
 def whole_numbers(*shape: int) -> np.ndarray:
-    """Small whole numbers that differ from their neighbours."""
+    """Small integers in float32 that differ from their neighbours."""
     return (np.arange(np.prod(shape, dtype=int)) * 5 % 7).astype(np.float32).reshape(shape)
 
 
 def kept(mesh, a, y, what):
-    """Raise where the first dimension is no longer sharded over the axis."""
+    """Raise RuntimeError unless the type of y has its first dimension sharded over the axis a."""
     spec = jax.typeof(y).sharding.spec
     first = spec[0] if len(spec) else None
     wrong(mesh.shape[a] > 1 and first not in (a, (a,)), f"{what} has the type {jax.typeof(y)}")
 
 
 def _matrices(mesh, a, x):
-    """Matrices of a sharded batch: each function keeps the batch where it is."""
+    """Linear algebra on a sharded batch of matrices: each function keeps the sharding of the batch."""
     n, m = mesh.shape[a], explicit(mesh)
     square = whole_numbers(2 * n, 3, 3) + 8 * np.eye(3, dtype=np.float32)
     even = square + square.swapaxes(1, 2)
@@ -78,7 +78,7 @@ def _inverse(mesh, a, x):
 
 
 def _indices(mesh, a, x):
-    """Reads and writes at places along dimensions that are not sharded, alone and in batches."""
+    """Reads and writes at indices of unsharded dimensions, alone and in batches."""
     n, m = mesh.shape[a], explicit(mesh)
     host = whole_numbers(2 * n, 4)
     places = np.arange(2 * n) % 4
@@ -113,7 +113,7 @@ def _indices(mesh, a, x):
 
 
 def _batches(mesh, a, x):
-    """Loops over parts of a batch with a rest, and draws by a key for each row."""
+    """lax.map over parts of a batch with a remainder, and draws with a key per row."""
     n, m = mesh.shape[a], explicit(mesh)
     host = whole_numbers(5, 2 * n, 4)
     weights = np.float32([1, 2, 3, 4])
@@ -134,7 +134,7 @@ def _batches(mesh, a, x):
 
 
 def _viewed(mesh, a, x):
-    """Complex numbers seen as pairs and back, wide numbers seen as narrow ones."""
+    """Views of complex numbers as pairs and back, and of wide numbers as narrow ones."""
     n, m = mesh.shape[a], explicit(mesh)
     host = (whole_numbers(2 * n, 4) + 1j * whole_numbers(2 * n, 4)[:, ::-1]).astype(np.complex64)
     with jax.set_mesh(m):
@@ -150,8 +150,8 @@ def _viewed(mesh, a, x):
 
 
 def _pulled(mesh, a, x):
-    """Pullbacks of a convolution over a sharded batch, of a complex solution, and of a shard_map whose other result
-    nobody uses."""
+    """Pullbacks of a convolution over a sharded batch, of a complex linear solution, and of a shard_map with an unused
+    result."""
     n, m = mesh.shape[a], explicit(mesh)
     host, kernel = whole_numbers(2 * n, 6, 1), whole_numbers(3, 1, 2)
     places = lax.ConvDimensionNumbers((0, 2, 1), (2, 1, 0), (0, 2, 1))
@@ -189,7 +189,7 @@ def _pulled(mesh, a, x):
 
 
 def _size_one(mesh, a, x):
-    """An axis of one device stays in the type of what is reshaped, and in that of an empty part."""
+    """An axis of one device stays in the type of a reshaped array and in that of an empty part."""
     flat = Mesh(mesh.devices.reshape(1, -1), ("one", "all"), axis_types=(AxisType.Explicit,) * 2)
     n = flat.shape["all"]
     if n == 1:  # either dimension could keep the axis
@@ -206,7 +206,7 @@ def _size_one(mesh, a, x):
 
 
 def _counted(mesh, a, x):
-    """Functions whose results have a length of their own, of arrays without a sharding, in the context of a mesh."""
+    """Functions whose result length depends on values or on an argument, of unsharded arrays, in a mesh context."""
     m = explicit(mesh)
     host = np.array([3, 0, 1, 3, 0, 2])
     with jax.set_mesh(m):
@@ -228,7 +228,7 @@ def _counted(mesh, a, x):
 
 
 def _unreduced_two(mesh, a, x):
-    """Partial sums over two axes at once, from a dimension that is sharded over both."""
+    """Unreduced sums over two axes at once, from a dimension that is sharded over both."""
     m = explicit(mesh)
     axes = mesh.axis_names[0], a
     n = mesh.shape[axes[0]] * mesh.shape[axes[1]]
@@ -243,7 +243,7 @@ def _unreduced_two(mesh, a, x):
 
 
 def _heads(mesh, a, x):
-    """Attention of grouped heads, rows sharded: the keys are repeated for the heads that share them."""
+    """Attention scores of grouped heads with sharded batch: the keys are repeated for the heads that share them."""
     n, m = mesh.shape[a], explicit(mesh)
     q, k = whole_numbers(n, 4, 3, 2), whole_numbers(n, 2, 3, 2)
     with jax.set_mesh(m):
@@ -256,7 +256,7 @@ def _heads(mesh, a, x):
 
 
 def _part(mesh, a, x):
-    """A slice inside of a shard_map over one axis keeps the type over the other one."""
+    """A slice inside a shard_map over one axis keeps the type over the other axis."""
     m = explicit(mesh)
     first = mesh.axis_names[0]
     host = whole_numbers(2 * m.shape[first], 2 * m.shape[a])
@@ -275,7 +275,7 @@ def _part(mesh, a, x):
 
 
 def _put(mesh, a, x):
-    """Arrays that are put to a mesh inside of its context, and from there to none."""
+    """Arrays that are put on a mesh inside its context, and from there off the mesh."""
     m = explicit(mesh)
     host = np.asarray(x)
     with jax.set_mesh(m):
@@ -293,7 +293,7 @@ def _put(mesh, a, x):
 
 
 def _custom_partitioning(mesh, a, x):
-    """A function with a rule of its own for its partition, in the context of a mesh with Explicit axes."""
+    """A function with a custom partitioning rule, in the context of a mesh with Explicit axes."""
     twice = partitioned_double()
     m = explicit(mesh)
     host = np.asarray(x)
@@ -322,7 +322,7 @@ TYPED: dict[str, Callable[..., Any]] = {
 
 
 class TypedForm(ProgramForm):
-    """One sharded program beside functions over Explicit axes, by their own rules."""
+    """One sharded program, with checks of functions over Explicit axes by their own rules."""
 
     name = "typed_form"
     forms = TYPED
