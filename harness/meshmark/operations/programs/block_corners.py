@@ -140,7 +140,7 @@ def _loops_of_some(mesh, a, x):
 
 def _carried(mesh, a, x):
     """Loops that carry values which are equal on all devices, which differ, and which start equal and then differ:
-    sums, gathers and permutations of them, and the gradient."""
+    sums and permutations of them, and the gradient."""
     n, given = mesh.shape[a], np.asarray(x) % 3
     turn = [(i, (i + 1) % n) for i in range(n)]
 

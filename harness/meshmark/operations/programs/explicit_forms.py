@@ -2,7 +2,7 @@
 """Programs over Explicit axes for `option_forms`: functions with `out_sharding`, arrays of sizes that the mesh does not
 divide, pullbacks of complex sums.
 
-Each function takes the mesh, its last axis, and the input sharded over that axis. Any error raises.
+Each function takes the mesh, its last axis, and the input sharded over that axis. Wrong results raise an exception.
 """
 
 from __future__ import annotations

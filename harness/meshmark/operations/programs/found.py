@@ -26,7 +26,7 @@ from meshmark.operations.models.programs import constrained
 
 
 class Found(Operation):
-    """The base. Each kind names a sharding of the arrays. The standard profile runs them on the preferred mesh."""
+    """The base. `kinds` names programs or shardings. On the preferred mesh all but the rare ones weigh less."""
 
     family = "found"
     level = "L2"

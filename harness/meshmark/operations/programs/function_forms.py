@@ -81,7 +81,7 @@ def _pulled_twice(mesh, a, x):
 
 
 def _matrices_of_derivatives(mesh, a, x):
-    """Jacobians of a linear map with a matrix that is not symmetric, and the second derivatives of its form."""
+    """Jacobians of a linear map with a matrix that is not symmetric, and the Hessian of its quadratic form."""
 
     def same(y):
         m, v = jnp.array(MATRIX, y.dtype), y[0, :3]

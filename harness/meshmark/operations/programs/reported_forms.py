@@ -3,7 +3,7 @@
 callbacks, exported programs over reversed meshes, loops that exchange rows.
 
 `docs/reports.toml` gives the reports that each form covers. The program is that of `programs.forms`:
-f(x) = x * s(x). Any error raises.
+f(x) = x * s(x). Wrong results raise an exception.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functions of the grid in `transformed`: collectives, products, indexing, sorts, reductions.
 
-Each maps a matrix to a matrix of its shape. The n**2 rows (or a multiple) are sharded over n devices. Each function has
-three programs: for the local block, for the whole array, and in NumPy. Piecewise, each is a polynomial of degree 2 at
+Each maps a matrix to a matrix of its shape. The n**2 rows are sharded over n devices. Each function has three
+programs: for the local block, for the whole array, and in NumPy. Piecewise, each is a polynomial of degree 2 at
 most with integer coefficients, so derivatives are exact (`polynomials`). The keys of sorts and maxima are distinct.
 """
 
