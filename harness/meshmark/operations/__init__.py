@@ -32,7 +32,7 @@ def _leaves(cls: type[Operation]) -> list[type[Operation]]:
 
 
 def _by_name(classes: Iterable[type[Operation]]) -> dict[str, Operation]:
-    """An operation of each class by its name; ValueError for two of one name, of which one would hide the other."""
+    """One operation per class, by name. ValueError if two classes have the same name: one would hide the other."""
     found: dict[str, Operation] = {}
     for cls in dict.fromkeys(classes):
         if cls.name in found:

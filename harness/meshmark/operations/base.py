@@ -39,7 +39,7 @@ intermediate result is exact. bound: within the forward error bound that the ref
 
 
 class Missing(RuntimeError):
-    """A stated precondition is missing here. The verdict is `unsupported`, and this text is the reason."""
+    """A stated precondition is not met. The verdict is `unsupported`, and the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class Argument:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def block(self, seed: int, index: Sequence[slice]) -> np.ndarray:
-        """The values of one block of the global array, in the argument's dtype."""
+        """The values of one block of the global array, in the argument's dtype. MemoryError if it is too large."""
         sizes = [part.stop - part.start for part in index]
         if math.prod(sizes) <= values.AT_ONCE:
             return self._filled(seed, index)
         try:
             made = np.empty(sizes, dtype_of(self.dtype).numpy)
-        except ValueError as error:  # NumPy's word for a size that no address reaches
+        except ValueError as error:  # NumPy raises it for a size beyond the address space
             raise MemoryError(str(error)) from None
         for piece in values.pieces(sizes):
             there = zip(index, piece, strict=True)
@@ -155,11 +155,11 @@ class Variant:
 
     @classmethod
     def of(cls, weight: int = 0, capability: str | None = None, /, **options: Any) -> Variant:
-        """Variant.of(1, axes=("y", "x"), tiled=True)."""
+        """A variant from keyword options, such as Variant.of(1, axes=("y", "x"), tiled=True)."""
         return cls(tuple(options.items()), weight, capability)
 
     def but(self, weight: int, **options: Any) -> Variant:
-        """This variant with more options, and as much heavier."""
+        """This variant with more options. `weight` is added to its own."""
         return Variant((*self.options, *options.items()), self.weight + weight, self.capability)
 
     def __getitem__(self, name: str) -> Any:
@@ -171,7 +171,8 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """axes=y+x,dim=1,tiled; options that are False or None are left out."""
+        """The options as text, such as axes=y+x,dim=1,tiled. Options that are False or None are left out; without
+        options the text is "plain"."""
         parts = []
         for name, value in self.options:
             if value is True:
@@ -238,30 +239,30 @@ class Operation:
         yield Variant()
 
     def light_variants(self, mesh: MeshShape, most: float) -> Iterator[Variant]:
-        """The variants that weigh at most so much, in the same order. Nearly all of the table is heavier than any
-        profile takes: an operation with many variants makes the light ones alone."""
+        """The variants of weight `most` or less, in the same order. Most of the table is heavier than any profile
+        takes, so an operation with many variants overrides this and makes only the light ones."""
         return (variant for variant in self.variants(mesh) if variant.weight <= most)
 
     def filled_variants(self, mesh: MeshShape, most: int) -> Iterator[Variant]:
-        """The variants that weigh at most so much, each with its own values and then with special ones. What is too
-        heavy is not made."""
+        """The variants of weight `most` or less, each with its own values and then with special ones. Heavier variants
+        are not made."""
         for variant in self.light_variants(mesh, most):
             yield variant
             if variant.weight + FILLED - 1 <= most:
                 yield from (v for v in self.with_fills(variant, self.fills) if v.weight <= most)
 
     def with_fills(self, variant: Variant, kinds: Iterable[str]) -> Iterator[Variant]:
-        """A variant with each of these kinds of special values; none where it names its values itself."""
+        """The variant with each of these kinds of special values. Nothing if the variant already names its values."""
         if variant.get("fill") is None:
             for kind in kinds:
                 yield variant.but(FILLED - (kind in self.common_fills), fill=kind)
 
     def mode_weight(self, mode: str, variant: Variant) -> int | None:
-        """The weight of a mode in the conformance tests, where it is not the ordinary one."""
+        """The weight of a mode in the conformance tests; None for the ordinary weight."""
         return None
 
     def calls_host(self, variant: Variant) -> bool:
-        """Whether the program calls functions of the host while it runs. No other program may leave its device."""
+        """Whether the program calls host functions while it runs. Other compiled programs must not call the host."""
         return False
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
@@ -287,20 +288,19 @@ class Operation:
         return None
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        """Bounds for judge "bound" that are sharper than forward error analysis;
-        None if the operation has none."""
+        """Bounds for judge "bound" that are sharper than forward error analysis; None if the operation has none."""
         return None
 
 
 def owners_of(mesh: MeshShape, num_devices: int, processes: int) -> tuple[int, ...]:
-    """The process of each flat position of a mesh over the first devices. The processes share the devices
-    equally and in order."""
+    """The process of each flat mesh position. The mesh takes the first devices; the processes share the devices equally
+    and in order."""
     return tuple((mesh.ordinals.ravel() // max(1, num_devices // processes)).tolist())
 
 
 def parse_size(label: str) -> int:
-    """The number in a size label: 4KiB -> 4096, 64B -> 64, n64 -> 64; ValueError, with the expected form, for other
-    text."""
+    """The number in a size label: 4KiB -> 4096, 64B -> 64, n64 -> 64. ValueError for other text; the message names the
+    expected form."""
     if label.startswith("n") and label[1:].isdecimal():
         return int(label[1:])
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1)):

@@ -2,8 +2,8 @@
 """The cases: operations x variants x meshes x dtypes x sizes x modes, and the choice of a selection among them.
 
 One rule selects the cases: the weights of their coordinates (meshmark.operations.weights) add up to no more than the
-limit of the profile. What the rule leaves out joins where it covers pairs of classes (meshmark.operations.pairs), or
-judges an optional capability that a probe found.
+limit of the profile. Two kinds of cases join them: cases that cover pairs of classes (meshmark.operations.pairs), and a
+few cases that judge an optional capability that a probe found.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from meshmark.operations.weights import MODE_WEIGHTS, OPTIONAL
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One operation, variant, mesh, dtype and size, which all modes share."""
+    """One operation, variant, mesh, dtype and size. All modes share it."""
 
     operation: Operation
     request: Request
@@ -48,7 +48,8 @@ class Cell:
 
     @cached_property
     def plan(self) -> Plan:
-        """The operation's plan of this cell, with the values that the variant names."""
+        """The operation's plan of this cell. If the variant names special values, the first argument of the cell's
+        dtype holds them."""
         plan, kind = self.operation.plan(self.request), self.request.variant.get("fill")
         if kind not in self.operation.fills:
             return plan
@@ -69,14 +70,14 @@ class Cell:
     def expected(
         self, arguments: Sequence[np.ndarray], u_factor: float = 0.0
     ) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
-        """The results of the NumPy reference for these arguments, and the bound of each (None: none).
+        """The results of the NumPy reference for these arguments, and the bound of each result (None: it has none).
 
         u_factor: the unit roundoff to which contractions round their factors (see meshmark.judge.precision).
 
         Results of judge "bits" and "exact" have the result's dtype. Results of judge "bound" and their bounds are
         float64 (complex128).
         """
-        with np.errstate(all="ignore"):  # special values: an overflow is an infinity, and inf - inf is NaN
+        with np.errstate(all="ignore"):  # special values overflow and give NaN, without a warning
             return self._expected(arguments, u_factor)
 
     def _expected(
@@ -112,7 +113,7 @@ class Cell:
 
 
 def filled(argument: Argument, kind: str) -> Argument:
-    """The argument with special values of a kind among its own."""
+    """The argument with special values of this kind among its ordinary values."""
     base = values.distinct if argument.fill is values.special else argument.fill
     return replace(
         argument, fill=special_values.replaced, options={"kind": kind, "base": base, **argument.options}
@@ -125,7 +126,8 @@ def whole_argument(argument: Argument, seed: int, position: int) -> np.ndarray:
 
 
 def exactly(array: np.ndarray, judge: str) -> np.ndarray:
-    """The array in the dtype in which the reference computes: its own for moved data, otherwise the widest."""
+    """The array in the dtype in which the reference computes: its own for moved data and booleans, otherwise the 64-bit
+    dtype of its kind (complex128 for complex numbers, int64 for smaller unsigned integers)."""
     if judge == "bits" or array.dtype.kind == "b":
         return array
     unsigned = np.uint64 if array.dtype.itemsize == 8 else np.int64
@@ -145,7 +147,7 @@ class Case:
 
     @cached_property
     def id(self) -> str:
-        """all_gather/axes=y+x,dim=1,tiled/manual/2x4/float32/4KiB."""
+        """The case id, such as all_gather/axes=y+x,dim=1,tiled/manual/2x4/float32/4KiB."""
         return self.cell._id(self.mode)
 
     @property
@@ -186,8 +188,8 @@ NOTHING: tuple[str, Iterator[tuple[Cell, list[str]]]] = ("", iter(()))
 
 
 def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[str]]]:
-    """Each selected cell with its selected modes, in the order of the table: what the weights choose, and of each
-    operation what joins."""
+    """Each selected cell with its selected modes, in the order of the table. For each operation, the cells that the
+    weights choose come first, then the cells that join."""
     joining: Joining = {name: {} for name in OPERATIONS}
     for cell, mode in (*_covering(selection, num_devices), *optional(selection, num_devices)):
         modes = joining[cell.operation.name].setdefault(cell.id, (cell, []))[1]
@@ -207,7 +209,7 @@ def cells(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, list[s
 def _by_weight(
     selection: Selection, num_devices: int, optional: bool = False
 ) -> Iterator[tuple[Cell, list[str]]]:
-    """What the weights choose; `optional`: only the cells that need an optional capability."""
+    """The cells and modes that the weights choose. `optional`: only the cells that need an optional capability."""
     weights = selection.weights
     limit = weights.profiles[selection.profile] if selection.limit is None else selection.limit
     shapes = weights.meshes(selection, num_devices)
@@ -275,9 +277,9 @@ def _covering(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, st
 
 
 def optional(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, str]]:
-    """The cells and modes that judge the capabilities that join a profile: of a few operations of each family the
+    """The cells and modes that judge the capabilities that join a profile. For a few operations per family, this is the
     lightest cell on the lightest of MESHES meshes that has one, in the modes of the shortest profile. The profile
-    `full` also takes what `standard` takes of a capability that is demanded."""
+    `full` also takes the cells that `standard` takes if the capability is demanded."""
     left = selection.joining
     if not left:
         return
@@ -306,14 +308,14 @@ def optional(selection: Selection, num_devices: int) -> Iterator[tuple[Cell, str
 
 
 def cases(selection: Selection, num_devices: int) -> Iterator[Case]:
-    """The selected cases; those of one cell are adjacent."""
+    """The selected cases. The cases of one cell are adjacent."""
     for cell, modes in cells(selection, num_devices):
         for mode in modes:
             yield cell.case(mode)
 
 
 def not_empty(selection: Selection, num_devices: int) -> None:
-    """Raise SelectionError, with a way to mend it, if nothing is selected."""
+    """Raise SelectionError if nothing is selected. The message says how to select something."""
     if next(cases(selection, num_devices), None) is not None:
         return
     named = [OPERATIONS[name] for name in selection.operations]
@@ -328,7 +330,7 @@ def not_empty(selection: Selection, num_devices: int) -> None:
 
 
 def find(case_id: str, num_devices: int, processes: int = 1) -> Case:
-    """The case with this id, of any weight; SelectionError if the table has none."""
+    """The case with this id, of any weight. SelectionError if the table has none."""
     parts = case_id.split("/")
     if len(parts) != 6:
         raise SelectionError(
@@ -338,7 +340,7 @@ def find(case_id: str, num_devices: int, processes: int = 1) -> Case:
     name, _, mode, mesh, dtype, size = parts
     selection = Selection(
         "full",
-        timed=True,  # any size, at first
+        timed=True,  # the first search allows any size
         capabilities=tuple(CAPABILITIES),
         operations=(name,),
         modes=(mode,),

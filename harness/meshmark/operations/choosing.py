@@ -39,14 +39,14 @@ class Option:
 
     @property
     def destination(self) -> str:
-        """Its name among the parsed arguments: `with` is a word of Python's own."""
+        """The name of its parsed argument. `with` is a Python keyword, so its argument is `with_`."""
         return self.name + "_" * (self.name == "with")
 
 
 def options(timed: bool = False) -> list[Option]:
-    """The options that choose from the table, or from what the benchmarks time.
+    """The options that choose from the conformance table or, if `timed`, from what the benchmarks time.
 
-    Levels choose from the conformance table alone.
+    The benchmarks have no options `level` and `without`.
     """
     profiles, default = (TIMED_PROFILES, "quick") if timed else (PROFILES, "standard")
     capabilities = "; ".join(f"{name}: {what}" for name, what in CAPABILITIES.items())
@@ -86,7 +86,7 @@ def add_options(add: Callable[..., Any], timed: bool = False, without: tuple[str
 
 
 def named(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a Selection that the parsed options name, by field; an option that was not offered is absent."""
+    """The fields of a Selection that the parsed options set. A field is absent if its option was not offered."""
     found = {option.name: given.get(option.destination) for option in options()}
     return {field: tuple(found[name] or ()) for name, field in MANY.items() if found[name] is not None}
 
@@ -99,8 +99,8 @@ def selected(
     timed: bool = False,
     present: tuple[str, ...] = (),
 ) -> Selection:
-    """The checked choice of the parsed options (`vars` of a namespace). present: the optional capabilities that a probe
-    found.
+    """The checked Selection of the parsed options (`vars` of a namespace). present: the optional capabilities that a
+    probe found.
 
     SelectionError for an unknown name, or a mesh that these devices and processes do not allow.
     """

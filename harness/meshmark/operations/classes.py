@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classes of the coordinates of a case: what covering arrays cover, and the members that a class has here.
+"""Classes of a case's coordinates, and the members of each class on these devices. Covering arrays cover pairs of
+classes.
 
-Two members of a class differ less than two classes do: bfloat16 and float16 are one class of dtypes, and every mesh
-with an axis of size 1 is one class of meshes. A class may have no member with few devices.
+Members of one class are more alike than members of two classes: bfloat16 and float16 are in one class of dtypes, and
+all meshes with an axis of size 1 are in one class of meshes. A class may have no member on few devices.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from meshmark.operations.base import Operation, Plan, parse_size
 
 
 def of_dtype(name: str) -> str:
-    """float32, half, wide (64 bits), narrow (8 bits and fewer, of floats or packed), int, uint, bool or complex."""
+    """The class of a dtype: float32, half (16-bit floats), wide (needs x64), narrow (8-bit floats and types of fewer
+    bits), int, uint, bool or complex."""
     kind = dtype_of(name)
     if kind.capability == "x64":
         return "wide"
@@ -27,7 +29,8 @@ def of_dtype(name: str) -> str:
 
 
 def of_mesh(mesh: MeshShape, num_devices: int) -> str:
-    """part (of the devices), ordered (out of order), ones (an axis of size 1), line, cube, square or flipped."""
+    """The class of a mesh: part (not all devices), ordered (devices in another order), ones (an axis of size 1), line
+    (one axis), cube (three axes), square (the preferred mesh of two axes) or flipped (another mesh of two axes)."""
     if mesh.size < num_devices:
         return "part"
     if mesh.order:
@@ -40,7 +43,7 @@ def of_mesh(mesh: MeshShape, num_devices: int) -> str:
 
 
 def of_size(operation: Operation, size: str) -> str:
-    """ordinary, empty, small or large, beside the ordinary size of the operation."""
+    """The class of a size: ordinary, empty, small or large, compared with the operation's ordinary size."""
     if size == "0B":
         return "empty"
     if not operation.sizes[size]:
@@ -50,7 +53,8 @@ def of_size(operation: Operation, size: str) -> str:
 
 
 def of_fill(kind: str | None) -> str:
-    """ordinary, nan, infinite (or too large), or small: zeros, subnormal numbers, ties and mixtures."""
+    """The class of special values: ordinary (none), nan, infinite (or too large), or small (zeros, subnormal numbers,
+    ties and mixtures)."""
     if not kind:
         return "ordinary"
     if kind.startswith("nan"):
@@ -59,7 +63,7 @@ def of_fill(kind: str | None) -> str:
 
 
 def of_input(plan: Plan, mesh: MeshShape) -> str:
-    """all, some or none: the axes of more than one device over which the inputs are sharded."""
+    """How many of the axes of more than one device shard the inputs: all, some or none."""
     used = {a for argument in plan.arguments for entry in argument.spec for a in axes_of(entry)}
     real = {a for a, size in mesh.sizes.items() if size > 1}
     return "all" if real <= used else "some" if used & real else "none"
@@ -75,5 +79,5 @@ def meshes_by_class(num_devices: int, processes: int = 1) -> dict[str, list[Mesh
 
 
 def members(operation: Operation, kind: str) -> Iterator[str]:
-    """The dtypes of a class that the operation has."""
+    """The dtypes of the operation that are in a class."""
     return (name for name in operation.dtypes if of_dtype(name) == kind)

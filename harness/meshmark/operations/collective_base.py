@@ -50,8 +50,8 @@ Blocks = list[np.ndarray]
 def groups_of(
     sizes: Mapping[str, int], axes: Sequence[str], groups: Sequence[Sequence[int]] | None = None
 ) -> list[tuple[int, ...]]:
-    """Flat mesh positions of each group that a collective over `axes` forms, the last of `axes` fastest;
-    `groups` (axis_index_groups) splits each further."""
+    """The flat mesh positions of each group that a collective over `axes` forms. In a group the last of `axes` varies
+    fastest. `groups` (axis_index_groups) splits each group further."""
     names = list(sizes)
     positions = np.arange(math.prod(sizes.values())).reshape(tuple(sizes.values()))
     order = [i for i, name in enumerate(names) if name not in axes] + [names.index(a) for a in axes]
@@ -78,7 +78,7 @@ def over_groups(
 
 
 def axis_choices(mesh: MeshShape) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """(weight, axes): every single axis, every ordered pair, all axes forward and backward."""
+    """(weight, axes) pairs: every single axis, every ordered pair, all axes forward and backward."""
     names = mesh.names
     yield 0, names
     for name in reversed(names):
@@ -96,9 +96,9 @@ ROWS, LANES = 8, 128
 
 
 def tiled_block(elements: int, dim: int, parts: int) -> list[int]:
-    """A block [A, B, C] of about so many elements that divides into `parts` along dimension 0 or 1. Each part is
-    contiguous, and whole tiles [*, 8, 128] where it has so many elements, else one row of up to 128 and as many rows
-    as there are."""
+    """The shape [A, B, C] of a block of about `elements` elements that divides into `parts` along dimension `dim`,
+    which is 0 or 1. Each part is contiguous and consists of whole tiles [*, 8, 128]. A part with too few elements is
+    one smaller tile: rows of up to 128 elements, and at most eight rows."""
     part = max(1, elements // parts)
     lanes = min(LANES, part)
     rows = min(ROWS, part // lanes)
@@ -114,8 +114,8 @@ def interleaved(n: int) -> tuple[tuple[int, ...], ...]:
 class CollectiveOperation(Operation):
     """The base of the collectives: blocks of rank three (or one), axes, groups and the cost model.
 
-    The payload of the ordinary options, which are timed, is whole tiles: compilers for accelerators make other
-    collectives, or copies, of other shapes. All other options, and `shape=odd`, have blocks of [*, 4, 4].
+    The ordinary options, which the benchmarks time, have payloads of whole tiles: for other shapes, compilers for
+    accelerators make other collectives or copies. All other options, and `shape=odd`, have blocks of [*, 4, 4].
     """
 
     family = "collectives"
@@ -140,8 +140,8 @@ class CollectiveOperation(Operation):
                     yield Variant.of(weight + 1, capability, axes=axes, **options, shape="odd")
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """The ordinary options over all axes, and over each axis alone, because the links of axes may differ; with odd
-        blocks in the full profile alone."""
+        """The ordinary options over all axes, and over each axis alone because the links of axes may differ. Only the
+        full profile times odd blocks."""
         every = list(self.variants(mesh))
         ordinary = [v.options[1:] for v in every if not v.weight]  # the axes come first
         for variant in every:
@@ -152,11 +152,11 @@ class CollectiveOperation(Operation):
                 yield replace(variant, weight=weight + TIMED_PROFILES["full"] * odd)
 
     def choices(self, n: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(weight, options) beside the axes, for a group of n."""
+        """(weight, options) pairs for a group of n members. The options do not contain the axes."""
         yield 0, {}
 
     def with_groups(self, n: int, **options: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The same options with axis_index_groups, if the group can be split."""
+        """(weight, options) with axis_index_groups, if n is even and at least 4."""
         if n >= 4 and n % 2 == 0:
             yield 1, {**options, "groups": "interleaved", "capability": "groups"}
 
@@ -169,15 +169,15 @@ class CollectiveOperation(Operation):
         return super().absent(mode, variant, mesh)
 
     def lane_tiled(self, variant: Variant, mesh: MeshShape) -> bool:
-        """Whether the payload of a variant is whole tiles: its options are ordinary ones."""
+        """Whether the variant's payload is whole tiles: it is if the options are ordinary."""
         ordinary = [options for weight, options in self.choices(mesh.product(variant["axes"])) if not weight]
         named = variant.options[1:]  # the axes come first
         chosen = {k: v for k, v in named if k != "fill" or v not in self.fills}
         return self.shaped and chosen in [{k: o[k] for k in o if k != "capability"} for o in ordinary]
 
     def block(self, request: Request, dim: int, parts: int = 1) -> list[int]:
-        """Local shape [A, B, C] of about the requested size. Dimension `dim` is a multiple of `parts`, and of n where
-        the payload is not of whole tiles."""
+        """The local shape [A, B, C] of about the requested size. Dimension `dim` is a multiple of `parts` in a payload
+        of whole tiles, and of the number of members otherwise."""
         n = request.mesh.product(request.variant["axes"])
         elements = request.elements
         if self.lane_tiled(request.variant, request.mesh):
@@ -188,7 +188,7 @@ class CollectiveOperation(Operation):
         return shape
 
     def options(self, request: Request, in_spec: Spec, out_spec: Spec, **more: Any) -> dict[str, Any]:
-        """The options that the function of any mode may name."""
+        """The options that a mode's function may take by keyword."""
         variant, mesh = request.variant, request.mesh
         axes = variant["axes"]
         n = mesh.product(axes)
@@ -210,7 +210,7 @@ class CollectiveOperation(Operation):
         return (Traffic(self.kind, payload, tuple(groups)),)
 
     def connect(self, request: Request, options: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
-        """The same groups: every mode must connect them."""
+        """The groups of several members. Every mode must connect their positions. Empty if there are no elements."""
         if not request.elements:
             return ()
         return tuple(

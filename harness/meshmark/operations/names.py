@@ -3,8 +3,8 @@
 
 `data/names.tsv` has a row for each public function of these modules on each tested release: the name, a kind, and a
 detail. Kind `case` names a case whose program takes the function from its public module. `python -m
-tests.studies.names` finds these cases while it traces the programs of the table. The other kinds are reasons out of a
-closed list, and are written by hand.
+tests.studies.names` finds these cases while it traces the programs of the table. The other kinds come from a
+closed list and are written by hand.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LIMIT = 0.1
 
 @dataclass(frozen=True)
 class Row:
-    """What the table has of one public function."""
+    """What the table says of one public function."""
 
     name: str
     kind: str
@@ -67,7 +67,7 @@ class Row:
 
 @cache
 def rows(path: Path = PATH) -> dict[str, Row]:
-    """The rows by name; ValueError for a line that is not a row."""
+    """The rows by name. ValueError for a line that is not a row."""
     found = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         fields = line.split("\t")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases that cover pairs of classes: faults hide where two unusual coordinates meet.
+"""Cases that cover pairs of classes: some faults need two unusual coordinates together.
 
 `data/pairs/<family>.tsv` holds one row per case: an operation, and a class of each other coordinate (see
 meshmark.operations.classes). Within a family the rows cover every pair of classes that some case of the table has,
 the operation being one of the coordinates. The file is made by `python -m tests.studies.covering`, and extended only
-by appending. A row gives the same case for the same devices always: which member of each class it takes follows from
-the row's own text, so that the members of a class take turns. Where a class has no member, the row gives none.
+by appending. A row always gives the same case on the same devices: its text decides which member of each class it
+takes, so that the members of a class take turns. If a class has no member, the row gives no case.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Picked:
-    """What a row gives on these devices: a cell of the table, and a mode."""
+    """The case of one row on these devices: a cell of the table, and a mode."""
 
     operation: Operation
     request: Request
@@ -54,7 +54,7 @@ class Picked:
 
 @cache
 def rows(directory: Path = DIRECTORY) -> tuple[Row, ...]:
-    """The rows of every family, in the order of their files."""
+    """The rows of every family, in the order of their files. ValueError for a line without seven columns."""
     found = []
     for path in sorted(directory.glob("*.tsv")):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -65,7 +65,7 @@ def rows(directory: Path = DIRECTORY) -> tuple[Row, ...]:
 
 
 def picked(num_devices: int, processes: int = 1, operations: Sequence[str] = ()) -> list[Picked]:
-    """What the rows of some operations (by default of all) give on these devices."""
+    """The cases that the rows of these operations (default: all) give on these devices."""
     names = operations or _rows_by_operation()
     return [one for name in names for one in _picked_of(name, num_devices, processes)]
 
@@ -87,7 +87,7 @@ def _rows_by_operation() -> dict[str, list[Row]]:
 
 
 def turned(items: Sequence[Any], row: Row, what: str) -> list[Any]:
-    """The items, beginning with the one whose turn it is in this row."""
+    """The items, rotated by a hash of `what` and the row's text."""
     start = zlib.crc32(f"{what} {row.text}".encode()) % len(items) if items else 0
     return [*items[start:], *items[:start]]
 
@@ -116,7 +116,7 @@ def _pick(row: Row, by_class: dict[str, list[MeshShape]], num_devices: int, proc
 
 @lru_cache(maxsize=8192)
 def variants_with(fill: str, operation: Operation, mesh: MeshShape) -> tuple[Variant, ...]:
-    """The variants without an optional capability whose values are of a class: made for this class alone."""
+    """The variants without an optional capability whose values are in the class `fill`."""
     kinds = [kind for kind in operation.fills if classes.of_fill(kind) == fill]
     found: list[Variant] = []
     for variant in operation.variants(mesh):
@@ -129,7 +129,7 @@ def variants_with(fill: str, operation: Operation, mesh: MeshShape) -> tuple[Var
 
 @lru_cache(maxsize=65536)
 def spread(operation: Operation, variant: Variant, mesh: MeshShape) -> str:
-    """How a variant's inputs are sharded (see meshmark.operations.classes.of_input); no dtype or size changes it."""
+    """The class of a variant's inputs (meshmark.operations.classes.of_input). Dtype and size do not change it."""
     plain = Variant(tuple((k, v) for k, v in variant.options if k != "fill"), variant.weight)
     if plain.options != variant.options:
         return spread(operation, plain, mesh)

@@ -19,7 +19,7 @@ MARGIN = 1 << 10
 
 
 def case_lines(case: Case, lines: Iterable[Line], seed: int, seconds: float) -> list[dict[str, Any]]:
-    """The record lines of one judged case, without `run`; `seconds` is the time of the whole case."""
+    """The record lines of one judged case, without `run`. The last line has `seconds`, the time of the whole case."""
     head = case_head(case, seed, "conformance")
     found = [_within_limit(head, line) for line in lines]
     found[-1]["seconds"] = round(seconds, 6)
@@ -27,7 +27,7 @@ def case_lines(case: Case, lines: Iterable[Line], seed: int, seconds: float) -> 
 
 
 def _within_limit(head: Mapping[str, Any], line: Line) -> dict[str, Any]:
-    """One record line. A line that is too long to be read again loses its data, and is then not a pass."""
+    """One record line. If it is longer than readers accept, its data are left out, and the verdict is not a pass."""
     own = {"check": line.check, "verdict": line.verdict, "reason": redact(line.reason)}
     record = {**head, **own, **line.data}
     length = len(json.dumps(record))
@@ -39,14 +39,14 @@ def _within_limit(head: Mapping[str, Any], line: Line) -> dict[str, Any]:
 
 
 def case_cost(case: Case) -> dict[str, Any]:
-    """What a timing line says of the cost of one execution."""
+    """The fields of a timing line for the cost of one execution."""
     cost = case.plan.cost
     return {"flops": cost.flops, "nbytes": cost.nbytes, "factor": cost.factor}
 
 
 def input_bytes(case: Case) -> int:
-    """The bytes of one device's inputs. 0 where the plan of the case can't be made: its verdict says why, and one such
-    case must not end a run."""
+    """The bytes of one device's inputs. 0 if the case's plan can't be made: one such case must not end a run, and its
+    verdict gives the reason."""
     try:
         arguments = case.plan.arguments
     except Exception:

@@ -49,7 +49,7 @@ from such a message, or from a stated precondition; anything else that is not im
 
 
 class SelectionError(BadInput, ValueError):
-    """A selection that the table does not have; the message names the wrong part and the valid choices."""
+    """A selection that the table does not have. The message names the wrong part and the valid choices."""
 
 
 @dataclass(frozen=True)
@@ -82,23 +82,24 @@ class Selection:
 
     @property
     def covers(self) -> bool:
-        """Whether such cases are taken."""
+        """Whether the selection takes the cases that cover pairs of classes."""
         return self.covering and not self.timed and self.limit is None and self.profile != "smoke"
 
     @property
     def joining(self) -> tuple[str, ...]:
-        """The capabilities that were found and of which a few cases join: not in the shortest profile."""
+        """The capabilities of which a few cases join: those that a probe found and no option names. The shortest
+        profile, the benchmarks and a selection with a limit have none."""
         if self.timed or self.limit is not None or self.profile == "smoke":
             return ()
         return tuple(c for c in self.present if c not in (*self.capabilities, *self.without))
 
     @property
     def whole(self) -> bool:
-        """Whether it is the profile `full`, with none of the options that choose less of it or more."""
+        """Whether it is the profile `full` without further options; `present` and `without` do not count."""
         return replace(self, present=(), without=()) == Selection("full")
 
     def described(self) -> dict[str, Any]:
-        """The selection for a run line: only what was set, and the number of processes only if there are
+        """The selection for a run line: only the fields that are set, and the number of processes only if there are
         several."""
         usual = (("processes", 1), ("covering", True))
         return {k: v for k, v in vars(self).items() if v not in ((), None) and (k, v) not in usual}
@@ -114,7 +115,7 @@ class Selection:
         return self.weights.profiles
 
     def checked(self, num_devices: int) -> Selection:
-        """This selection; SelectionError for an unknown name or a mesh that does not fit the devices."""
+        """This selection. SelectionError for an unknown name or a mesh that does not fit the devices and processes."""
         declared = {s for o in OPERATIONS.values() for s in (*o.sizes, *o.timed)}
         every_size = sorted(declared, key=lambda s: (s[0] == "n", parse_size(s)))
         for what, chosen, valid in (

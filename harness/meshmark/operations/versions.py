@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Versions of the case table: published records stay checkable while the table is mended.
+"""Versions of the case table: published records stay checkable when the table changes.
 
-A run line names the version of the table that made its cases. What the table says of a case, and which cases it has,
-is asked here as of that version, wherever it is held against a record.
+A run line names the version of the table that made its cases. Every check of a record asks this module which cases that
+version has, and what it says of a case.
 
-To mend the table, raise TABLE_VERSION by one and add a Change for the new version to CHANGES. The code then says what
-the table says now, and the Change what the version before said instead. An example, for a version 2 that mends the
+To change the table, raise TABLE_VERSION by one and add a Change for the new version to CHANGES. The code describes the
+new version. The Change describes what the version before had instead. An example, for a version 2 that corrects the
 cost of one operation:
 
     def _with_old_cost(case: Case, plan: Plan) -> Plan:
@@ -13,7 +13,7 @@ cost of one operation:
 
     CHANGES = {2: Change("pmax: the factor of its bus bandwidth", plan=_with_old_cost)}
 
-A case is added without a Change where no frozen level list can miss it; `new` keeps the level lists of older versions.
+A new case needs a Change if a frozen level list could lack it: `new` then keeps it out of the older versions.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ TABLE_VERSION = 11
 
 
 class TableError(BadInput, ValueError):
-    """A version of the table that this suite does not know; the message is one line."""
+    """A version of the table that this suite does not know. The message is one line."""
 
 
 @dataclass(frozen=True)
 class CaseEntry:
-    """What the table says of one case, and record lines repeat."""
+    """The facts of one case that record lines repeat from the table."""
 
     level: str
     size_bytes: int
@@ -67,7 +67,7 @@ def _none(case: Case) -> bool:
 
 @dataclass(frozen=True)
 class Change:
-    """What a version of the table changed, told by what the version before said."""
+    """What a version of the table changed, as functions that give what the version before had."""
 
     summary: str
     """The change, in a few words."""
@@ -137,12 +137,14 @@ def _first_plan(case: Case, plan: Plan) -> Plan:
         odd = replace(variant, options=(*variant.options, ("shape", "odd")))
         plan = operation.plan(replace(request, variant=odd))
     cost = plan.cost
-    if isinstance(operation, (Reduction, PsumScatter)):  # the additions of the collective
+    if isinstance(operation, (Reduction, PsumScatter)):  # version 1 counted the collective's additions
         cost = replace(cost, flops=math.prod(plan.arguments[0].shape))
-    elif isinstance(operation, RaggedAllToAll):  # the whole operand
+    elif isinstance(operation, RaggedAllToAll):  # version 1 counted the whole operand
         n = request.mesh.product(request.variant["axes"])
         cost = Cost(0, nbytes(plan.arguments[0], request.mesh), (n - 1) / n)
-    elif isinstance(operation, Layer) and operation.wrt:  # a product that the compiler leaves out
+    elif (
+        isinstance(operation, Layer) and operation.wrt
+    ):  # version 1 counted a product that the compiler leaves out
         cost = replace(cost, flops=round(cost.flops * 3 / (2 + operation.recomputed)))
     return replace(plan, cost=cost)
 
@@ -262,7 +264,7 @@ EIGHTH_OPERATIONS = frozenset(("keyword_options", "option_form"))
 
 
 def _added_eighth(case: Case) -> bool:
-    """Whether version 8 added the case: its operation, or a way of partly sharded functions, whose matrix is drawn."""
+    """Whether version 8 added the case: its operation, or partly sharded functions with the option `way`."""
     name, way = case.operation.name, case.cell.request.variant.get("way")
     return name in EIGHTH_OPERATIONS or (name.startswith("partly_sharded") and way is not None)
 
@@ -302,7 +304,7 @@ def _added_eleventh(case: Case) -> bool:
 
 
 def _small_plan(case: Case, plan: Plan) -> Plan:
-    """The plan of a case in version 6: forms of programs had small arrays on one device and on two."""
+    """The plan of a case in version 6: program forms had small arrays on one or two devices."""
     size = case.mesh.size
     if not isinstance(case.operation, ProgramForm) or size > 2:
         return plan
@@ -392,7 +394,7 @@ class Table:
 
     @property
     def _later(self) -> list[Change]:
-        """The changes since, the newest first."""
+        """The changes after this version, the newest first."""
         return [CHANGES[n] for n in range(TABLE_VERSION, self.version, -1)]
 
     def has(self, case: Case) -> bool:
@@ -432,7 +434,7 @@ class Table:
         return filter(self.has, cases.cases(selection, num_devices))
 
     def find(self, case_id: str, num_devices: int, processes: int = 1) -> Case:
-        """The case with this id, whatever its weight; SelectionError where this version has none."""
+        """The case with this id, of any weight. SelectionError if this version has none."""
         case = cases.find(case_id, num_devices, processes)
         if not self.has(case):
             raise SelectionError(f"version {self.version} of the case table has no case {case_id!r}")
@@ -440,7 +442,7 @@ class Table:
 
 
 def as_of(version: int | None = None) -> Table:
-    """The table as of a version (today's); TableError where this suite does not know the version."""
+    """The table as of a version (default: the current one). TableError if this suite does not know the version."""
     if version is None:
         version = TABLE_VERSION
     if type(version) is not int or not 1 <= version <= TABLE_VERSION:

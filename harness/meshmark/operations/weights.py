@@ -65,7 +65,7 @@ class Weights(Protocol):
         """The weight of a mesh for this operation."""
 
     def variants(self, operation: Operation, mesh: MeshShape, most: int) -> Iterable[Variant]:
-        """The variants to choose from that weigh at most so much."""
+        """The variants to choose from, of weight `most` or less."""
 
     def mode(self, operation: Operation, mode: str, variant: Variant, selection: Selection) -> int:
         """The weight of a mode for this variant of an operation."""
@@ -86,12 +86,12 @@ class ConformanceWeights:
     profiles: Mapping[str, int] = PROFILES
 
     def meshes(self, selection: Selection, num_devices: int) -> dict[MeshShape, int]:
-        """Every factorization of the devices; any other mesh that is named weighs 1."""
+        """Every factorization of the devices. Any other mesh that the selection names weighs 1."""
         weighted = meshes.weighted(num_devices, selection.processes)
         return named_meshes(selection, weighted, otherwise=1) if selection.meshes else weighted
 
     def mesh(self, operation: Operation, weight: int) -> int:
-        """An operation that is judged everywhere takes all meshes in the standard profile."""
+        """The standard profile takes all meshes for an operation that is judged everywhere."""
         return min(weight, PROFILES["standard"]) if operation.everywhere else weight
 
     def variants(self, operation: Operation, mesh: MeshShape, most: int) -> Iterable[Variant]:
@@ -99,7 +99,7 @@ class ConformanceWeights:
         return operation.filled_variants(mesh, most)
 
     def mode(self, operation: Operation, mode: str, variant: Variant, selection: Selection) -> int:
-        """The weight of the mode, named or not."""
+        """The weight of the mode. It stays the same if the selection names the mode."""
         own = operation.mode_weight(mode, variant)
         return MODE_WEIGHTS[mode] if own is None else own
 
@@ -133,7 +133,7 @@ class TimingWeights:
         return weight
 
     def variants(self, operation: Operation, mesh: MeshShape, most: int) -> Iterable[Variant]:
-        """The variants that the operation declares to be timed, which are all ordinary."""
+        """The variants that the operation declares to be timed. They are all ordinary."""
         return operation.timed_variants(mesh)
 
     def mode(self, operation: Operation, mode: str, variant: Variant, selection: Selection) -> int:
@@ -148,8 +148,8 @@ class TimingWeights:
         return DTYPE if dtype == "bfloat16" else DTYPE + RARE
 
     def sizes(self, operation: Operation, selection: Selection) -> dict[str, int]:
-        """The sizes that the operation declares to be timed, and any that is named in the operation's own unit:
-        bytes, or a dimension such as n512. A named operation has its ordinary sizes at least."""
+        """The sizes that the operation declares to be timed, and any size that is named in the operation's unit: bytes,
+        or a dimension such as n512. The lightest sizes of a named operation weigh 0."""
         if operation.timed:
             known = dict(operation.timed)
             dimension = next(iter(operation.sizes)).startswith("n")
@@ -173,7 +173,7 @@ class TimingWeights:
 def named_meshes(
     selection: Selection, weighted: Mapping[MeshShape, int], otherwise: int
 ) -> dict[MeshShape, int]:
-    """The meshes that a selection names; a mesh that is not in `weighted` weighs `otherwise`."""
+    """The meshes that a selection names, with weights. A mesh that is not in `weighted` weighs `otherwise`."""
     return {mesh: weighted.get(mesh, otherwise) for mesh in map(meshes.parse, selection.meshes)}
 
 

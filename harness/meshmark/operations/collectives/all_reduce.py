@@ -33,7 +33,8 @@ from meshmark.operations.collective_base import (
 
 
 class Reduction(CollectiveOperation):
-    """Reductions: from a stack [n, A, B, C], one block per member, to the reduced block in every member."""
+    """The base of reductions. The argument [n, A, B, C] has one block per member; every member gets the reduced
+    block."""
 
     kind = "all-reduce"
     fills: ClassVar[tuple[str, ...]] = (*SUMMED, "ties")
@@ -106,13 +107,13 @@ class Psum(Reduction):
 
 
 class Pmean(Psum):
-    """Mean over mesh axes; exact where the group is a power of two, else within 2u (XLA multiplies by 1/n)."""
+    """Mean over mesh axes. Exact if the group size is a power of two, else within 2u (XLA multiplies by 1/n)."""
 
     name = "pmean"
     common_fills: ClassVar[tuple[str, ...]] = ()
     fills: ClassVar[tuple[str, ...]] = tuple(
         kind for kind in SUMMED if kind != "extreme"
-    )  # the sum overflows, and the mean does not
+    )  # for extreme values the sum overflows, and the mean does not
     everywhere = False
     dtypes = ("float32", "bfloat16", "float16", "complex64", "float64", "complex128")
     divided = True
@@ -135,7 +136,7 @@ class Pmean(Psum):
         return over_groups(mean, x, sizes, axes, in_spec, out_spec, groups)
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        # The sum is exact; 1/n is rounded once and the product once, which may be flushed to zero.
+        # The sum is exact. 1/n and the product are each rounded once, and the product may be flushed to zero.
         kind = dtype_of(plan.results[0].dtype)
         return [
             2 * kind.unit_roundoff * np.abs(e) + kind.tiny * (np.abs(e) < 2 * kind.tiny) for e in expected

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives over every choice of axes of a mesh and in every order, of every dtype: those that make a dimension or
-take one away, sums of single numbers, swaps, shuffles, and permutations that reach few.
+"""Collectives over every choice of mesh axes, in both orders, of every dtype. Some add or remove a dimension. Others
+are sums of single numbers, swaps, shuffles, and permutations that reach few devices.
 
-A fault may need a collective, a dtype and some axes of a mesh to meet: the middle one of three, the first and the last,
-two in another order. `grids` has the plain collectives over fewer choices of axes. One program here has everything of
-one dtype on one mesh, or of two. Values are those of `grids`: integers wrap, and sums of floats are exact.
+A fault may need one collective, one dtype and one choice of axes together: the middle axis of three, the first and the
+last, or two in another order. `grids` has the plain collectives over fewer choices of axes. One program here has all
+collectives of one, two or five dtypes on one mesh. Values are those of `grids`: integers wrap, and sums of floats are
+exact.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ KINDS = ("float32", "int8", "float16", "int32", "bfloat16", "uint8", "bool", "ui
 
 
 def few(n):
-    """The first sends to itself, and the second to the last: the others get zeros."""
+    """(source, target) pairs: the first device sends to itself, the second to the last. The others get zeros."""
     return [(0, 0), (1, n - 1)][: 1 + (n > 2)]
 
 
 def swap(n):
-    """The first and the last change places."""
+    """(source, target) pairs: the first and the last device exchange their blocks."""
     return [(0, n - 1), (n - 1, 0)]
 
 
 def steps(n):
-    """A shuffle: every one takes from the next."""
+    """The sources of a shuffle: every device takes the block of the next one."""
     return [(i + 1) % n for i in range(n)]
 
 
 def small(b):
-    """Floats between -4 and 4, so that a rounded mean still tells their sum; integers as they are."""
+    """Floats clipped to [-4, 4], so that a rounded mean still determines their sum. Integers are unchanged."""
     if "float" not in str(b.dtype):
         return b
     m = np if isinstance(b, np.ndarray) else jnp
@@ -57,7 +58,7 @@ def small(b):
 
 
 def whole_again(mean, n):
-    """A mean times the number of devices, as whole numbers."""
+    """The sum as int32: a mean times the number of devices, rounded."""
     return jnp.round(mean.astype(jnp.float32) * n).astype(jnp.int32)
 
 
@@ -99,7 +100,7 @@ PAIRS = ("ring", "few", "two", "ring_number", "shuffle")
 
 
 def defined(call, blocks):
-    """What the members of a group have afterwards."""
+    """The result of each member of a group, in NumPy."""
     n = len(blocks)
     rows, columns = [b[:n] for b in blocks], [b[:, :n] for b in blocks]
     alike: dict[str, Callable[[], Any]] = {
@@ -132,7 +133,7 @@ def defined(call, blocks):
 
 
 def choices(mesh: MeshShape) -> tuple[tuple[str, ...], ...]:
-    """Every choice of axes: in the order of the mesh, and those of several in the other order as well."""
+    """Every choice of axes in the order of the mesh. Choices of several axes are also reversed."""
     names = mesh.names
     found: list[tuple[str, ...]] = []
     for count in range(1, len(names) + 1):
@@ -142,8 +143,8 @@ def choices(mesh: MeshShape) -> tuple[tuple[str, ...], ...]:
 
 
 def pairs_of(kind, axes, plain):
-    """The collectives of a dtype, each with its axes. Collectives and dtypes take the other orders in turns where there
-    are several; `plain`: also those that `grids` has."""
+    """The (collective, axes) pairs of a dtype. If there are several reversed choices of axes, collectives and dtypes
+    take them in turns. `plain`: with the collectives that `grids` has."""
     turn, several = KINDS.index(kind), sum(len(a) > 1 and list(a) != sorted(a) for a in axes) > 1
     return [
         (call, a)
@@ -159,7 +160,7 @@ def pairs_of(kind, axes, plain):
 
 
 def size_of(call: str, n: int, m: int) -> int:
-    """The elements that a device of n has after a collective of a block [m, 3m]."""
+    """The elements per device after a collective of blocks [m, 3m] over n devices."""
     block, row = 3 * m * m, 3 * m
     if call in ("sum_number", "ring_number"):
         return 1
@@ -177,7 +178,7 @@ def size_of(call: str, n: int, m: int) -> int:
 
 
 class AxisGrid(Operation):
-    """Every collective over every choice of axes, of a dtype or two, in one program."""
+    """Every collective over every choice of axes, of one, two or five dtypes, in one program."""
 
     name = "axis_grid"
     family = "forms"
@@ -186,7 +187,7 @@ class AxisGrid(Operation):
     sizes: ClassVar[dict[str, int]] = {"64B": 0}
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """On a mesh of three axes each dtype has a program, elsewhere two share one."""
+        """One program holds one dtype on a mesh of three axes, two dtypes on two axes, and five on one axis."""
         if (1 in mesh.shape and mesh.size > 1) or mesh.size > 8:
             return
         usual = not mesh.order and mesh.size > 2
@@ -196,7 +197,7 @@ class AxisGrid(Operation):
             yield Variant.of(weight if usual else 3, kinds=KINDS[start : start + width])
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """None: the operations that it holds are timed alone."""
+        """None: the benchmarks time the collectives one by one."""
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions between two devices at a time of random bit patterns of narrow types: any value may meet any other.
+"""Reductions of random bit patterns of narrow types, between two devices at a time: any two values may meet.
 
 Ordinary inputs are chosen so that sums are exact, so they are small whole numbers. A fault may need two values that
 such inputs never have together: gloo lost the float16 sum of 1 and 15360, since 15360 is also the bit pattern of 1
-(before pytorch/gloo#483). Here two devices of the mesh hold values in turn, and the others hold what changes nothing.
-So each result is rounded once, in every order. The sum of two numbers of at most 11 significand bits that is rounded to
+(before pytorch/gloo#483). Here each pair of devices holds values in turn, and the others hold the neutral element. So
+each result is rounded once, in every order. The sum of two numbers of at most 11 significand bits that is rounded to
 float32, and then to their own type, is the sum rounded at once (S. A. Figueroa, SIGNUM Newsletter 30 (1995) 21: 24 bits
 are at least 2 * 11 + 2).
 """
@@ -30,22 +30,22 @@ KINDS = ("float16", "bfloat16", "int8", "uint8")
 
 
 def pairs_of(n):
-    """Each device with the next one; one device with itself."""
+    """Each device with the next one. A single device is paired with itself."""
     return [(p, (p + 1) % n) for p in range(n if n > 2 else 1)]
 
 
 def least(dtype):
-    """The smallest finite value: what changes no maximum."""
+    """The smallest finite value, the neutral element of the maximum of finite values."""
     return ml_dtypes.iinfo(dtype).min if "int" in str(dtype) else ml_dtypes.finfo(dtype).min
 
 
 def largest(dtype):
-    """The largest finite value: what changes no minimum."""
+    """The largest finite value, the neutral element of the minimum of finite values."""
     return ml_dtypes.iinfo(dtype).max if "int" in str(dtype) else ml_dtypes.finfo(dtype).max
 
 
 class EveryValue(Operation):
-    """Sums, largest and smallest of any two values of a narrow type, between each device and the next."""
+    """Sums, maxima and minima of any two values of a narrow type, between each device and the next."""
 
     name = "every_value"
     family = "forms"
@@ -58,7 +58,7 @@ class EveryValue(Operation):
             yield from (Variant.of(2, kind=kind) for kind in KINDS)
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """None: the operations that it holds are timed alone."""
+        """None: the benchmarks time the collectives one by one."""
         yield from ()
 
     def plan(self, request: Request) -> Plan:

@@ -30,7 +30,7 @@ DTYPES = ("float32", "bfloat16", "float16", "int32", "int8", "int16", "uint8", "
 
 
 class Form(Operation):
-    """The base of the forms: what one device holds is given to a function inside shard_map."""
+    """The base of the forms. In manual mode the function gets the block of one device, inside shard_map."""
 
     family = "forms"
     level = "L1"
@@ -40,7 +40,7 @@ class Form(Operation):
     sizes: ClassVar[dict[str, int]] = {"64B": 0}
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """None: what is timed are the operations of which these are forms."""
+        """None: the benchmarks time the ordinary operations."""
         yield from ()
 
 
@@ -66,7 +66,7 @@ def named(x, call, axis, n):
 
 
 def defined(blocks, call):
-    """What the members of a group hold afterwards."""
+    """The result of each member of a group, in NumPy."""
     n = len(blocks)
     if call == "psum":
         return [sum(blocks)] * n
@@ -191,7 +191,7 @@ class CollectiveChain(Form):
 
 
 class Tree(Form):
-    """A collective of a tree of arrays of several dtypes and ranks, a Python number among them."""
+    """A collective of a tree of arrays of several dtypes and ranks, with a scalar among them."""
 
     name = "tree_collective"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "int8", "int16")
@@ -245,7 +245,7 @@ class Tree(Form):
 
 
 class ScalarResult(Form):
-    """A loss: a number that is reduced from an array sharded over all axes, over some, or over none."""
+    """A scalar such as a loss: the sum, maximum or minimum of an array sharded over all, some or no axes."""
 
     name = "scalar_result"
     level = "L2"
@@ -293,7 +293,7 @@ class ScalarResult(Form):
 
 
 class PythonNumber(Form):
-    """Python numbers beside arrays: they take the array's dtype, also where a collective has them."""
+    """Python numbers beside arrays: they take the array's dtype."""
 
     name = "python_number"
     level = "L2"
@@ -349,8 +349,8 @@ def arranged(x, order):
 
 
 class FromHost(Form):
-    """NumPy arrays are given to a transfer, or to a jitted function with shardings. Over several processes JAX refuses
-    the second by design: it can't know that the array is the same on each."""
+    """The base of forms with NumPy arrays, which go to a transfer or to a jitted function with shardings. Over several
+    processes JAX refuses the second by design: it can't know that the array is the same on each process."""
 
     modes: ClassVar[tuple[str, ...]] = ("host",)
 
@@ -361,7 +361,7 @@ class FromHost(Form):
 
 
 class HostOrder(FromHost):
-    """Host arrays in Fortran order, with strides, reversed and transposed, on their way to the devices."""
+    """Host arrays in Fortran order, strided, reversed or transposed in memory, which are put on the devices."""
 
     name = "host_order"
     dtypes: ClassVar[tuple[str, ...]] = (*DTYPES, "bool")

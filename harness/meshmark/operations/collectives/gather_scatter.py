@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The public collectives of jax.lax over every choice of mesh axes, and what a global program would write.
+"""The collectives of jax.lax that gather, scatter or exchange, over choices of mesh axes, and their global programs.
 
-References follow the textbook definition: they take a list of blocks, one per member of the group, and give the list
-of what each member holds afterwards.
+References follow the textbook definition: they take a list of blocks, one per member of the group, and return the list
+of the members' results.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class AllGather(CollectiveOperation):
             out_shape[0] //= n
             out_shape.insert(dim, n)
             out_spec.insert(dim, None)
-        if variant.get("groups"):  # each group gathers different blocks: the copies are adjacent
+        if variant.get("groups"):  # each group gathers different blocks, and their copies are adjacent
             where = 0 if tiled or dim else 1
             members = len(interleaved(n)[0])
             out_shape[sharded if tiled else dim] //= n // members
@@ -119,7 +119,7 @@ class AllGather(CollectiveOperation):
 
 
 class PsumScatter(CollectiveOperation):
-    """Sum over mesh axes of which each member keeps its part."""
+    """Sum over mesh axes. Each member keeps its part of the sum."""
 
     name = "psum_scatter"
     fills: ClassVar[tuple[str, ...]] = SUMMED
@@ -139,7 +139,7 @@ class PsumScatter(CollectiveOperation):
         n = mesh.product(axes)
         members = len(interleaved(n)[0]) if variant.get("groups") else n
         local = self.block(request, dim, n)
-        if not tiled:  # the scattered dimension is used up: move its elements next to it
+        if not tiled:  # the scattered dimension disappears: its elements move to the other one
             local[1 - dim] *= local[dim] // n
             local[dim] = n
         wide = [*local[:2], local[2] * mesh.product(rest)]
@@ -300,7 +300,7 @@ class AllToAll(CollectiveOperation):
 
 
 class Pswapaxes(AllToAll):
-    """An array dimension of the size of the mesh axes changes places with them."""
+    """An array dimension changes places with mesh axes of the same size."""
 
     name = "pswapaxes"
     dtypes = ("float32", "bfloat16", "int32", "complex64", "float64")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of the collectives, taken outside of shard_map: of the global function that the collective is.
+"""Gradients of the collectives. They are taken outside of shard_map, where a collective is a global function.
 
-Each collective is linear, so that its gradient is the transposed map of the cotangents. A sum gives every block the
-cotangent of the sum, a scattered sum gathers, a permutation goes back. The gradients of gathers and exchanges follow
-from where their references move elements.
+Each collective is linear, so its gradient is the transposed map of the cotangents. The gradient of a sum gives every
+block the cotangent of the sum, that of a scattered sum gathers, and that of a permutation is the inverse permutation.
+The gradients of gathers and exchanges follow from where their references move elements.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def of_sum(x, g, *, sizes, in_spec, out_spec):
 
 
 def of_mean(x, g, *, sizes, axes, in_spec, out_spec):
-    """The same for a mean, divided by the number of blocks."""
+    """Every block of a mean gets the mean's cotangent, divided by the number of blocks."""
     number = len(groups_of(sizes, axes)[0])
     return assemble(split(g, out_spec, sizes), in_spec, sizes) / number
 
 
 def of_scattered_sum(x, g, *, sizes, axes, in_spec, out_spec, dim, tiled):
-    """Every block gets the parts of the whole group, one after the other."""
+    """Every block gets the cotangents of all members of its group, joined along `dim`."""
 
     def gather(blocks):
         if tiled:
@@ -47,7 +47,7 @@ def of_scattered_sum(x, g, *, sizes, axes, in_spec, out_spec, dim, tiled):
 
 
 def of_permutation(x, g, *, sizes, axes, in_spec, out_spec, pairs):
-    """The cotangents go the way back; who sent nothing gets zeros."""
+    """Each cotangent returns to the sender. A member that sent nothing gets zeros."""
     sources = {i: j for i, j in pairs}
 
     def back(blocks):
@@ -57,7 +57,7 @@ def of_permutation(x, g, *, sizes, axes, in_spec, out_spec, pairs):
 
 
 class CollectiveGradient:
-    """What the gradient of a collective changes of the collective itself."""
+    """A mixin that turns the operation of a collective into that of its gradient."""
 
     family = "transforms"
     level = "L3"
@@ -70,18 +70,19 @@ class CollectiveGradient:
     of: type[CollectiveOperation]
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """Those of the collective, the ordinary ones first."""
+        """The collective's variants without a capability and without `rank`, the lightest first."""
         own = [v for v in self.of().variants(mesh) if v.capability is None and v.get("rank") is None]
         for i, variant in enumerate(sorted(own, key=lambda v: v.weight)):
             weight = 4 if i >= 3 else 2 if mesh == preferred(mesh.size) else 3
             yield replace(variant, weight=weight)
 
     def mode_weight(self, mode: str, variant: Variant) -> int | None:
-        """check_vma decides how a gradient is transposed: both are ordinary."""
+        """Manual mode is ordinary with and without check_vma, because check_vma decides how a gradient is
+        transposed."""
         return 0 if mode.startswith("manual") else None
 
     def absent(self, mode: str, variant: Variant, mesh: MeshShape) -> str | None:
-        """As the collective; and where a division by the number of replicas rounds."""
+        """As for the collective. Also without check_vma if a division by the number of replicas rounds."""
         number = mesh.product(variant["axes"])
         if mode == "manual-novma" and mesh.size & (mesh.size - 1):
             return f"without check_vma a cotangent is divided by {number} and added up again, which rounds"

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every collective, its gradient, and every function that moves or orders data, of every dtype on every mesh.
 
-A fault may need three coordinates to meet: one collective, one dtype and one mesh. The covering arrays hold pairs
-(`meshmark.operations.pairs`). Here all of it is one program for each mesh, so that each such triple is judged.
+A fault may need three coordinates together: one collective, one dtype and one mesh. The covering arrays cover pairs
+(`meshmark.operations.pairs`). Here one program per mesh and group of dtypes holds everything, so that each such triple
+is judged.
 
-A block is [m, 3m] on m devices. Integers have all their bits and wrap; floats are small whole numbers, so that sums are
-exact. The results of one dtype are one array with a row for each device.
+A block is [m, 3m] on m devices. Integers use all their bits and wrap; floats are small whole numbers, so that sums are
+exact. The results of collectives are one array per dtype, with one row per device.
 """
 
 from __future__ import annotations
@@ -40,12 +41,13 @@ TURNS = {kind: number for number, kind in enumerate((*KINDS["usual"], *KINDS["ra
 
 
 def ring(n):
-    """Every device sends to the next."""
+    """(source, target) pairs: every device sends to the next one."""
     return [(i, (i + 1) % n) for i in range(n)]
 
 
 def some(n):
-    """The first sends to the last, and the last to the second: the others send nothing, and get zeros."""
+    """(source, target) pairs: the first device sends to the last, and the last to the second. A device that receives
+    nothing gets zeros."""
     return [(0, n - 1), (n - 1, 1)][: n - 1]
 
 
@@ -77,19 +79,19 @@ def added(blocks):
 
 
 def sent(blocks, pairs):
-    """What each has after a permutation."""
+    """The block of each member after a permutation."""
     sources = {target: source for source, target in pairs}
     return [blocks[sources[i]] if i in sources else np.zeros_like(b) for i, b in enumerate(blocks)]
 
 
 def exchanged(blocks, dim, other):
-    """The parts of each block along one dimension, sent to their devices and joined along another."""
+    """All-to-all in NumPy: blocks are split along `dim`, and each member joins its parts along `other`."""
     parts = [np.split(b, len(blocks), axis=dim) for b in blocks]
     return [np.concatenate([p[i] for p in parts], axis=other) for i in range(len(blocks))]
 
 
 def defined(call, blocks):
-    """What the members of a group have afterwards."""
+    """The result of each member of a group, in NumPy."""
     n = len(blocks)
     if call == "psum":
         return [added(blocks)] * n
@@ -121,7 +123,7 @@ BACK = {
 
 
 def pulled(call, blocks):
-    """The gradient of a collective: cotangents of what the members have, taken to what they had."""
+    """The gradient of a collective: the cotangents of the members' blocks, given those of their results."""
     if call in BACK:
         return defined(BACK[call], blocks)
     if call == "gather_between":
@@ -132,7 +134,7 @@ def pulled(call, blocks):
 
 
 def over_axes(function, blocks, sizes, axes):
-    """A function of the blocks of a group, in every group of the axes; a flat array for each device."""
+    """The results of a function of a group's blocks, applied to every group of the axes: one flat array per device."""
     found: list[Any] = [None] * len(blocks)
     for group in groups_of(sizes, axes):
         for position, block in zip(group, function([blocks[p] for p in group]), strict=True):
@@ -141,8 +143,8 @@ def over_axes(function, blocks, sizes, axes):
 
 
 def choices(mesh: MeshShape) -> tuple[tuple[str, ...], ...]:
-    """Each axis alone, all together, and all in the other order; on other meshes than the preferred one the last axis
-    and all together."""
+    """The choices of axes. The preferred mesh has each axis alone, all axes, and all axes in reverse order. Other
+    meshes have the last axis alone and all axes."""
     names = mesh.names
     if len(names) == 1:
         return (names,)
@@ -152,7 +154,7 @@ def choices(mesh: MeshShape) -> tuple[tuple[str, ...], ...]:
 
 
 class Grid(Operation):
-    """The base: one program for each mesh and group of dtypes."""
+    """The base of the grids: one program per mesh and group of dtypes."""
 
     family = "forms"
     level = "L1"
@@ -162,19 +164,20 @@ class Grid(Operation):
     calls: ClassVar[tuple[str, ...]] = tuple(CALLS)
 
     def usual(self, mesh: MeshShape, kinds: str) -> bool:
-        """Whether the standard profile has these dtypes on a mesh: on every one without axes of one device."""
+        """Whether the standard profile has these dtypes on a mesh. It has them on every mesh without an axis of size
+        1."""
         return 1 not in mesh.shape
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         first, odd = mesh == preferred(mesh.size), mesh in (MeshShape((3,)), MeshShape((6,)))
-        own = 0 if odd or mesh.order else 2 if first else 1  # with the mesh's own weight: 2
+        own = 0 if odd or mesh.order else 2 if first else 1  # 2 together with the mesh's own weight
         for kinds in self.kinds:
             yield Variant.of(own if self.usual(mesh, kinds) else 3, kinds=kinds)
             for call in self.calls:
                 yield Variant.of(3, kinds=kinds, call=call)
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """None: the operations that it holds are timed alone."""
+        """None: the benchmarks time collectives and functions one by one."""
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
@@ -182,7 +185,7 @@ class Grid(Operation):
 
 
 def given(request: Request) -> tuple[Argument, ...]:
-    """An array of each dtype, a block of rows for each device."""
+    """One argument per dtype, [m * m, 3m]: a block of m rows per device."""
     mesh, m = request.mesh, request.mesh.size
     arguments = []
     for kind in KINDS[request.variant["kinds"]]:
@@ -193,13 +196,13 @@ def given(request: Request) -> tuple[Argument, ...]:
 
 
 def makes(call: str, kind: str) -> bool:
-    """Whether a collective takes a dtype: there are no sums of booleans."""
+    """Whether a collective takes a dtype. Booleans have no sums."""
     return kind != "bool" or call not in SUMS
 
 
 def pairs_of(calls, axes, kind):
-    """The collectives of a dtype, each with its axes. Where there are two choices of axes, collectives and dtypes take
-    them in turns. JAX refuses a permutation over axes in another order."""
+    """The (collective, axes) pairs of a dtype. If there are two choices of axes, collectives and dtypes take them in
+    turns. JAX refuses a permutation over axes in another order than the mesh's."""
     return [
         (call, a)
         for call in calls
@@ -211,7 +214,7 @@ def pairs_of(calls, axes, kind):
 
 
 def size_of(call: str, n: int, block: int) -> int:
-    """The elements that a device of n has after a collective."""
+    """The elements per device after a collective of blocks of `block` elements over n devices."""
     return block * n if call.startswith("gather") else block // n if call.startswith("scatter") else block
 
 
@@ -232,7 +235,7 @@ class CollectiveGrid(Grid):
         return Plan(arguments, results, options, judge="bits")
 
     def length(self, calls: tuple[str, ...], kind: str, mesh: MeshShape) -> int:
-        """The elements that a device has of all results of a dtype."""
+        """The elements per device of all results of a dtype."""
         pairs = pairs_of(calls, choices(mesh), kind)
         return sum(size_of(call, mesh.product(a), 3 * mesh.size**2) for call, a in pairs)
 
@@ -258,7 +261,7 @@ class CollectiveGrid(Grid):
 
 
 def in_blocks(function, arrays, calls, axes, sizes):
-    """A row for each device of what a function gives the members of every group, by dtype."""
+    """One array per dtype with one row per device: the results of `function(call, blocks)` for all pairs, joined."""
     done = []
     for x in arrays:
         blocks = split(x, (tuple(sizes), None), sizes)
@@ -271,8 +274,8 @@ def in_blocks(function, arrays, calls, axes, sizes):
 
 
 class CollectiveGradientGrid(Grid):
-    """The gradient of every collective over every axis of a mesh, in float32 and bfloat16, in one program: with and
-    without check_vma in turns."""
+    """The gradient of every collective but pmax and pmin over every axis of a mesh, in float32 and bfloat16, in one
+    program. check_vma is on and off in turns; on a multiple of three devices it is on."""
 
     name = "collective_gradient_grid"
     level = "L3"
@@ -328,7 +331,7 @@ class CollectiveGradientGrid(Grid):
 
 
 def of_weights(call, blocks):
-    """The gradient of a weighted sum of what the members have after a collective."""
+    """The gradient of a weighted sum of the results of a collective. The weights are the blocks, resized."""
     shapes = [found.shape for found in defined(call, blocks)]
     return pulled(call, [np.resize(b, shape) for b, shape in zip(blocks, shapes, strict=True)])
 
@@ -337,31 +340,31 @@ def of_weights(call, blocks):
 
 
 def in_order(m, x):
-    """Every row once, five apart."""
+    """Row indices in steps of five, modulo the number of rows."""
     return m.arange(len(x)) * 5 % len(x)
 
 
 def both(function):
-    """A function that is spelled alike in jax.numpy and in NumPy; its first argument is the module."""
+    """(JAX function, NumPy function) from one function whose first argument is the module."""
     return lambda x: function(jnp, x), lambda x: function(np, x)
 
 
 def written(x):
-    """Two rows written over others, and one column."""
+    """The first two rows, written over the second and the last row."""
     x = x.copy()
     x[[1, -1]] = x[:2]
     return x
 
 
 def updated(x):
-    """A block of three rows and three columns over another."""
+    """The first three rows and columns, written over another block."""
     x = x.copy()
     x[2:5, 1:4] = x[:3, :3]
     return x
 
 
 def counted(x):
-    """Rows added up in three others."""
+    """Every row, added to one of the first three rows."""
     found = x.copy()
     for i, row in enumerate(x):
         found[i % 3] += row
@@ -400,15 +403,16 @@ ADDITIVE = ("running", "summed", "counted")
 
 
 class FunctionGrid(Grid):
-    """Every function that moves, orders or counts, of every dtype on a mesh, in one program: of rows that are sharded
-    over the last axis."""
+    """Every function that moves, orders or counts, of every dtype on a mesh, in one program. The rows are sharded over
+    the last axis."""
 
     name = "function_grid"
     level = "L2"
     calls: ClassVar[tuple[str, ...]] = tuple(FUNCTIONS)
 
     def usual(self, mesh: MeshShape, kinds: str) -> bool:
-        """The usual dtypes on even meshes of two and three axes and on six devices, the rare ones on the others."""
+        """Whether the standard profile has these dtypes: the usual ones on the preferred mesh, on meshes of three axes
+        and on six devices, the rare ones on the other meshes."""
         often = mesh == preferred(mesh.size) or len(mesh.shape) == 3 or mesh.size == 6
         return super().usual(mesh, kinds) and often == (kinds == "usual")
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collectives by position: permutations, the index and the size of an axis, a broadcast, and exchanges of uneven
-parts."""
+"""Collectives that depend on positions: permutations, axis index, axis size, broadcast, and exchanges of parts of
+different sizes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def permutation(kind: str, n: int) -> tuple[tuple[int, int], ...] | None:
 
 
 class Ppermute(CollectiveOperation):
-    """Blocks move from member to member along (source, destination) pairs; who gets none holds zeros."""
+    """Blocks move from member to member along (source, destination) pairs. A member that receives none gets zeros."""
 
     name = "ppermute"
     fills: ClassVar[tuple[str, ...]] = ("nan", "extreme")
@@ -81,7 +81,7 @@ class Ppermute(CollectiveOperation):
         moved = [(i, j) for i, j in pairs if i != j]
         groups = groups_of(mesh.sizes, axes)
         payload = nbytes(argument, mesh)
-        # A pair of a member with itself may be kept in the list or not: only what moves is contracted.
+        # A compiler may keep or drop a pair of a member with itself, so only pairs that move data are required.
         hops = tuple((group[i], group[j]) for group in groups for i, j in moved)
         return Plan(
             (argument,),
@@ -105,7 +105,7 @@ class Ppermute(CollectiveOperation):
         if form == "iterator":
             try:
                 return lax.ppermute(x, axes, iter(pairs))
-            except TypeError:  # refused, and rightly: an iterator is consumed by whoever reads it first
+            except TypeError:  # JAX is right to refuse an iterator: the first reader consumes it
                 pass
         return lax.ppermute(x, axes, list(pairs) if form == "list" else pairs)
 
@@ -164,7 +164,7 @@ class Pshuffle(Ppermute):
 
 
 class AxisIndex(CollectiveOperation):
-    """The position of a member along mesh axes, the last one fastest."""
+    """The position of a member along mesh axes. The last axis varies fastest."""
 
     name = "axis_index"
     dtypes = ("int32",)
@@ -261,14 +261,14 @@ class Pbroadcast(CollectiveOperation):
 
 
 def ragged_sends(n: int) -> np.ndarray:
-    """The rows of a ragged exchange, [n, n]: member i sends (i + 2j) mod 3 of them to member j."""
+    """The numbers of rows of a ragged exchange, [n, n]: member i sends (i + 2j) mod 3 rows to member j."""
     return (np.arange(n)[:, None] + 2 * np.arange(n)) % 3
 
 
 def ragged_table(
     bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype, *, part: str
 ) -> np.ndarray:
-    """Sizes and offsets of a ragged exchange, [n, n] each."""
+    """The values of one table [n, n] of a ragged exchange: its sizes or its offsets."""
     send = ragged_sends(shape[1])
     table = {
         "send": send,
@@ -280,7 +280,7 @@ def ragged_table(
 
 
 class RaggedAllToAll(CollectiveOperation):
-    """Each member sends parts of different sizes, which land at given offsets of the receivers' outputs."""
+    """Each member sends parts of different sizes to given offsets of the receivers' outputs."""
 
     name = "ragged_all_to_all"
     fills: ClassVar[tuple[str, ...]] = ("nan", "extreme")

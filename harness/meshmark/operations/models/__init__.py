@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers and whole programs as people shard them: attention, decoder, training, decoding, experts, pipelines,
+"""Layers and whole programs with their usual shardings: attention, decoder, training, decoding, experts, pipelines,
 optimizers."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decoder as people train it, as one program: embedding, blocks of grouped causal attention and a gated MLP with RMS
-norm, cross entropy over a sharded vocabulary.
+"""A decoder with its training step, as one program: embedding, blocks of grouped causal attention and a gated MLP with
+RMS norm, cross entropy over a sharded vocabulary.
 
-The blocks are written once. A mode says how a product is placed (`product`), how partial sums are added (`total`), how
-the keys of the whole sequence are gathered (`whole`), and which position its first token has (`first`).
+All modes share the blocks. A mode defines how a product is placed (`product`), how partial sums are added (`total`),
+how the keys and values of the whole sequence are gathered (`whole`), and the position of its first token (`first`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def normalized(x, scale):
 
 
 def attention(h, wq, wkv, wo, *, product, total, whole, first):
-    """Grouped attention in which a token sees itself and those before it in the whole sequence."""
+    """Grouped causal attention: a token sees itself and all earlier tokens of the whole sequence."""
     q = product(PRODUCTS["queries"], h, wq)
     k, v = whole(product(PRODUCTS["keys and values"], h, wkv))
     scores = product(PRODUCTS["scores"], q, k) * q.shape[-1] ** -0.5
@@ -75,13 +75,13 @@ def attention(h, wq, wkv, wo, *, product, total, whole, first):
 
 
 def gated(h, wide, narrow, *, product, total):
-    """The MLP: silu of one half of the features between, times the other half."""
+    """The gated MLP: silu of the gate times the content, then the product with `narrow`."""
     gate, content = product(PRODUCTS["widened"], h, wide)
     return total(product(PRODUCTS["narrowed"], jax.nn.silu(gate) * content, narrow))
 
 
 def blocks(x, weights, *, product, total, whole, first):
-    """The stack of blocks, as a scan over their weights."""
+    """The stack of blocks, as a scan over their weights: [batch, sequence, features] in and out."""
 
     def block(x, layer):
         norms, wq, wkv, wo, wide, narrow = layer
@@ -93,7 +93,7 @@ def blocks(x, weights, *, product, total, whole, first):
 
 
 def global_losses(tokens, labels, table, *weights, rows, product, whole):
-    """The loss of each token in a program of whole arrays; `rows` looks tokens up."""
+    """The loss of each token [batch, sequence] in a program of whole arrays. `rows` looks up tokens in the table."""
     *stacks, norm, head = weights
     x = blocks(rows(table, tokens), tuple(stacks), product=product, total=lambda y: y, whole=whole, first=0)
     logits = product(LOGITS, normalized(x, norm), head)
@@ -103,7 +103,7 @@ def global_losses(tokens, labels, table, *weights, rows, product, whole):
 
 
 def placed(letters, subscripts):
-    """The spec of an array with these letters, each sharded over its mesh axes."""
+    """The spec of an array whose dimensions are these subscripts. `letters` holds (letter, mesh axes) pairs."""
     return P(*(dict(letters).get(letter) for letter in subscripts))
 
 
@@ -120,7 +120,7 @@ def auto_losses(*arrays, precision):
 
 
 def explicit_losses(*arrays, letters, precision):
-    """The losses in explicit mode: each product says where its result lies."""
+    """The losses in explicit mode: each product states the sharding of its result."""
 
     def product(subscripts, a, b):
         out = placed(letters, subscripts.partition("->")[2])
@@ -186,7 +186,7 @@ def axes_of_letters(variant: Variant) -> dict[str, tuple[str, ...] | None]:
 
 
 def array_of(request: Request, letters: str, scale: float) -> Argument:
-    """An argument with these letters as its dimensions. The scales are such that bounds do not grow with the size."""
+    """An argument with these letters as its dimensions. Its values are uniform with the given scale."""
     size, axes = dimensions(request), axes_of_letters(request.variant)
     return Argument(
         tuple(size[c] for c in letters),
@@ -198,7 +198,8 @@ def array_of(request: Request, letters: str, scale: float) -> Argument:
 
 
 def weights_of(request: Request) -> tuple[Argument, ...]:
-    """The embedding, the weights of the blocks, the scale of the last norm, and the head."""
+    """The embedding, the weights of the blocks, the scale of the last norm, and the head. With these scales the bounds
+    do not grow with the size."""
     size = dimensions(request)
     inner, heads = 2.0 / size["d"], 2.0 / (size["g"] * size["r"] * size["k"])
     scales = {
@@ -209,7 +210,7 @@ def weights_of(request: Request) -> tuple[Argument, ...]:
 
 
 def tokens_of(request: Request, letters: str) -> Argument:
-    """Random words."""
+    """Random int32 tokens of the vocabulary."""
     like = array_of(request, letters, 1.0)
     below = dimensions(request)["v"]
     return Argument(like.shape, "int32", like.spec, values.tokens, {"below": below})
@@ -217,7 +218,8 @@ def tokens_of(request: Request, letters: str) -> Argument:
 
 class Decoder(Program):
     """The loss of each token and their mean: embedding, two blocks of grouped causal attention and a gated MLP with RMS
-    norm, cross entropy; the vocabulary, heads and features between sharded as one, beside the batch or the sequence."""
+    norm, cross entropy. The vocabulary, the heads and the MLP's inner features are sharded over the same axes, beside
+    the batch or the sequence."""
 
     name = "decoder"
     timed: ClassVar[Mapping[str, int]] = {"n16": 1, "n64": 2, "n128": 4}
@@ -284,7 +286,7 @@ def sharding_tokens(variant: Variant) -> tuple[str, ...]:
 
 
 def flops_of(products: Iterable[str], size: Mapping[str, int]) -> int:
-    """Operations of products, on all devices together: two for each combination of the letters of one."""
+    """The flops of products on all devices together: two per combination of the letters of a product."""
     size = {**size, "s": size["t"]}
     return sum(
         2 * math.prod(size[letter] for letter in set(subscripts) - set(",->")) for subscripts in products
@@ -292,8 +294,9 @@ def flops_of(products: Iterable[str], size: Mapping[str, int]) -> int:
 
 
 def traffic_of(request: Request) -> tuple[Traffic, ...]:
-    """What the forward pass in manual mode sends: over `model` the rows of the embedding, two sums in each block, and
-    three numbers a token in the cross entropy; over `sequence` keys and values; over the rest the loss."""
+    """The collectives of the forward pass in manual mode. Over `model` it sends the rows of the embedding, two sums per
+    block, and three numbers per token for the cross entropy. Over `sequence` it sends keys and values, and over the
+    axes of the tokens the loss."""
     mesh, variant = request.mesh, request.variant
     itemsize = dtype_of(request.dtype).itemsize
     tokens = tokens_of(request, "bt")
@@ -312,7 +315,7 @@ class DecoderGradient(Decoder):
     """The gradients of the losses with respect to the embedding and every weight."""
 
     name = "decoder_gradient"
-    rare = 2  # it compiles slowly
+    rare = 2  # because it compiles slowly
     timed: ClassVar[Mapping[str, int]] = {}
     wrt = tuple(range(2, 11))
 
@@ -327,14 +330,14 @@ class DecoderGradient(Decoder):
 
 
 def stepped(losses, tokens, labels, weights, rate):
-    """The loss, and the weights after one step of gradient descent; `losses` gives the loss of a batch."""
+    """The loss, and the weights after one step of gradient descent. `losses` is the function that gives the loss."""
     loss, gradients = jax.value_and_grad(lambda w: losses(tokens, labels, *w))(weights)
     return loss, *(w - rate * g for w, g in zip(weights, gradients, strict=True))
 
 
 class DecoderTraining(Decoder):
-    """One training step: the mean loss, and every weight after a step of gradient descent. In manual mode the gradient
-    is taken inside shard_map."""
+    """One training step of the decoder: the mean loss, and every weight after a step of gradient descent. In manual
+    mode the gradient is taken inside shard_map."""
 
     name = "decoder_training"
     rare = 2

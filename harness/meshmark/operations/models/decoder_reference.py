@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The decoder of `meshmark.operations.models.decoder` and its gradient in NumPy, for plain and for bounded arrays.
 
-Written from the formulas, one layer after the other; it shares no code with the programs. Letters of the products: b
-batch, t and s positions, d features, g groups of heads, r heads of a group, k features of a head, c keys and values or
-gate and content, f features between, v vocabulary.
+It is written from the formulas, layer by layer, and shares no code with the programs. Letters of the products: b batch,
+t and s positions, d features, g groups of heads, r heads of a group, k features of a head, c keys and values or gate
+and content, f inner features of the MLP, v vocabulary.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EPSILON = 2.0**-10
 
 
 def rms(x: Any, scale: Any) -> Any:
-    """x over the root of its mean square, times the scale, along the last dimension."""
+    """x divided by its root mean square along the last dimension, times the scale."""
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + EPSILON) * scale
 
 
@@ -34,7 +34,7 @@ def rms_gradient(x: Any, scale: Any, g: Any) -> tuple[Any, Any]:
 
 
 def masked_softmax(scores: Any, seen: np.ndarray) -> Any:
-    """The softmax of each row over what is seen."""
+    """The softmax of each row over the positions where `seen` is true."""
     scores = np.where(seen, scores, -np.inf)
     e = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return e / e.sum(axis=-1, keepdims=True)
@@ -46,13 +46,13 @@ def logistic(z: Any) -> Any:
 
 
 def gated(between: Any) -> Any:
-    """silu of the gate times the content."""
+    """silu(gate) times content. `between` holds both along its first dimension."""
     return between[0] * logistic(between[0]) * between[1]
 
 
 class Block:
-    """One block for one input, with what its gradient needs. `weights`: norms [2, d], queries [d, g, r, k], keys and
-    values [2, d, g, k], output [g, r, k, d], wide [2, d, f], narrow [f, d]."""
+    """One block for one input, with the values that its gradient needs. `weights`: norms [2, d], queries [d, g, r, k],
+    keys and values [2, d, g, k], output [g, r, k, d], wide [2, d, f], narrow [f, d]."""
 
     def __init__(self, x: Any, weights: Sequence[Any]) -> None:
         norms, wq, wkv, wo, wide, narrow = self.weights = tuple(weights)
@@ -141,8 +141,8 @@ def split(stack: Any) -> list[Any]:
 
 
 def decoded(tokens: Any, position: Any, cache: Any, table: Any, *weights: Any) -> tuple[Any, Any]:
-    """The logits of one more token for each sequence, and the cache [layer, 2, b, t, g, k] with its keys and values at
-    `position`, or at the last place where the position is past it."""
+    """The logits of one more token per sequence, and the cache [layer, 2, b, t, g, k]. The token's keys and values are
+    at `position`, or at the last place if the position is past the end."""
     *stacks, norm, head = weights
     length = cache.shape[3]
     at = min(max(int(position), 0), length - 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One step of decoding: a token for each sequence, whose keys and values go into a cache at a position."""
+"""One step of decoding: one token per sequence. Its keys and values go into a cache at a position."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LOGITS = "bd,dv->bv"
 
 
 def step(x, position, cache, stacks, *, product, total):
-    """The features of one more token for each sequence after all blocks, and the cache [l, c, b, t, g, k]."""
+    """The features of one more token per sequence after all blocks, and the cache [l, c, b, t, g, k]."""
 
     def block(x, layer):
         old, norms, wq, wkv, wo, wide, narrow = layer
@@ -63,7 +63,7 @@ def step(x, position, cache, stacks, *, product, total):
 
 class DecodeStep(Program):
     """One decoding step with a cache of keys and values: the logits of the next token, and the cache with new entries
-    at a position that the program does not know when it is compiled. A position past the end is the last one."""
+    at a position that is an input. A position past the end means the last one."""
 
     name = "decode_step"
     timed: ClassVar[Mapping[str, int]] = {"n16": 1, "n64": 1, "n128": 4}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A mixture of experts: each token goes to the expert that its router prefers, as long as there is room."""
+"""A mixture of experts: each token goes to the expert with the highest router score, if that expert has a place."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from meshmark.operations.models.programs import Program, constrained, integers, 
 
 
 def routed(x, router, *, capacity, product):
-    """Of tokens [group, token, d]: where each goes, as zeros and ones [group, token, expert, place], and the score of
-    its expert [group, token]. Of the tokens of a group that prefer an expert, the first `capacity` have a place."""
+    """The routing of tokens [group, token, d]: the place of each token as zeros and ones [group, token, expert, place],
+    and the score of its expert [group, token]. In each group, the first `capacity` tokens of an expert get a place."""
     scores = product("gtd,de->gte", x, router)
     chosen = jnp.argmax(scores, axis=-1)[..., None] == lax.broadcasted_iota(jnp.int32, scores.shape, 2)
     chosen = chosen.astype(x.dtype)
@@ -32,8 +32,8 @@ def routed(x, router, *, capacity, product):
 
 
 def mixture(x, router, w1, w2, *, capacity, product, there, back):
-    """x plus what its experts make of it, times their scores; `there` and `back` move [group, expert, place, d] to the
-    experts' devices and home again."""
+    """x plus the results of its experts times their scores. `there` and `back` move [group, expert, place, d] to the
+    experts' devices and back."""
     where, score = routed(x, router, capacity=capacity, product=product)
     sent = there(product("gtec,gtd->gecd", where, x))
     done = back(product("gecf,efd->gecd", jax.nn.relu(product("gecd,edf->gecf", sent, w1)), w2))
@@ -41,8 +41,9 @@ def mixture(x, router, w1, w2, *, capacity, product, there, back):
 
 
 class MixtureOfExperts(Program):
-    """A mixture of experts: one expert on each device of its axes, one group of tokens on each device of the mesh.
-    Routing, places up to a capacity, all_to_all to the experts and back; tokens without a place pass by. Exact."""
+    """A mixture of experts: one expert per device of its axes, and one group of tokens per device of the mesh. Tokens
+    are routed to places up to a capacity and go to the experts and back by all_to_all. Tokens without a place are
+    unchanged. Exact."""
 
     name = "mixture_of_experts"
 
@@ -130,7 +131,7 @@ class MixtureOfExperts(Program):
 
 class MixtureOfExpertsGradient(MixtureOfExperts):
     """The gradients of the mixture of experts with respect to the tokens, the router and the experts. A token without a
-    place gives its cotangent back, and nothing to any expert. Exact."""
+    place gets its own cotangent and adds nothing to an expert's gradient. Exact."""
 
     name = "mixture_of_experts_gradient"
     rare = 2

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole layers as people shard them: dense, tensor-parallel MLP, attention, embedding; and their gradients.
+"""Layers with their usual shardings, and their gradients: dense, tensor-parallel MLP, attention.
 
-Contractions have at most 64 terms, so that the derived bounds stay tight. Narrow dtypes multiply in their own
-type and accumulate in float32. The reference rounds stored intermediates too (`rounded`).
+Contractions have at most 64 terms, so that the derived bounds stay tight. Narrow dtypes multiply in their own type and
+accumulate in float32. The reference also rounds stored intermediates (`rounded`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def published(
 
 
 def rounded(x: Any, u: float) -> Any:
-    """x after it was stored with unit roundoff u: the same value and, if it carries a bound, a wider one."""
+    """x after it was stored with unit roundoff u: the same value. If it carries a bound, the bound is wider."""
     if not u or not isinstance(x, Bounded):
         return x
     return Bounded(x.value, x.error + u * (np.abs(x.value) + x.error), x.arithmetic)
@@ -111,7 +111,7 @@ class Layer(Operation):
             yield replace(variant, weight=variant.weight + self.rare + rare)
 
     def shardings(self, mesh: MeshShape) -> Iterator[Variant]:
-        """The options: what is sharded over which axes."""
+        """The variants: the sharded dimensions and their mesh axes."""
         raise NotImplementedError
 
     def forward(self, request: Request) -> Plan:
@@ -150,8 +150,8 @@ class Layer(Operation):
         )
 
     def summed_gradients(self, request: Request, inputs: Sequence[Argument]) -> Iterator[Traffic]:
-        """The sums of the gradients over the axes that do not shard their argument, beside what the forward pass sends
-        once, and its transpose once more."""
+        """The all-reduces of the gradients over the axes that do not shard their argument. They come in addition to the
+        traffic of the forward pass and of its transpose."""
         for argument in inputs:
             axes = request.mesh.rest(tuple(a for entry in argument.spec for a in entry or ()))
             yield from added(Result(argument.shape, argument.dtype, argument.spec), request.mesh, axes)
@@ -164,13 +164,13 @@ class Layer(Operation):
         if self.wrt and mode == "pmap":
             return "pmap takes blocks, and the pull-back of a pmap is not that of the global function"
         if self.wrt and mode == "manual-novma" and mesh.size & (mesh.size - 1):
-            # This division rounds and is not in the function: the result is neither exact nor within the bound.
+            # The function does not have this division, which rounds: the result is neither exact nor within the bound.
             return "check_vma=False divides a cotangent by the number of its replicas and adds them up again"
         return super().absent(mode, variant, mesh)
 
 
 def layer_options(request: Request, **options: Any) -> dict[str, Any]:
-    """The options of every layer: precision, the accumulator's dtype, the roundoff of stored values."""
+    """The options of every layer: precision, the accumulator's dtype, and the roundoff of stored values (0: none)."""
     small = narrow(request.dtype)
     return {
         "precision": request.variant.get("precision", "highest"),
@@ -181,14 +181,14 @@ def layer_options(request: Request, **options: Any) -> dict[str, Any]:
 
 
 def added(partial_sum: Result, mesh: MeshShape, axes: Sequence[str]) -> tuple[Traffic, ...]:
-    """The all-reduce of partial sums along these axes, if any."""
+    """The all-reduce of partial sums over these axes, if they have several devices."""
     groups = summed(mesh, axes)
     itemsize = dtype_of(partial_sum.dtype).itemsize
     return (Traffic("all-reduce", nbytes(partial_sum, mesh), groups, itemsize),) if groups else ()
 
 
 class Dense(Layer):
-    """sigmoid(x @ W + b), the layer of JAX's tutorial: batch, contracted or output dimension sharded. The
+    """sigmoid(x @ W + b), the layer of JAX's tutorial. The batch, contracted or output dimension is sharded. The
     variant `published` has the tutorial's inputs."""
 
     name = "dense"
@@ -265,8 +265,8 @@ class Dense(Layer):
 
 
 class DenseGradient(Dense):
-    """The gradients of the dense layer with respect to x, W and b. Not in bfloat16, where the bound is as large as
-    the gradient, so that it could not tell wrong from right (embedding_gradient is exact there)."""
+    """The gradients of the dense layer with respect to x, W and b. There is no bfloat16: its bound is as large as the
+    gradient, so a wrong result could pass (embedding_gradient is exact in bfloat16)."""
 
     name = "dense_gradient"
     level = "L3"
@@ -346,10 +346,10 @@ class Mlp(Layer):
 
 
 class MlpGradient(Mlp):
-    """The gradients of the MLP with respect to x, W1 and W2; not in bfloat16, as with the dense layer."""
+    """The gradients of the MLP with respect to x, W1 and W2. There is no bfloat16, as for the dense layer."""
 
     name = "mlp_gradient"
-    # With a NaN in x the bounds of the finite gradients exceed the gradients themselves: nothing could fail there.
+    # With a NaN in x the bounds of the finite gradients exceed the gradients, so that no wrong value could fail.
     fills: ClassVar[tuple[str, ...]] = ()
     level = "L3"
     dtypes = ("float32", "float64")
@@ -365,8 +365,8 @@ class MlpGradient(Mlp):
 
 
 class Attention(Layer):
-    """softmax(Q K^T / sqrt(d)) V on [batch, heads, sequence, d]; d is 16 in the sizes that are judged, and 128 in
-    larger ones, which are timed. Sharded over heads it communicates nothing; sharded over the sequence, every device
+    """softmax(Q K^T / sqrt(d)) V on [batch, heads, sequence, d]. d is 16 in the sizes that are judged, and 128 in the
+    larger sizes that are timed. Sharded over heads, it communicates nothing. Sharded over the sequence, every device
     gathers all of K and V."""
 
     name = "attention"
@@ -414,7 +414,7 @@ class Attention(Layer):
     def moved(
         self, payload: int, mesh: MeshShape, axes: Sequence[str], groups: tuple[tuple[int, ...], ...]
     ) -> tuple[Traffic, ...]:
-        """What manual mode communicates, of a block of K and V of `payload` bytes together."""
+        """The collectives of manual mode, for blocks of K and V of `payload` bytes together."""
         return (Traffic("all-gather", payload * len(groups[0]), groups),) if groups else ()
 
     @staticmethod
@@ -471,8 +471,8 @@ class AttentionGradient(Attention):
 
 
 class RingAttention(Attention):
-    """Attention sharded over the sequence in which blocks of K and V go round a ring, and the softmax is
-    rescaled as larger scores arrive (Liu, Zaharia, Abbeel, "Ring attention", 2023)."""
+    """Attention sharded over the sequence. Blocks of K and V go round a ring, and the softmax is rescaled when larger
+    scores arrive (Liu, Zaharia, Abbeel, "Ring attention", 2023)."""
 
     name = "ring_attention"
     modes = ("manual", "manual-novma", "pmap")
@@ -515,8 +515,8 @@ class RingAttention(Attention):
         return out / total
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        """The bounds of the rescaled softmax, for each block of queries in the order in which its device receives
-        the blocks of keys: its own, then the one before, and so on."""
+        """The bounds of the rescaled softmax. Each block of queries takes the blocks of keys in the order in which its
+        device receives them: its own, then the one before, and so on."""
         n, u = plan.options["n"], plan.options["u"]
         arithmetic = ARITHMETICS[plan.options["accumulate"]]
         q, k, v = (np.split(a.astype(np.float64), n, axis=2) for a in arguments)
@@ -530,7 +530,8 @@ class RingAttention(Attention):
 
 
 def rescaled(q: Any, *blocks: Any, u: float) -> Any:
-    """Attention of queries to blocks of keys and values (first all keys, then all values), one by one."""
+    """Attention of queries to blocks of keys and values, one block after the other. `blocks`: all keys, then all
+    values."""
     n = len(blocks) // 2
     most: Any = None
     total: Any = None

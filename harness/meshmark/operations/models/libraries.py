@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Libraries that place arrays for their users: Flax NNX by the metadata of its variables, Datarax by its sharder. Both
-are optional. `meshmark test --with flax,datarax` demands their cases."""
+"""Libraries that place arrays: Flax NNX by the metadata of its variables, Datarax by its sharder. Both are optional.
+`meshmark test --with flax,datarax` demands their cases."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from meshmark.operations.base import Argument, Missing, Operation, Plan, Request
 
 
 class NnxLayers(Operation):
-    """Two layers of Flax NNX whose kernels say by metadata how they are sharded, by columns and by rows: made in a
-    program under a mesh, or put there by `nnx.get_named_sharding`. Kernels and gradients lie as the metadata says."""
+    """Two layers of Flax NNX. The metadata of their kernels shards the first by columns and the second by rows. A
+    program under a mesh makes them, or `nnx.get_named_sharding` gives their places. Kernels and gradients must have the
+    shardings of the metadata."""
 
     name = "nnx_layers"
     family = "programs"
@@ -105,9 +106,9 @@ class NnxLayers(Operation):
 
 
 class DataraxSharder(Operation):
-    """`JaxProcessSharderModule.shard_data` of Datarax, as every process of a group calls it: the parts are the rows in
-    order, and rows that are left over are dropped or go to the first ones. The parts of an even split are put on the
-    devices."""
+    """`JaxProcessSharderModule.shard_data` of Datarax, called as every process of a group calls it. The parts are the
+    rows in order. Rows that are left over are dropped or go to the first processes. The parts of an even split are put
+    on the devices."""
 
     name = "datarax_sharder"
     family = "programs"

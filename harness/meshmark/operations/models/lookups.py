@@ -26,8 +26,8 @@ from meshmark.operations.models.layers import Layer, added
 
 
 class Embedding(Layer):
-    """Rows of a table by token. Sharded over the vocabulary, each device looks up the tokens that it holds,
-    and the sum over devices puts the rows together; sharded over features, nothing is exchanged."""
+    """Rows of a table by token. Sharded over the vocabulary, each device looks up the tokens that it holds, and a sum
+    over devices combines the rows. Sharded over features, nothing is exchanged."""
 
     name = "embedding"
     sizes: ClassVar[dict[str, int]] = {"n64": 0, "n16": 2}
@@ -83,8 +83,8 @@ class Embedding(Layer):
 
 
 class EmbeddingGradient(Embedding):
-    """The gradient of the embedding with respect to its table: each token's cotangent added to its row and
-    to no other (openxla/xla#42481). Cotangents are integers whose sums are exact in any order."""
+    """The gradient of the embedding with respect to its table: each token's cotangent is added to its row and to no
+    other row (openxla/xla#42481). Cotangents are integers whose sums are exact in any order."""
 
     name = "embedding_gradient"
     level = "L3"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of networks: attention in its variants, ragged products, cross entropy over a sharded vocabulary, rotary
-embedding. Inputs are uniform, and bounds follow from the references (see `meshmark.core.bounds`)."""
+"""Parts of networks: variants of attention, ragged products, cross entropy over a sharded vocabulary, rotary embedding.
+The ragged product is exact. The others have uniform inputs, and bounds from the references (`meshmark.core.bounds`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAYS = ("heads", "sequence")
 
 
 class Network(WholeFunction):
-    """The base of those whose gradients compile slowly."""
+    """The base of the functions whose gradients compile slowly."""
 
     family = "networks"
     one_mode = True
@@ -32,8 +32,8 @@ class Network(WholeFunction):
 
 
 class DotProductAttention(Network):
-    """`jax.nn.dot_product_attention`: plain, causal, grouped (fewer heads of keys), with a mask and with a bias; the
-    batch sharded, and beside it the heads or the sequence of queries and keys."""
+    """`jax.nn.dot_product_attention`: plain, causal, grouped (fewer heads of keys), with a mask and with a bias. The
+    batch is sharded, and also the heads or the sequence of queries and keys."""
 
     name = "dot_product_attention"
 
@@ -55,9 +55,7 @@ class DotProductAttention(Network):
         if kind == "grouped" and sharded == "heads":
             along = (None, None)
         length, width = max(8, n), 8
-        if (
-            sharded == "sequence"
-        ):  # eight positions, and more where an axis of another size than 2, 4 or 8 splits them
+        if sharded == "sequence":  # eight positions, or more if the number of parts does not divide them
             parts = request.mesh.product(axes_of(other))
             length = -(-length // parts) * parts
         q = Argument((n, length, heads, width), x.dtype, (batch, *along, None), values.uniform)
@@ -82,7 +80,7 @@ class DotProductAttention(Network):
         )
 
     def rarely(self, options: Mapping[str, Any]) -> bool:
-        """The standard profile takes the gradient of each kind in one way of sharding."""
+        """Whether only the full profile takes the gradient. The standard profile takes one sharding per kind."""
         return WAYS[KINDS.index(options["kind"]) % 2] != options["sharded"]
 
     def turn(self, variant: Variant) -> int:
@@ -103,7 +101,8 @@ class DotProductAttention(Network):
 
     @staticmethod
     def gradient(q, k, v, *more, kind):
-        """From the derivative of a softmax p: p * (d - the sum of p * d). Heads that share keys add up."""
+        """The gradients, from the derivative of a softmax p: p * (d - the sum of p * d). Heads that share keys add
+        up."""
         *more, g = more
         times, scale = q.shape[2] // k.shape[2], 1.0 / math.sqrt(q.shape[3])
         keys, held = np.repeat(k, times, axis=2), np.repeat(v, times, axis=2)
@@ -122,7 +121,7 @@ class DotProductAttention(Network):
 
 
 def attended(q, k, *more, kind):
-    """How much each query takes of each key: [batch, heads, queries, keys]."""
+    """The attention weights: [batch, heads, queries, keys]."""
     scores = np.einsum("bqhd,bkhd->bhqk", q, k) * (1.0 / math.sqrt(q.shape[3]))
     if kind == "biased":
         scores = scores + more[0]
@@ -143,7 +142,8 @@ def no_empty_row(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtyp
 
 
 class RaggedDot(WholeFunction):
-    """`lax.ragged_dot`: rows in groups of uneven sizes, each with its own matrix; columns sharded, or rows. Exact."""
+    """`lax.ragged_dot`: rows in groups of different sizes, each with its own matrix. Columns or rows are sharded.
+    Exact."""
 
     name = "ragged_dot"
     family = "networks"
@@ -192,12 +192,12 @@ class RaggedDot(WholeFunction):
 
 
 def groups(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype, *, rows: int) -> np.ndarray:
-    """Sizes of three groups of so many rows: one row, none, and the rest."""
+    """The sizes of three groups that share `rows` rows: one row, none, and the rest."""
     return np.array([1, 0, rows - 1], dtype)[index.astype(np.int64)]
 
 
 class CrossEntropy(Network):
-    """log-sum-exp of the logits less the logit of the label, for each token: the batch sharded, and the vocabulary."""
+    """log-sum-exp of the logits less the logit of the label, per token. The batch and the vocabulary are sharded."""
 
     name = "cross_entropy"
     share: ClassVar[int] = 3
@@ -238,7 +238,7 @@ class CrossEntropy(Network):
 
 
 class Rotary(Network):
-    """Rotary embedding: pairs of features turned by an angle that grows with the position in the whole sequence."""
+    """Rotary embedding: each pair of features is rotated by an angle, given as sine and cosine."""
 
     name = "rotary"
     share: ClassVar[int] = 3
@@ -247,7 +247,7 @@ class Rotary(Network):
         return (None,)
 
     def form(self, request: Request, x: Argument) -> Form:
-        even = (x.shape[0], x.shape[1] * (1 + x.shape[1] % 2))  # one device takes sizes that nothing divides
+        even = (x.shape[0], x.shape[1] * (1 + x.shape[1] % 2))  # one device may have an odd size
         x = Argument(even, x.dtype, x.spec, values.uniform)
         table = Argument((x.shape[0], x.shape[1] // 2), x.dtype, (x.spec[0], None), values.uniform)
         return Form(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers alone, on given gradients: their state must be sharded as its parameters, and nothing is sent.
+"""Optimizers alone, on given gradients: their state must be sharded like the parameters, and nothing is sent.
 
-Adam's first step is nearly the sign of the gradient, so no bound of a gradient carries through it. Here gradients are
-inputs.
+Adam's first step is nearly the sign of the gradient, so the bound of a computed gradient would be useless after it.
+Here gradients are inputs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RATE, DECAY = 0.25, 0.5
 
 
 def momentum(parameters, gradients):
-    """SGD with momentum: the parameters and the momenta after the steps."""
+    """SGD with momentum: the parameters and the momenta after all steps."""
     moments = jax.tree.map(jnp.zeros_like, parameters)
     for step in range(STEPS):
         moments = jax.tree.map(lambda m, g: DECAY * m + g[step], moments, gradients)  # noqa: B023
@@ -41,7 +41,7 @@ def momentum(parameters, gradients):
 
 
 def adam(parameters, gradients):
-    """Adam: the parameters, the means and the mean squares after the steps."""
+    """Adam: the parameters, the means and the mean squares after all steps."""
     means = squares = jax.tree.map(jnp.zeros_like, parameters)
     for step in range(STEPS):
         given = jax.tree.map(lambda g: g[step], gradients)  # noqa: B023
@@ -57,7 +57,8 @@ def adam(parameters, gradients):
 
 
 class Optimizing(Program):
-    """The base: a matrix and a vector, and their gradients in some steps; sharded alike, some or all axes."""
+    """The base: a matrix and a vector with their gradients in each step. All are sharded alike, over some or all
+    axes."""
 
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
 
@@ -97,8 +98,8 @@ class Optimizing(Program):
 
 
 class Optimizer(Optimizing):
-    """SGD with momentum (exact) and Adam (bounds) in a few steps on given gradients: parameters and state, of which
-    nothing says where it lies, are sharded as the parameters were."""
+    """A few steps of SGD with momentum (exact) and Adam (within bounds) on given gradients. The program states no
+    sharding for its results: parameters and state must be sharded like the given parameters."""
 
     name = "optimizer"
 
@@ -120,7 +121,8 @@ def momentum_of(p: Any, gradients: Any) -> tuple[Any, ...]:
 
 
 def adam_of(p: Any, gradients: Any) -> tuple[Any, ...]:
-    """The parameter, its mean and its mean square in NumPy. The corrections are powers that are rounded too."""
+    """The parameter, its mean and its mean square in NumPy. The bias corrections carry a bound, because they are
+    rounded."""
     m, v, one = np.zeros_like(p), np.zeros_like(p), np.zeros_like(p) + 1.0
     for step in range(STEPS):
         g = gradients[step]
@@ -131,8 +133,8 @@ def adam_of(p: Any, gradients: Any) -> tuple[Any, ...]:
 
 
 class OptaxOptimizer(Optimizing):
-    """The same steps by optax: its state, made from sharded parameters, eagerly or in a program over Explicit axes, is
-    sharded as they are, and so is what the program of a step gives."""
+    """The same steps by optax. The state is made from sharded parameters, eagerly or in a program over Explicit axes.
+    The state and the results of each step must be sharded like the parameters."""
 
     name = "optax_optimizer"
     modes = ("host",)
@@ -174,7 +176,7 @@ class OptaxOptimizer(Optimizing):
         with jax.set_mesh(typed):
             parameters = put((w, b))
             state = jax.jit(chosen.init)(parameters) if explicit else chosen.init(parameters)
-            # A step adds sharded gradients, so that a state that began whole is sharded after it.
+            # Check the first state: a step adds sharded gradients, so even a replicated state is sharded after it.
             for kind in moments(state[0], rule):
                 for begun, parameter in zip(kind, parameters, strict=True):
                     if not begun.sharding.is_equivalent_to(parameter.sharding, parameter.ndim):
@@ -186,5 +188,5 @@ class OptaxOptimizer(Optimizing):
 
 
 def moments(state, rule):
-    """The parts of a state of optax that have the shapes of the parameters."""
+    """The parts of an optax state that have the shapes of the parameters."""
     return (state.mu, state.nu) if rule == "adam" else (state.trace,)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways of sharding one block, and data-parallel training as JAX's tutorial has it."""
+"""Ways to shard one block, data-parallel training as in JAX's tutorial, and a product of cast arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from meshmark.operations.models.programs import Program, constrained, integers, 
 
 class ParallelBlock(Program):
     """x + relu(x @ W1) @ W2 on [batch, sequence, features]. Tensor parallel: W1 is split by columns and W2 by rows.
-    Sequence parallel: x is sharded over the sequence too. FSDP: both are split by rows, and gathered for use. Exact."""
+    Sequence parallel: x is also sharded over the sequence. FSDP: both are split by rows, and gathered before use.
+    Exact."""
 
     name = "parallel_block"
 
@@ -124,9 +125,9 @@ class ParallelBlockGradient(ParallelBlock):
 
 
 class TutorialTraining(Program):
-    """20 steps of data-parallel training as in a tutorial of JAX: two sigmoid layers, weights and biases in a list of
-    pairs, the batch sharded, the mean of the squared differences. In manual mode every device
-    takes the gradients of its part, and pmean averages them."""
+    """20 steps of data-parallel training as in a JAX tutorial: two sigmoid layers, weights and biases in a list of
+    pairs, a sharded batch, and the mean squared difference as loss. In manual mode every device takes the gradients of
+    its part, and pmean averages them."""
 
     name = "tutorial_training"
     timed: ClassVar[Mapping[str, int]] = {"n8": 1, "n64": 4}
@@ -138,7 +139,7 @@ class TutorialTraining(Program):
 
     def forward(self, request: Request) -> Plan:
         mesh, batch, dtype = request.mesh, request.variant["batch"], request.dtype
-        # The tutorial takes 100. Over sockets these pass the deadline, and a case has one program wherever it runs.
+        # The tutorial takes 100. Over sockets 100 steps pass the deadline, and a case has the same program everywhere.
         n, steps = parse_size(request.size), 20
         rows, out = fitted(32, mesh.product(batch)), 4
         whole: Spec = (None, None)
@@ -202,20 +203,20 @@ def paired(parameters):
 
 
 def flat(layers):
-    """The pairs one after the other."""
+    """The weights and biases as a flat tuple, in the order of the pairs."""
     return tuple(jax.tree.leaves(layers))
 
 
 def squares(layers, x, y, precision):
-    """The mean squared difference of what the layers predict."""
+    """The mean squared difference between the layers' prediction and y."""
     for w, b in layers:
         x = jax.nn.sigmoid(jnp.matmul(x, w, precision=precision) + b)
     return jnp.mean((x - y) ** 2)
 
 
 class CastProduct(Program):
-    """x cast to bfloat16, gathered by a constraint, then x @ x.T with sums in float32. Ten bits of x are rounded to
-    eight, and the products are exact."""
+    """x cast to bfloat16 and gathered by a constraint, then x @ x.T with sums in float32. The cast rounds the ten bits
+    of x to eight, and the products are exact."""
 
     name = "cast_product"
     dtypes = ("float32",)
@@ -277,6 +278,6 @@ class CastProduct(Program):
 
 
 def rounded_to_eight_bits(x: np.ndarray) -> np.ndarray:
-    """To the nearest number with a significand of eight bits, ties to even."""
+    """The nearest numbers with a significand of eight bits, ties to even."""
     fraction, exponent = np.frexp(x)
     return np.ldexp(np.rint(np.ldexp(fraction, 8)), exponent - 8)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline: stages on devices in a row, through which micro-batches go one after the other."""
+"""A pipeline: one stage per device. Micro-batches go through the stages one after the other."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def one_stage(x, w, subscripts, **options):
 
 
 def shifted(fed, state):
-    """What each stage gets: the first one `fed`, every other one what the stage before it has."""
+    """The inputs of the stages: the first stage gets `fed`, every other stage gets the state of the one before."""
     first = lax.broadcasted_iota(jnp.int32, state.shape, 0) == 0
     return jnp.where(first, fed, jnp.roll(state, 1, axis=0))
 
 
 class Pipeline(Program):
-    """Stages x + relu(x @ W) with one on each device, through which four micro-batches go: every device works on what
-    the one before gave it a tick ago (ppermute, or a shift along the sharded dimension of stages). Exact."""
+    """Stages x + relu(x @ W), one per device, and four micro-batches. In each step every device works on the result of
+    the device before it (by ppermute, or by a shift along the sharded dimension of stages). Exact."""
 
     name = "pipeline"
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the whole programs have in common: the modes, their gradients, and which of their cases the standard profile
-takes."""
+"""The base of the whole programs: the modes, the gradients, and the cases that the standard profile takes."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ program."""
 
 
 class Program(Operation):
-    """The base of the whole programs. A subclass says in `shardings` what is sharded over which axes, and plans the
-    program in `forward`. A subclass with `wrt` is its gradient."""
+    """The base of the whole programs. A subclass gives its shardings in `shardings` and its plan in `forward`. A
+    subclass of a program that sets `wrt` is the program's gradient."""
 
     family = "programs"
     complete = True
@@ -89,7 +88,7 @@ class Program(Operation):
 
 
 def added_gradients(mesh: MeshShape, arguments: Sequence[Argument]) -> tuple[Traffic, ...]:
-    """The sums of the gradients of these arguments over the axes that do not shard them."""
+    """The all-reduces of the gradients of these arguments, over the axes that do not shard them."""
     return over(
         mesh,
         *(
@@ -100,7 +99,7 @@ def added_gradients(mesh: MeshShape, arguments: Sequence[Argument]) -> tuple[Tra
 
 
 def over(mesh: MeshShape, *found: tuple[str, tuple[str, ...] | None, int]) -> tuple[Traffic, ...]:
-    """The collectives (kind, axes, bytes of one device) that have more than one member."""
+    """The traffic of these collectives (kind, axes, bytes of one device). Those with one member are left out."""
     return tuple(
         Traffic(kind, payload, groups)
         for kind, axes, payload in found
@@ -117,5 +116,5 @@ def integers(
 
 
 def constrained(x, *spec, mesh=None):
-    """The array with a constraint on its sharding, over its own mesh unless one is given."""
+    """The array with a sharding constraint, over `mesh` or, by default, the array's own mesh."""
     return lax.with_sharding_constraint(x, NamedSharding(mesh or jax.typeof(x).sharding.mesh, P(*spec)))

@@ -45,7 +45,7 @@ class Training(Operation):
             yield Variant.of(weight, **options)
 
     def shardings(self, mesh: MeshShape) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(weight, options): what is sharded over which axes; here the batch, over all axes or the last."""
+        """(weight, options) pairs. By default the batch is sharded over all axes or over the last."""
         names = mesh.names
         yield 0, {"batch": names}
         if len(names) > 1:
@@ -60,8 +60,8 @@ def stepped(x: Any, y: Any, w: Any, *, rate: float, parts: int) -> Any:
 
 
 class DataParallel(Training):
-    """100 steps of gradient descent on mean((x @ w - y)**2), the batch sharded, in one program: in manual
-    mode every device takes the gradient of its part, and pmean averages them."""
+    """100 steps of gradient descent on mean((x @ w - y)**2) in one program, with a sharded batch. In manual mode every
+    device takes the gradient of its part, and pmean averages them."""
 
     name = "data_parallel"
     sizes: ClassVar[dict[str, int]] = {"n8": 0}
@@ -116,7 +116,7 @@ class DataParallel(Training):
         return w
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        """The bound from one step to the next.
+        """The bound of the weights after all steps, computed step by step.
 
         Plain running error analysis lets the error grow by I + |rate H| per step, but the map itself, I - rate H with
         H = 2/rows X^T X, lets it shrink. Let e be the bound so far. A step's own roundings are at most what the
@@ -137,8 +137,8 @@ class DataParallel(Training):
 
 
 class MicroBatches(Training):
-    """The gradient of least squares, accumulated over four micro-batches in a scan: integers, hence equal to
-    the gradient of the full batch in every order."""
+    """The gradient of least squares, accumulated over four micro-batches in a scan. The values are integers, so the
+    result equals the gradient of the full batch in every order."""
 
     name = "micro_batches"
     sizes: ClassVar[dict[str, int]] = {"n8": 0}
@@ -190,8 +190,8 @@ class MicroBatches(Training):
 
 
 class EmbeddingMicroBatches(Training):
-    """The gradient of an embedding table, accumulated over micro-batches in a scan, with the vocabulary and
-    the batch sharded over the same axes (openxla/xla#49143). Integers, exact in every order."""
+    """The gradient of an embedding table, accumulated over micro-batches in a scan. The vocabulary and the batch are
+    sharded over the same axes (openxla/xla#49143). The values are integers, so sums are exact in every order."""
 
     name = "embedding_micro_batches"
     dtypes = ("float32", "bfloat16", "float64")
@@ -257,7 +257,7 @@ class EmbeddingMicroBatches(Training):
 
 
 class Inference(Training):
-    """A stack of three tensor-parallel layers, x + relu(x @ W1) @ W2, in a scan: one all-reduce a layer."""
+    """A stack of three tensor-parallel layers, x + relu(x @ W1) @ W2, in a scan, with one all-reduce per layer."""
 
     name = "inference"
     level = "L2"

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placing arrays: puts, fetches, resharding, checkpoints in one process, and what JAX shows of a sharding."""
+"""Placement of arrays: puts, fetches, resharding, checkpoints in one process, and the views of a sharding in JAX."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More than one call: a jitted function with two shardings in turn, two programs in flight, donated arrays, and arrays
-that are indexed, added and put across meshes outside of any program.
+"""Host programs of several calls: a jitted function with two shardings in turn, two programs in flight, donated arrays,
+and arrays that are indexed, added and moved between meshes outside of a jitted program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from meshmark.operations.placements.placement import home, matrix, spec_labels, 
 
 
 class Calls(Operation):
-    """The base of the calls: a matrix of small integers in a sharding, and what a host program does with it."""
+    """The base of the calls: a host program works on two sharded matrices of small integers."""
 
     family = "calls"
     level = "L2"
@@ -30,7 +30,7 @@ class Calls(Operation):
     ways: ClassVar[tuple[str, ...]] = ()
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """None: the time would be mostly that of the host."""
+        """None: they would mostly time the host."""
         yield from ()
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
@@ -50,7 +50,7 @@ class Calls(Operation):
 
 
 class ShardingsInTurn(Calls):
-    """One jitted function, called with two shardings in turn: each call has its own program, and the right one."""
+    """One jitted function, called with two shardings in turn. Each call must use the program of its sharding."""
 
     name = "shardings_in_turn"
     ways: ClassVar[tuple[str, ...]] = ("sharding", "value", "mesh")
@@ -74,7 +74,7 @@ class ShardingsInTurn(Calls):
 
 
 class ProgramsInFlight(Calls):
-    """Programs that are started one after the other without a wait, on one mesh or on two."""
+    """Programs that start one after the other without a wait between them, on one mesh or two."""
 
     name = "programs_in_flight"
     ways: ClassVar[tuple[str, ...]] = ("same", "meshes", "chained")
@@ -101,7 +101,7 @@ class ProgramsInFlight(Calls):
 
 
 class Donated(Calls):
-    """Donated arrays are deleted and not read again, those beside them are kept, and the results are right."""
+    """Donated arrays are deleted, arrays that are not donated are kept, and the results are right."""
 
     name = "donated"
     ways: ClassVar[tuple[str, ...]] = ("reused", "resharded", "loop")
@@ -126,7 +126,7 @@ class Donated(Calls):
 
 
 class Eager(Calls):
-    """Arrays indexed, added and put outside of any program, from mesh to mesh."""
+    """Arrays that are indexed, added, compared and moved between meshes outside of a jitted program."""
 
     name = "eager"
     ways: ClassVar[tuple[str, ...]] = ("add", "index", "put", "set", "compare")

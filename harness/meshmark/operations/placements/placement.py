@@ -2,8 +2,8 @@
 """Placement: host arrays put on devices and fetched back, arrays moved between shardings, and the functions that build
 a global array from parts.
 
-A case writes a sharding with one entry per dimension, axes major first, `-` for none: `xy.-` is P(("x", "y"), None).
-References are the identity and NumPy indexing: only the place may change.
+The label of a sharding has one entry per dimension, with the major axis first and `-` for none: `xy.-` is
+P(("x", "y"), None). References are the identity and NumPy indexing: only the place may change.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def spec_of(label: str) -> Spec:
 
 
 def home(mesh: MeshShape) -> str:
-    """The ordinary sharding of a matrix: the first axis over the rows, the others over the columns."""
+    """The ordinary sharding of a matrix: rows over the first axis, columns over the other axes."""
     return f"{mesh.names[0]}.{''.join(mesh.names[1:]) or '-'}"
 
 
 def spec_labels(mesh: MeshShape) -> tuple[str, ...]:
-    """The shardings of a matrix over a mesh: none, each axis on each dimension, all axes on one dimension
-    forward and backward, and the axes divided between the dimensions."""
+    """The shardings of a matrix over a mesh: none, each axis on each dimension, all axes on one dimension in both
+    orders, and the axes divided between the dimensions."""
     names = mesh.names
     lines = [*names, "".join(names), "".join(reversed(names))]
     divided = [f"{a}.{b}" for a in names for b in names if a != b]
@@ -52,7 +52,8 @@ def spec_labels(mesh: MeshShape) -> tuple[str, ...]:
 
 
 def spec_pairs(mesh: MeshShape) -> Iterator[tuple[int, str, str]]:
-    """(weight, from, to) for each ordered pair of shardings; pairs without an ordinary end weigh most."""
+    """(weight, from, to) for each ordered pair of shardings. Pairs that do not start at an ordinary sharding weigh
+    most."""
     first, forward = home(mesh), "".join(mesh.names)
     swapped = ".".join(reversed(first.split(".")))
     near = {
@@ -61,7 +62,7 @@ def spec_pairs(mesh: MeshShape) -> Iterator[tuple[int, str, str]]:
         (f"{forward}.-", f"-.{forward}"),
         (f"{forward}.-", f"{forward[::-1]}.-"),
     }
-    ordinary = {first, "-.-", f"{forward}.-"}  # from these to any other
+    ordinary = {first, "-.-", f"{forward}.-"}  # pairs that start here are lighter
     labels = spec_labels(mesh)
     for source in labels:
         for target in labels:
@@ -79,7 +80,7 @@ def matrix(request: Request) -> tuple[int, int]:
 
 
 def fill_of(request: Request) -> Callable[..., np.ndarray]:
-    """Values for data that moves: special values if the variant asks for them and the dtype has them."""
+    """The fill for data that moves: special values if the variant asks for them and the dtype has them."""
     floating = dtype_of(request.dtype).kind in ("float", "complex")
     return values.special if request.variant.get("fill") and floating else values.distinct
 
@@ -90,11 +91,11 @@ def moved(
     results: Sequence[Result],
     sizes: Mapping[str, int],
 ) -> tuple[tuple[int, ...], ...]:
-    """The groups of positions that data must connect, if `reference` only moves elements.
+    """The groups of positions that must exchange data, if `reference` only moves elements.
 
-    The reference is applied to the number of each element, which shows where the element goes (numbers below zero
-    are constants). A position must be connected with another one that alone holds what it needs. If several positions
-    hold it, none of them is required.
+    The reference is applied to the number of each element, which shows where the element goes (numbers below zero are
+    constants). If exactly one position holds an element that another position needs, the two must be connected. If
+    several positions hold it, none of them is required.
     """
     numbers, holder, copies = [], [], []
     total = 0
@@ -129,7 +130,7 @@ def moved(
 
 
 class Move(Operation):
-    """The base of the moves: one matrix, its sharding before (`from`) and after (`to`), equal to the bit."""
+    """The base of the moves: one matrix with a sharding before (`from`) and after (`to`), equal to the bit."""
 
     family = "placement"
     fills: ClassVar[tuple[str, ...]] = ("nan", "zeros", "subnormal", "extreme")
@@ -160,12 +161,12 @@ class Move(Operation):
         )
 
     def results(self, request: Request, source: Result, target: Spec) -> tuple[Result, ...]:
-        """The results, given the source and the target's spec: what was moved."""
+        """The results, given the source and the target's spec. By default: the moved array."""
         return (Result(source.shape, source.dtype, target),)
 
 
 def from_host(mesh, x, spec):
-    """A host array on the devices of the mesh; over several processes each fills what it can address."""
+    """A host array on the devices of the mesh. Over several processes, each process fills its addressable shards."""
     sharding = NamedSharding(mesh, P(*spec))
     if sharding.is_fully_addressable:
         return jax.device_put(x, sharding)
@@ -173,8 +174,8 @@ def from_host(mesh, x, spec):
 
 
 def alone_and_sharded(mesh, function, spec):
-    """The array that a function without arguments gives on one device of this process, and sharded over the mesh: both
-    whole, on the host."""
+    """The result of a function without arguments, on one device of this process and sharded over the mesh. Both are
+    whole host arrays."""
     mine = next(d for d in mesh.devices.flat if d.process_index == jax.process_index())
     with jax.default_device(mine):
         alone = np.asarray(jax.jit(function)())
@@ -185,7 +186,7 @@ def alone_and_sharded(mesh, function, spec):
 
 
 class DevicePut(Move):
-    """`jax.device_put` from each sharding to each other; the source keeps its values (jax#36308)."""
+    """`jax.device_put` from each sharding to each other one. The source keeps its values (jax#36308)."""
 
     name = "device_put"
     level = "L0"
@@ -230,8 +231,8 @@ class Reshard(Move):
 
 
 class ReshardEach(Move):
-    """From one sharding to every other one, in one program, on every mesh: each pair of shardings, and each pair of
-    axes' sizes, may have a path of its own through the partitioner."""
+    """From one sharding to every other one in one program, on every mesh. Each pair of shardings and each pair of axis
+    sizes may take its own path through the partitioner."""
 
     name = "reshard_each"
     everywhere = True
@@ -243,13 +244,15 @@ class ReshardEach(Move):
         first = home(mesh)
         usual, near = {first}, 0
         if mesh == preferred(mesh.size):
-            near = int(math.log2(mesh.size).is_integer())  # the ordinary mesh: not in the smoke profile
+            near = int(
+                math.log2(mesh.size).is_integer()
+            )  # 1 on the ordinary mesh, which keeps it out of the smoke profile
             usual |= {"-.-", ".".join(reversed(first.split("."))), "".join(mesh.names) + ".-"}
         for source in spec_labels(mesh):
             yield Variant.of(near if source in usual else 3, **{"from": source})
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """None: `reshard` is timed, pair by pair."""
+        """None: the benchmarks time each pair by `reshard`."""
         yield from ()
 
     def plan(self, request: Request) -> Plan:
@@ -277,7 +280,7 @@ class ReshardEach(Move):
 
 
 class WithShardingConstraint(Move):
-    """A constraint that alone says where the result goes: the rows of a matrix in reverse order."""
+    """A constraint alone determines the sharding of the result: the rows of a matrix in reverse order."""
 
     name = "with_sharding_constraint"
     modes = ("auto",)
@@ -302,7 +305,7 @@ class WithShardingConstraint(Move):
 
 
 class InShardingsOutShardings(Move):
-    """jit with in_shardings and out_shardings, called with a host array that is committed to no device."""
+    """jit with in_shardings and out_shardings, called with a host array, which is not committed to a device."""
 
     name = "in_shardings_out_shardings"
     modes = ("host",)
@@ -354,8 +357,8 @@ class Build(Move):
 
 
 class PutGet(Build):
-    """`device_put` of a host array in each sharding, and the host copy that `device_get` makes of it (of an array
-    that spans processes `multihost_utils.process_allgather`, for device_get raises there by design)."""
+    """`device_put` of a host array in each sharding, and its host copy by `device_get`. An array that spans processes
+    is copied by `multihost_utils.process_allgather`, because device_get raises there by design."""
 
     name = "put_get"
     everywhere = True
@@ -366,7 +369,7 @@ class PutGet(Build):
         return source, Result(source.shape, source.dtype, (None, None))
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Sequence[int]) -> str | None:
-        if variant.get("fill"):  # NaNs over processes have an operation of their own
+        if variant.get("fill"):  # another operation has NaNs over processes
             return "operation device_put_of_host_array has the special values over several processes"
         return super().refuses(variant, mesh, owners)
 
@@ -385,7 +388,7 @@ class PutGet(Build):
 
 
 class MakeArrayFromCallback(Build):
-    """`jax.make_array_from_callback`: each device's part is asked for by its index."""
+    """`jax.make_array_from_callback`: JAX asks for each device's part by its index."""
 
     name = "make_array_from_callback"
 
@@ -396,8 +399,8 @@ class MakeArrayFromCallback(Build):
 
 
 class MakeArrayFromSingleDeviceArrays(Build):
-    """`jax.make_array_from_single_device_arrays`, which replaces make_sharded_device_array and
-    device_put_sharded: parts that were put on their devices one by one."""
+    """`jax.make_array_from_single_device_arrays`, which replaces make_sharded_device_array and device_put_sharded: the
+    parts are put on their devices one by one."""
 
     name = "make_array_from_single_device_arrays"
 
@@ -410,9 +413,9 @@ class MakeArrayFromSingleDeviceArrays(Build):
 
 
 def process_part(sharding, x):
-    """The part of a host array that this process gives of it: along each dimension the slices that its devices
-    hold, in order and without what other processes hold between them. Where processes hold slices of a dimension
-    that overlap and are not the same, each gives the whole dimension, as JAX asks."""
+    """The part of a host array that this process gives. Along each dimension it consists of the slices that its devices
+    hold, in order and without the slices of other processes between them. If another process has some but not all of
+    the same slices, each process gives the whole dimension, as JAX asks."""
     held = {}
     for device, part in sharding.devices_indices_map(x.shape).items():
         sets = held.setdefault(device.process_index, [set() for _ in x.shape])
@@ -428,7 +431,7 @@ def process_part(sharding, x):
 
 
 class MakeArrayFromProcessLocalData(Build):
-    """`jax.make_array_from_process_local_data` of the part that covers this process's shards."""
+    """`jax.make_array_from_process_local_data` with the part that covers this process's shards."""
 
     name = "make_array_from_process_local_data"
 
@@ -439,8 +442,8 @@ class MakeArrayFromProcessLocalData(Build):
 
 
 class HostLocalArrayToGlobalArray(Build):
-    """`multihost_utils.host_local_array_to_global_array`, and once more from the host-local array that
-    `global_array_to_host_local_array` gives back."""
+    """`multihost_utils.host_local_array_to_global_array`, and again from the host-local array that
+    `global_array_to_host_local_array` returns."""
 
     name = "host_local_array_to_global_array"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints in one process: saved from arrays over one mesh, and restored over another."""
+"""Checkpoints in one process: arrays over one mesh are saved, and restored over another mesh."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ and the last one alone."""
 
 
 class CheckpointBetweenMeshes(Operation):
-    """An Orbax checkpoint of a tree (a matrix and its transpose) that is saved from one mesh and restored over another
-    in the same process: the same to the bit, in the sharding that was asked for."""
+    """An Orbax checkpoint of a tree (a matrix and its transpose), saved from one mesh and restored over another in the
+    same process. The arrays must be equal to the bit, in the requested sharding."""
 
     name = "checkpoint_between_meshes"
     family = "programs"

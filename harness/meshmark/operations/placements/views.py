@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What JAX shows of a sharding, compared with the mesh arithmetic: the tables that it prints and the sharding that
+"""The views of a sharding in JAX, compared with the mesh arithmetic: the tables that JAX prints, and the sharding that
 it shows inside a compiled program.
 
-Each call is turned into an array `holds[device, ...element]`: whether the view shows that this device (by its
-number among the mesh's devices) holds that element. The reference computes the same from the layout.
+Each view becomes a boolean array `holds[device, ...element]`: whether the view shows that this device (by its number
+among the mesh's devices) holds that element. The reference computes the same from the layout.
 
 Removed APIs without a case, and what replaces them:
 
 - `xmap` (jax.experimental.maps): deprecated in JAX 0.4.26, removed in 0.4.31. `jax.shard_map` replaces it:
   mode `manual`.
 - `ShardedDeviceArray` and `make_sharded_device_array` (jax.interpreters.pxla): `jax.Array` subsumed the type
-  in 0.4.1, and both names were removed in 0.4.14. What replaces the function is an operation of family
-  placement, `make_array_from_single_device_arrays`.
+  in 0.4.1, and both names were removed in 0.4.14. The operation `make_array_from_single_device_arrays` of family
+  placement has the replacement of the function.
 - `device_put_sharded` and `device_put_replicated`: deprecated in 0.8.1, removed in 0.10.0. `jax.device_put`
   with a NamedSharding replaces them (P("x") for stacked parts, P() for copies): operations `device_put` and
   `put_get` of family placement.
@@ -36,7 +36,7 @@ from meshmark.operations.placements.placement import home, spec_labels, spec_of
 
 
 def captured(function):
-    """What a call prints, without colours; it prints with `rich`, or raises where that is missing."""
+    """The text that a call prints, without colours. Raises Missing without `rich`, which JAX needs for it."""
     import contextlib
     import io
     import re
@@ -51,7 +51,7 @@ def captured(function):
 
 
 def printed_cells(text):
-    """The device ids that each cell of a printed table names, as rows of lists."""
+    """The device ids in each cell of a printed table: a list per row of lists per cell."""
     rows = []
     for line in text.splitlines():
         if line.startswith(("┌", "├")):
@@ -59,12 +59,12 @@ def printed_cells(text):
         elif line.startswith("│"):
             cells = [cell.strip() for cell in line.strip("│").split("│")]
             rows[-1] = ["".join(pair) for pair in zip(rows[-1] or [""] * len(cells), cells, strict=True)]
-    # Each says the platform and the ids: CPU 0,4
+    # The text of a cell is the platform and the ids: CPU 0,4
     return [[[int(i) for i in cell.split()[-1].split(",")] for cell in row] for row in rows]
 
 
 def held_in_table(mesh, shape, text):
-    """`holds` from the printed table, on every device of the mesh."""
+    """`holds` from the printed table, replicated over the mesh."""
     number = {d.id: i for i, d in enumerate(sorted(mesh.devices.flat, key=lambda d: d.id))}
     rows = printed_cells(text)
     holds = np.zeros((len(number), *shape), bool)
@@ -79,7 +79,7 @@ def held_in_table(mesh, shape, text):
 
 
 def held_in_sharding(mesh, shape, sharding):
-    """`holds` from a sharding, on every device of the mesh."""
+    """`holds` from a sharding, replicated over the mesh."""
     devices = sorted(mesh.devices.flat, key=lambda d: d.id)
     holds = np.zeros((len(devices), *shape), bool)
     for device, index in sharding.devices_indices_map(shape).items():
@@ -138,7 +138,7 @@ class VisualizeSharding(View):
 
 
 class VisualizeArraySharding(View):
-    """`jax.debug.visualize_array_sharding`: the printed table of an array's sharding, in a program or not."""
+    """`jax.debug.visualize_array_sharding`: the printed table of an array's sharding, inside and outside a program."""
 
     name = "visualize_array_sharding"
     ways = ("eager", "jit")
@@ -156,8 +156,8 @@ class VisualizeArraySharding(View):
 
 
 class InspectArraySharding(View):
-    """`jax.debug.inspect_array_sharding`: the sharding of an array, of a value that a program computes, and
-    of one that it constrains."""
+    """`jax.debug.inspect_array_sharding`: the sharding of an array, of a value that a program computes, and of a value
+    that a program constrains."""
 
     name = "inspect_array_sharding"
     ways = ("eager", "constrained", "jit")
