@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that compute, of every dtype: products, sums, running ones, windows, reads and writes by index, changes of
-shape, arithmetic and conversions, of matrices that are sharded over some axes of a mesh.
+"""Functions of every dtype, on matrices that are sharded over some mesh axes: products, sums, cumulative sums, windows,
+reads and writes by index, changes of shape, arithmetic and conversions.
 
-A fault may need a function, a dtype and an option to meet. Most operations have their dtypes on plain variants alone;
-here one program has a group of functions of one dtype. Values are whole numbers from 0 to 2, and numbers with a sign
-also have one less; integers wrap, and floats stay where each whole number has its own. So results are exact.
-"""
+A fault may need one function, one dtype and one option together. Most operations have other dtypes only with ordinary
+options; here one program has a group of functions of one dtype. Values are whole numbers from 0 to 2; signed dtypes
+also have -1. Integers wrap, and floats stay in the range where every whole number is representable. So results are
+exact."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ MOST = 32
 
 
 def kind_of(kind: str) -> str:
-    """ "float", "int", "uint" or "bool"."""
+    """The kind of a dtype: "float", "int", "uint" or "bool"."""
     return dtype_of(kind).kind
 
 
 def both(function: Callable[..., Any]) -> Pair:
-    """A function that is spelled alike in jax.numpy and in NumPy; its first argument is the module."""
+    """(JAX function, NumPy function) from one function whose first argument is the module."""
     return lambda x, k: function(jnp, x, k), lambda x, k: function(np, x, k)
 
 
 def signed(x: Any, k: str) -> Any:
-    """One less where the numbers have a sign."""
+    """x - 1 for signed dtypes, else x."""
     return x - x.dtype.type(1) if k in ("float", "int") else x
 
 
@@ -58,7 +58,7 @@ def threes(x: Any) -> Any:
 
 
 def dot(x: Any, y: Any, contracted: Any, batch: Any = ((), ()), **options: Any) -> Any:
-    """A product."""
+    """`lax.dot_general` with these contracted and batch dimensions."""
     return lax.dot_general(x, y, (contracted, batch), **options)
 
 
@@ -68,8 +68,8 @@ def wide(k: str) -> Any:
 
 
 def convolved(x: Any, stride: int, dilation: int, groups: int) -> Any:
-    """Rows as a batch with two channels, convolved with three columns of ones and twos; channels last, because a
-    result that is sharded over channels is the case of `convolution_into_channels`."""
+    """A convolution of x as [rows / 2, 2 channels, columns] with the taps 1, 2, 1. The channels of the result come
+    last: `convolution_into_channels` has the results that are sharded over channels."""
     image = x.reshape(len(x) // 2, 2, -1)
     kernel = np.broadcast_to(np.array([1, 2, 1]), (2, 2 // groups, 3)).astype(x.dtype)
     found = lax.conv_general_dilated(
@@ -79,7 +79,7 @@ def convolved(x: Any, stride: int, dilation: int, groups: int) -> Any:
 
 
 def convolved_in_numpy(x: Any, stride: int, dilation: int, groups: int) -> Any:
-    """The same."""
+    """`convolved` in NumPy."""
     image = np.pad(x.reshape(len(x) // 2, 2, -1), ((0, 0), (0, 0), (1, 1)))
     reach = image.shape[2] - 2 * dilation
     taps: Any = sum(w * image[:, :, i * dilation :][:, :, :reach] for i, w in enumerate((1, 2, 1)))
@@ -131,25 +131,25 @@ WIDENED: dict[str, Pair] = {
 
 
 def folded(x: Any, k: str) -> Any:
-    """Ones, and minus ones or twos in every fifth place."""
+    """Ones; every fifth element is -1 (signed dtypes) or 2 (unsigned dtypes)."""
     ones = x * 0 + 1
     at = np.arange(x.size).reshape(x.shape) % 5 == 0
     return jnp.where(at, -ones if k in ("float", "int") else 2 * ones, ones).astype(x.dtype)
 
 
 def folded_in_numpy(x: Any, k: str) -> Any:
-    """The same."""
+    """`folded` in NumPy."""
     at = np.arange(x.size).reshape(x.shape) % 5 == 0
     return np.where(at, -1 if k in ("float", "int") else 2, 1).astype(x.dtype)
 
 
 def sums(x: Any, axis: Any) -> Any:
-    """In the dtype of the numbers."""
+    """The sum in the dtype of x."""
     return jnp.sum(x, axis=axis, dtype=x.dtype)
 
 
 def first_at(m: Any, found: Any) -> Any:
-    """Places are counted in 32 bits."""
+    """The indices as int32."""
     return found.astype(m.int32)
 
 
@@ -216,14 +216,14 @@ TRUTHS: dict[str, Pair] = {
 
 
 def windows(x: Any, reduce: Any) -> Any:
-    """Of windows of two rows and three columns, every second one along the columns, among zeros."""
+    """A reduction of windows [2, 3] with stride 2 along the columns, in NumPy. Zeros pad the matrix."""
     padded = np.pad(x, ((1, 0), (0, 2)))
     view = np.lib.stride_tricks.sliding_window_view(padded, (2, 3))[:, ::2]
     return reduce(view, axis=(2, 3))
 
 
 def fill_of(x: Any, value: int) -> Any:
-    """A number of the matrix's dtype."""
+    """The value in the matrix's dtype."""
     return x.dtype.type(value)
 
 
@@ -253,19 +253,19 @@ SHAPES: dict[str, Pair] = {
 
 
 def spread_out(x: Any) -> Any:
-    """The columns with a one before each."""
+    """The columns, with a column of ones before each."""
     found = np.ones((len(x), 2 * x.shape[1]), x.dtype)
     found[:, 1::2] = x
     return found
 
 
 def rows_of(m: Any, x: Any) -> Any:
-    """Some rows, some of them twice."""
+    """Row indices, some of them twice."""
     return m.arange(len(x)) * 3 % len(x) // 2
 
 
 def counted(x: Any, at: Any, then: Any) -> Any:
-    """Rows put at places, one after the other."""
+    """x after its rows, in reverse order, were combined by `then` with the rows at the indices `at`."""
     found = x.copy()
     for place, row in zip(at, x[::-1], strict=True):
         found[place] = then(found[place], row)
@@ -273,7 +273,7 @@ def counted(x: Any, at: Any, then: Any) -> Any:
 
 
 def scattered(name: str, then: Any) -> Pair:
-    """A method of `.at[]` of rows, and its definition."""
+    """(JAX function, NumPy function) of a method of `x.at[rows]`."""
     return (
         lambda x, k: getattr(x.at[rows_of(jnp, x)], name)(x[::-1]),
         lambda x, k: counted(x, rows_of(np, x), then),
@@ -339,13 +339,13 @@ SUMMED: dict[str, Pair] = {
 
 
 def greatest(x: Any, k: int) -> Any:
-    """The greatest elements of each row, and where they are: the first of equal ones."""
+    """The k largest elements of each row and their int32 indices. Equal elements keep their order."""
     at = np.argsort(-x, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(x, at, axis=1), at.astype(np.int32)
 
 
 def near(function: Callable[[Any, Any], Any]) -> Pair:
-    """Whether a function of floats is within four units in the last place of what NumPy computes in 64 bits."""
+    """A pair whose results are booleans: whether JAX is within four units in the last place of NumPy in 64 bits."""
     right = np.asarray(function(np, np.array([0.5, 1.0, 1.5])), np.float64)
 
     def close(x: Any, k: str) -> Any:
@@ -398,7 +398,7 @@ WHOLE = ("converted", "shapes", "places")
 
 
 def groups_of(kind: str) -> tuple[str, ...]:
-    """The groups that a dtype has."""
+    """The groups of functions that a dtype has."""
     if kind == "bool":
         return (*WHOLE, "truths")
     narrow = dtype_of(kind).itemsize < 4
@@ -411,7 +411,8 @@ def groups_of(kind: str) -> tuple[str, ...]:
 
 
 def converted(x: Any, source: str, target: str) -> Any:
-    """A matrix in another dtype: half numbers lose their half, and numbers with a sign keep it, or wrap."""
+    """A matrix cast to another dtype. Halves are truncated if the target is an integer, and negative numbers stay
+    negative or wrap."""
     if kind_of(source) == "float" and kind_of(target) in ("int", "float"):
         x = x / 2 * 3 - 2
     elif kind_of(source) == "int" and kind_of(target) != "bool":
@@ -422,7 +423,7 @@ def converted(x: Any, source: str, target: str) -> Any:
 
 
 def converted_in_numpy(x: np.ndarray, source: str, target: str) -> np.ndarray:
-    """The same."""
+    """`converted` in NumPy. The caller casts the result to the target."""
     if kind_of(source) == "float" and kind_of(target) in ("int", "float"):
         x = x / 2 * 3 - 2
         x = np.trunc(x) if kind_of(target) == "int" else x
@@ -436,14 +437,14 @@ def converted_in_numpy(x: np.ndarray, source: str, target: str) -> np.ndarray:
 
 
 def in_jax(group: str, name: str, x: Any) -> tuple[Any, ...]:
-    """The results of a function of a matrix."""
+    """The results of one function of a matrix in JAX."""
     if group == "converted":
         return (converted(x, str(x.dtype), name),)
     return outputs(GROUPS[group][name][0](x, kind_of(str(x.dtype))))
 
 
 def in_numpy(group: str, name: str, x: np.ndarray, kind: str) -> tuple[np.ndarray, ...]:
-    """The same in wide numbers, in the dtypes of the results."""
+    """The results of one function in NumPy: computed in 64 bits, and cast to the dtypes of JAX's results."""
     wide_x = x if kind == "bool" else x.astype(np.float64 if kind_of(kind) == "float" else np.int64)
     if group == "converted":
         return (converted_in_numpy(wide_x, kind, name).astype(dtype_of(name).numpy),)
@@ -461,13 +462,13 @@ def in_numpy(group: str, name: str, x: np.ndarray, kind: str) -> tuple[np.ndarra
 
 @lru_cache(maxsize=1024)
 def shapes_of(group: str, name: str, shape: tuple[int, ...], kind: str) -> tuple[tuple[Any, str], ...]:
-    """Shape and dtype of each result."""
+    """(shape, dtype) of each result."""
     sample = np.zeros(shape, dtype_of(kind).numpy)
     return tuple((a.shape, a.dtype.name) for a in in_numpy(group, name, sample, kind))
 
 
 class DtypeGrid(Operation):
-    """Every function of a group, of one dtype, in one program: of a matrix that is sharded over some axes."""
+    """Every function of a group, of one dtype, in one program. The matrix is sharded over some mesh axes."""
 
     name = "dtype_grid"
     family = "forms"
@@ -493,7 +494,7 @@ class DtypeGrid(Operation):
                 yield Variant.of((2 if first else 1) if usual else 3, group=group, kind=kind)
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """None: a group of functions has no speed of interest."""
+        """None: the time of a group of functions says nothing about one function."""
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:

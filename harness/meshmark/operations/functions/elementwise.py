@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of each element alone, in groups: a program computes all functions of its group.
+"""Elementwise functions in groups: one program computes all functions of its group.
 
-References are NumPy's own functions, or Python's `math`. Rounded functions have a bound of 64 units of roundoff of the
-larger of one and the result: arguments lie between 0.25 and 0.75, where every function is well conditioned, so that the
-bound covers a few elementary functions of 8 units each (see `meshmark.core.bounds.Arithmetic`). Nothing is exchanged
-between devices.
-"""
+References are functions of NumPy or of Python's `math`. The bound of rounded functions is 64 units of roundoff,
+relative to the larger of one and the result. Arguments lie between 0.25 and 0.75, where every function is well
+conditioned, so the bound covers a few elementary functions of 8 units each (see `meshmark.core.bounds.Arithmetic`).
+Devices exchange nothing."""
 
 from __future__ import annotations
 
@@ -33,12 +32,12 @@ def sigmoid(x):
 
 
 def each(function):
-    """A function of Python numbers, for arrays."""
+    """A function of Python numbers, applied to each element of an array. The result is float64."""
     return np.vectorize(function, otypes=[float])
 
 
 def inverse_erf(y):
-    """Newton's method for erf(x) = y."""
+    """The x with erf(x) = y, by Newton's method."""
     x = np.zeros_like(y)
     for _ in range(30):
         x = x - (each(math.erf)(x) - y) / (2 / math.sqrt(math.pi) * np.exp(-x * x))
@@ -46,7 +45,7 @@ def inverse_erf(y):
 
 
 def digamma(x):
-    """The derivative of lgamma: the recurrence up to 30, and the asymptotic series there."""
+    """The derivative of lgamma: the recurrence from x to x + 30, and the asymptotic series at x + 30."""
     total = np.zeros_like(x)
     for k in range(30):
         total -= 1 / (x + k)
@@ -146,7 +145,7 @@ FUNCTIONS |= {
 
 
 def function_of(name):
-    """A public function of JAX by its name, or by the names of a module and of a function in it."""
+    """A public function of JAX by its name, with or without the name of its module."""
     module, _, rest = name.rpartition(".")
     if module:
         return getattr({"lax": lax, "jnp": jnp}[module], rest)
@@ -157,7 +156,7 @@ def function_of(name):
 
 
 class Elementwise(WholeFunction):
-    """Rounded functions of one number, a group in one program."""
+    """Rounded functions of one number. One program computes all functions of a group."""
 
     name = "elementwise"
     family = "elementwise"
@@ -197,7 +196,7 @@ class Elementwise(WholeFunction):
         )
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        """The bound that the module's docstring derives; of a gradient, of every term of its sum."""
+        """The bound of the module's docstring. For a gradient, it holds for each term of the sum of cotangents."""
         u = dtype_of(plan.results[0].dtype).unit_roundoff
         if not plan.wrt:
             return [ROUNDED * u * np.maximum(np.abs(e), 1.0) for e in expected]
@@ -259,7 +258,8 @@ BINARY = ("arithmetic", "comparison", "logic", "bits", "whole")
 
 
 class ExactElementwise(WholeFunction):
-    """Functions of one or two numbers whose results are exact or correctly rounded, a group in one program."""
+    """Functions of one or two numbers whose results are exact or correctly rounded. One program computes all functions
+    of a group."""
 
     name = "elementwise_exact"
     family = "elementwise"
@@ -282,7 +282,7 @@ class ExactElementwise(WholeFunction):
         y = Argument(x.shape, kind, x.spec, odd_tokens if group == "whole" else fill, below)
         count = 2 if group in BINARY else 1
         small = np.ones((1,), dtype_of(kind).numpy)
-        narrow = {"float64": "float32", "int64": "int32", "uint8": "int32"}  # NumPy's own choice is wider
+        narrow = {"float64": "float32", "int64": "int32", "uint8": "int32"}  # NumPy gives wider dtypes
         kinds = [str(getattr(np, name)(*[small] * count).dtype) for name in names]
         kinds = [narrow.get(k, k) for k in kinds]
         return Form(
@@ -306,13 +306,13 @@ class ExactElementwise(WholeFunction):
 def odd_tokens(
     bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype, *, below: int
 ) -> np.ndarray:
-    """Random odd numbers below twice `below`, never zero."""
+    """Random positive odd numbers below 2 * `below`."""
     return 2 * values.tokens(bits, index, shape, dtype, below=below) + np.array(1, dtype)
 
 
 class Chain(WholeFunction):
-    """The chains of the tutorials: `2 * sin(x) + 1` of one array, and `4 * x + 8 * y` of two of one sharding. A scalar
-    of Python and a row take part in them."""
+    """The chains of elementwise functions in the tutorials: `2 * sin(x) + 1`, and `4 * x + 8 * y` of two arrays with
+    the same sharding. They contain Python scalars and, in one choice, a row."""
 
     name = "chain"
     family = "elementwise"
@@ -344,7 +344,7 @@ class Chain(WholeFunction):
         )
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        """Sixteen roundings of the largest term; a sum of cotangents over the rows has one per row more."""
+        """Sixteen roundings of the largest term. A sum of cotangents over the rows has one more rounding per row."""
         u = dtype_of(plan.results[0].dtype).unit_roundoff
         if not plan.wrt:
             return [16 * u * np.maximum(np.abs(e), 8.0) for e in expected]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of `jax.numpy` and `jax.lax` whose results on small whole numbers are exact: reductions, products,
-polynomials, sets, orders, counts and questions, a group in one program. Each works on whole arrays."""
+polynomials, sets, orders, counts and predicates. One program computes a group of functions of whole arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = 3
 
 
 def same(name: str, *more: Any, **options: Any) -> Member:
-    """A function of x of the same name and options in NumPy and in jax.numpy."""
+    """A member from a function of x that has the same name and options in NumPy and in jax.numpy."""
     return (
         lambda x, y: getattr(jnp, name)(x, *more, **options),
         lambda x, y: getattr(np, name)(x, *more, **options),
@@ -27,12 +27,12 @@ def same(name: str, *more: Any, **options: Any) -> Member:
 
 
 def signs(x):
-    """1 or -1 for each element: products of them are exact."""
+    """1 or -1 for each element. Products of them are exact."""
     return 1 - 2 * (x > 4)
 
 
 def filled(found, size, fill=-1):
-    """The first of the found values, and the fill value in the rest of `size` places."""
+    """The first `size` of the found values, padded to `size` with the fill value."""
     found = np.asarray(found)[:size]
     return np.concatenate([found, np.full(size - len(found), fill)])
 
@@ -46,7 +46,7 @@ def convolved(a, b):
 
 
 def polynomial_at(p, x):
-    """The value of a polynomial whose highest power comes first."""
+    """The value at x of the polynomial with coefficients p. The coefficient of the highest power comes first."""
     total = np.zeros_like(x)
     for c in p:
         total = total * x + c
@@ -54,23 +54,23 @@ def polynomial_at(p, x):
 
 
 def kth(x, k):
-    """The k-th smallest element of each row, and whether the rest of a partition lies on its sides."""
+    """The k-th smallest element of each row, and True: a partition must have the other elements on the right sides."""
     return np.sort(x, axis=1)[:, k], np.ones(x.shape[0], bool)
 
 
 def parted(found, k):
-    """The same of what a partition gives."""
+    """The k-th element of each row of a partition, and whether the other elements are on the right sides of it."""
     middle = found[:, k : k + 1]
     return found[:, k], (found[:, :k] <= middle).all(axis=1) & (found[:, k:] >= middle).all(axis=1)
 
 
 def taken(x, order):
-    """The elements of each row in an order."""
+    """The elements of each row in the order of these indices."""
     return jnp.take_along_axis(x, order, axis=1)
 
 
 def counted(x, y, bins):
-    """How many pairs fall into each square of the bins."""
+    """The number of pairs (x, y) in each cell of a two-dimensional histogram: [bins, bins]."""
     return np.array(
         [
             [
@@ -83,7 +83,8 @@ def counted(x, y, bins):
 
 
 def uniques(x):
-    """The distinct values: their first places, how often each occurs, and which of them each element is."""
+    """The distinct values, the flat index of the first of each, their counts, and for each element the index of its
+    value."""
     kinds = np.array(sorted(set(x.ravel().tolist())))
     flat = x.reshape(-1)
     first = np.array([np.argmax(flat == k) for k in kinds])
@@ -92,7 +93,7 @@ def uniques(x):
 
 
 def bitwise(kind, combine, dim):
-    """A reduction of whole numbers by their bits, along a dimension."""
+    """A member from a bitwise reduction of int32 numbers along a dimension."""
     return (
         lambda x, y: getattr(lax, f"reduce_{kind}")(x.astype(jnp.int32), (dim,)),
         lambda x, y: combine.reduce(x.astype(np.int32), axis=dim),
@@ -100,7 +101,7 @@ def bitwise(kind, combine, dim):
 
 
 def two_dimensional(f):
-    """A lax convolution of a row with three taps, as a sequence."""
+    """A convolution of `lax`, applied to the first row of x and three taps of y. The result is a vector."""
     return lambda x, y: f(x[None, :1], y[None, :1, :SMALL])[0, 0]
 
 
@@ -263,7 +264,7 @@ PRODUCTS: dict[str, Member] = {
 
 
 def local_kernel(y, width):
-    """Two taps of its own for each place of a row."""
+    """Two taps per place of a row: [1, 2, width]."""
     return y[None, :2, :width]
 
 
@@ -410,7 +411,7 @@ EXACT: Groups = {
 
 
 class ExactFunctions(Catalogue):
-    """Reductions, products, sets, orders, counts and questions of whole numbers, whose results are exact."""
+    """Reductions, products, sets, orders, counts and predicates of whole numbers, whose results are exact."""
 
     name = "exact_functions"
     family = "reductions"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes out of the ordinary: rank 0 to 5, one element per shard, dimensions of size 1, empty arrays, inputs sharded
-over some axes of the mesh only, and intermediate results that no axis divides.
+"""Unusual shapes: rank 0 to 5, one element per shard, dimensions of size 1, empty arrays, inputs that are sharded over
+some axes of the mesh only, and intermediate results that no axis divides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from meshmark.operations.placements.placement import home, spec_labels, spec_of
 
 
 class Extent(Operation):
-    """The base of the shapes."""
+    """The base of the operations with unusual shapes."""
 
     family = "extents"
     level = "L2"
@@ -41,13 +41,13 @@ class Extent(Operation):
     sizes: ClassVar[dict[str, int]] = {"64B": 0}
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """None: these shapes are judged and not timed."""
+        """None: these shapes are for the conformance tests only."""
         yield from ()
 
 
 class RankReduction(Extent):
-    """A sum or a maximum along one dimension of an array of rank 1 to 5. One dimension is sharded, over one axis of
-    the mesh or over all; the shards are ordinary, of one element, empty, or beside dimensions of size 1."""
+    """A sum or a maximum along one dimension of an array of rank 1 to 5. One dimension is sharded over the last mesh
+    axis or over all axes. The shards are ordinary, of size 1 along it, empty, or all other dimensions have size 1."""
 
     name = "rank_reduction"
     fills: ClassVar[tuple[str, ...]] = SUMMED
@@ -72,7 +72,7 @@ class RankReduction(Extent):
         side = {"even": 3, "one": 1, "ones": 1, "empty": 0}[v["kind"]]
         shape = [1 if v["kind"] == "ones" else 2] * rank
         shape[at] = n * side
-        if v["kind"] == "empty" and rank > 1:  # the dimension that is sharded is not the empty one
+        if v["kind"] == "empty" and rank > 1:  # the sharded dimension is not the empty one
             shape[at], shape[at - 1] = n, 0
         spec: list[Any] = [None] * rank
         spec[at] = v["over"]
@@ -96,7 +96,7 @@ class RankReduction(Extent):
 
 
 class Broadcast(Extent):
-    """Two arrays of different rank, each sharded over some axes of the mesh only, combined element by element."""
+    """Two arrays of different rank, combined element by element. Each is sharded over some axes of the mesh only."""
 
     name = "broadcast_ranks"
 
@@ -130,7 +130,7 @@ class Broadcast(Extent):
 
 
 def uneven(x, chain, dim):
-    """Steps whose intermediate results no axis divides, and which end with the shape that they began with."""
+    """Steps with intermediate sizes that no axis divides. The result has the shape of x."""
     size = x.shape[dim]
     rest = lax.slice_in_dim(x, 1, size, axis=dim)
     if chain == "slices":  # the differences of neighbours, and the first element
@@ -143,7 +143,7 @@ def uneven(x, chain, dim):
         return jnp.concatenate([lax.slice_in_dim(x, s, size, 2, axis=dim) for s in (0, 1)], dim)
     if chain == "reversed":
         return jnp.concatenate([jnp.flip(rest, dim), lax.slice_in_dim(x, 0, 1, axis=dim)], dim)
-    folded = jnp.concatenate([x, rest], dim)  # cut out of what is longer
+    folded = jnp.concatenate([x, rest], dim)  # a slice of the longer array
     return lax.slice_in_dim(folded, size - 1, 2 * size - 1, axis=dim)
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options and edges of functions of whole arrays: narrow integers and their accumulators, indices outside an array,
-orders of equal dimensions, masks, sums of nothing, row exchanges of linear systems, odd lengths of transforms, lengths
-and windows of attention. A group is one program (`catalogue`).
+"""Options and edge cases of functions of whole arrays: narrow integers and their accumulators, indices outside an
+array, orders of equal dimensions, masks, sums of nothing, row exchanges of linear systems, odd lengths of transforms,
+lengths and windows of attention. One program computes a group (`catalogue`).
 
-Arguments are whole numbers from 0 to 8. Results are exact: they are whole numbers, or quotients by powers of two. Where
-a function rounds on the way, as a linear system does, the program rounds its result to the whole number next to it.
+Arguments are whole numbers from 0 to 8. Results are exact: they are whole numbers, or quotients by powers of two. If a
+function rounds on the way, as a linear system does, the program rounds its result to the nearest whole number.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ FAR = 99999
 
 
 def signed(m: Any, x: Any) -> Any:
-    """Bytes from -124 to 124."""
+    """int8 numbers from -124 to 124."""
     return (x * 31 - 124).astype(m.int8)
 
 
 def unsigned(m: Any, x: Any) -> Any:
-    """Bytes from 0 to 248, of which every second is beyond the largest with a sign."""
+    """uint8 numbers from 0 to 248. Four of the nine values are above the largest int8."""
     return (x * 31).astype(m.uint8)
 
 
 def contracted(x: Any, y: Any, kind: Any) -> Any:
-    """The product of the rows of two arrays of bytes, added up in a dtype."""
+    """The products of the rows of two int8 or uint8 arrays, accumulated in the dtype `kind`."""
     return lax.dot_general(x, y, (((1,), (1,)), ((), ())), preferred_element_type=kind)
 
 
 def combined(kind: str) -> Member:
-    """Rows of bytes combined with two rows of others."""
+    """A scatter of two uint8 rows by `min` or `max`."""
     ufunc = {"min": np.minimum, "max": np.maximum}[kind]
 
     def in_numpy(x: Any, y: Any) -> Any:
@@ -96,21 +96,22 @@ NARROW: dict[str, Member] = {
 
 
 def set_or_dropped(x: Any, y: Any) -> Any:
-    """The last row is set, and rows that are not there are dropped."""
+    """x with a new last row. Updates outside of the array are dropped."""
     x = x.copy()
     x[-1] = y[0]
     return x
 
 
 def clipped_rows(x: Any, y: Any) -> Any:
-    """Rows at -3, 1 and far past the end: a negative start is clipped to the first row."""
+    """The rows at -3, 1 and far past the end, by a gather that clips: a negative start gives the first row."""
     numbers = lax.GatherDimensionNumbers((1,), (0,), (0,))
     starts = jnp.array([[-3], [1], [FAR]])
     return lax.gather(x, starts, numbers, (1, x.shape[1]), mode="clip")
 
 
 def in_segments(reduce: Callable[..., Any], start: float) -> Callable[..., Any]:
-    """A reduction of the rows of each of four segments; the last one is empty, and rows of others are dropped."""
+    """A reduction of the rows of each of four segments, in NumPy. The last segment is empty, and rows of other segments
+    are dropped."""
 
     def defined(x: Any, y: Any) -> Any:
         ids = places(np, x)
@@ -120,7 +121,7 @@ def in_segments(reduce: Callable[..., Any], start: float) -> Callable[..., Any]:
 
 
 def places(m: Any, x: Any) -> Any:
-    """Segments of rows: -1, 0, 1, 2 and 9 in turns."""
+    """The segment of each row: -1, 0, 1, 2 and 9 in turns."""
     return m.array([-1, 0, 1, 2, 9])[m.arange(len(x)) % 5]
 
 
@@ -171,16 +172,17 @@ TAKEN: dict[str, Member] = {
 }
 
 
-# Orders of dimensions and parts.
+# Orders of dimensions; splits, pads and products.
 
 
 def xor(x: Any) -> Any:
-    """The exclusive or of the rows."""
+    """The bitwise exclusive or of the rows."""
     return lax.reduce(x.astype(jnp.int32), np.int32(0), lax.bitwise_xor, (0,))
 
 
 def padded(x: Any) -> Any:
-    """One row less before, two more after; zeros between the columns, one more before and two less after."""
+    """`lax.pad` in NumPy. The first row is cut off, and two rows of zeros follow the last. Columns of zeros lie before
+    and between the columns, and the last two columns are cut off."""
     found = np.zeros((x.shape[0] + 1, 2 * x.shape[1] - 2))
     found[:-2, 1::2] = x[1:, :-1]
     return found
@@ -219,19 +221,19 @@ SHAPED: dict[str, Member] = {
 
 
 def ordered(x: Any, y: Any) -> Any:
-    """The rows of x and y sorted by x and then by the largest y."""
+    """x and y with each row sorted by ascending x, then by descending y."""
     order = np.lexsort((-y, x), axis=1)
     return tuple(np.take_along_axis(a, order, axis=1) for a in (x, y))
 
 
 def sorted_pairs(x: Any, y: Any) -> Any:
-    """The same in JAX."""
+    """`ordered` in JAX."""
     first, second = lax.sort((x, -y), dimension=1, num_keys=2)
     return first, -second
 
 
 def backward(name: str, ufunc: Any) -> Member:
-    """A running reduction from the last row to the first."""
+    """A member from a cumulative reduction from the last row to the first."""
     return (
         lambda x, y: getattr(lax, name)(x % 3, axis=0, reverse=True),
         lambda x, y: ufunc.accumulate((x % 3)[::-1], axis=0)[::-1],
@@ -239,7 +241,8 @@ def backward(name: str, ufunc: Any) -> Member:
 
 
 def convolved(x: Any, y: Any) -> Any:
-    """The first row of x with zeros between its elements, and three elements of y, two apart."""
+    """`in_lax` in NumPy: the first row of x with zeros between its elements, convolved with three elements of y, two
+    apart."""
     spaced = np.zeros(2 * x.shape[1] - 1)
     spaced[::2] = x[0]
     kernel = np.zeros(5)
@@ -248,12 +251,12 @@ def convolved(x: Any, y: Any) -> Any:
 
 
 def in_lax(x: Any, y: Any) -> Any:
-    """The same convolution."""
+    """A convolution with dilated input and dilated kernel."""
     return lax.conv_general_dilated(x[:1][None], y[:1, :3][None], (1,), [(1, 2)], (2,), (2,))
 
 
 def windowed(x: Any, y: Any) -> Any:
-    """Windows of two rows with one row between them. They start at every row but the last two."""
+    """The maxima of windows of two rows with one row between them."""
     return np.maximum(x[:-2], x[2:])
 
 
@@ -287,7 +290,7 @@ ORDERED: dict[str, Member] = {
 
 
 def first(m: Any, x: Any, count: int) -> Any:
-    """Whether an element is in the first columns."""
+    """A mask of the shape of x: true in the first `count` columns."""
     return m.broadcast_to(m.arange(x.shape[1]) < count, x.shape)
 
 
@@ -363,8 +366,8 @@ FUNCTION_OPTIONS: Groups = {
 
 
 class FunctionOptions(Catalogue):
-    """Options of functions of whole arrays, and arguments at their edges: narrow integers, indices outside of an array,
-    masks, sums of nothing, row exchanges, odd lengths."""
+    """Options and edge cases of functions of whole arrays: narrow integers, indices outside of an array, masks, sums of
+    nothing, row exchanges, odd lengths."""
 
     name = "function_options"
     family = "elementwise"

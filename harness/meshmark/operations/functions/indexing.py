@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of an array, read and written: slices, gathers and scatters, in range, at the edge and past it.
+"""Reads and writes of parts of an array: slices, gathers and scatters, in range, at the edge and past it.
 
-Starts and indices are arguments of the program, so that no compiler knows them. An index past the end is clamped,
-dropped or filled as the mode says (the documentation of `jax.numpy.ndarray.at` and of `jax.lax.dynamic_slice`).
+Starts and indices are arguments of the program, so the compiler does not know them. The mode decides whether an index
+past the end is clamped, dropped or filled (see the documentation of `jax.numpy.ndarray.at` and of
+`jax.lax.dynamic_slice`).
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ STARTS = ("first", "inner", "edge", "past", "negative")
 
 
 def start_of(where: str, size: int, length: int) -> int:
-    """Where a piece of this length starts in a dimension of this size."""
+    """The start of a piece of this length in a dimension of this size. `where` is one of STARTS."""
     return {
         "first": 0,
         "inner": size // 4 + 1,
@@ -82,8 +83,8 @@ def start_of(where: str, size: int, length: int) -> int:
 
 
 class DynamicSlice(WholeFunction):
-    """`lax.dynamic_slice_in_dim` with a traced start, in range, at the edge and past it (clamped; wrong when sharded
-    once, openxla/xla#49122)."""
+    """`lax.dynamic_slice_in_dim` with a traced start: in range, at the edge, and past it, where it is clamped (a
+    sharded slice was once wrong, openxla/xla#49122)."""
 
     name = "dynamic_slice"
     family = "indexing"
@@ -124,8 +125,8 @@ class DynamicSlice(WholeFunction):
 
 
 class DynamicUpdateSlice(WholeFunction):
-    """`lax.dynamic_update_slice_in_dim` with a traced start, half of the dimension or one wide (an update whose start
-    clamps was dropped, openxla/xla#49118)."""
+    """`lax.dynamic_update_slice_in_dim` with a traced start. The update is half of the dimension or one element wide
+    (an update with a clamped start was once dropped, openxla/xla#49118)."""
 
     name = "dynamic_update_slice"
     family = "indexing"
@@ -177,7 +178,7 @@ def spread(
 
 
 class Take(WholeFunction):
-    """`jnp.take` of random rows, also past the end: clipped, wrapped, or filled with NaN."""
+    """`jnp.take` of random indices, some out of range: clipped, wrapped, or filled with NaN."""
 
     name = "take"
     family = "indexing"
@@ -223,7 +224,7 @@ class Take(WholeFunction):
 
 
 class TakeAlongAxis(WholeFunction):
-    """`jnp.take_along_axis` with an index for each element, sharded as the array."""
+    """`jnp.take_along_axis` with an index per element. The indices are sharded like the array."""
 
     name = "take_along_axis"
     family = "indexing"
@@ -260,8 +261,8 @@ def written(x, at, y, dim, method, mode):
 
 
 class AtUpdate(WholeFunction):
-    """`x.at[index].set / add / mul / min / max (y)`, with indices past the end dropped or clipped. Rows that are
-    written with `set` are distinct; `add` and the others meet rows twice."""
+    """`x.at[index].set / add / mul / min / max (y)`. Indices past the end are dropped or clipped. `set` writes distinct
+    rows; `add` and the others write some rows twice."""
 
     name = "at_update"
     family = "indexing"
@@ -337,7 +338,7 @@ def shuffled(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype, *
 
 
 class SegmentSum(WholeFunction):
-    """`jax.ops.segment_sum` over rows, the rows sharded: every segment gets rows of every device."""
+    """`jax.ops.segment_sum` over sharded rows. Every segment gets rows of every device."""
 
     name = "segment_sum"
     family = "indexing"
@@ -376,7 +377,7 @@ class SegmentSum(WholeFunction):
 
 
 class OneHot(WholeFunction):
-    """`jax.nn.one_hot` of sharded indices, some past the classes (a row of zeros)."""
+    """`jax.nn.one_hot` of sharded indices. An index past the classes gives a row of zeros."""
 
     name = "one_hot"
     family = "indexing"
@@ -407,7 +408,7 @@ class OneHot(WholeFunction):
 
 
 class CacheUpdates(WholeFunction):
-    """A key-value cache: one column a step is written at a traced position in a loop, up to the edge and past it."""
+    """A key-value cache: a loop writes one column per step at a traced position, up to the edge and past it."""
 
     name = "cache_updates"
     family = "indexing"

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of functions of whole arrays that have no other case: kept dimensions, masks and first values of reductions,
-dtypes of results, axes, orders, edges, promises about indices, numbers in few bits. A group is one program
-(`catalogue`).
+"""Options of functions of whole arrays that have no other case: kept dimensions, masks and initial values of
+reductions, dtypes of results, axes, orders, edge cases, promises about indices, numbers of few bits. One program
+computes a group (`catalogue`).
 
-A fault of one option shows only where a case sets that option. `python -m tests.studies.options` traces the programs of
-the table and lists the options of public functions that none of them sets.
+A fault of one option shows only in a case that sets that option. `python -m tests.studies.options` traces the programs
+of the table and lists the options of public functions that no program sets.
 
-Arguments are whole numbers from 0 to 8. Results are exact: whole numbers, or quotients by powers of two. Where a
-function divides by another number, the program rounds a multiple of its result to the whole number next to it.
+Arguments are whole numbers from 0 to 8. Results are exact: whole numbers, or quotients by powers of two. If a function
+divides by another number, the program rounds a multiple of its result to the nearest whole number.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from meshmark.operations.functions.catalogue import Catalogue, Groups, Member, b
 
 
 def holed(m: Any, x: Any) -> Any:
-    """x with NaN where it is 3; the first row has none."""
+    """x with NaN in place of 3. The first row has no NaN."""
     return m.where((x == 3) & (m.arange(len(x)) > 0)[:, None], m.nan, x)
 
 
 def signs(m: Any, x: Any) -> Any:
-    """1 and -1."""
+    """1 for even elements of x, -1 for odd ones."""
     return 1 - 2 * (x % 2)
 
 
 def rank(m: Any, x: Any) -> Any:
-    """Numbers that differ within each row and column: places in the array, in another order."""
+    """Numbers of the shape of x that differ within each row and column: the flat indices times 5, modulo the size."""
     rows, columns = x.shape
     return (m.arange(rows * columns) * 5 % (rows * columns)).reshape(x.shape) + 0 * x
 
@@ -74,11 +74,11 @@ KEPT: dict[str, Member] = {
 }
 
 
-# Masks, first values and dtypes.
+# Masks, initial values and dtypes.
 
 
 def varied(m: Any, x: Any) -> Any:
-    """Five columns."""
+    """The first five columns."""
     return x[:, :5]
 
 
@@ -130,7 +130,7 @@ FILTERED: dict[str, Member] = {
 
 
 def at_places(x: Any, places: Any) -> Any:
-    """The elements of x at the rows and columns that a function made."""
+    """The elements of x at (rows, columns), both taken modulo the shape."""
     rows, columns = places
     return x[rows % x.shape[0], columns % x.shape[1]]
 
@@ -188,11 +188,11 @@ AXES: dict[str, Member] = {
 }
 
 
-# Edges of functions.
+# Edge cases of functions.
 
 
 def put_rows(m: Any, x: Any, mode: Any) -> Any:
-    """Elements at flat places of which some lie outside."""
+    """x with four numbers put at flat indices, two of them out of range."""
     places = [1, x.size + 2, -3, 5 - x.size * 2]
     if m is np:
         found = np.array(x)
@@ -202,7 +202,7 @@ def put_rows(m: Any, x: Any, mode: Any) -> Any:
 
 
 def unique_parts(m: Any, x: Any) -> Any:
-    """The different elements with their first places, the way back and their numbers."""
+    """The results of `unique`: the distinct elements, their first indices, the inverse and the counts."""
     few = x[0] % 3
     if m is np:
         found, first, back, count = np.unique(few, return_index=True, return_inverse=True, return_counts=True)
@@ -277,29 +277,29 @@ EDGES: dict[str, Member] = {
 
 
 def of_rows(x: Any, size: int) -> Any:
-    """The first rows in turn as places of rows: sorted and unique."""
+    """The row indices 0, 2, 4, ...: sorted and unique."""
     return np.arange(0, 2 * size, 2)
 
 
 def halved(m: Any, x: Any) -> Any:
-    """The segment of each row, in order: two rows each."""
+    """The segment of each row, in ascending order. Each segment has two rows."""
     return m.arange(len(x)) // 2
 
 
 def added(x: Any, y: Any) -> Any:
-    """Every second row of the first six with rows of y added."""
+    """x with the first rows of y added to rows 0, 2 and 4."""
     found = x.copy()
     found[:6:2] += y[:3]
     return found
 
 
 def summed(x: Any, count: int) -> Any:
-    """Sums of two rows each, of the first segments."""
+    """The sums of the first `count` segments of two rows each."""
     return np.stack([x[2 * k] + x[2 * k + 1] for k in range(count)])
 
 
 def in_order(x: Any) -> Any:
-    """Rows of four numbers, their order with the last of equals first."""
+    """The order that sorts each row downward. Of equal elements the last comes first."""
     return x.shape[1] - 1 - np.argsort(-x[:, ::-1], axis=1, kind="stable")
 
 
@@ -411,17 +411,17 @@ PROMISES: dict[str, Member] = {
 }
 
 
-# Numbers in few bits, and signs of remainders.
+# Numbers of few bits, and signs of remainders.
 
 
 def of_four_bits(x: Any) -> Any:
-    """Numbers rounded to four bits, to the even one of two that are as near."""
+    """Numbers rounded to a significand of four bits, ties to even."""
     unit = 2.0 ** (np.frexp(x)[1] - 4)
     return np.rint(x / unit) * unit
 
 
 def wide(m: Any, x: Any, y: Any) -> Any:
-    """Whole numbers of which both halves differ."""
+    """int32 numbers that use more than their lower 16 bits."""
     return (x * 70001 - y * 3).astype(m.int32)
 
 
@@ -496,8 +496,8 @@ KEYWORD_OPTIONS: Groups = {
 
 
 class KeywordOptions(Catalogue):
-    """Options of functions of whole arrays: kept dimensions, masks, first values, dtypes, axes, orders, edges and
-    promises about indices."""
+    """Options of functions of whole arrays: kept dimensions, masks, initial values, dtypes, axes, orders, edge cases
+    and promises about indices."""
 
     name = "keyword_options"
     family = "elementwise"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions with rare options, of every dtype, and whole families of functions on every mesh: of matrices that are
-sharded over some axes.
+"""Functions with rare options of every dtype, and families of functions on every mesh. The matrices are sharded over
+some mesh axes.
 
-`dtype_grids` has the ordinary options, and turns of the even meshes alone. Here `option_grid` has what it lacks of one
-dtype in one program, and `mesh_grid` has functions that compute, linear algebra among them, on each mesh in one
-program: on devices in another order too. The values are those of `dtype_grids`, so results are exact; a function that
-rounds is judged by whether it is near NumPy's.
+`dtype_grids` has the ordinary options, on the even meshes in turns. Here one program of `option_grid` has the options
+that it lacks, of one dtype. One program of `mesh_grid` has functions that compute, with linear algebra, on one mesh;
+the devices may be in another order. The values are those of `dtype_grids`, so results are exact. The result of a
+function that rounds is whether it is near NumPy's.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ from meshmark.operations.functions.dtype_grids import (
 
 
 def pattern(m: Any, x: Any) -> Any:
-    """Whole numbers from 0 to 10 that differ from their neighbours, in the dtype of a matrix and sharded as it is."""
+    """Whole numbers from 0 to 10 that differ from their neighbours, with the shape, dtype and sharding of x."""
     made = (5 * np.arange(x.shape[0])[:, None] + 3 * np.arange(x.shape[1])) % 11
     return x * fill_of(x, 0) + m.asarray(made.astype(x.dtype))
 
 
 def near(function: Callable[[Any], Any], define: Callable[[float], float], most: float = 4.0) -> Pair:
-    """Whether a function is within so many units in the last place of a definition in 64 bits."""
+    """A pair whose results are booleans: whether a function is within `most` units in the last place of a definition in
+    64 bits."""
     right = np.array([define(v) for v in (0.5, 1.0, 1.5)])
 
     def close(x: Any, k: str) -> Any:
@@ -67,35 +68,36 @@ def near(function: Callable[[Any], Any], define: Callable[[float], float], most:
 
 
 def columns_of(x: Any) -> Any:
-    """Some columns, some of them twice."""
+    """Column indices, some of them twice."""
     return np.arange(x.shape[1]) * 3 % x.shape[1] // 2
 
 
 def updated(x: Any) -> Any:
-    """Three rows and columns are written over others, from a column that the matrix names."""
+    """x with its first three rows and columns written at row 2 and column x[0, 0]."""
     found, at = x.copy(), int(x[0, 0])
     found[2:5, at : at + 3] = x[:3, :3]
     return found
 
 
 def by_two_keys(x: Any, k: str) -> Any:
-    """Three columns in the order of the first two."""
+    """The first two columns, sorted by both keys, and the order of the rows."""
     order = np.lexsort((x[:, 1], x[:, 0]))
     return x[order, 0], x[order, 1], order.astype(np.int32)
 
 
 def in_both(x: Any) -> Any:
-    """Rows as a batch with two channels."""
+    """x as a batch with two channels: [rows / 2, 2, columns]."""
     return x.reshape(len(x) // 2, 2, -1)
 
 
 def taps(x: Any, kind: Any) -> Any:
-    """A kernel of two channels out of two, three wide."""
+    """A convolution kernel [2 channels out, 2 channels in, 3]."""
     return np.array([[[1, 2, 1], [2, 0, 1]], [[0, 1, 2], [1, 1, 0]]]).astype(kind)
 
 
 def correlated(image: Any, kernel: Any, reach: int = 1) -> Any:
-    """[batch, channels out, width] of [batch, channels, width], without padding."""
+    """A convolution without padding in NumPy: [batch, channels, width] to [batch, channels out, width - 2 * reach]. The
+    three taps are `reach` apart."""
     width = image.shape[2] - 2 * reach
     return sum(
         np.einsum("ncw,oc->now", image[:, :, i * reach : i * reach + width], kernel[:, :, i])
@@ -104,7 +106,7 @@ def correlated(image: Any, kernel: Any, reach: int = 1) -> Any:
 
 
 def by_batch(x: Any) -> Any:
-    """A convolution in which each channel has its own half of the batch."""
+    """A convolution in NumPy with two batch groups: each output channel takes its half of the batch."""
     image, kernel = in_both(x), taps(x, x.dtype)
     halves = np.split(image, 2)
     found = [correlated(half, kernel[i : i + 1]) for i, half in enumerate(halves)]
@@ -112,7 +114,7 @@ def by_batch(x: Any) -> Any:
 
 
 def both_dilated(x: Any) -> Any:
-    """A convolution with zeros between elements, of the image and of the kernel."""
+    """A convolution in NumPy with dilated image and dilated kernel."""
     image = in_both(x)
     wide = np.zeros((*image.shape[:2], 2 * image.shape[2] - 1), x.dtype)
     wide[:, :, ::2] = image
@@ -120,13 +122,13 @@ def both_dilated(x: Any) -> Any:
 
 
 def convolved(x: Any, **options: Any) -> Any:
-    """Channels come out last."""
+    """A convolution of x in JAX. The channels of the result come last."""
     found = lax.conv_general_dilated(in_both(x), jnp.asarray(taps(x, x.dtype)), (1,), [(0, 0)], **options)
     return found.transpose(0, 2, 1)
 
 
 def four(x: Any) -> Any:
-    """[2, 2, rows / 4, columns]"""
+    """x as [2, 2, rows / 4, columns]."""
     return x.reshape(2, 2, len(x) // 4, -1)
 
 
@@ -197,14 +199,14 @@ NUMBERS: dict[str, Pair] = {
 
 
 def windows_wide(x: Any) -> Any:
-    """The largest of three rows, two apart, and two columns, three apart."""
+    """The maxima of windows of three rows, two apart, and two columns, three apart."""
     rows, columns = len(x) - 4, x.shape[1] - 3
     parts = [x[2 * i :, 3 * j :][:rows, :columns] for i in range(3) for j in range(2)]
     return np.max(parts, axis=0)
 
 
 def added_columns(x: Any) -> Any:
-    """Columns added to others, one after the other."""
+    """x with its columns, in reverse order, added to the columns `columns_of(x)`."""
     found = x.copy()
     for at, column in zip(columns_of(x), x[:, ::-1].T, strict=True):
         found[:, at] += column
@@ -223,44 +225,44 @@ WHOLE: dict[str, Pair] = {
 
 
 def two_of(x: Any) -> Any:
-    """The greater of each two columns."""
+    """The maxima of pairs of adjacent columns."""
     return lax.reduce_window(x, -x.dtype.type(np.inf), lax.max, (1, 2), (1, 2), "VALID")
 
 
 def pulled(x: Any) -> Any:
-    """The gradient of the greater of each two columns, weighed by how many rows are before."""
+    """The gradient of `two_of`, weighted by the row index modulo 5."""
     weights = jnp.asarray((np.arange(len(x)) % 5)[:, None].astype(x.dtype))
     return jax.grad(lambda y: (two_of(y) * weights).sum().astype(jnp.float32))(pattern(jnp, x))
 
 
 def pulled_in_numpy(x: Any) -> Any:
-    """The same."""
+    """`pulled` in NumPy."""
     y = pattern(np, x).reshape(len(x), -1, 2)
     largest = (y == y.max(axis=2, keepdims=True)).astype(x.dtype)
     return (largest * (np.arange(len(x)) % 5)[:, None, None]).reshape(x.shape)
 
 
 def bits_up(x: Any) -> Any:
-    """Whether the next number has the next bits."""
+    """Whether the bit pattern of the next larger number is the next bit pattern."""
     width = {2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
     up = lax.nextafter(x, jnp.full_like(x, 9))
     return lax.bitcast_convert_type(up, width) - lax.bitcast_convert_type(x, width) == 1
 
 
 def in_two_bits(x: Any) -> Any:
-    """Whole numbers with so many bits after the first, halves to even."""
+    """Whole numbers rounded to two bits after the leading bit, ties to even."""
     unit = 2.0 ** np.maximum(np.floor(np.log2(np.maximum(x, 1))) - 2, 0)
     return np.round(x / unit) * unit
 
 
 def no_numbers(m: Any, x: Any) -> Any:
-    """Infinities and NaN among the numbers."""
+    """`pattern` with infinity in place of 3 and NaN in place of 5."""
     made = pattern(m, x)
     return m.where(made == 3, x.dtype.type(np.inf), m.where(made == 5, x.dtype.type(np.nan), made))
 
 
 def running_logarithms(x: Any) -> Any:
-    """Whether running logarithms of sums of exponentials, from the end, are near NumPy's: along rows and columns."""
+    """Whether the reversed `lax.cumlogsumexp` is near NumPy's, along each dimension."""
     y, unit = pattern(jnp, x), 8 * float(jnp.finfo(x.dtype).eps)
     made = ((5 * np.arange(x.shape[0])[:, None] + 3 * np.arange(x.shape[1])) % 11).astype(np.float64)
     found = []
@@ -300,7 +302,7 @@ FLOATS: dict[str, Pair] = {
 
 
 def functions_of(kind: str) -> dict[str, Pair]:
-    """What one dtype has."""
+    """The functions of `option_grid` for one dtype."""
     own = {
         "float": {**NUMBERS, **FLOATS},
         "int": {**NUMBERS, **WHOLE},
@@ -317,17 +319,17 @@ LOWER = np.array([[1, 0, 0], [2, 1, 0], [1, 3, 1]], np.float32)
 
 
 def scales(x: Any) -> Any:
-    """From 1 to 3, one for each row."""
+    """A factor from 1 to 3 per row: [rows, 1, 1]."""
     return (x[:, 0] + fill_of(x, 1))[:, None, None]
 
 
 def sides(x: Any) -> Any:
-    """[rows, 1, 3]"""
+    """The right-hand sides: the first three columns as [rows, 1, 3]."""
     return x[:, None, :3]
 
 
 def solved(x: Any) -> Any:
-    """y with y @ transpose(lower, ones on the diagonal) = b."""
+    """The y with y @ transpose(L) = b, rounded. L is lower triangular with a unit diagonal."""
     a = jnp.asarray(LOWER) * scales(x)
     found = lax.linalg.triangular_solve(
         a, sides(x), left_side=False, lower=True, transpose_a=True, unit_diagonal=True
@@ -336,45 +338,45 @@ def solved(x: Any) -> Any:
 
 
 def solved_in_numpy(x: Any) -> Any:
-    """The same."""
+    """`solved` in NumPy."""
     a = np.tril(LOWER * scales(x), -1) + np.eye(3)
     return np.round(np.linalg.solve(a, sides(x).transpose(0, 2, 1)).transpose(0, 2, 1))
 
 
 def counts(x: Any) -> Any:
-    """Rows of three groups, the second of which is empty."""
+    """The numbers of rows of three groups. The second group is empty."""
     return np.array([len(x) // 2 - 1, 0, len(x) - len(x) // 2 + 1], np.int32)
 
 
 def kernels(x: Any) -> Any:
-    """[3, columns, 2]"""
+    """A matrix per group: [3, columns, 2]."""
     return (np.arange(6 * x.shape[1]) % 3).reshape(3, x.shape[1], 2).astype(x.dtype)
 
 
 def ragged(x: Any) -> Any:
-    """Each group of rows by its own matrix."""
+    """`lax.ragged_dot` in NumPy: each group of rows times its own matrix."""
     ends, w = np.cumsum(counts(x)), kernels(x)
     return np.concatenate([x[e - n : e] @ w[i] for i, (e, n) in enumerate(zip(ends, counts(x), strict=True))])
 
 
 def expected_bits(shape: tuple[int, ...]) -> Any:
-    """The random numbers of one device."""
+    """The random bits that one device draws."""
     with jax.ensure_compile_time_eval():
         return np.asarray(jax.random.bits(jax.random.key(7), shape))
 
 
 def same_bits(x: Any) -> Any:
-    """Whether random numbers are those of one device."""
+    """Whether random bits in the program are those of one device."""
     return jax.random.bits(jax.random.key(7), x.shape) == expected_bits(x.shape)
 
 
 def laid(m: Any, x: Any) -> Any:
-    """Four matrices in a stack: a transform along a dimension that no axis shards."""
+    """Four matrices, stacked along a last dimension that no mesh axis shards: [rows, columns, 4]."""
     return m.stack([x, x[::-1], x[:, ::-1], x + fill_of(x, 1)], axis=2)
 
 
 def squares(m: Any, x: Any) -> Any:
-    """The same as two by two."""
+    """`laid` as [rows, columns, 2, 2]."""
     return laid(m, x).reshape(*x.shape, 2, 2)
 
 
@@ -415,7 +417,7 @@ PARTS = ("joined", "cut_pad", "turned", "stacked", "sorted_pair")
 
 
 def on_each_mesh(kind: str) -> dict[str, Pair]:
-    """What a mesh has of one dtype."""
+    """The functions of `mesh_grid` for one dtype."""
     shapes = {name: SHAPES[name] for name in PARTS}
     own = ALGEBRA if kind == "float32" else {"max": both(lambda m, x, k: m.max(signed(x, k), axis=0))}
     return {**PRODUCTS, **REDUCED, **shapes, **MORE, **own}
@@ -425,7 +427,7 @@ def on_each_mesh(kind: str) -> dict[str, Pair]:
 
 
 def in_numpy(pair: Pair, x: np.ndarray, kind: str) -> tuple[np.ndarray, ...]:
-    """The results of a function in wide numbers, in the dtypes that they should have."""
+    """The results of a function in NumPy: computed in 64 bits, and cast to the dtypes of JAX's results."""
     wide = x if kind == "bool" else x.astype(np.float64 if kind_of(kind) == "float" else np.int64)
     made = []
     for found in outputs(pair[1](wide, kind_of(kind))):
@@ -444,13 +446,13 @@ def members(table: str, kind: str) -> Mapping[str, Pair]:
 
 @lru_cache(maxsize=1024)
 def shapes_of(table: str, name: str, shape: tuple[int, ...], kind: str) -> tuple[tuple[Any, str], ...]:
-    """Shape and dtype of each result."""
+    """(shape, dtype) of each result."""
     sample = np.zeros(shape, dtype_of(kind).numpy)
     return tuple((a.shape, a.dtype.name) for a in in_numpy(members(table, kind)[name], sample, kind))
 
 
 class OptionGrid(Operation):
-    """Functions with rare options, of one dtype, in one program: of a matrix that is sharded over some axes."""
+    """Functions with rare options, of one dtype, in one program. The matrix is sharded over some mesh axes."""
 
     name = "option_grid"
     family = "forms"
@@ -459,7 +461,8 @@ class OptionGrid(Operation):
     sizes: ClassVar[dict[str, int]] = {"64B": 0}
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """Each dtype has one of the meshes of two and three axes, in turns."""
+        """One variant per dtype. On eight devices the standard profile has each dtype on one of three meshes, in turns:
+        the preferred one, that of three axes, or 4x2."""
         if (1 in mesh.shape and mesh.size > 1) or mesh.size > MOST:
             return
         first, many = mesh == preferred(mesh.size), len(mesh.shape) == 3
@@ -469,7 +472,7 @@ class OptionGrid(Operation):
             yield Variant.of((2 if first else 1) if own and not mesh.order else 3, kind=kind)
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """None: a group of functions has no speed of interest."""
+        """None: the time of a group of functions says nothing about one function."""
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
@@ -511,13 +514,13 @@ class OptionGrid(Operation):
 
 
 class MeshGrid(OptionGrid):
-    """Functions that compute, move and order, and linear algebra, on one mesh in one program, devices in another order
-    included."""
+    """Functions that compute, move and order, and linear algebra, on one mesh in one program. The devices of the mesh
+    may be in another order."""
 
     name = "mesh_grid"
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """Floats on every mesh, and bytes."""
+        """float32 and int8 on every mesh without an axis of size 1."""
         if (1 in mesh.shape and mesh.size > 1) or mesh.size > MOST:
             return
         lightest = mesh == preferred(mesh.size) or mesh in (MeshShape((3,)), MeshShape((6,)))
@@ -528,10 +531,10 @@ class MeshGrid(OptionGrid):
 
 
 class FourierGrid(MeshGrid):
-    """Fourier transforms along dimensions that no axis shards, of matrices that are sharded along others."""
+    """Fourier transforms along dimensions that no axis shards. Other dimensions are sharded."""
 
     name = "fourier_grid"
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """Of float32 alone."""
+        """The variants of MeshGrid with float32."""
         yield from (variant for variant in super().variants(mesh) if variant["kind"] == "float32")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orders and counts: sorts of several operands, searches, distinct values and histograms, along sharded dimensions."""
+"""Sorts of several operands, searches, distinct values and histograms, along sharded dimensions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Sort(ArrayOperation):
 
 
 class Argsort(ArrayOperation):
-    """The order that sorts, stable: equal elements keep their order."""
+    """The indices that sort along the dimension. The sort is stable: equal elements keep their order."""
 
     name = "argsort"
     fills: ClassVar[tuple[str, ...]] = (*SUMMED, "ties")
@@ -73,7 +73,7 @@ def largest(x, dim, k):
 
 
 class TopK(ArrayOperation):
-    """`lax.top_k`, values and indices, of equal elements the first (wrong when sharded once, jax#19271)."""
+    """`lax.top_k`: values and indices, of equal elements the first (it was once wrong when sharded, jax#19271)."""
 
     name = "top_k"
     fills: ClassVar[tuple[str, ...]] = (*SUMMED, "ties")
@@ -105,7 +105,7 @@ class TopK(ArrayOperation):
 
 
 class SortSeveral(WholeFunction):
-    """`lax.sort` of two keys with many equal elements, and of one that goes along. It is stable."""
+    """`lax.sort` of two keys with many equal elements, and of a third operand that follows them. It is stable."""
 
     name = "sort_several"
     family = "ordering"
@@ -141,7 +141,7 @@ class SortSeveral(WholeFunction):
 
 
 class SortDown(WholeFunction):
-    """`jnp.sort` downward."""
+    """`jnp.sort` in descending order."""
 
     name = "sort_down"
     family = "ordering"
@@ -177,7 +177,7 @@ class SortDown(WholeFunction):
 
 
 class Search(WholeFunction):
-    """`jnp.searchsorted` on both sides, of sharded queries in a sharded table, and `jnp.digitize`."""
+    """`jnp.searchsorted` of sharded queries in a sharded table, on both sides, and `jnp.digitize`."""
 
     name = "searchsorted"
     family = "ordering"
@@ -272,7 +272,7 @@ class Count(WholeFunction):
 
 
 class Quantile(WholeFunction):
-    """`jnp.quantile` that takes the lower of two neighbours, along a dimension."""
+    """`jnp.quantile` along a dimension, with the method that takes the lower of two neighbours."""
 
     name = "quantile"
     family = "ordering"

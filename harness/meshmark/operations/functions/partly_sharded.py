@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of a matrix that is sharded over some axes of a mesh alone, and of parts of it of uneven sizes.
+"""Functions of a matrix that is sharded over only some axes of a mesh, and of parts of it whose sizes do not divide.
 
-A partitioner goes wrong where a mesh axis is left over, where a dimension does not divide, and where a shard has one
-row. One program holds some functions of a group, each of its own argument. There are four turns: the matrix as it is,
-without its first row, without its first row and column, and with one row for each device. The functions of a group take
-turns on a mesh, and other ones on another mesh. From turn to turn a function takes the next sharding: of rows over the
-last axis, of columns over the first one, of rows over several axes in another order than the mesh's, of both. Results
-are whole, or sharded where devices divide them.
+Partitioners go wrong if a mesh axis is unused, if a dimension does not divide, and if a shard has one row. One program
+holds some functions of a group, each with its own argument. There are four turns: the whole matrix, the matrix without
+its first row, without its first row and column, and with one row per device. A program has one function in four of a
+group; other turns and other meshes have the others. From turn to turn a function takes the next sharding: rows over the
+last axis, columns over the first axis, rows over several axes in another order than the mesh's, or both dimensions.
+Results are replicated in the first two turns; in the others they are sharded where the axes divide them.
 
-The program is compiled, or eager, or a batch whose matrices lie over the last axis, or it stands between manual axes:
-in a shard_map over the last axis, where the others shard the matrix. The matrices of these ways are drawn, with no
-pattern. Up to version 7 of the table there was one way, and its matrix went up in equal steps: a place that was
-off by a few rows could hold a number with the same remainder. The groups of it are in the full profile.
+There are four ways to run the functions. They are compiled, or run eagerly, or run as a batch whose matrices are
+sharded over the last axis, or run between manual axes: in a shard_map over the last axis, where the other axes shard
+the matrix. The matrices of these ways are in random order. Up to version 7 of the table there was one way, and its
+matrix went up in equal steps: an index that was off by a few rows could hold a number with the same remainder. The full
+profile still has the groups of that way.
 
-The gradients are those of a weighted sum, of numbers that lie between the whole ones: there functions that take
-remainders have no steps. NumPy takes them from differences, which are exact (`polynomials`).
+The gradients are those of a weighted sum, at numbers between the whole numbers: there, functions that take remainders
+have no steps. NumPy computes them from differences, which are exact (`polynomials`).
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ STACKED = WAYS[2:]
 
 
 def regular(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype) -> np.ndarray:
-    """Every whole number below the size of the array once, in equal steps."""
+    """Every whole number below the size of the array once. The numbers go up in equal steps, modulo the size."""
     size = int(np.prod(shape))
     step = next(k for k in range(size * 5 // 8 | 1, 2 * size) if np.gcd(k, size) == 1)
     return (index.astype(np.int64) * step % size).astype(dtype)
@@ -69,12 +70,12 @@ def regular(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype) ->
 
 @lru_cache(maxsize=64)
 def order(number: int, size: int) -> np.ndarray:
-    """The whole numbers below a size in an order that is drawn."""
+    """A random permutation of the whole numbers below `size`. `number` is the seed."""
     return np.argsort(random_bits(number, np.arange(size, dtype=np.uint64)), kind="stable")
 
 
 def drawn(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype) -> np.ndarray:
-    """Every whole number below the size of a matrix once, each matrix of a stack in an order of its own."""
+    """Every whole number below the size of a matrix once, in random order. Each matrix of a stack has its own order."""
     size = int(np.prod(shape[-2:]))
     which, at = np.divmod(index.astype(np.int64), size)
     orders = np.stack([order(k, size) for k in range(int(np.prod(shape[:-2], dtype=int)))])
@@ -82,7 +83,7 @@ def drawn(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype) -> n
 
 
 def halves(fill: Any) -> Any:
-    """The same numbers, and a half."""
+    """A fill with the same numbers plus one half."""
 
     def filled(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype) -> np.ndarray:
         return fill(bits, index, shape, dtype) + dtype.type(0.5)
@@ -91,14 +92,16 @@ def halves(fill: Any) -> Any:
 
 
 def shardings(names: tuple[str, ...]) -> tuple[Spec, ...]:
-    """Of rows, of columns, of rows over several axes in another order, of both; of one axis the first two."""
+    """The specs of a matrix: rows, columns, rows over two axes in another order, both dimensions. One mesh axis has
+    only the first two."""
     first, last = names[0], names[-1]
     rows, columns = (last, None), (None, first)
     return (rows, columns) if first == last else (rows, columns, ((last, first), None), (first, last))
 
 
 def placed(mesh: MeshShape, number: int, turn: int, names: tuple[str, ...]) -> tuple[tuple[int, int], Spec]:
-    """Shape and sharding of the matrix of a function, over these axes: one row for each device in the last turn."""
+    """Shape and spec of the matrix of a function over these axes. In the last turn each shard has few rows: one row per
+    device on six or more devices."""
     m = mesh.size * -(-6 // mesh.size)
     if not names:
         return (2 * m, m), (None, None)
@@ -109,7 +112,7 @@ def placed(mesh: MeshShape, number: int, turn: int, names: tuple[str, ...]) -> t
 
 
 def lifted(way: str | None, mesh: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of a matrix as one of what the way takes."""
+    """The function as the way needs it: of one matrix, of a batch, or of a stack of matrices inside shard_map."""
     last = mesh.axis_names[-1]
     if way == "batch":
         return jax.vmap(function, spmd_axis_name=last)
@@ -123,39 +126,39 @@ def lifted(way: str | None, mesh: Any, function: Callable[..., Any]) -> Callable
 
 
 def called(way: str | None, function: Callable[..., Any], back: Any, given: Any) -> Any:
-    """The results of a function in their places, compiled or eager."""
+    """The results of a function in the shardings `back`, compiled or eager."""
     if way == "eager":
         return jax.device_put(function(*given), back)
     return jax.jit(function, out_shardings=back)(*given)
 
 
 def cut(x: Any, turn: int) -> Any:
-    """The part of the matrix that a function takes."""
+    """The part of the matrix that a function takes in this turn."""
     return x[1:, 1:] if turn == 2 else x[1:] if turn == 1 else x
 
 
 def weight(shape: tuple[int, ...]) -> np.ndarray:
-    """What each element of a result counts in the sum of which there is a gradient: 1 to 5."""
+    """The weight of each element of a result in the sum that is differentiated: 1 to 5 in turns."""
     return np.arange(np.prod(shape, dtype=int)).reshape(shape) % 5 + 1.0
 
 
 def in_float64(group: str, name: str, x: np.ndarray, turn: int) -> tuple[np.ndarray, ...]:
-    """The results of a function in NumPy."""
+    """The results of a function in NumPy, computed in float64."""
     found = outputs(GROUPS[group][name][1](np.array(cut(x, turn), np.float64)))
     return tuple(map(np.asarray, found))
 
 
 @lru_cache(maxsize=4096)
 def results_of(group: str, name: str, shape: tuple[int, ...], turn: int) -> tuple[tuple[Any, str], ...]:
-    """Shape and dtype of each result."""
+    """(shape, dtype) of each result."""
     x = Argument(shape, "float32", (), regular, {}).block(0, every(shape))
     kinds = {"b": "bool", "i": "int32", "u": "int32"}
     return tuple((a.shape, kinds.get(a.dtype.kind, "float32")) for a in in_float64(group, name, x, turn))
 
 
 class PartlySharded(Operation):
-    """Running functions, orders, reductions, reads, writes, reshapes, products and loops of a matrix that is sharded
-    over some axes of a mesh, whole and in parts of uneven sizes."""
+    """Cumulative functions, orders, reductions, reads, writes, reshapes, products and loops of a matrix that is sharded
+    over some axes of a mesh, and of parts of it whose sizes do not divide."""
 
     name = "partly_sharded"
     family = "forms"
@@ -180,7 +183,7 @@ class PartlySharded(Operation):
     }
     """By way the functions that go wrong there: they have cases of their own."""
     not_in: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        # Devices take other branches, and on CPU a permutation waits for all of them; one carries a plain number.
+        # Devices take different branches, and on CPU a permutation waits for all of them; one carries a plain number.
         "between": ("until_large", "switch", "cond", "scanned_rows"),
     }
     """By way the functions that can't be in it."""
@@ -188,7 +191,7 @@ class PartlySharded(Operation):
     """Of how many cases of a mesh the standard profile has one; of other meshes one in eight."""
 
     def taken(self, group: str, way: str | None = None) -> tuple[str, ...]:
-        """The functions of a group that the operation has."""
+        """The functions of a group that the operation has in this way."""
         without = (
             *self.without.get(group, ()),
             *(self.without_drawn if way else ()),
@@ -197,7 +200,7 @@ class PartlySharded(Operation):
         return tuple(name for name in GROUPS[group] if name not in without)
 
     def together(self, group: str, turn: int, mesh: MeshShape, way: str | None = None) -> tuple[str, ...]:
-        """The functions of a group that share a program: one in four, others in another turn and on another mesh."""
+        """The functions of a group that share a program: one in four. Other turns and meshes have the others."""
         apart = (*self.alone.get(group, ()), *self.apart_in.get(way or "", ()))
         start = turn + 2 * len(mesh.names)
         return tuple(
@@ -223,19 +226,20 @@ class PartlySharded(Operation):
                     for name in self.taken(group, way):
                         apart = name in self.alone.get(group, ()) and mesh.shape == (2, 2, 2) and turn == 1
                         known = other and name in self.apart_in.get(way or "", ())
-                        full = 3 if way == "jit" else 5  # of other ways and matrices the groups are enough
+                        full = 3 if way == "jit" else 5  # in the other ways the groups are enough
                         weight = own if apart and way == "jit" else 2 if known else full
                         yield Variant.of(weight, **options, function=name)
 
     @staticmethod
     def turn_of(way: str | None, number: int) -> int:
-        """The turn in which the standard profile has a group in one of the other ways: eager ones are dear."""
+        """The turn in which the standard profile has a group in one of the other ways, -1 for none. Eager programs are
+        slow, so only every second group has one."""
         if way == "eager":
             return 1 if number % 2 else -1
         return (number + WAYS.index(way)) % TURNS if way in STACKED else -1
 
     def timed_variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """None: a group of functions has no speed of interest."""
+        """None: the time of a group of functions says nothing about one function."""
         yield from ()
 
     def refuses(self, variant: Variant, mesh: MeshShape, owners: Any) -> str | None:
@@ -270,7 +274,7 @@ class PartlySharded(Operation):
         return Plan(tuple(arguments), tuple(results), options, judge="exact")
 
     def results(self, group: str, name: str, x: Argument, turn: int, mesh: MeshShape) -> list[Result]:
-        """Whole in the first turns, and sharded as the argument is in the last ones."""
+        """The results of a function: replicated in the first two turns, sharded like the argument in the last two."""
         found = []
         for shape, kind in results_of(group, name, x.shape, turn):
             spec = spread(shape, x, mesh.sizes) if turn > 1 else (None,) * len(shape)
@@ -300,27 +304,27 @@ class PartlySharded(Operation):
 
 
 def each(way: str | None, function: Callable[..., Any], x: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The results of a function of what the way takes: of one matrix, or of each of a stack."""
+    """The results of a function of one matrix or, if the way has a stack, of each matrix of the stack."""
     if way not in STACKED:
         return function(x)
     return tuple(np.stack(parts) for parts in zip(*map(function, x), strict=True))
 
 
 class PartlyShardedGradient(PartlySharded):
-    """The gradients of functions of a matrix that is sharded over some axes of a mesh, whole and in parts of uneven
-    sizes."""
+    """The gradients of functions of a matrix that is sharded over some axes of a mesh, and of parts of it whose sizes
+    do not divide."""
 
     name = "partly_sharded_gradient"
     level = "L3"
     groups: ClassVar[tuple[str, ...]] = ("running", "orders", "reads", "writes", "shapes", "products")
     alone: ClassVar[Mapping[str, tuple[str, ...]]] = {"writes": ("min",)}
     without: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        # whole numbers, steps alone, or no difference of degree two
+        # results are integers or step functions, or not of degree two
         "running": ("cumprod_back", "halved_sums"),
         "orders": (
             *("two_keys", "argsort_downward", "argmax", "argmin", "argmax_of_all", "lexsort", "searchsorted"),
             *("digitize", "unique"),
-            # the gradient of a sort of uneven shards ends the process: `sorted_rows`
+            # the gradient of a sort of uneven shards ends the process: see `sorted_rows`
             *("sort", "sort_downward", "median", "percentile", "quantile_of_all", "partition"),
         ),
         "reads": ("extract", "nonzero"),
@@ -337,7 +341,7 @@ class PartlyShardedGradient(PartlySharded):
     without_drawn: ClassVar[tuple[str, ...]] = ("cummax_back",)  # equal remainders share a derivative
 
     def results(self, group: str, name: str, x: Argument, turn: int, mesh: MeshShape) -> list[Result]:
-        """As its argument, or whole."""
+        """The gradient: sharded like its argument in odd turns, replicated in even ones."""
         return [Result(x.shape, x.dtype, x.spec if turn % 2 else (None, None))]
 
     @staticmethod
@@ -367,7 +371,7 @@ class PartlyShardedGradient(PartlySharded):
 
 
 def pulled(group: str, name: str, x: np.ndarray, turn: int) -> np.ndarray:
-    """The gradient of the weighted sum of a function's results."""
+    """The gradient of the weighted sum of a function's results, in NumPy."""
 
     def total(y: np.ndarray) -> np.ndarray:
         found = in_float64(group, name, y, turn)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of one matrix for `partly_sharded`: each in JAX and in NumPy, with exact results.
+"""Functions of one matrix for `partly_sharded`, each in JAX and in NumPy. The results are exact.
 
-The matrix holds different numbers, whole ones or those between, at least five rows and columns, and any number of
-either: no function counts on sizes that devices divide.
+The elements of the matrix are distinct: whole numbers, or whole numbers plus a half. It has at least five rows and five
+columns. No function relies on sizes that the devices divide.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ Pair = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
 def both(function: Callable[..., Any]) -> Pair:
-    """A function that is spelled alike in jax.numpy and in NumPy; its first argument is the module."""
+    """(JAX function, NumPy function) from one function whose first argument is the module."""
     return lambda x: function(jnp, x), lambda x: function(np, x)
 
 
 def signs(m: Any, x: Any) -> Any:
-    """1, -1 or 2: products of them are exact."""
+    """1, -1 or 2 for each element. Products of them are exact."""
     return m.where(x % 5 == 0, 2.0, m.where(x % 3 == 0, -1.0, 1.0))
 
 
-# Running functions.
+# Cumulative functions.
 
 
 def affine(x: Any) -> Any:
-    """y -> a y + b for each row, composed from the first row on: a of ones and minus ones, b the row."""
+    """The maps y -> a y + b of the rows, composed from the first row on by an associative scan. a is 1 - 2 (x mod 2),
+    and b is x mod 7."""
 
     def then(f, g):
         return f[0] * g[0], f[1] * g[0] + g[1]
@@ -41,7 +42,7 @@ def affine(x: Any) -> Any:
 
 
 def affine_loop(x: Any) -> Any:
-    """The same, row by row."""
+    """`affine` in NumPy, row by row."""
     found, total = [], np.zeros(x.shape[1])
     for row in x:
         total = total * (1 - 2 * (row % 2)) + row % 7
@@ -50,7 +51,7 @@ def affine_loop(x: Any) -> Any:
 
 
 def halved_sums(x: Any) -> Any:
-    """Running sums in bfloat16 of numbers below three."""
+    """Running sums of numbers below three, in bfloat16. Each row has the sum of the rows before it."""
     small = (x % 3).astype(jnp.bfloat16)
     return lax.scan(lambda c, row: (c + row, c), 0 * small[0], small)[1].astype(jnp.float32)
 
@@ -93,7 +94,7 @@ RUNNING: dict[str, Pair] = {
 
 
 def running_back(x: Any) -> Any:
-    """The loop of `scan` from the last row to the first."""
+    """The reversed `scan` in NumPy: a loop from the last row to the first."""
     carried, found = x[0], []
     for row in x[::-1]:
         found.append(carried + row)
@@ -110,27 +111,27 @@ def tied(m: Any, x: Any) -> Any:
 
 
 def two_keys(x: Any) -> Any:
-    """Rows and their numbers, sorted by ties and then downward."""
+    """Each column of x sorted by `tied` and then by descending row: the keys, the rows and the elements."""
     row = lax.broadcasted_iota(jnp.float32, x.shape, 0)
     first, second, third = lax.sort((tied(jnp, x), -row, x), dimension=0, num_keys=2)
     return first, -second, third
 
 
 def two_keys_in_numpy(x: Any) -> Any:
-    """The same."""
+    """`two_keys` in NumPy."""
     row = np.broadcast_to(np.arange(len(x))[:, None], x.shape)
     order = np.lexsort((-row, tied(np, x)), axis=0)
     return tuple(np.take_along_axis(a, order, axis=0) for a in (tied(np, x), row, x))
 
 
 def largest(x: Any, k: int, dim: int) -> Any:
-    """The k largest elements along a dimension, the largest first, and their places."""
+    """The k largest elements along a dimension, the largest first, and their indices."""
     order = np.argsort(-x, axis=dim, kind="stable").take(range(k), axis=dim)
     return np.take_along_axis(x, order, axis=dim), order
 
 
 def largest_rows(x: Any) -> Any:
-    """The three largest of each column."""
+    """The three largest elements of each column, and their rows."""
     values, places = lax.top_k(x.T, 3)
     return values.T, places.T
 
@@ -174,7 +175,7 @@ ORDERS: dict[str, Pair] = {
 
 
 def first_largest(x: Any) -> Any:
-    """The largest of each column and its row, by a reduction of two operands."""
+    """The largest element of each column and its first row, by a reduction of two operands."""
     row = lax.broadcasted_iota(jnp.int32, x.shape, 0)
 
     def of_two(p, q):
@@ -185,7 +186,8 @@ def first_largest(x: Any) -> Any:
 
 
 def windows_of_two(x: Any) -> Any:
-    """The largest of each window of three rows, and another array's element there, by a reduction of two operands."""
+    """The largest element of each window of three rows, and the element of 2 x + 1 there, by a reduction of two
+    operands."""
     other = 2 * x + 1
 
     def of_two(p, q):
@@ -197,19 +199,19 @@ def windows_of_two(x: Any) -> Any:
 
 
 def window_maxima(x: Any) -> Any:
-    """The same in NumPy."""
+    """`windows_of_two` in NumPy."""
     wide = np.pad(x, ((1, 1), (0, 0)), constant_values=-1)
     found = np.max([wide[:-2], wide[1:-1], wide[2:]], axis=0)
     return found, 2 * found + 1
 
 
 def holed(m: Any, x: Any) -> Any:
-    """x with NaN in places."""
+    """x with NaN where x mod 7 is 1."""
     return m.where(x % 7 == 1, m.nan, x)
 
 
 def narrow(m: Any, x: Any) -> Any:
-    """Bytes with a sign."""
+    """x - 60 as int8."""
     return (x - 60).astype(m.int8)
 
 
@@ -246,7 +248,7 @@ REDUCED: dict[str, Pair] = {
 
 
 def sums_of_windows(x: Any) -> Any:
-    """Sums over two rows and three columns, padded before the first row and after the last column."""
+    """The sums of windows [2, 3] in NumPy, with padding before the first row and after the last column."""
     wide = np.pad(x, ((1, 0), (0, 2)))
     rows = wide[:-1] + wide[1:]
     return rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
@@ -256,17 +258,17 @@ def sums_of_windows(x: Any) -> Any:
 
 
 def ends(m: Any, x: Any) -> Any:
-    """Places of rows that follow from the data: all of them, some twice."""
+    """A row index per row, which depends on the data. Some rows may occur twice."""
     return (x[:, 0] % len(x)).astype(m.int32)
 
 
 def columns_of(m: Any, x: Any) -> Any:
-    """Places of columns for each row."""
+    """A column index per element, which depends on the data."""
     return (x % x.shape[1]).astype(m.int32)
 
 
 def batched_read(x: Any) -> Any:
-    """An element of each row, by a gather whose rows are a batch."""
+    """Two elements of each row, by a gather with the rows as batch dimension."""
     numbers = lax.GatherDimensionNumbers(
         offset_dims=(1,),
         collapsed_slice_dims=(),
@@ -278,7 +280,7 @@ def batched_read(x: Any) -> Any:
 
 
 def two_from(x: Any) -> Any:
-    """The same: two elements of each row, the first of them clipped."""
+    """`batched_read` in NumPy. The first index is clipped."""
     first = np.clip(columns_of(np, x)[:, 0], 0, x.shape[1] - 2)
     return np.take_along_axis(x, first[:, None] + np.arange(2), axis=1)
 

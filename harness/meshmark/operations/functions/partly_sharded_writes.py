@@ -24,7 +24,7 @@ from meshmark.operations.functions.partly_sharded_functions import (
 
 
 def combined(ufunc: Any, change: Callable[[Any], Any] = lambda v: v) -> Callable[[Any], Any]:
-    """Rows at places that repeat, combined one after the other with the rows of x."""
+    """The NumPy definition of a scatter: the rows of x are combined one by one with rows at repeated indices."""
 
     def function(x: Any) -> Any:
         found = x.copy()
@@ -35,7 +35,7 @@ def combined(ufunc: Any, change: Callable[[Any], Any] = lambda v: v) -> Callable
 
 
 def in_parts(ufunc: Any, start: float) -> Callable[[Any], Any]:
-    """A reduction of the rows of each of five segments."""
+    """The NumPy definition of a reduction of the rows of each of five segments."""
 
     def function(x: Any) -> Any:
         found = np.full((5, x.shape[1]), float(start))
@@ -47,12 +47,12 @@ def in_parts(ufunc: Any, start: float) -> Callable[[Any], Any]:
 
 
 def segments(x: Any) -> Any:
-    """The segment of each row; the sixth is dropped."""
+    """The segment of each row. Rows of the sixth segment are dropped."""
     return (x[:, 0] % 6).astype(jnp.int32)
 
 
 def batched_write(x: Any) -> Any:
-    """Two elements added in each row, by a scatter whose rows are a batch."""
+    """x with two elements added in each row, by a scatter with the rows as batch dimension."""
     numbers = lax.ScatterDimensionNumbers(
         update_window_dims=(1,),
         inserted_window_dims=(),
@@ -64,7 +64,7 @@ def batched_write(x: Any) -> Any:
 
 
 def added_in_rows(x: Any) -> Any:
-    """The same."""
+    """`batched_write` in NumPy."""
     found, first = x.copy(), np.clip(columns_of(np, x)[:, 0], 0, x.shape[1] - 2)
     for row, k in enumerate(first):
         found[row, k : k + 2] += x[row, 1:3]
@@ -72,21 +72,21 @@ def added_in_rows(x: Any) -> Any:
 
 
 def written(x: Any) -> Any:
-    """Three rows over others at a place that follows from the data."""
+    """x with its first three rows and columns written at a row that depends on the data, and at column 1."""
     found, k = x.copy(), ends(np, x)[0] % 3
     found[k : k + 3, 1:4] = x[:3, :3]
     return found
 
 
 def put_along(x: Any) -> Any:
-    """One element of each row is replaced."""
+    """x with one element of each row replaced by -1."""
     found = x.copy()
     np.put_along_axis(found, columns_of(np, x)[:, :1], -1.0, axis=1)
     return found
 
 
 def counts(x: Any, bins: int = 8) -> Any:
-    """How often each number below 8 occurs."""
+    """The count of each number below `bins` in the first column, modulo `bins`."""
     return np.bincount((x[:, 0] % bins).astype(int), minlength=bins)
 
 
@@ -153,7 +153,7 @@ WRITES: Functions = {
 
 
 def products_of_segments(x: Any) -> Any:
-    """Products of the signs of the rows of each segment."""
+    """The products of the `signs` of the rows of each segment, in NumPy."""
     found, ids = np.ones((5, x.shape[1])), (x[:, 0] % 6).astype(int)
     np.multiply.at(found, ids[ids < 5], signs(np, x)[ids < 5])
     return found
@@ -197,7 +197,7 @@ SHAPES: Functions = {
 
 
 def exact(function: Callable[..., Any]) -> Any:
-    """Products of small numbers, in JAX of the highest precision."""
+    """(JAX function, NumPy function) of x mod 8. JAX takes the highest matmul precision, so that products are exact."""
 
     def in_jax(x: Any) -> Any:
         with jax.default_matmul_precision("highest"):
@@ -207,19 +207,19 @@ def exact(function: Callable[..., Any]) -> Any:
 
 
 def of_bytes(x: Any) -> Any:
-    """The product of bytes in 32 bits."""
+    """A product of int8 columns, accumulated in int32."""
     small = (31 * (x % 8) - 100).astype(jnp.int8)
     return lax.dot_general(small, small, (((0,), (0,)), ((), ())), preferred_element_type=jnp.int32)
 
 
 def of_halves(x: Any) -> Any:
-    """The product of numbers of 16 bits in 32 bits."""
+    """A product of bfloat16 rows, accumulated in float32."""
     small = (x % 8).astype(jnp.bfloat16)
     return jnp.einsum("ij,kj->ik", small, small, preferred_element_type=jnp.float32)
 
 
 def systems(m: Any, x: Any) -> Any:
-    """A triangular matrix of three rows with ones on its diagonal for each row."""
+    """One lower triangular matrix per row, with a unit diagonal: [rows, 3, 3]."""
     a, b, c = (x[:, k] % 4 for k in range(3))
     one, zero = 0 * a + 1, 0 * a
     rows = m.stack([m.stack(r, -1) for r in ((one, zero, zero), (a, one, zero), (b, c, one))], -2)
@@ -264,19 +264,19 @@ PRODUCTS: Functions = {
 
 
 def until_large(x: Any) -> Any:
-    """Doubled until the largest is at least 1000: the condition is of the sharded array."""
+    """2 x + 1, repeated until the largest element is at least 1000. The condition reads the sharded array."""
     return lax.while_loop(lambda y: jnp.max(y) < 1000, lambda y: 2 * y + 1, x)
 
 
 def doubled(x: Any) -> Any:
-    """The same."""
+    """`until_large` in NumPy."""
     while x.max() < 1000:
         x = 2 * x + 1
     return x
 
 
 def one_by_one(x: Any) -> Any:
-    """Each row takes the sum of the row before and itself, in place."""
+    """Row by row, in place: each row becomes its sum with the row before it, both modulo 64."""
 
     def step(k, y):
         return lax.dynamic_update_index_in_dim(y, y[k] % 64 + y[k - 1] % 64, k, 0)
@@ -285,7 +285,7 @@ def one_by_one(x: Any) -> Any:
 
 
 def in_place(x: Any) -> Any:
-    """The same."""
+    """`one_by_one` in NumPy."""
     found = x.copy()
     for k in range(1, len(x)):
         found[k] = found[k] % 64 + found[k - 1] % 64
@@ -293,7 +293,7 @@ def in_place(x: Any) -> Any:
 
 
 def row_loops(x: Any) -> Any:
-    """For each row a loop of its own length."""
+    """A loop per row. Its length depends on the row."""
 
     def of_row(row):
         return lax.while_loop(lambda c: c[0] < row[0] % 5, lambda c: (c[0] + 1, c[1] * 2), (0.0, row))[1]
@@ -302,7 +302,7 @@ def row_loops(x: Any) -> Any:
 
 
 def chosen(x: Any) -> Any:
-    """The branch that the place of the largest names."""
+    """One of three branches, chosen by the row of the largest element of the first column."""
     branches = (lambda y: y[::-1], lambda y: -y, lambda y: jnp.roll(y, 1, axis=0))
     return lax.switch(jnp.argmax(x[:, 0]) % 3, branches, x)
 
@@ -362,7 +362,7 @@ LOOPS: Functions = {
 
 
 def scanned(x: Any) -> Any:
-    """The loop of `scan_columns`."""
+    """`scan_columns` in NumPy."""
     carried, found = x, []
     for k in range(3):
         found.append(carried[0])

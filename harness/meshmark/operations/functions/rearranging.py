@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of `jax.numpy` and `jax.lax` that only move elements: judged to the bit, with the gradients that follow."""
+"""Functions of `jax.numpy` and `jax.lax` that only move elements, and their gradients. They are judged to the bit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from meshmark.operations.functions.catalogue import Catalogue, Groups, in_jax, i
 
 
 def odd(length):
-    """A mask of every other element; it is not an argument, so that only the elements move."""
+    """A boolean mask of every other element. It is a constant, so that the function only moves elements."""
     return np.arange(length) % 2 == 1
 
 
 def odd_ones(shape):
-    """The same as a matrix, in the pattern of a chess board."""
+    """A boolean mask of this shape in the pattern of a chessboard."""
     return np.add.outer(np.arange(shape[0]), np.arange(shape[1])) % 2 == 1
 
 
@@ -29,21 +29,21 @@ TO_ROWS = lax.ScatterDimensionNumbers((1,), (0,), (0,))
 
 
 def placed_rows(x, y):
-    """x with row 2 of y's first, row 0 of y's second."""
+    """x with the first row of y as row 2 and the second row of y as row 0."""
     x = x.copy()
     x[2], x[0] = y[0], y[1]
     return x
 
 
 def written_block(x, y):
-    """x with the first four elements of y's corner in its middle."""
+    """x with y[:2, :2] written to x[1:3, 1:3]."""
     x = x.copy()
     x[1:3, 1:3] = y[:2, :2]
     return x
 
 
 def put(x, flat, new):
-    """x with new elements at flat places."""
+    """x with new elements at flat indices."""
     x = x.copy()
     x.reshape(-1)[flat] = new
     return x
@@ -237,7 +237,7 @@ MOVES: Groups = {
 
 
 class Rearranging(Catalogue):
-    """Functions that join, part, shape, cut and write arrays."""
+    """Functions that join, split, reshape, slice and write arrays."""
 
     name = "rearranging"
     family = "shapes"

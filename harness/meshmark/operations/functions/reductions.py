@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions and running reductions of every kind, along sharded and unsharded dimensions and over the whole array.
+"""Reductions and cumulative reductions of every kind, along sharded and unsharded dimensions and over the whole array.
 
-Sums are of integers that are exact in any order, products are of powers of two, and the others compare.
+Sums of integers are exact in any order, products are of powers of two, and the other functions compare.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ LOGIC = ("any", "all")
 
 
 def powers(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype) -> np.ndarray:
-    """1 or -1, and one in about every fifty elements 2, -2, 1/2 or -1/2: products stay near one."""
+    """1 or -1. About one element in fifty is 2, -2, 1/2 or -1/2 instead, so that products stay near one."""
     pick = (bits >> np.uint64(20)) % np.uint64(100)
     sign = 1.0 - 2.0 * (bits >> np.uint64(63)).astype(np.float64)
     return (sign * np.where(pick == 0, 2.0, np.where(pick == 1, 0.5, 1.0))).astype(dtype)
 
 
 def few(bits: np.ndarray, index: np.ndarray, shape: Any, dtype: np.dtype) -> np.ndarray:
-    """Zeros, and one in about every hundred elements."""
+    """Zeros; about one element in a hundred is 1."""
     return ((bits >> np.uint64(20)) % np.uint64(97) == 0).astype(dtype)
 
 
 def averaged(x: Any, axis: int | None) -> Any:
-    """The mean. In a narrow dtype no useful bound holds for a sum of so many terms. There the fills (summands, or `few`
-    ones) let no order of additions round the sum, so that the division alone rounds."""
+    """The mean. In a narrow dtype the derived bound of a sum of so many terms is useless. There the fills (summands, or
+    `few` ones) make the sum exact in any order, so that only the division rounds."""
     if not isinstance(x, Bounded) or not x.arithmetic.u > ARITHMETICS["float32"].u:
         return x.mean(axis=axis)
     total = x.value.sum(axis=axis)
@@ -48,8 +48,8 @@ def averaged(x: Any, axis: int | None) -> Any:
 
 
 class Reduce(WholeFunction):
-    """Sums, means, products, extremes, their positions (of equal ones the first), `any` and `all`; along one dimension
-    or over the whole array."""
+    """Sums, means, products, extremes, positions of extremes (of equal elements the first), `any` and `all`, along one
+    dimension or over the whole array."""
 
     name = "reduce"
     family = "reductions"
@@ -133,7 +133,7 @@ class Reduce(WholeFunction):
 
 
 class Cumulative(WholeFunction):
-    """Running sums, products, maxima and minima in both directions."""
+    """Cumulative sums, products, maxima and minima in both directions."""
 
     name = "cumulative"
     family = "reductions"
@@ -205,8 +205,8 @@ class Cumulative(WholeFunction):
 
 
 class Normalise(WholeFunction):
-    """Reductions that are rounded: softmax, log-softmax, log-sum-exp, variance, layer norm and RMS norm along a
-    dimension."""
+    """Functions with rounded reductions along a dimension: softmax, log-softmax, log-sum-exp, variance, layer norm and
+    RMS norm."""
 
     name = "normalise"
     family = "reductions"
@@ -235,7 +235,8 @@ class Normalise(WholeFunction):
         )
 
     def rarely(self, options: Mapping[str, Any]) -> bool:
-        """The gradients of the others are parts of other operations: of cross entropy, decoders and layers."""
+        """Whether the standard profile leaves out the gradient. It has those of softmax and layer norm; the others are
+        parts of other operations: cross entropy, decoders and layers."""
         return options["function"] not in ("softmax", "layer_norm")
 
     @staticmethod

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of `jax.numpy`, `jax.lax` and `jax.nn` whose results are rounded, and arrays that are made from numbers: a
-group in one program, of arguments between 0.25 and 0.75.
+"""Functions of `jax.numpy`, `jax.lax` and `jax.nn` whose results are rounded, and arrays that are made from numbers.
+One program computes a group of functions of arguments between 0.25 and 0.75.
 
 Definitions are power series and recurrences (Abramowitz and Stegun, Handbook of Mathematical Functions: 6.4.10 and 23.2
 for polygamma and zeta, 6.5.29 for the incomplete gamma function, 26.5.4 for the incomplete beta function, 9.6.10 for
-Bessel functions). A function of each element has a bound of 64 units of roundoff of the larger of one and its result;
-a function that adds up over an array has one unit more for each element. The incomplete beta function has 256: a
-continued fraction stands behind a factor that is the exponential of sums of logarithms.
+Bessel functions). The bound of an elementwise function is 64 units of roundoff, relative to the larger of one and its
+result. A function that adds up over an array has one more unit per element. The incomplete beta function has 256: JAX
+multiplies a continued fraction by the exponential of sums of logarithms.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def lower_gamma(a, x):
 
 
 def by_first(function, a, x):
-    """The derivative of a function by its first argument, from five points."""
+    """The derivative of a function with respect to its first argument, by a central difference of four points."""
     h = 1e-3
     return (
         8 * (function(a + h, x) - function(a - h, x)) - function(a + 2 * h, x) + function(a - 2 * h, x)
@@ -57,7 +57,7 @@ def beta_part(a, b, x):
 
 
 def hurwitz(s, q):
-    """zeta(s, q) by the formula of Euler and Maclaurin from q + 20 on."""
+    """zeta(s, q): the first 20 terms, and the Euler-Maclaurin formula from q + 20 on."""
     total = sum((q + n) ** -s for n in range(20))
     z = q + 20
     total = total + z ** (1 - s) / (s - 1) + z**-s / 2 + s * z ** (-s - 1) / 12
@@ -70,12 +70,12 @@ def bessel(order, x):
 
 
 def tanh_gelu(x):
-    """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3))) / 2, the approximation that jax.nn.gelu is by default."""
+    """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3))) / 2, the default approximation of jax.nn.gelu."""
     return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
 
 
 def lagrange(x, at, values):
-    """The parabola through three points."""
+    """The value at x of the parabola through three points."""
     total = 0.0
     for i in range(3):
         others = [j for j in range(3) if j != i]
@@ -85,25 +85,25 @@ def lagrange(x, at, values):
 
 
 def covariance(x):
-    """Of the first three rows."""
+    """The covariance matrix of the first three rows: [3, 3]."""
     middle = x[:3] - x[:3].mean(axis=1, keepdims=True)
     return middle @ middle.T / (x.shape[1] - 1)
 
 
 def correlation(x):
-    """The covariance over both deviations."""
+    """The correlation matrix of the first three rows: the covariance over both standard deviations."""
     c = covariance(x)
     return c / np.sqrt(np.outer(np.diag(c), np.diag(c)))
 
 
 def scaled(x, y, block):
-    """The product of a block-scaled matrix and a transposed one: each run of columns has a factor of its own."""
+    """x @ transpose(y) with block-scaled x and y: each block of columns has a scale, here always 2."""
     factor = np.repeat(np.full((1, x.shape[1] // block), 2.0), block, axis=1)
     return (x * factor) @ (y * factor).T
 
 
 def joined_digits(text):
-    """Numbers of a text, as arrays are read from one."""
+    """The numbers in a text with spaces between them, as a float array."""
     return np.array([float(part) for part in text.split()])
 
 
@@ -158,7 +158,7 @@ SERIES: dict[str, Member] = {
 
 
 def divided(u, v):
-    """Quotient and remainder of polynomials of degrees two and one, by the long division of schools."""
+    """Quotient and remainder of polynomials of degrees two and one, by long division."""
     first = u[0] / v[0]
     second = (u[1] - first * v[1]) / v[0]
     return np.array([first, second]), np.array([0.0, 0.0, u[2] - second * v[1]])
@@ -256,7 +256,7 @@ PRODUCTS: dict[str, Member] = {
 
 
 def bfloat16(x):
-    """Rounded to bfloat16."""
+    """x rounded to bfloat16."""
     return x.astype(dtype_of("bfloat16").numpy).astype(np.float64)
 
 
@@ -371,7 +371,8 @@ ADDED_UP = ("statistics", "products")
 
 
 class RoundedFunctions(Catalogue):
-    """Functions of two numbers, statistics, products and series whose results are rounded; arrays made from numbers."""
+    """Functions of two numbers, statistics, products and series whose results are rounded, and arrays made from
+    numbers."""
 
     name = "rounded_functions"
     family = "elementwise"
@@ -385,7 +386,7 @@ class RoundedFunctions(Catalogue):
         return "complex" if options["group"] == "complex" else None
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        """The bounds that the module's docstring derives."""
+        """The bounds of the module's docstring."""
         group = plan.options["group"]
         steps = 4 * ROUNDED if group == "betainc" else ROUNDED
         steps += arguments[0].size if group in ADDED_UP else 0
@@ -394,7 +395,7 @@ class RoundedFunctions(Catalogue):
 
     @staticmethod
     def whole(x, y, *, group, names, kinds):
-        # Products inside of library functions take no argument for their precision, and a GPU rounds to TF32.
+        # Products inside library functions take no precision argument, and a GPU would round them to TF32.
         with jax.default_matmul_precision("highest"):
             return in_jax(ROUNDED_FUNCTIONS[group], x, y, names, kinds)
 

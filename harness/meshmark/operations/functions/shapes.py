@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions that rearrange an array: pads, flips, rolls, repeats, reshapes and broadcasts, along sharded and unsharded
-dimensions. Nothing is computed, so every result is equal to the bit.
+dimensions. They only move elements, so every result is equal to the bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from meshmark.operations.functions.wholes import Form, WholeFunction, resized, w
 
 
 class Rearranged(WholeFunction):
-    """The base: one matrix in, one array out, moved along one dimension."""
+    """The base: a function from one matrix to one array that moves elements along one dimension."""
 
     family = "shapes"
     moves = True
@@ -27,7 +27,8 @@ class Rearranged(WholeFunction):
     def moved_form(
         self, request: Request, x: Argument, size: int, keywords: Mapping[str, Any], terms: int = 8
     ) -> Form:
-        """The form where the dimension gets another size; it stays sharded if the mesh divides it."""
+        """The form of a function that changes the size of the dimension. The dimension stays sharded if the number of
+        devices divides the new size."""
         dim = request.variant["dim"]
         divides = size % request.mesh.size == 0
         spec = x.spec if divides else with_entry(x.spec, dim, None)
@@ -45,7 +46,7 @@ class Rearranged(WholeFunction):
 
 
 class Pad(Rearranged):
-    """`lax.pad` with every sign of low, high and interior padding."""
+    """`lax.pad` with low, high and interior padding of various signs."""
 
     name = "pad"
 
@@ -82,7 +83,7 @@ class Pad(Rearranged):
 
 
 class PadMode(Rearranged):
-    """`jnp.pad` that takes the padding from the array: its edge, or mirrored or wrapped."""
+    """`jnp.pad` with padding from the array: its edge, mirrored or wrapped."""
 
     name = "pad_mode"
     ruled_when_whole = False
@@ -153,7 +154,7 @@ class Roll(Rearranged):
 
 
 class Repeat(Rearranged):
-    """`jnp.repeat` by one number, and by a number for each row."""
+    """`jnp.repeat` by one number, or by one number per row."""
 
     name = "repeat"
     ruled_when_whole = False
@@ -196,7 +197,7 @@ class Tile(Rearranged):
 
 
 class Triangle(WholeFunction):
-    """`jnp.tril` and `jnp.triu`: the mask depends on the global index, not on the place in a shard."""
+    """`jnp.tril` and `jnp.triu`. The mask depends on the global index, not on the index within a shard."""
 
     name = "triangle"
     family = "shapes"
@@ -272,7 +273,7 @@ class Diagonal(WholeFunction):
 
 
 class Reshape(WholeFunction):
-    """Reshapes that split the sharded dimension into two, and that merge both dimensions into one."""
+    """Reshapes that split the sharded dimension into two, or merge both dimensions into one."""
 
     name = "reshape"
     family = "shapes"
@@ -319,7 +320,7 @@ class Reshape(WholeFunction):
 
 
 class Broadcast(WholeFunction):
-    """`jnp.broadcast_to` of a row or a column that is sharded as the result, or not at all."""
+    """`jnp.broadcast_to` of a row or a column that is sharded like the result, or not at all."""
 
     name = "broadcast_to"
     family = "shapes"
@@ -357,7 +358,7 @@ class Broadcast(WholeFunction):
 
 
 class Stack(WholeFunction):
-    """`jnp.stack` of two matrices along a new dimension, before or behind the sharded ones, and parts of it again."""
+    """`jnp.stack` of two matrices along a new dimension, before or after the sharded ones, and parts of the stack."""
 
     name = "stack"
     family = "shapes"
@@ -398,7 +399,7 @@ class Stack(WholeFunction):
 
 
 class Select(WholeFunction):
-    """`jnp.where`, `lax.select_n` and `lax.clamp` of several arrays, with a mask that is sharded otherwise."""
+    """`jnp.where`, `lax.select_n` and `lax.clamp` of several arrays. The mask has another sharding."""
 
     name = "select"
     family = "shapes"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions at the ends of their domains and in every width: NaN, infinities, zeros, halves, negative numbers, small
-and large ones, integers that wrap around. A group is one program (`catalogue`). No value is subnormal.
+"""Functions at the ends of their domains and integers of every width: NaN, infinities, zeros, halves, negative, small
+and large numbers, integers that wrap around. One program computes a group (`catalogue`). No value is subnormal.
 
-A rounded function has a bound of 64 units of roundoff of its result, so that a small result must be as precise as a
-large one. Where an angle is reduced the units are those of the smaller of one and the angle, and where a result may
-vanish those of eight.
+The bound of a rounded function is 64 units of roundoff, relative to its result: a small result must be as precise as a
+large one. If a result may vanish, the bound is relative to at least the smaller of one and the angle (sine and cosine),
+or to at least eight (`lgamma` and `digamma`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ WIDE = (1e-30, 1e-12, 3e-8, 2e-4, 0.03, 0.7, 0.99, 1.01, 2.3, 9.7, 31.0, 80.0, 1
 
 
 def picked(bits: np.ndarray, count: int) -> np.ndarray:
-    """Random places below a count."""
+    """Random indices below `count`."""
     return ((bits >> np.uint64(17)) % np.uint64(count)).astype(np.int64)
 
 
 def at_the_ends(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """Random numbers of ENDS; of integers the least, the largest, their halves, and small ones."""
+    """Random elements of ENDS. Integer dtypes have their limits, fractions of them, and small numbers."""
     if dtype.kind not in "iu":
         return np.array(ENDS).astype(dtype)[picked(bits, len(ENDS))]
     limits = np.iinfo(dtype)
@@ -68,13 +68,14 @@ def of_every_size(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dty
 
 
 def sparse(bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """-1, 0 and 1, and one in about every hundred elements NaN or infinity."""
+    """-1, 0 and 1. About one element in a hundred is NaN or infinity."""
     pick = (bits >> np.uint64(33)) % np.uint64(300)
     return np.where(pick == 0, np.nan, np.where(pick < 3, np.inf, picked(bits, 3) - 1)).astype(dtype)
 
 
 def named(name: str, *order: str) -> Member:
-    """A function of jax.numpy and NumPy of one name, of these arguments (by default x and y)."""
+    """A member from a function that has the same name in jax.numpy and NumPy. `order`: its arguments (default: x,
+    y)."""
 
     def in_module(module: Any) -> Callable[..., Any]:
         return lambda x, y: getattr(module, name)(*({"x": x, "y": y}[a] for a in order or "xy"))
@@ -83,7 +84,7 @@ def named(name: str, *order: str) -> Member:
 
 
 def along(name: str, dim: int) -> Member:
-    """A function of x along a dimension, of one name in jax.numpy and NumPy."""
+    """A member from a function of x along a dimension that has the same name in jax.numpy and NumPy."""
     return lambda x, y: getattr(jnp, name)(x, axis=dim), lambda x, y: getattr(np, name)(x, axis=dim)
 
 
@@ -110,7 +111,7 @@ COMPARED: dict[str, Member] = {
 
 
 def within(np_: Any, x: Any, limit: float) -> Any:
-    """x cut to a range, so that an integer holds it."""
+    """x clipped to [-limit, limit], so that an integer can hold it."""
     return np_.clip(x, -limit, limit)
 
 
@@ -151,7 +152,7 @@ CASTS: dict[str, Member] = {
 
 
 def running(name: str, ufunc: Any, dim: int, reverse: bool) -> Member:
-    """A running reduction of `lax`."""
+    """A member from a cumulative reduction of `lax`."""
 
     def defined(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         x = np.flip(x, dim) if reverse else x
@@ -183,7 +184,7 @@ KEPT: dict[str, Member] = {
 
 
 def rounded(function: Callable[..., Any], kind: Any) -> Callable[..., Any]:
-    """A definition whose arguments and rounded results another dtype holds."""
+    """A NumPy definition with arguments and results rounded to another dtype."""
 
     def through(a: Any) -> Any:
         return a.astype(kind).astype(np.float64) if np.asarray(a).dtype.kind == "f" else a
@@ -192,7 +193,7 @@ def rounded(function: Callable[..., Any], kind: Any) -> Callable[..., Any]:
 
 
 def in_bfloat16(members: dict[str, Member]) -> dict[str, Member]:
-    """The same functions of numbers that were converted first."""
+    """The same functions with arguments that are cast to bfloat16 first."""
 
     def converted(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda x, y: function(x.astype(jnp.bfloat16), y.astype(jnp.bfloat16))
@@ -215,7 +216,7 @@ FILLS = {name: sparse for name in SPECIAL if "extremes" in name or "kept" in nam
 
 class SpecialFunctions(Catalogue):
     """Comparisons, roundings, casts, reductions and orders of NaN, infinities, zeros, halves, and numbers of every
-    size, whose results are exact."""
+    size. The results are exact."""
 
     name = "special_functions"
     family = "elementwise"
@@ -241,17 +242,17 @@ class SpecialFunctions(Catalogue):
 
 
 def cut(np_: Any, x: Any, limit: float) -> Any:
-    """x, no further from zero than the limit."""
+    """x clipped to [-limit, limit]."""
     return np_.clip(x, -limit, limit)
 
 
 def size(x: Any) -> Any:
-    """The magnitude."""
+    """The absolute value."""
     return abs(x)
 
 
 def curved(x: Any) -> Any:
-    """Between the poles at -2 and -1."""
+    """Numbers between -2 and -1, two poles of the gamma function."""
     return 0.3 * x / (1 + abs(x)) - 1.5
 
 
@@ -301,7 +302,7 @@ class FarFunctions(Catalogue):
     fill: ClassVar[Any] = (of_every_size, {})
 
     def bound(self, plan: Plan, arguments: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Any:
-        """The bounds that the module's docstring states."""
+        """The bounds of the module's docstring."""
         found = []
         for name, result, e in zip(plan.options["names"], plan.results, expected, strict=True):
             largest = np.abs(e)
@@ -325,30 +326,30 @@ class FarFunctions(Catalogue):
 
 
 def shift(y: Any) -> Any:
-    """Below the width of every dtype."""
+    """A shift from 0 to 7, below the width of every dtype."""
     return y & 7
 
 
 def divisor(y: Any) -> Any:
-    """Small and never zero; of signed integers also negative."""
+    """A small divisor that is never zero. Signed dtypes also have negative ones."""
     return (y & 7) + 2 if y.dtype.kind == "u" else ((y & 7) + 2) * (1 - 2 * (y & 1))
 
 
 def leading_zeros(x: np.ndarray) -> np.ndarray:
-    """The zeros before the highest bit of each element."""
+    """The number of zeros before the highest one bit of each element."""
     width = 8 * x.dtype.itemsize
     bare = x.view(f"u{x.dtype.itemsize}").astype(np.int64)
     return (width - np.array([int(b).bit_length() for b in bare.ravel()]).reshape(x.shape)).astype(x.dtype)
 
 
 def ones(x: np.ndarray) -> np.ndarray:
-    """The bits of each element that are one."""
+    """The number of one bits of each element."""
     bare = x.view(f"u{x.dtype.itemsize}").astype(np.int64)
     return np.array([int(b).bit_count() for b in bare.ravel()]).reshape(x.shape).astype(x.dtype)
 
 
 def logical(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Shifted to the right, with zeros from the left."""
+    """x shifted right by y mod 8, with zeros from the left."""
     bare = x.view(f"u{x.dtype.itemsize}")
     return (bare >> shift(y).astype(bare.dtype)).view(x.dtype)
 
@@ -382,8 +383,8 @@ WIDTHS: Groups = dict.fromkeys(("int8", "uint8", "int16", "uint16", "int32", "ui
 
 
 class IntegerWidths(Catalogue):
-    """Arithmetic, shifts, bits, casts, reductions, orders and products of integers of every width, which wrap around;
-    the least and the largest are among them."""
+    """Arithmetic, shifts, bits, casts, reductions, orders and products of integers of every width, which wrap around.
+    The smallest and the largest integers are among them."""
 
     name = "integer_widths"
     family = "elementwise"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exact functions of each element alone, on small whole numbers: bits, numbers, questions and writes into rows.
+"""Exact elementwise functions of small whole numbers: bits, arithmetic, predicates, and writes into rows.
 
-They are groups of operation `exact_functions`.
+They are groups of the operation `exact_functions`.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ BITS: dict[str, Member] = {
 
 
 def wrapped(x, power):
-    """x times a power of two as 32 bits with a sign hold it."""
+    """x times 2**power, wrapped to 32-bit signed integers."""
     return (x.astype(np.int64) * 2**power + 2**31) % 2**32 - 2**31
 
 
@@ -188,14 +188,14 @@ NUMBERS: dict[str, Member] = {
 
 
 def to_bfloat16(x):
-    """Rounded to seven bits of fraction, to even."""
+    """Numbers rounded to bfloat16: seven bits of fraction, ties to even."""
     x = np.asarray(x, float)
     step = 2.0 ** (np.floor(np.log2(np.maximum(np.abs(x), 1))) - 7)
     return np.rint(x / step) * step
 
 
 def scattered(kind, combine):
-    """Rows of y, scattered into rows 2 and 0 of x, and combined with them."""
+    """(JAX function, NumPy function) of a scatter of two rows of y, which are combined with rows 2 and 0 of x."""
 
     def in_lax(x, y):
         return getattr(lax, f"scatter_{kind}")(x, np.array([[2], [0]]), y[:2], ROWS)

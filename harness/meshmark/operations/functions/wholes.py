@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of whole arrays, each spelled once and run in every mode.
+"""Functions of whole arrays, each written once and run in every mode.
 
-`whole` is the function as one writes it for whole arrays. Auto mode runs it as it is. Explicit mode runs it as it is
-where Explicit axes have a rule for it (`ruled`), and otherwise inside `jax.sharding.auto_axes`. Manual mode gathers the
-dimensions along which the function mixes elements, runs it, and keeps the device's own block of each result. A class
-that has a better spelling for a mode writes it as usual.
+`whole` is the function of whole arrays. Auto mode runs it unchanged. Explicit mode runs it unchanged if Explicit axes
+have a rule for it (`ruled`), and otherwise inside `jax.sharding.auto_axes`. Manual mode gathers the dimensions along
+which the function mixes elements, runs it, and keeps the device's own block of each result. A class with a better
+program for a mode defines that mode as usual.
 
-An operation with a `gradient` gets a second one, NAME_gradient: the vector-Jacobian product of the same function, whose
-reference is `gradient`. For a function that only moves elements it follows from the reference (`transposed`).
+An operation with a `gradient` gets a second operation, NAME_gradient: the vector-Jacobian product of the same function,
+with `gradient` as reference. For a function that only moves elements, `gradient` follows from the reference
+(`transposed`).
 """
 
 from __future__ import annotations
@@ -43,19 +44,19 @@ Places = tuple[tuple[str, int | None], ...]
 
 @lru_cache(maxsize=1024)
 def _sharded(places: Places) -> Places:
-    """The places whose dimension is sharded; all of them where there is none."""
+    """The places whose dimension is sharded, or all places if no dimension is sharded."""
     return tuple(p for p in places if p[1] is None or axes_of(spec_of(p[0])[p[1]])) or places
 
 
 def gathered(x, entries):
-    """A block with some dimensions whole: `entries` are pairs (dimension, mesh axes)."""
+    """A block, gathered along some dimensions. `entries` are (dimension, mesh axes) pairs."""
     for dim, axes in entries:
         x = lax.all_gather(x, axes, axis=dim, tiled=True)
     return x
 
 
 def own_block(y, entries):
-    """The device's own block of an array, of which these dimensions are whole."""
+    """The device's own block of an array that is whole along the dimensions of `entries`."""
     for dim, axes in entries:
         size = y.shape[dim] // lax.axis_size(axes)
         y = lax.dynamic_slice_in_dim(y, lax.axis_index(axes) * size, size, dim)
@@ -63,14 +64,15 @@ def own_block(y, entries):
 
 
 def from_the_first(y, axes):
-    """A result that every device of these axes has computed, as the type system can prove it: the first one's."""
+    """A result that every device of these axes has computed, taken from the first one by a psum. So shard_map can prove
+    that it does not vary over these axes."""
     if not axes:
         return y
     return lax.psum(jnp.where(lax.axis_index(axes) == 0, y, jnp.zeros_like(y)), axes).astype(y.dtype)
 
 
 def in_auto_axes(whole: Callable[..., Any]) -> Callable[..., Any]:
-    """The spelling of explicit mode: the function itself, or the function inside auto_axes."""
+    """The program of explicit mode: the function itself, or the function inside auto_axes."""
 
     def explicit(*arrays, keywords, ruled, out_specs):
         if ruled:
@@ -85,7 +87,7 @@ def in_auto_axes(whole: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def over_blocks(whole: Callable[..., Any]) -> Callable[..., Any]:
-    """The spelling of manual mode: gather what the function mixes, run it, keep the own block."""
+    """The program of manual mode: gather the mixed dimensions, run the function, keep the own block."""
 
     def manual(*arrays, keywords, gather, keep, share):
         full = [gathered(x, entries) for x, entries in zip(arrays, gather, strict=True)]
@@ -131,7 +133,7 @@ def transposed(reference: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Form:
-    """What `WholeFunction.form` gives for one cell."""
+    """The result of `WholeFunction.form` for one cell."""
 
     arguments: tuple[Argument, ...]
     results: tuple[Result, ...]
@@ -190,7 +192,8 @@ class WholeFunction(Operation):
             cls.derivative = type(f"{cls.__name__}Gradient", (cls,), about)
 
     def choices(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(0 for what the standard profile takes, else more; options) beside the sharding and the dimension."""
+        """(extra weight, options) pairs, without the sharding and the dimension. An extra weight of 0 is for the
+        standard profile."""
         yield 0, {}
 
     def differentiable(self, options: Mapping[str, Any]) -> bool:
@@ -198,11 +201,12 @@ class WholeFunction(Operation):
         return True
 
     def rarely(self, options: Mapping[str, Any]) -> bool:
-        """Whether the standard profile leaves out the gradient of a choice: every second one, by a fixed rule."""
+        """Whether the standard profile leaves out the gradient of a choice. By default a hash leaves out about half of
+        them."""
         return bool(options) and zlib.crc32(f"{self.name} {options}".encode()) % 2 == 1
 
     def dims(self) -> tuple[int | None, ...]:
-        """The dimensions along which the function can work; None for a function that has no such choice."""
+        """The dimensions along which the function can work. (None,) if the function has no such choice."""
         return (0, 1)
 
     def shardings(self, mesh: MeshShape) -> tuple[str, ...]:
@@ -210,8 +214,8 @@ class WholeFunction(Operation):
         return spec_labels(mesh)
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
-        """Each choice in each sharding, along each dimension. The standard profile takes `share` of them for each
-        choice, by a fixed rule that takes others for another choice or mesh."""
+        """Each choice in each sharding, along each dimension. The standard profile takes a few of them for each choice;
+        `rotation` chooses them by a hash of the choice and the mesh."""
         return self._made(mesh, math.inf)
 
     def light_variants(self, mesh: MeshShape, most: float) -> Iterator[Variant]:
@@ -220,7 +224,7 @@ class WholeFunction(Operation):
         return super().light_variants(mesh, most)
 
     def _made(self, mesh: MeshShape, most: float) -> Iterator[Variant]:
-        """The variants that weigh at most so much."""
+        """The variants of weight `most` or less."""
         places = tuple((of, dim) for of in self.shardings(mesh) for dim in self.dims())
         for far, options in self.choices():
             if self.differentiated:
@@ -238,8 +242,8 @@ class WholeFunction(Operation):
                     yield Variant.of(weight, self.needs(options), of=of, **named, **options)
 
     def mode_weight(self, mode: str, variant: Variant) -> int | None:
-        """Half of the variants are ordinary with check_vma on, and the other half with it off. Slow gradients have one
-        mode each, in turns."""
+        """About half of the variants are ordinary with check_vma on, and the others with it off. Slow gradients run in
+        one mode each, in turns."""
         if self.differentiated and self.one_mode and mode in MAIN:
             return int(mode != MAIN[self.turn(variant) % len(MAIN)])
         if mode not in ("manual", "manual-novma"):
@@ -248,18 +252,18 @@ class WholeFunction(Operation):
         return 0 if (mode == "manual-novma") == off else 2
 
     def turn(self, variant: Variant) -> int:
-        """Which of the modes a slow gradient takes."""
+        """The number that chooses the mode of a slow gradient."""
         return zlib.crc32(f"{self.name} {variant.label}".encode())
 
     def needs(self, options: Mapping[str, Any]) -> str | None:
-        """The optional capability that a choice needs."""
+        """The optional capability that a choice needs, or None."""
         return None
 
     def rotation(
         self, places: Places, mesh: MeshShape, options: Mapping[str, Any]
     ) -> set[tuple[str, int | None]]:
-        """The places that the standard profile takes: on the preferred mesh `share`, on any other one for one
-        choice in eight."""
+        """The places that the standard profile takes: `share` places on the preferred mesh. On any other mesh, one
+        choice in eight has one place."""
         sharded = _sharded(places)
         start = zlib.crc32(f"{self.name} {sorted(options.items())}".encode())
         if mesh != preferred(mesh.size):
@@ -269,7 +273,7 @@ class WholeFunction(Operation):
         return set(pool)
 
     def form(self, request: Request, x: Argument) -> Form:
-        """One cell, given the ordinary first argument: a matrix in the variant's sharding."""
+        """The form of one cell, given the ordinary first argument: a matrix in the variant's sharding."""
         raise NotImplementedError
 
     def plan(self, request: Request) -> Plan:
@@ -319,7 +323,8 @@ class WholeFunction(Operation):
     def traffic(
         self, request: Request, form: Form, gather: Any, share: Sequence[tuple[str, ...]]
     ) -> tuple[Traffic, ...] | None:
-        """What manual mode sends: each gathered argument, and each result that is taken from the first device."""
+        """The collectives of manual mode: an all-gather per gathered dimension of an argument, and an all-reduce per
+        result that is taken from the first device. None: not stated."""
         found: list[Traffic] = []
         mesh = request.mesh
         for argument, dims in zip(form.arguments, gather, strict=True):
@@ -332,9 +337,10 @@ class WholeFunction(Operation):
         return tuple(t for t in found if t.nbytes and len(t.groups[0]) > 1)
 
     def connect(self, request: Request, form: Form, gather: Any) -> tuple[tuple[int, ...], ...]:
-        """What every mode must connect: for functions that move elements, what the reference shows."""
+        """The groups that every mode must connect. They follow from the reference of functions that only move
+        elements."""
         if not self.moves or len(form.wrt) < len(form.arguments):
-            return ()  # where an index decides what moves, no compiled program depends on its values
+            return ()  # if an index decides what moves, a compiled program can't depend on its values
 
         def reference(*numbers: np.ndarray) -> Any:
             constants = {"value": -1} if "value" in form.keywords else {}
@@ -344,25 +350,25 @@ class WholeFunction(Operation):
 
 
 def _sent(kind: str, item: Argument | Result, payload: int, mesh: MeshShape, axes: Sequence[str]) -> Traffic:
-    """Of an item, which may have another dtype than the case: `any` of numbers gives truth values."""
+    """One collective of an argument or a result, which may have another dtype than the case: `any` gives booleans."""
     return Traffic(kind, payload, tuple(groups_of(mesh.sizes, axes)), dtype_of(item.dtype).itemsize)
 
 
 def constant(
     bits: np.ndarray, index: np.ndarray, shape: Sequence[int], dtype: np.dtype, *, value: int
 ) -> np.ndarray:
-    """One value everywhere: a start or a length that the program must not know when it is compiled."""
+    """One value everywhere: a start or a length that the compiler must not know."""
     return np.full(index.shape, value, dtype)
 
 
 def entries(item: Argument | Result, dims: Sequence[int]) -> tuple[tuple[int, tuple[str, ...]], ...]:
-    """(dimension, mesh axes) of those of these dimensions that are sharded."""
+    """(dimension, mesh axes) pairs of the sharded dimensions among `dims`."""
     spec = (*item.spec, *(None,) * (len(item.shape) - len(item.spec)))
     return tuple((d, axes_of(spec[d])) for d in dims if spec[d] is not None)
 
 
 def unshown(result: Result, gather: Any) -> tuple[str, ...]:
-    """The mesh axes over which arguments were gathered and which the result's spec does not name."""
+    """The mesh axes over which arguments were gathered, without those in the result's spec."""
     shown = {a for e in result.spec for a in axes_of(e)}
     return tuple(dict.fromkeys(a for dims in gather for _, axes in dims for a in axes if a not in shown))
 

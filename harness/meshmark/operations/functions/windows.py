@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows that cross shards: convolutions in one to three dimensions, and reductions over windows.
 
-Inputs are small integers, so that every sum is exact. Wrong results were seen for strided convolutions (jax#16894).
+Inputs are small integers, so that every sum is exact. Strided convolutions once had wrong results (jax#16894).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ missing is one; the padding then keeps the size for a kernel of three."""
 
 
 def dilated(x: np.ndarray, factor: int) -> np.ndarray:
-    """Zeros between the elements of every dimension from the third on."""
+    """x with zeros between its elements, along every dimension from the third on."""
     shape = [*x.shape[:2], *((s - 1) * factor + 1 for s in x.shape[2:])]
     result = np.zeros(shape, x.dtype)
     result[(slice(None), slice(None), *(slice(None, None, factor) for _ in x.shape[2:]))] = x
@@ -45,7 +45,7 @@ def dilated(x: np.ndarray, factor: int) -> np.ndarray:
 
 
 def padded(x: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Zeros before and behind every dimension from the third on; below zero, elements are taken away."""
+    """x with zeros before and after it, along every dimension from the third on. Negative padding removes elements."""
     ends = [(0, 0), (0, 0), *((max(low, 0), max(high, 0)) for _ in x.shape[2:])]
     x = np.pad(x, ends)
     cut = slice(max(-low, 0), min(high, 0) or None)
@@ -55,7 +55,7 @@ def padded(x: np.ndarray, low: int, high: int) -> np.ndarray:
 def taps(
     size: Sequence[int], kernel: Sequence[int], stride: int, rhs: int
 ) -> Iterator[tuple[tuple, tuple[slice, ...]]]:
-    """For each place in the kernel the elements of the padded input that it meets."""
+    """For each position in the kernel, the slices of the padded input that it multiplies."""
     counts = [(s - (k - 1) * rhs - 1) // stride + 1 for s, k in zip(size, kernel, strict=True)]
     for place in itertools.product(*map(range, kernel)):
         yield (
@@ -68,7 +68,7 @@ def taps(
 
 
 def convolved(x, w, stride, padding, lhs, rhs):
-    """The convolution of one group, [batch, in, ...] with [out, in, ...], as sums over the places of the kernel."""
+    """The convolution of one group, [batch, in, ...] with [out, in, ...], as a sum over the positions of the kernel."""
     x = padded(dilated(x, lhs), *padding)
     total = 0
     for place, met in taps(x.shape[2:], w.shape[2:], stride, rhs):
@@ -79,7 +79,7 @@ def convolved(x, w, stride, padding, lhs, rhs):
 
 class Convolution(WholeFunction):
     """`lax.conv_general_dilated` with stride, padding, dilation of input and kernel, feature and batch groups. The
-    batch is sharded, and beside it the first dimension of space, or the channels of input or output."""
+    batch is sharded, and also the first spatial dimension, or the channels of input or output."""
 
     name = "convolution"
     family = "windows"
@@ -293,7 +293,7 @@ class ReduceWindow(WholeFunction):
 
 
 def extreme(dtype, sign):
-    """The identity of a maximum (sign -1) or a minimum (1)."""
+    """The identity element of a maximum (sign -1) or a minimum (sign 1)."""
     if dtype.kind == "i":
         return np.iinfo(dtype).max if sign > 0 else np.iinfo(dtype).min
     return sign * np.inf
@@ -302,7 +302,7 @@ def extreme(dtype, sign):
 def members_of(
     size: int, window: int, stride: int, padding: tuple[int, int], base: int, rhs: int
 ) -> list[list[int]]:
-    """The elements of the input that each window holds."""
+    """The indices of the input elements in each window."""
     wide = (size - 1) * base + 1
     reach = (window - 1) * rhs + 1
     starts = range(-padding[0], wide + padding[1] - reach + 1, stride)
