@@ -142,9 +142,7 @@ def _first_plan(case: Case, plan: Plan) -> Plan:
     elif isinstance(operation, RaggedAllToAll):  # version 1 counted the whole operand
         n = request.mesh.product(request.variant["axes"])
         cost = Cost(0, nbytes(plan.arguments[0], request.mesh), (n - 1) / n)
-    elif (
-        isinstance(operation, Layer) and operation.wrt
-    ):  # version 1 counted a product that the compiler leaves out
+    elif isinstance(operation, Layer) and operation.wrt:  # with a product that the compiler leaves out
         cost = replace(cost, flops=round(cost.flops * 3 / (2 + operation.recomputed)))
     return replace(plan, cost=cost)
 

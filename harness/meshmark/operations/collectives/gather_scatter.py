@@ -119,7 +119,7 @@ class AllGather(CollectiveOperation):
 
 
 class PsumScatter(CollectiveOperation):
-    """Sum over mesh axes. Each member keeps its part of the sum."""
+    """Sum over mesh axes; each member keeps its part of the sum."""
 
     name = "psum_scatter"
     fills: ClassVar[tuple[str, ...]] = SUMMED

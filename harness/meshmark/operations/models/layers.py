@@ -471,7 +471,7 @@ class AttentionGradient(Attention):
 
 
 class RingAttention(Attention):
-    """Attention sharded over the sequence. Blocks of K and V go round a ring, and the softmax is rescaled when larger
+    """Attention sharded over the sequence: blocks of K and V go round a ring, and the softmax is rescaled when larger
     scores arrive (Liu, Zaharia, Abbeel, "Ring attention", 2023)."""
 
     name = "ring_attention"

@@ -80,7 +80,7 @@ class DotProductAttention(Network):
         )
 
     def rarely(self, options: Mapping[str, Any]) -> bool:
-        """Whether only the full profile takes the gradient. The standard profile takes one sharding per kind."""
+        """Whether the standard profile leaves out the gradient. It takes the gradient of each kind in one sharding."""
         return WAYS[KINDS.index(options["kind"]) % 2] != options["sharded"]
 
     def turn(self, variant: Variant) -> int:

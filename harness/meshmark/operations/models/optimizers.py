@@ -133,8 +133,8 @@ def adam_of(p: Any, gradients: Any) -> tuple[Any, ...]:
 
 
 class OptaxOptimizer(Optimizing):
-    """The same steps by optax. The state is made from sharded parameters, eagerly or in a program over Explicit axes.
-    The state and the results of each step must be sharded like the parameters."""
+    """SGD with momentum and Adam by optax: the state and the results of each step must be sharded like the parameters.
+    The state is made from sharded parameters, eagerly or in a program over Explicit axes."""
 
     name = "optax_optimizer"
     modes = ("host",)

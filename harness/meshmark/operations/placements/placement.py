@@ -244,9 +244,7 @@ class ReshardEach(Move):
         first = home(mesh)
         usual, near = {first}, 0
         if mesh == preferred(mesh.size):
-            near = int(
-                math.log2(mesh.size).is_integer()
-            )  # 1 on the ordinary mesh, which keeps it out of the smoke profile
+            near = int(math.log2(mesh.size).is_integer())  # 1 keeps it out of the smoke profile
             usual |= {"-.-", ".".join(reversed(first.split("."))), "".join(mesh.names) + ".-"}
         for source in spec_labels(mesh):
             yield Variant.of(near if source in usual else 3, **{"from": source})

@@ -10,8 +10,8 @@ Removed APIs without a case, and what replaces them:
 - `xmap` (jax.experimental.maps): deprecated in JAX 0.4.26, removed in 0.4.31. `jax.shard_map` replaces it:
   mode `manual`.
 - `ShardedDeviceArray` and `make_sharded_device_array` (jax.interpreters.pxla): `jax.Array` subsumed the type
-  in 0.4.1, and both names were removed in 0.4.14. The operation `make_array_from_single_device_arrays` of family
-  placement has the replacement of the function.
+  in 0.4.1, and both names were removed in 0.4.14. The function's replacement is an operation of family placement,
+  `make_array_from_single_device_arrays`.
 - `device_put_sharded` and `device_put_replicated`: deprecated in 0.8.1, removed in 0.10.0. `jax.device_put`
   with a NamedSharding replaces them (P("x") for stacked parts, P() for copies): operations `device_put` and
   `put_get` of family placement.
