@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random sharded programs: drawn, judged, shrunk, grouped and kept."""
+"""Draws random sharded programs, judges them, and shrinks, groups and stores the findings."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a hunt does differently on an accelerator.
+"""The parts of a hunt that differ on an accelerator.
 
-A program without sharding is held against a CPU of the same process. Products are exact, as on CPU: an accelerator
-rounds the factors of a float32 product (TF32 on GPU, bfloat16 on TPU), so a program takes the default precision only
-where its values survive that. A convolution may be computed by an algorithm that rounds, such as Winograd's.
+The unsharded program is compared with its result on a CPU of the same process. Products must be exact, as on CPU. By
+default an accelerator rounds the factors of a float32 product (TF32 on GPU, bfloat16 on TPU). So a program uses the
+default precision only if this rounding does not change its values. Convolutions may be computed by an algorithm that
+rounds, such as Winograd's.
 """
 
 from __future__ import annotations
@@ -39,33 +40,33 @@ LIGHT = {"xla_gpu_autotune_level": 0}
 
 
 def find_backend() -> str:
-    """The name of the backend that programs run on."""
+    """The name of the backend that runs the programs, such as "cpu" or "gpu"."""
     return jax.default_backend()
 
 
 def has_accelerator() -> bool:
-    """Whether programs run on something else than CPUs."""
+    """Whether the programs run on devices other than CPUs."""
     return find_backend() != "cpu"
 
 
 def list_inexact() -> frozenset[str]:
-    """The kinds of the generator whose results may be rounded here, beside those that are rounded everywhere."""
+    """The generator's kinds whose results may be rounded on this backend, beside those that round everywhere."""
     return KINDS if has_accelerator() else frozenset()
 
 
 def find_host_device() -> jax.Device | None:
-    """A CPU of this process, where programs run on something else; None where there is none."""
+    """A CPU device of this process; None if the programs run on CPUs, or if the process has no CPU backend."""
     if not has_accelerator():
         return None
     try:
         return jax.local_devices(backend="cpu")[0]
-    except RuntimeError:  # JAX_PLATFORMS names others alone
+    except RuntimeError:  # JAX_PLATFORMS does not name "cpu"
         return None
 
 
 def add_host_backend(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables by which a worker has the CPU backend too, behind those that JAX_PLATFORMS names, and takes memory
-    of the device as it needs it: several workers share one."""
+    """A copy of these variables that adds the CPU backend behind the platforms that JAX_PLATFORMS names. It also turns
+    preallocation of device memory off, because several workers share one device."""
     made = dict(environment)
     platforms = made.get("JAX_PLATFORMS", os.environ.get("JAX_PLATFORMS", ""))
     if platforms and "cpu" not in platforms.split(","):
@@ -76,15 +77,17 @@ def add_host_backend(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def survives(program: Program, largest: float, rounded: bool) -> bool:
-    """Whether a program's products are the same where their factors are rounded to eight bits: `largest`, the largest
-    value on the way, says nothing of values in bodies and of cotangents."""
+    """Whether a program's products stay the same if their factors are rounded to eight bits.
+
+    largest: the largest absolute value in the program. It does not cover values in bodies and cotangents, so a program
+    with a body or a transform never survives. rounded: whether an operation of the program rounds."""
     bodies = any(node.bodies for node in walk_nodes(program.nodes))
     return not rounded and not bodies and not program.transform.kind and largest <= WHOLE
 
 
 @contextmanager
 def exact_products(wanted: bool = True) -> Iterator[None]:
-    """Products at the highest precision in this context, where accelerators would round factors."""
+    """A context in which products have the highest precision on accelerators, which otherwise round their factors."""
     if not wanted or not has_accelerator():
         yield
         return
@@ -93,7 +96,7 @@ def exact_products(wanted: bool = True) -> Iterator[None]:
 
 
 def check_health() -> bool:
-    """Whether the device still computes: after an illegal address nothing runs in this process any more."""
+    """Whether the device still computes. After an illegal address nothing runs in this process any more."""
     try:
         return float(jax.jit(lambda x: x + 1)(1.0)) == 2.0
     except Exception:

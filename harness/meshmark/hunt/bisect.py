@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the releases of JAX that show a finding: runs its script in an environment of each.
+"""Finds the releases of JAX that show a finding: runs its script in one environment per release.
 
-First the last release of every minor version, then, between two of them that differ, the releases in the middle, until
-the first one after each flip is known. There may be several flips. An environment takes some 500 MB: it is removed when
-its scripts have run, unless a directory to keep them is given.
+It first tries the last release of every minor version. Between two of them whose outcomes differ it then tries the
+release in the middle, until it knows the first release after each change. There may be several changes. An environment
+takes some 500 MB. It is removed after its scripts have run, unless a directory to keep environments is given.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ def choose_minor_ends(every: Sequence[Release]) -> list[Release]:
 
 
 def adapt_to_old_releases(script: str) -> str:
-    """The text of a script without its lines on `jax_num_cpu_devices`, which old releases do not know.
+    """The text of a script without its lines that set `jax_num_cpu_devices`, which old releases do not have.
 
-    They take the number of CPU devices from XLA_FLAGS alone."""
+    Old releases take the number of CPU devices from XLA_FLAGS only."""
     lines = [line for line in script.splitlines() if "jax_num_cpu_devices" not in line]
     return "\n".join(lines) + "\n"
 
@@ -130,7 +130,7 @@ def run_script(python: Path | str, script: str) -> str:
 
 
 def classify_outcome(code: int, said: str) -> str:
-    """The outcome, as of `run_script`, of an exit code (below zero: a signal) and what standard error said."""
+    """The outcome, as `run_script` gives it, by exit code (negative for a signal) and the text on standard error."""
     if code == 0:
         return "right"
     if code < 0:
@@ -146,7 +146,7 @@ def classify_outcome(code: int, said: str) -> str:
 
 @dataclass
 class Environments:
-    """Makes environments of releases, one at a time."""
+    """Makes environments with releases of JAX, one at a time."""
 
     say: Callable[[str], None]
     keep: Path | None = None
@@ -154,7 +154,7 @@ class Environments:
     made: list[Path] = field(default_factory=list)
 
     def python(self, release: Release) -> Path | None:
-        """The interpreter of an environment with this release; None where it can't be installed here."""
+        """The interpreter of an environment with this release; None if the release can't be installed here."""
         if self.keep is None:
             self.close()
         root = (self.keep or Path(tempfile.mkdtemp(prefix="meshmark-bisect-"))) / f"jax-{release.version}"
@@ -173,7 +173,7 @@ class Environments:
         return python
 
     def close(self) -> None:
-        """Remove what is not to stay."""
+        """Remove the environments that were made, unless `keep` is set."""
         if self.keep is None:
             for root in self.made:
                 shutil.rmtree(root.parent, ignore_errors=True)
@@ -183,7 +183,8 @@ class Environments:
 def list_commands(root: Path, release: Release) -> Iterator[list[str]]:
     """The commands, as lists of words, that make an environment with this release at `root`.
 
-    With uv the dependencies are those of the day of the release. Without uv it is pip, which takes the newest."""
+    With uv, numpy and ml-dtypes are the newest ones of the day of the release. Without uv, pip takes the newest ones of
+    today."""
     wanted = [f"jax=={release.version}", f"jaxlib=={release.version}"]
     if uv := os.environ.get("UV") or shutil.which("uv"):
         yield [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(root)]
@@ -205,7 +206,7 @@ def list_commands(root: Path, release: Release) -> Iterator[list[str]]:
 def choose_midpoints(known: Mapping[str, str], every: Sequence[Release]) -> Iterator[Release]:
     """The next releases to try: the middle of each gap between tried neighbours whose outcomes differ.
 
-    known: the outcome by version. every: all releases, the oldest first."""
+    known: outcomes by version. every: all releases, the oldest first."""
     tried = [k for k, r in enumerate(every) if r.version in known]
     for low, high in itertools.pairwise(tried):
         if high - low > 1 and known[every[low].version] != known[every[high].version]:
@@ -217,9 +218,9 @@ def bisect(
 ) -> dict[str, dict[str, str]]:
     """Run scripts with releases, and find each place between two releases where an outcome changes.
 
-    scripts: the text by name. every: the releases, the oldest first. whole: also search between the last releases of
-    the minor versions. Gives, by the name of the script, the outcome by version, the oldest first; MISSING where the
-    release can't be installed."""
+    scripts: texts by name. every: the releases, the oldest first. whole: also search between the last releases of the
+    minor versions. Gives, by name of the script, the outcomes by version, the oldest version first. The outcome is
+    MISSING for a release that can't be installed."""
     found: dict[str, dict[str, str]] = {name: {} for name in scripts}
 
     def run(release: Release, names: Sequence[str]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the cause of wrong numbers: the unsharded program itself, or a pass of the compiler."""
+"""Finds the cause of wrong numbers: the unsharded program itself, or one pass of the compiler."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ def _job(program: Program, light: bool) -> dict[str, Any]:
 def find_wrong_side(
     slot: Judging, program: Program, difference: dict[str, Any], light: bool, backend: str
 ) -> dict[str, Any]:
-    """The difference that names what is wrong: the unsharded program itself, or else the sharded one as given.
+    """The difference with the right cause: one of the unsharded program if that is wrong itself, else the given one.
 
-    Wrong numbers are differences from the unsharded program. If running each operation alone gives another result,
-    the unsharded program is not a reference. difference: as `oracles.Difference.to_json` gives it, and so is the
-    result. light: compile by `oracles.LIGHT`. backend: the name that workers have, such as "cpu"."""
+    Wrong numbers are differences from the unsharded program. It is not a reference if another computation of it gives
+    another result: each operation run alone on CPU, or the CPU on an accelerator. difference and the result have the
+    form of `oracles.Difference.to_json`. light: compile with `oracles.LIGHT`. backend: the workers' backend, such as
+    "cpu"."""
     if difference["kind"] != "numbers":
         return difference
     asked = ALONE if backend == "cpu" else HOST
@@ -35,9 +36,9 @@ def find_wrong_side(
 
 
 def find_guilty_pass(slot: Judging, program: Program, difference: Mapping[str, Any], light: bool) -> str:
-    """The name of the pass of XLA, one of PASSES, without which a program is right; "" if no single pass is.
+    """The pass of XLA, one of PASSES, without which a program is right; "" if there is none.
 
-    difference: the mode of it is judged again. light: compile by `oracles.LIGHT`."""
+    difference: its mode is judged again. light: compile with `oracles.LIGHT`."""
     for name in PASSES:
         answer = slot.judge(_job(program, light) | {"without": name}, (difference["mode"],))
         if not answer.invalid and not answer.differences and not answer.not_run:

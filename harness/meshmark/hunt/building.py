@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a function of JAX from the data of a program, in one of its forms.
+"""Makes a JAX function from the data of a program, in one of three styles.
 
-"plain" has no sharding: `constrain` does nothing and shard_map becomes vmap with axis names. "auto" and "explicit" are
-the program over its mesh.
+"plain" has no sharding: `constrain` does nothing, and shard_map becomes vmap with axis names. "auto" and "explicit"
+are the program over its mesh, with axes of that type.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STYLES = ("plain", "auto", "explicit")
 
 
 def find_function(name: str) -> Any:
-    """The function of a name such as lax.add; ProgramError where this release of JAX has none."""
+    """The function with a name such as lax.add; ProgramError if this release of JAX does not have it."""
     first, *rest = name.split(".")
     try:
         return functools.reduce(getattr, rest, ROOTS[first])
@@ -38,12 +38,12 @@ def find_function(name: str) -> Any:
 
 
 def make_spec(spec: Spec) -> P:
-    """The partition spec of JAX."""
+    """The jax.sharding.PartitionSpec of a spec of a program."""
     return P(*(None if not e else e[0] if len(e) == 1 else tuple(e) for e in spec))
 
 
 def mesh_of(program: Program, devices: Sequence[Any], explicit: bool = False) -> Mesh:
-    """The mesh over the first devices."""
+    """The program's mesh over the first devices. explicit: its axes are Explicit, otherwise Auto."""
     shape = [size for _, size in program.axes]
     names = tuple(name for name, _ in program.axes)
     kinds = (AxisType.Explicit if explicit else AxisType.Auto,) * len(names)
@@ -51,15 +51,15 @@ def mesh_of(program: Program, devices: Sequence[Any], explicit: bool = False) ->
 
 
 class Builder:
-    """Builds functions over one mesh (None: plain)."""
+    """Builds the functions of one program over one mesh (None for the style "plain")."""
 
     def __init__(self, program: Program, style: str, mesh: Mesh | None) -> None:
         self.program, self.style, self.mesh = program, style, mesh
 
     def function(self, keep: bool = False) -> Callable[..., Any]:
-        """The program as a function of its inputs, transform and all; gives a tuple.
+        """The program, including its transform, as a function of its inputs that gives a tuple of results.
 
-        keep: gives (results, largest absolute value of all floats on the way) of the function before its transform.
+        keep: leave the transform out, and give (results, largest absolute value of all floats in the program).
         """
         program = self.program
 
@@ -94,7 +94,7 @@ class Builder:
         return transformed
 
     def run(self, nodes: Sequence[Node], values: list[Any], outer: list[Any]) -> list[Any]:
-        """The values with those of the nodes behind them."""
+        """Append the value of each node to `values`, and give `values`."""
         for node in nodes:
             values.append(self.node(node, values, outer))
         return values
@@ -131,7 +131,7 @@ class Builder:
         return expression
 
     def body(self, body: Body, values: list[Any]) -> Callable[..., Any]:
-        """A body as a function; one result alone, several as a tuple."""
+        """A body as a function. It gives its only result, or a tuple of several results."""
 
         def function(*given: Any) -> Any:
             own = self.run(body.nodes, list(given), values)
@@ -142,7 +142,7 @@ class Builder:
 
 
 def find_largest(values: Sequence[Any], finite: bool = False) -> Any:
-    """The largest absolute value of all floats; of the finite ones alone where there are others by design."""
+    """The largest absolute value of all floats, as a float32 scalar; of the finite ones only, if `finite`."""
     found = jnp.zeros((), jnp.float32)
     for value in jax.tree.leaves(list(values)):
         if hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.inexact) and value.size:
@@ -163,7 +163,7 @@ def _constrain(builder: Builder, node: Node, value: Callable[..., Any], values: 
     spec = make_spec(node.args[1])
     if builder.style == "explicit":
         return jax.sharding.reshard(x, spec)
-    # inside shard_map the mesh of the context says which axes are manual
+    # inside shard_map the mesh of the context has the information which axes are manual
     place = spec if node.kwargs.get("inside") else NamedSharding(builder.mesh, spec)
     return lax.with_sharding_constraint(x, place)
 
@@ -192,7 +192,7 @@ def _remat(builder: Builder, node: Node, value: Callable[..., Any], values: list
 
 
 def _custom_vjp(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
-    """A function with a derivative rule of its own, which says what JAX would have said."""
+    """A function with its own derivative rule, which equals the rule that JAX would derive."""
     body = builder.body(node.bodies[0], values)
     function = jax.custom_vjp(body)
     function.defvjp(lambda *given: jax.vjp(body, *given), lambda pull, cotangent: pull(cotangent))
@@ -218,7 +218,7 @@ def _fori(builder: Builder, node: Node, value: Callable[..., Any], values: list[
 
 
 def _shard_map(builder: Builder, node: Node, value: Callable[..., Any], values: list[Any]) -> Any:
-    """kwargs: in_specs, out_specs; axes: the manual ones, all if missing; check_vma."""
+    """The node's kwargs are in_specs, out_specs, axes (the manual axes; all axes if missing) and check_vma."""
     ins, outs = node.kwargs["in_specs"], node.kwargs["out_specs"]
     axes = node.kwargs.get("axes") or [name for name, _ in builder.program.axes]
     body = builder.body(node.bodies[0], values)
@@ -246,7 +246,7 @@ def _as_vmap(
     outs: Sequence[Spec],
     sizes: dict[str, int],
 ) -> Any:
-    """What shard_map means, on one device: the body mapped over every axis, by name."""
+    """The same results as shard_map's, on one device: vmap of the body over every axis, with the axis names."""
     split = []
     for x, spec in zip(given, ins, strict=True):
         shape: list[int] = []

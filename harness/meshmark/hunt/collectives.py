@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vocabulary inside shard_map: collectives over the manual axes."""
+"""The operations that are drawn inside shard_map: collectives over the manual axes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meshmark.hunt.program import Node
 
 
 def _axes(d: Draw) -> tuple[Any, int]:
-    """(one manual axis or several in any order, their size)."""
+    """(name of one manual axis or a list of several names in any order, product of their sizes)."""
     if not d.manual:
         raise Miss
     chosen = [a for a in d.manual if d.chance(0.6)] or [d.choice(d.manual)]
@@ -42,7 +42,7 @@ def all_gather(d: Draw) -> Node:
 
 @kind("collective", weight=1.5)
 def psum_scatter(d: Draw) -> Node:
-    """psum_scatter along a dimension that divides."""
+    """psum_scatter along a dimension that the axis size divides."""
     axes, size = _axes(d)
     a = d.number(1)
     at = d.choice([k for k, n in enumerate(a.shape) if n % size == 0])
@@ -65,7 +65,7 @@ def all_to_all(d: Draw) -> Node:
 
 @kind("collective", weight=1.5)
 def ppermute(d: Draw) -> Node:
-    """A permutation of the devices along one axis or several, a whole one or of some of them."""
+    """A permutation of all or some devices along one or several axes."""
     axes, size = _axes(d)
     a = d.value(size=3000 // size)
     to = d.permutation(size)
@@ -76,7 +76,7 @@ def ppermute(d: Draw) -> Node:
 
 @kind("collective", weight=0.7, continuous=False)
 def axis_index(d: Draw) -> Node:
-    """The place along an axis, added."""
+    """A value plus the device's index along an axis."""
     if not d.manual:
         raise Miss
     a = d.value(lambda v: v.dtype == "int32")

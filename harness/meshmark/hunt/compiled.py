@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a program without the hardware: compiles it for a topology and interprets the compiled text.
 
-The results are those of `meshmark.hunt.oracles.run`, and nothing ran on a device. Products are asked for at the highest
-precision: right answers stay exact there, and a chip's usual rounding of factors would hide small differences.
+The results have the form of `meshmark.hunt.oracles.run`, but nothing runs on a device. Products have the highest
+precision, because right answers are exact with it. The usual rounding of factors would hide small differences.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MODES = ("auto", "explicit")
 
 @dataclass(frozen=True)
 class Part:
-    """What one device holds of a result: as a shard of a jax.Array."""
+    """One device's part of a result, with the attributes of a shard of a jax.Array."""
 
     device: Any
     index: tuple[slice, ...]
@@ -38,7 +38,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Interpreted:
-    """A result of an interpreted program, with what the comparison needs of a jax.Array."""
+    """A result of an interpreted program, with those attributes of a jax.Array that the comparison reads."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -49,7 +49,7 @@ class Interpreted:
 class Interpretation:
     """Compiles programs for these devices and interprets them.
 
-    bits: the significand bits to which the chip rounds the factors of products, by precision.
+    bits: by precision, the number of significand bits to which the chip rounds the factors of products.
     """
 
     devices: Sequence[Any]
@@ -57,12 +57,14 @@ class Interpretation:
 
     @classmethod
     def of(cls, name: str) -> Interpretation:
-        """Compile for the topology of this name, such as "v5e:2x4"; TopologyError if its compiler is missing."""
+        """An interpretation for the topology of this name, such as "v5e:2x4"; TopologyError without its compiler."""
         topology = topologies.parse(name)
         return cls(topologies.devices(topology), chips.factor_bits(chips.CHIPS[topology.chip]))
 
     def __call__(self, program: Program, mode: str) -> list[Interpreted]:
-        """The results; raises what JAX raises, Fault and Hang of the interpreter, and NotRun where it can't know."""
+        """The results of a program in a mode.
+
+        Raises JAX's own errors, the interpreter's Fault and Hang, and NotRun if the interpreter can't run it."""
         if mode not in MODES:
             raise NotRun(f"mode {mode} of a topology")
         if program.mesh_size > len(self.devices):
@@ -82,13 +84,13 @@ class Interpretation:
             raise NotRun(refused.name) from None
         except Fault:
             raise
-        except Exception as error:  # a fault of the interpreter is not a finding about JAX
+        except Exception as error:  # an error of the interpreter itself is not a finding about JAX
             raise NotRun(f"{type(error).__name__} in the interpreter: {error}") from None
         return list(split_outputs(compiled, outputs, mesh))
 
 
 def make_shards(program: Program, compiled: Any, mesh: Any) -> list[np.ndarray]:
-    """The inputs of the compiled program, each of shape [devices, *shape of one shard], in the order of the mesh.
+    """The inputs of the compiled program, each of shape [devices, *shape of one shard], devices in mesh order.
 
     JAX drops inputs that it does not use, so there may be fewer than `program.inputs`."""
     used = jax.tree.leaves(compiled.input_shardings[0], is_leaf=lambda s: s is None)
@@ -100,13 +102,13 @@ def make_shards(program: Program, compiled: Any, mesh: Any) -> list[np.ndarray]:
 
 
 def find_indices(sharding: Any, shape: Sequence[int], mesh: Any) -> list[Any]:
-    """The part of an array of this shape that each device holds: one tuple of slices per device, in mesh order."""
+    """Each device's part of an array of this shape: one tuple of slices per device, in mesh order."""
     found = sharding.devices_indices_map(tuple(shape))
     return [found[device] for device in mesh.devices.flat]
 
 
 def split_outputs(compiled: Any, outputs: Sequence[np.ndarray], mesh: Any) -> list[Interpreted]:
-    """Give each output, of shape [devices, *shape of one shard], as a result with its shards on the mesh's devices."""
+    """Each output, of shape [devices, *shape of one shard], as a result with its shards on the mesh's devices."""
     found = []
     shardings = jax.tree.leaves(compiled.output_shardings)
     types = jax.tree.leaves(compiled.out_info)

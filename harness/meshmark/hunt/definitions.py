@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operations mean, in NumPy: an oracle for the unsharded program itself.
+"""Definitions of operations in NumPy: an oracle for the unsharded program.
 
-An operation that has no definition here leaves its program without this oracle. Each takes the arguments that a program
-gives to the operation of JAX. The result of each is cast to the type that JAX states for it.
+Each definition takes the arguments that a program gives to the JAX operation. Its result is cast to the dtype that JAX
+states for it. A program with an operation that has no definition here does not have this oracle.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def take_slice(x: np.ndarray, start: Sequence[int], stop: Sequence[int], stride:
 
 
 def pad_array(x: np.ndarray, value: Any, config: Sequence[Sequence[int]]) -> np.ndarray:
-    """lax.pad: negative low and high take elements away, after the interior padding."""
+    """lax.pad. Negative low and high remove elements, after the interior padding is inserted."""
     for d, (low, high, interior) in enumerate(config):
         rows = np.moveaxis(x, d, 0)
         wide = np.full((max((len(rows) - 1) * (interior + 1) + 1, 0), *rows.shape[1:]), value, x.dtype)
@@ -42,7 +42,7 @@ def pad_array(x: np.ndarray, value: Any, config: Sequence[Sequence[int]]) -> np.
 
 
 def clamp_starts(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Starts of a dynamic slice: from the end if below zero, and clamped so that it fits."""
+    """The starts of a dynamic slice: negative ones count from the end, and all are clamped so that the slice fits."""
     found = []
     for start, n, size in zip(starts, shape, sizes, strict=True):
         at = int(start) + (n if int(start) < 0 else 0)
@@ -65,7 +65,7 @@ def dynamic_update_slice(x: np.ndarray, update: np.ndarray, starts: Sequence[Any
 
 
 def make_cumulative(function: np.ufunc) -> Callable[..., np.ndarray]:
-    """A cumulative operation of lax."""
+    """A cumulative operation of lax, made from a ufunc."""
 
     def run(x: np.ndarray, axis: int = 0, reverse: bool = False) -> np.ndarray:
         x = np.flip(x, axis) if reverse else x
@@ -76,7 +76,7 @@ def make_cumulative(function: np.ufunc) -> Callable[..., np.ndarray]:
 
 
 def make_movement(name: str) -> Any:
-    """The in_dim variants of slices."""
+    """An operation on slices along one dimension: lax's in_dim function "slice", "index" or "update_slice"."""
 
     def along(x: np.ndarray, axis: int, start: Any, size: int) -> tuple[list[Any], list[int]]:
         starts = [start if k == axis else 0 for k in range(x.ndim)]
@@ -96,12 +96,12 @@ def make_movement(name: str) -> Any:
 
 
 def slice_in_dim(x: np.ndarray, start: int, stop: int, stride: int = 1, axis: int = 0) -> np.ndarray:
-    """lax.slice_in_dim; a start below zero counts from the end."""
+    """lax.slice_in_dim. A negative start counts from the end."""
     return x[(*[slice(None)] * axis, slice(start, stop, stride))]
 
 
 def getitem(x: np.ndarray, index: Any) -> np.ndarray:
-    """x[index]; Undefined for an index outside, which JAX clamps."""
+    """x[index]. Undefined for an index out of bounds, which JAX clamps."""
     try:
         return np.asarray(x[index])
     except IndexError as error:
@@ -109,7 +109,8 @@ def getitem(x: np.ndarray, index: Any) -> np.ndarray:
 
 
 def make_update(function: np.ufunc | None) -> Callable[..., np.ndarray]:
-    """x.at[index].set, and add and the like, each of which counts every time that an element is named."""
+    """x.at[index].set if `function` is None, else x.at[index].add and the like, by ufunc. The latter apply an update for
+    each occurrence of an index."""
 
     def run(x: np.ndarray, index: Any, update: Any, **options: Any) -> np.ndarray:
         if options:
@@ -142,7 +143,7 @@ def split(x: np.ndarray, sizes: Sequence[int], axis: int = 0) -> list[np.ndarray
 
 
 def find_order(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
-    """The stable order of a dimension; descending, equal ones keep their order too."""
+    """The indices that sort a dimension. Equal elements keep their order, also if descending."""
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
     back = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
@@ -160,13 +161,13 @@ def sort(x: np.ndarray, axis: int = -1, descending: bool = False) -> np.ndarray:
 
 
 def top_k(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """lax.top_k: equal ones by the lower place."""
+    """lax.top_k. Of equal elements the one with the lower index comes first."""
     order = find_order(x, -1, True)[..., :k]
     return np.take_along_axis(x, order, -1), order
 
 
 def multiply(subscripts: str, *arrays: np.ndarray) -> np.ndarray:
-    """jnp.einsum; NumPy has none of booleans."""
+    """jnp.einsum. NumPy's does not take booleans, so they are summed as integers."""
     if any(a.dtype == bool for a in arrays):
         return np.einsum(subscripts, *(a.astype(int) for a in arrays)) != 0
     return np.einsum(subscripts, *arrays)
@@ -223,9 +224,9 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
 
 
 def compute_results(program: Program, types: Sequence[Any]) -> list[np.ndarray]:
-    """The results of a program without a transform by NumPy; Undefined where it has more than this module defines.
+    """The results of a program by NumPy. Undefined for a transform, and for what this module does not define.
 
-    types: what JAX says of each value, as ShapeDtypeStructs or tuples of them."""
+    types: JAX's type of each value, as a ShapeDtypeStruct or a tuple of them."""
     if program.transform.kind:
         raise Undefined(f"a {program.transform.kind}")
     if other := {i.dtype for i in program.inputs} - KINDS:
@@ -243,7 +244,7 @@ def compute_results(program: Program, types: Sequence[Any]) -> list[np.ndarray]:
 
 
 def check_types(node: Node, found: Any, kind: Any) -> Any:
-    """A result in the type that JAX states for it."""
+    """A result, cast to the dtype that JAX states for it; Undefined for a dtype that is not in KINDS."""
     if isinstance(kind, (tuple, list)):
         return tuple(check_types(node, f, k) for f, k in zip(found, kind, strict=True))
     if kind.dtype.name not in KINDS:
@@ -252,7 +253,7 @@ def check_types(node: Node, found: Any, kind: Any) -> Any:
 
 
 def evaluate(expression: Any, values: Sequence[Any]) -> Any:
-    """The value of an expression; Undefined for functions."""
+    """The value of an expression. Undefined for functions."""
     if isinstance(expression, Mapping):
         if "v" in expression:
             return values[expression["v"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a generator of operations draws from: values that are there, with their types, and seeded choices."""
+"""The state that draws one operation: the values so far, with their types, and seeded random choices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTS = ("int32", "uint8", "int8", "uint32", "int64")
 
 
 class Miss(Exception):
-    """Nothing here has the type that an operation needs: draw another one."""
+    """No value has the type that an operation needs, so the generator draws another operation."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ MOST = 3000
 
 @dataclass
 class Draw:
-    """Choices for one operation. `values` are those that it may read; `fresh` makes an input of a wanted type."""
+    """Choices for one operation. It may read `values`. `fresh` makes a new input of a wanted shape and dtype."""
 
     random: random.Random
     values: list[Value]
@@ -69,11 +69,11 @@ class Draw:
     made: list[Input] = field(default_factory=list)
 
     def integer(self, low: int, high: int) -> int:
-        """From low to high, both included."""
+        """A random integer from low to high, both included; low if high is smaller."""
         return self.random.randint(low, max(low, high))
 
     def choice(self, items: Sequence[T]) -> T:
-        """One of them; Miss where there are none."""
+        """One of these items; Miss if there are none."""
         if not items:
             raise Miss
         return self.random.choice(list(items))
@@ -88,7 +88,8 @@ class Draw:
         ndim: int = 0,
         size: int = MOST,
     ) -> Value:
-        """A value with at least `ndim` dimensions and at most `size` elements, not empty; later ones are likelier."""
+        """A nonempty value with at least `ndim` dimensions and at most `size` elements; the last one with 60 percent
+        probability or more. of: a condition that it meets. Miss if there is none."""
         fit = [
             v
             for v in self.values
@@ -101,15 +102,17 @@ class Draw:
         return self.choice(fit)
 
     def number(self, ndim: int = 0, size: int = MOST) -> Value:
-        """A real float or integer, no bool."""
+        """A value of real floats or integers, not of booleans."""
         return self.value(lambda v: v.is_number, ndim, size)
 
     def floating(self, ndim: int = 0, size: int = MOST) -> Value:
-        """A real float."""
+        """A value of real floats."""
         return self.value(lambda v: v.is_float, ndim, size)
 
     def like(self, shape: tuple[int, ...], dtype: str, fill: dict[str, Any] | None = None) -> Value:
-        """A value of exactly this type: one that is there, or a new input; Miss inside bodies without one."""
+        """A value of exactly this shape and dtype: an existing one, or a new input. Miss if neither is possible.
+
+        fill: the content of a new input; then existing values do not fit."""
         fit = [v for v in self.values if v.shape == shape and v.dtype == dtype]
         if fill is None and fit and self.chance(0.6):
             return self.choice(fit)
@@ -118,11 +121,11 @@ class Draw:
         return self.fresh(shape, dtype, fill)
 
     def axis(self, v: Value, least: int = 1) -> int:
-        """A dimension of a value with at least this size."""
+        """The index of a dimension of `v` whose size is at least `least`."""
         return self.choice([d for d in range(v.ndim) if v.shape[d] >= least])
 
     def permutation(self, n: int) -> list[int]:
-        """The numbers below n in random order."""
+        """The numbers from 0 to n - 1 in random order."""
         return self.random.sample(range(n), n)
 
 
@@ -150,7 +153,7 @@ KINDS: dict[str, Kind] = {}
 def kind(
     family: str, *, rounds: bool = False, continuous: bool = True, weight: float = 1.0
 ) -> Callable[[Callable[[Draw], Node]], Callable[[Draw], Node]]:
-    """Register a generator under its function's name."""
+    """A decorator that registers a function as a kind, under the function's name."""
 
     def register(draw: Callable[[Draw], Node]) -> Callable[[Draw], Node]:
         name = draw.__name__.strip("_")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vocabulary: elementwise operations, reductions, cumulative and sorting ones, products of matrices."""
+"""Draws elementwise operations, reductions, cumulative operations, sorts and matrix products."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def ref(v: Value) -> Any:
 
 
 def _broadcastable(d: Draw, a: Value) -> Any:
-    """Another operand for an elementwise operation with a: a number, or a value that broadcasts with it."""
+    """A second operand for an elementwise operation with `a`: a number, or a value that broadcasts to `a`'s shape."""
     fit = [
         v
         for v in d.values
@@ -50,19 +50,19 @@ def unary(d: Draw) -> Node:
 
 @kind("elementwise", continuous=False, weight=0.2)
 def sign(d: Draw) -> Node:
-    """The sign, which jumps at zero."""
+    """The sign, which is not continuous at zero."""
     return Node("jnp.sign", (ref(d.number()),))
 
 
 @kind("elementwise", rounds=True, weight=0.5)
 def curved(d: Draw) -> Node:
-    """Functions that round."""
+    """Functions of one argument that round."""
     return Node(d.choice(["jnp.tanh", "jnp.sin", "nn.sigmoid", "nn.gelu", "nn.silu"]), (ref(d.floating()),))
 
 
 @kind("elementwise", continuous=False, weight=0.7)
 def where(d: Draw) -> Node:
-    """A choice by a comparison."""
+    """jnp.where with a boolean value as condition."""
     a = d.number()
     b = _broadcastable(d, a)
     condition = d.value(lambda v: v.dtype == "bool" and v.shape == a.shape)
@@ -71,7 +71,7 @@ def where(d: Draw) -> Node:
 
 @kind("elementwise", continuous=False, weight=0.6)
 def compare(d: Draw) -> Node:
-    """A comparison."""
+    """A comparison with a number or another value."""
     a = d.number()
     return Node(
         f"jnp.{d.choice(['greater', 'less_equal', 'not_equal', 'equal'])}", (ref(a), _broadcastable(d, a))
@@ -80,7 +80,7 @@ def compare(d: Draw) -> Node:
 
 @kind("elementwise", continuous=False, weight=0.4)
 def convert(d: Draw) -> Node:
-    """Another dtype, without loss."""
+    """A conversion to another dtype, which keeps integers."""
     a = d.value(lambda v: v.dtype in ("bool", "float32", "int32", "uint8"))
     to = {
         "bool": ["float32", "int32"],
@@ -127,7 +127,7 @@ def product(d: Draw) -> Node:
 
 @kind("reduce", continuous=False)
 def argreduce(d: Draw) -> Node:
-    """Where the largest or smallest is; ties give the first."""
+    """The index of the largest or smallest element; of equal ones the first."""
     a = d.number(1)
     kwargs: dict[str, Any] = {"axis": d.axis(a)}
     if d.chance(0.3):
@@ -164,14 +164,14 @@ def associative_scan(d: Draw) -> Node:
 
 @kind("cumulative", rounds=True, weight=0.3)
 def cumlogsumexp(d: Draw) -> Node:
-    """log of cumulated exponentials."""
+    """The logarithm of cumulative sums of exponentials."""
     a = d.floating(1)
     return Node("lax.cumlogsumexp", (ref(a),), {"axis": d.axis(a), "reverse": d.chance(0.5)})
 
 
 @kind("sort", continuous=False)
 def sort(d: Draw) -> Node:
-    """A stable sort."""
+    """A sort, or a stable argsort."""
     a = d.number(1)
     name = d.choice(["sort", "argsort"])
     kwargs: dict[str, Any] = {"axis": d.axis(a)}
@@ -184,7 +184,7 @@ def sort(d: Draw) -> Node:
 
 @kind("sort", continuous=False, weight=0.7)
 def sort_pairs(d: Draw) -> Node:
-    """Several operands sorted by the first ones."""
+    """Two operands sorted together, by the first one or by both."""
     a = d.number(1)
     b = d.like(a.shape, a.dtype)
     return Node(
@@ -196,14 +196,14 @@ def sort_pairs(d: Draw) -> Node:
 
 @kind("sort", continuous=False, weight=0.8)
 def top_k(d: Draw) -> Node:
-    """The largest k with their places."""
+    """The largest k elements with their indices."""
     a = d.number(1)
     return Node("lax.top_k", (ref(a), d.integer(1, min(4, a.shape[-1]))))
 
 
 @kind("sort", continuous=False, weight=0.4)
 def searchsorted(d: Draw) -> Node:
-    """Places in a sorted row."""
+    """The positions at which values would be inserted in a vector. The vector itself may be unsorted."""
     a = d.value(lambda v: v.is_number and v.ndim == 1)
     b = d.value(lambda v: v.dtype == a.dtype)
     return Node("jnp.searchsorted", (ref(a), ref(b)), {"side": d.choice(["left", "right"])})
@@ -211,7 +211,7 @@ def searchsorted(d: Draw) -> Node:
 
 @kind("dot", weight=2)
 def matmul(d: Draw) -> Node:
-    """A product of matrices, batched or not."""
+    """A matrix product, batched or not."""
     a = d.floating(2)
     n = d.choice([1, 2, 3, 4, 8, 5])
     shape = (a.shape[-1], n) if a.ndim == 2 or d.chance(0.5) else (*a.shape[:-2], a.shape[-1], n)
@@ -270,7 +270,7 @@ def bits(d: Draw) -> Node:
 
 @kind("sort", continuous=False, weight=0.8)
 def sort_with_places(d: Draw) -> Node:
-    """Several operands of different dtypes sorted by the first."""
+    """Several operands of different dtypes, one of them the index, sorted by the first one."""
     a = d.number(1)
     axis = d.axis(a)
     count = Node("lax.broadcasted_iota", ("int32", list(a.shape), axis))
@@ -281,7 +281,7 @@ def sort_with_places(d: Draw) -> Node:
 
 @kind("sort", continuous=False, weight=0.5)
 def ranked(d: Draw) -> Node:
-    """Medians, and places in bins."""
+    """Medians, or indices of bins."""
     a = d.value(lambda v: v.dtype in ("float32", "int32"), 1)
     if d.chance(0.5):
         return Node("jnp.digitize", (ref(a), Node("jnp.arange", (-3, 4, d.integer(1, 3)))))

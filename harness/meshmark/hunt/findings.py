@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store of findings: one directory each with the data, the script and the report, and what is known by group.
+"""The store of findings: one directory per finding, with its data, script and report.
 
 results/findings/NAME/finding.json    the data and all that is known about it
 results/findings/NAME/repro.py        the script
@@ -34,7 +34,7 @@ class FindingError(BadInput, ValueError):
 
 @dataclass
 class Finding:
-    """One root cause."""
+    """A finding: one root cause."""
 
     name: str
     title: str
@@ -59,11 +59,11 @@ class Finding:
     """Where it came from: the release of JAX, the seed and number of the program that showed it first, the minute."""
 
     def data(self) -> Program:
-        """The program."""
+        """The program, read from its JSON values."""
         return from_json(self.program)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
+        """The finding as JSON values."""
         return asdict(self)
 
 
@@ -74,7 +74,7 @@ _CHECKS = {name: checking.of(hint) for name, hint in get_type_hints(Finding).ite
 
 
 def _wrong(found: Finding) -> str:
-    """What is wrong with the form of a finding; "" for nothing."""
+    """The problem with the form of a finding; "" if it has none."""
     if not (problem := checking.inside(vars(found), _CHECKS)):
         if found.severity not in SEVERITIES:
             return f"its severity is none of {', '.join(SEVERITIES)}"
@@ -126,19 +126,19 @@ def read_script(name: str, store: Path = STORE) -> str:
 
 
 def known_groups(findings: Iterable[Finding], release: str = "") -> Mapping[str, str]:
-    """The name of the finding that explains each group. One that is right on this release of JAX explains none: what
-    looks like it there is new."""
+    """The name of the finding that explains each group, by the group's key. A finding that is right on this release of
+    JAX explains no group, because a similar failure there has a new cause."""
     return {g: f.name for f in findings if f.releases.get(release) != "right" for g in f.groups}
 
 
 def choose_free_name(name: str, store: Path) -> str:
-    """This name, or this name with "-2", "-3" ... behind it if the store already has a finding of that name."""
+    """This name, or this name with "-2", "-3" ... appended if the store already has a finding of that name."""
     names = [name, *(f"{name}-{k}" for k in range(2, 1000))]
     return next(n for n in names if not (store / n).exists())
 
 
 def write(finding: Finding, script: str, report: str, store: Path = STORE) -> Path:
-    """Write its directory; gives it."""
+    """Write the directory of a finding, and give its path."""
     directory = store / finding.name
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "finding.json").write_text(json.dumps(finding.to_json(), indent=1) + "\n", encoding="utf-8")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the forms: operations that take functions as arguments, and so have bodies."""
+"""Draws the forms: operations that take functions as arguments. The functions are their bodies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NESTED = 0.3
 
 
 def add(drawing: Drawing, level: Level, name: str) -> None:
-    """A form with a body over values that are there; Miss where none fits."""
+    """Add a form with a body, over existing values. Raises Miss if none fits, and then changes nothing."""
     before = drawing.mark(level)
     rounded = drawing.rounded
     try:
@@ -38,8 +38,8 @@ def add(drawing: Drawing, level: Level, name: str) -> None:
 
 
 def shares(level: Level) -> dict[str, float]:
-    """How often an operation of a level is each form. Inside of a shard_map those are left out whose carry or branches
-    JAX wants to vary over the same axes, and shard_map itself."""
+    """The probability of each form at a level. Inside a shard_map only vmap, remat and map are possible: the carry or
+    the branches of other forms must vary over the same axes."""
     if level.depth == 0:
         return SHARES
     if level.depth > 1:
@@ -49,7 +49,7 @@ def shares(level: Level) -> dict[str, float]:
 
 
 def choices(drawing: Drawing, level: Level) -> Draw:
-    """Choices among the values of a level; new inputs are of the program alone."""
+    """Choices among the values of a level. Only the program itself can have new inputs, not a body."""
     return Draw(drawing.random, level.values, drawing.fresh if level.depth == 0 else None, drawing.axes)
 
 
@@ -71,7 +71,7 @@ def filled(
 
 
 def constrain(drawing: Drawing, level: Level) -> None:
-    """Constrain the last value over those axes that are not manual."""
+    """Add a sharding constraint of the last value, over axes that are not manual."""
     last = level.values[-1]
     manual = {name for name, _ in level.manual}
     if len(manual) == len(drawing.axes) or last.dtype == "tuple" or not last.ndim:
@@ -82,7 +82,7 @@ def constrain(drawing: Drawing, level: Level) -> None:
 
 
 def close(level: Level, parameters: int, outputs: Sequence[Value]) -> Body:
-    """A body as data."""
+    """The body of a level that is drawn, as data. parameters: their number. outputs: the values that it returns."""
     nodes, outs = numbered(level.nodes, [v.expression for v in outputs], parameters)
     return Body(parameters, tuple(nodes), tuple(outs))
 
@@ -179,7 +179,7 @@ def _fori(drawing: Drawing, level: Level) -> None:
         raise Miss
     body = close(inside, 2, [fit[-1]])
     end: Any = d.integer(2, 4)
-    if d.fresh and d.chance(0.3):  # no constant: a loop of unknown length
+    if d.fresh and d.chance(0.3):  # not a constant, so the compiler does not know the length of the loop
         end = d.like((), "int32", {"kind": "data", "data": [end]}).expression
     drawing.add(level, Node("fori", (0, end, a.expression), {}, (body,)))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vocabulary: operations that real code has now and then, and the general forms of lax beside them."""
+"""Draws operations that real code uses now and then, and the general operations of lax."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshmark.hunt.program import Node
 
 @kind("reduce", weight=1)
 def reduce_general(d: Draw) -> Node:
-    """lax.reduce over some dimensions. It may use its start any number of times, so the start changes nothing."""
+    """lax.reduce over some dimensions. XLA may use the start any number of times, so it is the operation's identity."""
     a = d.value(lambda v: v.dtype in ("float32", "int32"), 1)
     axes = sorted(d.random.sample(range(a.ndim), d.integer(1, a.ndim)))
     name, init = _at_rest(d, a)
@@ -20,7 +20,7 @@ def reduce_general(d: Draw) -> Node:
 
 
 def _at_rest(d: Draw, a: Value) -> tuple[str, Any]:
-    """(an operation, the start that it does not notice)."""
+    """(add, max or min; its identity, as the start)."""
     name = d.choice(["add", "max", "min"])
     if name != "add" and a.is_float:
         return name, {"float": "-inf" if name == "max" else "inf"}
@@ -30,7 +30,7 @@ def _at_rest(d: Draw, a: Value) -> tuple[str, Any]:
 
 @kind("reduce", weight=0.6, continuous=False)
 def selected(d: Draw) -> Node:
-    """Reductions of those elements that a condition selects."""
+    """A reduction of those elements that a condition selects."""
     a = d.number(1)
     name = d.choice(["sum", "max", "min"])
     kwargs: dict[str, Any] = {"axis": d.axis(a), "where": Node("jnp.greater", (ref(a), d.integer(-2, 2)))}
@@ -47,7 +47,7 @@ def cumulative_signs(d: Draw) -> Node:
 
 @kind("window", weight=1)
 def reduce_window_of_integers(d: Draw) -> Node:
-    """Windows of integers, and of minima, that may reach far past the edge."""
+    """A sum, maximum or minimum over windows, with paddings up to 3."""
     a = d.value(lambda v: v.dtype in ("int32", "float32"), 1)
     dims, strides, padding = [], [], []
     for n in a.shape:
@@ -63,7 +63,7 @@ def reduce_window_of_integers(d: Draw) -> Node:
 
 @kind("index", weight=1)
 def segments(d: Draw) -> Node:
-    """The largest, the smallest or the product of each segment; ids outside count for none."""
+    """The sum, largest or smallest element of each segment. Ids out of bounds belong to no segment."""
     a = d.value(lambda v: v.dtype in ("float32", "int32"), 1)
     n = d.choice([2, 3, 4, 8])
     fill = {"kind": "ints", "low": d.choice([0, -1]), "high": n - d.choice([0, 1]), "seed": d.integer(0, 999)}
@@ -75,7 +75,7 @@ def segments(d: Draw) -> Node:
 
 @kind("sort", weight=0.7, continuous=False)
 def ordered_by_several(d: Draw) -> Node:
-    """The order by several keys, or a part of the order."""
+    """The order by two keys, or the first elements of a sorted dimension."""
     a = d.number(1)
     if d.chance(0.5):
         b = d.like(a.shape, a.dtype)
@@ -90,7 +90,7 @@ def ordered_by_several(d: Draw) -> Node:
 
 @kind("sort", weight=0.7, continuous=False)
 def distinct(d: Draw) -> Node:
-    """The different elements, how often each comes, or where elements are not zero, in a result of a fixed size."""
+    """The distinct elements, the count of each, or the indices of nonzero elements, in a result of fixed size."""
     a = d.value(lambda v: v.dtype in ("int32", "float32"), 1, 200)
     which = d.choice(["unique", "nonzero", "histogram"])
     if which == "unique":
@@ -102,7 +102,7 @@ def distinct(d: Draw) -> Node:
 
 @kind("edge", weight=1)
 def differences(d: Draw) -> Node:
-    """Differences of neighbours of some order, from a start or not; halves of central ones."""
+    """First or second differences of neighbours, with or without a prepended start; or halved central differences."""
     a = d.value(lambda v: v.dtype in ("float32", "int32"), 1)
     axis = d.axis(a, 3)
     if a.dtype == "float32" and d.chance(0.4):
@@ -115,7 +115,7 @@ def differences(d: Draw) -> Node:
 
 @kind("edge", weight=0.7)
 def filled_diagonal(d: Draw) -> Node:
-    """A diagonal set, or an array made of its diagonal."""
+    """An array with its diagonal filled, or a matrix made from its diagonal."""
     a = d.number(1)
     if a.ndim == 2 and d.chance(0.6):
         return Node("jnp.fill_diagonal", (ref(a), d.choice([0, 5])), {"inplace": False})
@@ -124,7 +124,7 @@ def filled_diagonal(d: Draw) -> Node:
 
 @kind("edge", weight=0.7)
 def joined(d: Draw) -> Node:
-    """A value with new rows behind or before it, of another sharding."""
+    """A value concatenated with another one, which may have another sharding, behind or before it."""
     a = d.value(ndim=1, size=MOST // 2)
     axis = d.axis(a)
     shape = tuple(d.integer(1, 3) if k == axis else n for k, n in enumerate(a.shape))
@@ -134,7 +134,7 @@ def joined(d: Draw) -> Node:
 
 @kind("edge", weight=0.8)
 def middle(d: Draw) -> Node:
-    """Rows from the middle along one dimension, counted from either end."""
+    """A slice from the middle of one dimension. A negative start counts from the end."""
     a = d.value(ndim=1)
     axis = d.axis(a, 3)
     n = a.shape[axis]
@@ -145,14 +145,14 @@ def middle(d: Draw) -> Node:
 
 @kind("elementwise", weight=0.5)
 def kept(d: Draw) -> Node:
-    """Nothing, for what a compiler must not look through, and for derivatives."""
+    """An identity that blocks the compiler's optimizations or the derivative."""
     a = d.number()
     return Node(d.choice(["lax.optimization_barrier", "lax.stop_gradient"]), (ref(a),))
 
 
 @kind("elementwise", weight=0.5, continuous=False)
 def counted_bits(d: Draw) -> Node:
-    """Bits counted and shifted, remainders."""
+    """Counts of bits, shifts, remainders and quotients."""
     a = d.value(lambda v: v.dtype in INTS)
     which = d.choice(
         ["lax.population_count", "lax.clz", "jnp.remainder", "jnp.left_shift", "jnp.floor_divide"]
@@ -164,7 +164,7 @@ def counted_bits(d: Draw) -> Node:
 
 @kind("elementwise", weight=0.6)
 def outer_sum(d: Draw) -> Node:
-    """Each element with each other one."""
+    """Each element combined with each element of the first row."""
     a = d.number(1, 50)
     last = Node("jnp.expand_dims", (ref(a), a.ndim))
     name = d.choice(["subtract", "maximum", "multiply"])
@@ -174,7 +174,7 @@ def outer_sum(d: Draw) -> Node:
 
 @kind("index", weight=1.2)
 def gather_batched(d: Draw) -> Node:
-    """lax.gather whose first dimension is one of batches: what vmap makes of an index."""
+    """lax.gather with a batching dimension, as vmap makes it from indexing."""
     a = d.number(2)
     k = d.integer(1, a.ndim - 1)
     count = d.choice([1, 2, 4])
@@ -196,7 +196,7 @@ def gather_batched(d: Draw) -> Node:
 
 @kind("index", weight=1.2)
 def scatter_batched(d: Draw) -> Node:
-    """lax.scatter_add whose first dimension is one of batches."""
+    """lax.scatter_add, scatter_max or scatter_min with a batching dimension."""
     a = d.number(2)
     k = d.integer(1, a.ndim - 1)
     count = d.choice([1, 2, 4])
@@ -222,7 +222,7 @@ def scatter_batched(d: Draw) -> Node:
 
 @kind("window", weight=1)
 def correlated(d: Draw) -> Node:
-    """Correlations of rows, and polynomials."""
+    """The correlation of two vectors."""
     a = d.value(lambda v: v.dtype == "float32" and v.ndim == 1)
     b = d.like((d.integer(1, min(5, a.shape[0])),), "float32")
     return Node("jnp.correlate", (ref(a), ref(b)), {"mode": d.choice(["full", "same", "valid"])})
@@ -245,7 +245,7 @@ def several_products(d: Draw) -> Node:
 
 @kind("shape", weight=0.6)
 def rolled_axes(d: Draw) -> Node:
-    """Dimensions merged into one, or the parts of an array in blocks beside each other."""
+    """Dimensions merged into one, or an array above its own flip, by jnp.block."""
     a = d.value(ndim=2)
     if d.chance(0.5):
         return Node("lax.collapse", (ref(a), 0, d.integer(1, a.ndim)))

@@ -52,7 +52,7 @@ TRANSFORMS = {"": 0.68, "vjp": 0.27, "jvp": 0.05}
 
 
 class Drawing:
-    """The drawing of one program."""
+    """The state that draws one program."""
 
     def __init__(
         self,
@@ -79,7 +79,8 @@ class Drawing:
     # Types ----------------------------------------------------------------------------------------------------
 
     def spec(self, shape: Sequence[int], share: float = 0.65) -> Spec:
-        """A sharding of a shape that divides evenly: each axis of the mesh goes to some dimension, or to none."""
+        """A sharding that divides a shape evenly. Each mesh axis shards one dimension that it divides, with probability
+        `share`, or none."""
         entries: list[list[str]] = [[] for _ in shape]
         left = list(shape)
         axes = list(self.axes)
@@ -93,7 +94,7 @@ class Drawing:
         return tuple(tuple(e) for e in entries)
 
     def shape(self) -> tuple[int, ...]:
-        """A shape whose dimensions mostly divide by axes of the mesh."""
+        """A shape whose sizes are mostly multiples of mesh axis sizes, with at most 1500 elements."""
         ndim = self.random.choice([1, 1, 2, 2, 2, 3, 3, 4])
         sizes = [n for _, n in self.axes]
         units = [*ALONE] if math.prod(sizes) == 1 else [*sizes, math.prod(sizes)]
@@ -109,7 +110,8 @@ class Drawing:
         return tuple(dims)
 
     def fresh(self, shape: tuple[int, ...], dtype: str, fill: dict[str, Any] | None = None) -> Value:
-        """A new input; where others were drawn before, values are renumbered at the end."""
+        """A new input, filled with small integers unless `fill` says otherwise. Miss if the program has five already.
+        Inputs may be added after operations; values are numbered at the end."""
         if len(self.inputs) >= 5:
             raise Miss
         if self.special and fill is None and dtype == "float32":
@@ -132,7 +134,7 @@ class Drawing:
     # Operations -----------------------------------------------------------------------------------------------
 
     def kind(self, manual: bool) -> Any:
-        """A kind of operation, by weight."""
+        """Draw a kind of operation by weight. manual: collectives are possible."""
         kinds = [
             k
             for k in KINDS.values()
@@ -147,7 +149,8 @@ class Drawing:
         return self.random.choices(kinds, weights)[0]
 
     def add(self, level: Level, node: Node) -> Value:
-        """Append an operation, and those inside its arguments before it; Miss where JAX refuses its types."""
+        """Append an operation, after those inside its arguments, and give its value. Miss if JAX refuses its types. If
+        the result is a tuple, also append at most two of its items, and give the first of these."""
         node = replace(node, args=self.added(level, node.args))
         shapes = level.infer(self, node)
         level.nodes.append(node)
@@ -168,7 +171,7 @@ class Drawing:
         return value
 
     def added(self, level: Level, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """Arguments without operations inside them: these are added before."""
+        """Append the operations inside arguments, and give the arguments with references in their place."""
         found: list[Any] = []
         for a in arguments:
             if isinstance(a, list) and any(isinstance(item, Node) for item in a):
@@ -177,7 +180,7 @@ class Drawing:
         return tuple(found)
 
     def step(self, level: Level) -> None:
-        """Add one operation, or a form with a body."""
+        """Add one operation, or a form with a body. It gives up after 30 attempts that raise Miss."""
         for _ in range(30):
             try:
                 if not self.special:
@@ -210,16 +213,16 @@ class Drawing:
                 continue
 
     def note(self, nodes: Sequence[Node], family: str) -> None:
-        """Remember what these operations came of."""
+        """Note the family or form that drew these operations."""
         for node in nodes:
             self.families.setdefault(node.op, family)
 
     def mark(self, level: Level) -> tuple[int, int, int]:
-        """Where the lists are."""
+        """The lengths of the lists of inputs, operations and values, for `reset`."""
         return len(self.inputs), len(level.nodes), len(level.values)
 
     def reset(self, level: Level, mark: tuple[int, int, int]) -> None:
-        """Take back what came since."""
+        """Remove the inputs, operations and values that were added since `mark`."""
         del self.inputs[mark[0] :]
         del level.nodes[mark[1] :]
         del level.values[mark[2] :]
@@ -227,7 +230,7 @@ class Drawing:
     # The whole ------------------------------------------------------------------------------------------------
 
     def program(self) -> Program:
-        """Draw it; Miss where nothing came of it."""
+        """Draw the mesh and the program. Miss if it has no operation or no result."""
         shape = self.random.choice(self.meshes)
         self.axes = tuple(zip("xyz", shape, strict=False))
         share = self.random.random()
@@ -236,7 +239,7 @@ class Drawing:
             return self.drawn()
 
     def drawn(self) -> Program:
-        """The program over the mesh, in the types that were drawn for it."""
+        """Draw the inputs and operations, for the mesh and types that are drawn already."""
         level = Level(0, self.values, self.nodes, ())
         usual = ["float32"] * 8 + ["int32"] * 3 + ["uint8", "bfloat16", "bool"]
         wide = ["float64"] * 5 + ["int64"] * 3 + ["float32", "int32"]
@@ -259,7 +262,7 @@ class Drawing:
         return self.finish(level)
 
     def finish(self, level: Level) -> Program:
-        """Outputs, their shardings, and the transform."""
+        """Draw the outputs, their shardings and the transform. Outputs are at most three values that nothing reads."""
         read = {r for n in level.nodes for r in list_references((*n.args, *n.kwargs.values()))}
         sinks = [
             v
@@ -274,9 +277,9 @@ class Drawing:
         outputs = sinks[-3:]
         kind = self.random.choices(list(TRANSFORMS), list(TRANSFORMS.values()))[0]
         if self.special or (self.rounded and any(map(cornered, level.nodes))):
-            kind = ""  # a rounding may decide which branch of a derivative is taken
+            kind = ""  # rounding may decide which branch of a derivative is taken
         if any(n.kwargs.get("check_vma") is False for n in level.nodes):
-            kind = ""  # without the check a cotangent means something else
+            kind = ""  # without the check a cotangent has another meaning
         nodes, outs = numbered(level.nodes, [v.expression for v in outputs], len(self.inputs))
         specs = tuple(self.spec(v.shape) if self.random.random() < 0.5 else None for v in outputs)
         made = Program(self.axes, tuple(self.inputs), tuple(nodes), tuple(outs), specs, x64=self.x64)
@@ -286,7 +289,7 @@ class Drawing:
         return made
 
     def transformed(self, program: Program, kind: str, outputs: Sequence[Value]) -> Program:
-        """With a gradient or a tangent, where the dtypes have one."""
+        """The program with the transform "vjp" or "jvp", if it has float inputs and outputs; else the program."""
         wrt = tuple(k for k, i in enumerate(program.inputs) if dtype_of(i.dtype).kind in "fV")
         keep = [k for k, v in enumerate(outputs) if v.is_float]
         if not wrt or not keep:
@@ -326,12 +329,13 @@ class Drawing:
 
 
 def meshes_of(devices: int) -> list[tuple[int, ...]]:
-    """The entries of MESHES that fit this many devices, and those of one device."""
+    """The shapes of MESHES that need at most this many devices; SINGLE for one device."""
     return [*SINGLE] if devices == 1 else [shape for shape in MESHES if math.prod(shape) <= devices]
 
 
 def meshes_over(devices: int) -> list[tuple[int, ...]]:
-    """The meshes over all of these devices, of one to three axes longer than 1: a topology is compiled for whole."""
+    """The meshes over all of these devices with one to three axes, each longer than 1. A program for a topology is
+    compiled for all of its devices."""
     found = [s for axes in (1, 2, 3) for s in shapes(devices, axes) if 1 not in s]
     return found or [(devices,)]
 
@@ -343,8 +347,10 @@ def draw(
     meshes: Sequence[Sequence[int]] = (),
     inexact: Set[str] = frozenset(),
 ) -> Program:
-    """Program `number` of a seed, over one of these meshes (default: MESHES). `inexact`: the kinds of operations that
-    round where it runs, beside those that round everywhere."""
+    """Program `number` of a seed.
+
+    weights: factors by family or form. meshes: the shapes to draw from (default: MESHES). inexact: the kinds that round
+    on the backend, beside those that round everywhere."""
     return draw_with_families(seed, number, weights, meshes, inexact)[0]
 
 
@@ -355,8 +361,9 @@ def draw_with_families(
     meshes: Sequence[Sequence[int]] = (),
     inexact: Set[str] = frozenset(),
 ) -> tuple[Program, dict[str, str]]:
-    """A program, and the family or form that each of its operations came of. Where nothing came of a try the next one
-    is made from the same stream."""
+    """(the program that `draw` gives, the family or form of each of its operations).
+
+    If an attempt fails, the next one has another random stream. RuntimeError after 50 attempts."""
     for attempt in range(50):
         drawing = Drawing(seed, number * 64 + attempt, weights, meshes, inexact)
         try:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups findings by root cause: one smaller program, one check of the compiler or one message explains all of a
-group."""
+"""Groups findings by root cause: one smaller program, one check of the compiler or one message explains all findings of
+a group."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ VERIFIED = re.compile(
 
 
 def make_key(program: Program, difference: Mapping[str, Any]) -> str:
-    """The group of a shrunk finding: text that is equal for findings of one root cause. Recorded in files.
+    """The key of a shrunk finding's group: a text that is equal for findings of one root cause. Files record it.
 
     difference: as `oracles.Difference.to_json` gives it, here and below.
-    Of wrong numbers the kind of wrongness where that names the cause; else the operations, with the options that make
-    them what they are, and the transform. Of all others the check or the message, without its numbers: it names the
-    place in the compiler.
+    For wrong numbers it is the kind of wrongness, if that identifies the cause; else the operations with their
+    distinguishing options, and the transform. For other findings it is the check or the message without its numbers,
+    which names the place in the compiler.
     """
     if difference["kind"] not in NUMBERS:
         return locate(program, difference)
@@ -63,14 +63,14 @@ def make_key(program: Program, difference: Mapping[str, Any]) -> str:
 
 
 def _spelled(node: Node) -> str:
-    """The operation of a node, of several spellings the first: x[1::3] is a lax.slice."""
+    """The operation of a node. A getitem of forward slices, such as x[1::3], is a lax.slice."""
     if node.op == "getitem" and all(isinstance(i, dict) and _forwards(i.get("slice")) for i in node.args[1]):
         return "lax.slice"
     return node.op
 
 
 def _forwards(bounds: Any) -> bool:
-    """Whether the bounds are those of a slice that runs forwards."""
+    """Whether these are the bounds of a slice with a positive step."""
     return isinstance(bounds, (list, tuple)) and (bounds[2] is None or bounds[2] > 0)
 
 
@@ -85,7 +85,7 @@ UNGROUPED = (
 
 
 def find_cause(program: Program, difference: Mapping[str, Any]) -> str:
-    """The group of wrong numbers by their wrongness, whatever the operations around; "" where it names no cause."""
+    """The key of wrong numbers whose kind of wrongness identifies the cause, whatever other operations do; else ""."""
     what = str(difference.get("what", ""))
     operations = set(program.operations) - {"item", "constrain"}
     if what == "a NaN is lost" and any(EXTREMES.search(op) for op in operations):
@@ -100,17 +100,17 @@ def find_cause(program: Program, difference: Mapping[str, Any]) -> str:
 
 
 def make_key_without(difference: Mapping[str, Any], left_out: str) -> str:
-    """The group of wrong numbers that a pass of the compiler makes. left_out: the pass without which they are right."""
+    """The key of wrong numbers that a pass of the compiler causes. left_out: the pass without which they are right."""
     return f"{difference['kind']}: right without {left_out}"
 
 
 def _relaid(numbers: Any) -> bool:
-    """Whether the result of a convolution has its dimensions in another order than the input."""
+    """Whether the result of a convolution has another order of dimensions than the input."""
     return isinstance(numbers, (list, tuple)) and len(numbers) == 3 and numbers[0] != numbers[2]
 
 
 def _several(program: Program, node: Node) -> bool:
-    """Whether the groups of a convolution have several input features each: the kernel's dimension of these."""
+    """Whether each group of a convolution has several input features, by the size of the kernel's dimension "I"."""
     kernel = node.args[1]
     if not isinstance(kernel, dict) or "v" not in kernel:
         return False
@@ -124,7 +124,8 @@ def _moves(value: Any) -> bool:
 
 
 def locate(program: Program, difference: Mapping[str, Any]) -> str:
-    """The kind and the place; of an exception without a word the operations too, since it names none."""
+    """The kind and place of a difference, as `describe_place` gives it. An exception without a message names no place:
+    the operations are appended."""
     said = describe_place(difference)
     if not str(difference["what"]).rstrip().endswith("Error:"):
         return said
@@ -132,9 +133,9 @@ def locate(program: Program, difference: Mapping[str, Any]) -> str:
 
 
 def describe_place(difference: Mapping[str, Any]) -> str:
-    """The kind and the place of a difference other than wrong numbers. The compiler's verifier says of every
-    instruction alike that its shape is another one, so its operation tells the places apart; of a copy, which stands
-    behind any operation, what it copies."""
+    """The kind and place of a difference other than wrong numbers. The compiler's verifier has one message for all
+    instructions of a wrong shape, so the operation is appended. For a copy, which may follow any operation, it is the
+    name of the copied instruction."""
     said = f"{difference['kind']}: {normalize_message(difference['what'])}"
     named = VERIFIED.search(str(difference.get("text", "")))
     if not named:
@@ -143,7 +144,7 @@ def describe_place(difference: Mapping[str, Any]) -> str:
 
 
 def normalize_message(what: str) -> str:
-    """A message without what differs from program to program: dtypes, shapes of any rank, axes, instructions."""
+    """A message without its dtypes, ranks and axes, which differ between programs; at most 120 characters."""
     line = re.sub(r"\b(?:f|s|u|bf|c|pred|float|int|uint|bfloat)N?\[\]", "T[]", what)
     line = re.sub(r"([\[({])N(?:,N)+([\])}])", r"\1N\2", line)
     line = re.sub(r"frozenset\(\{[^}]*\}\)", "frozenset({..})", line)
@@ -151,7 +152,7 @@ def normalize_message(what: str) -> str:
 
 
 def make_raw_key(difference: Mapping[str, Any], program: Program) -> str:
-    """What alike findings have in common before they are shrunk; wrong numbers by their last operations."""
+    """A key that similar findings share before they are shrunk. For wrong numbers it has all operations."""
     if difference["kind"] not in NUMBERS:
         return locate(program, difference)
     ops = sorted({op for op in program.operations if op not in ("item", "constrain")})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hunt: programs are drawn and judged in workers, findings shrunk and grouped, all written as it comes."""
+"""The hunt: draws programs, judges them in workers, shrinks and groups the findings, and writes each to the record."""
 
 from __future__ import annotations
 
@@ -44,9 +44,11 @@ ALONE = TURNS | {5: "eager", 9: "eager"}
 
 
 def choose_modes(number: int, settings: Settings | None = None) -> tuple[str, ...]:
-    """The modes in which a program is run: automatic axes always, the others in turns; and NumPy beside the unsharded
-    program, with a CPU where the devices are others. For a topology there are automatic and explicit axes alone.
-    Several processes have no program that needs all of an array at one of them."""
+    """The modes of program `number`: always automatic axes, another mode in turns, and the comparison of the unsharded
+    program with NumPy (on an accelerator also with a CPU).
+
+    A topology has automatic and explicit axes only. Several processes have only modes in which no process needs a whole
+    array."""
     other = (ALONE if settings and settings.devices == 1 else TURNS).get(number % 16)
     if settings and settings.topology:
         return ("auto", "explicit") if other == "explicit" else ("auto",)
@@ -61,7 +63,7 @@ WHOLE = 4
 
 
 def is_light(number: int, settings: Settings) -> bool:
-    """Whether program `number` is compiled by `meshmark.hunt.oracles.LIGHT`, which takes less time."""
+    """Whether program `number` is compiled with `meshmark.hunt.oracles.LIGHT`, which takes less time."""
     return bool(number % WHOLE) and not settings.topology and settings.ranks == 1
 
 
@@ -112,7 +114,9 @@ class Hunt:
     failure: BaseException | None = None
 
     def run(self, minutes: float, slots: int, tell: Any, programs: int | None = None) -> None:
-        """Hunt for this many minutes, or until this many programs are judged, with this many workers at once."""
+        """Hunt with `slots` workers at once, for `minutes` or until `programs` programs are judged.
+
+        tell: prints a line. Raises the first error of a slot."""
         end = self.start + 60 * minutes
         stop = threading.Event()
         threads = [
@@ -132,14 +136,14 @@ class Hunt:
         finally:
             stop.set()
             for slot in [*self.slots]:
-                slot.close()  # what an interruption cuts off is not written, and is judged again
+                slot.close()  # a program that is interrupted is not written, so --resume judges it again
             for thread in threads:
                 thread.join(30)
         if self.failure:
             raise self.failure
 
     def progress(self) -> str:
-        """How far it has come."""
+        """A line with the numbers of programs, minutes and groups so far."""
         new = sum(not group.known for group in self.groups.values())
         minutes = (time.monotonic() - self.start) / 60
         return f"{self.judged} programs in {minutes:.1f} minutes, {len(self.groups)} groups of findings, {new} new"
@@ -162,7 +166,7 @@ class Hunt:
             stop.set()
 
     def one(self, slot: Judging, number: int, tell: Any, halted: Callable[[], bool]) -> None:
-        """Judge program `number`, and take down what comes of it."""
+        """Judge program `number`, shrink what it finds, and write its line to the record; nothing if `halted`."""
         modes = choose_modes(number, self.settings)
         job: dict[str, Any] = {"draw": [self.seed, number]}
         if self.weights:
@@ -253,7 +257,7 @@ class Hunt:
             if halted():
                 raise shrinking.Halted
             if not any(map(signature.matches, again)):
-                line["light"] = True  # nobody who compiles as usual meets it
+                line["light"] = True  # it does not occur with default compiler options
         found = shrunk.difference | {"mode": shrunk.difference["mode"] or mode}
         found = self._blamed(slot, shrunk.program, found, light)
         key = self._key(slot, shrunk.program, found, light)
@@ -281,7 +285,7 @@ class Hunt:
         return blame.find_wrong_side(slot, program, difference, light, self.settings.backend)
 
     def _key(self, slot: Judging, program: Program, difference: dict[str, Any], light: bool) -> str:
-        """The group of a shrunk finding; by the pass that makes it, where nothing else names its cause."""
+        """The key of a shrunk finding's group. Wrong numbers of no known group are grouped by a guilty pass of XLA."""
         key = grouping.make_key(program, difference)
         plain = self.settings.ranks == 1 and not self.settings.topology
         if key in self.known or difference["kind"] not in grouping.NUMBERS or not plain:
@@ -310,8 +314,8 @@ class Hunt:
     def resume(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Take over the lines of a record.
 
-        A line may name a group whose shrunk program was not written any more: that program is judged again. BadInput
-        for a line that a hunt does not write."""
+        If a line names a group whose shrunk program was not written, its program is judged again. BadInput for a line
+        that a hunt does not write."""
         try:
             self._resume(lines)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -353,7 +357,8 @@ class Hunt:
 
 
 def table(hunt: Hunt) -> list[list[str]]:
-    """The findings, wrong numbers first, the most frequent first."""
+    """One row per group of findings: name of the known finding or "new", key, number of programs, the first program's
+    number, operations, minute. Wrong numbers come first, and the most frequent first."""
     order = {"numbers": 0, "oracles": 0, "crash": 1, "hang": 2, "internal": 3, "refused": 4}
     rows = []
     for group in sorted(hunt.groups.values(), key=lambda g: (order.get(g.kind, 9), -len(g.numbers))):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vocabulary: what real code writes in several operations: shifts, halos, stencils, caches, blocks, masks.
+"""Draws patterns that real code writes in several operations: shifts, halos, stencils, caches, blocks, masks.
 
-Each kind reads one value more than once, so that a partitioner, or a compiler that works in place, must keep the old
-elements while it makes the new ones.
+Most kinds read one value more than once. So a partitioner, or a compiler that works in place, must keep the old
+elements while it computes the new ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from meshmark.hunt.program import Node
 
 
 def rows(a: Value, axis: int, low: int, high: int, stride: int = 1) -> Node:
-    """The rows from low to high - 1 along a dimension."""
+    """The elements from low to high - 1 along a dimension, with this stride."""
     start = [low if k == axis else 0 for k in range(a.ndim)]
     stop = [high if k == axis else n for k, n in enumerate(a.shape)]
     strides = [[stride if k == axis else 1 for k in range(a.ndim)]] if stride > 1 else []
@@ -24,17 +24,17 @@ def rows(a: Value, axis: int, low: int, high: int, stride: int = 1) -> Node:
 
 
 def along(axis: int, index: Any) -> list[Any]:
-    """An index of one dimension."""
+    """An index that selects `index` along one dimension, and everything along the dimensions before it."""
     return [*([{"slice": [None, None, None]}] * axis), index]
 
 
 def counted(a: Value, axis: int) -> Node:
-    """The place of each element along a dimension."""
+    """The int32 index of each element along a dimension."""
     return Node("lax.broadcasted_iota", ("int32", list(a.shape), axis))
 
 
 def _shifted(d: Draw, a: Value, axis: int, k: int) -> tuple[Node, Any]:
-    """(elements set from those k places on, the places that are left over)."""
+    """(the value with elements set from those k places before or behind, the index of the k elements left over)."""
     n = a.shape[axis]
     if d.chance(0.5):
         moved = Node("at.set", (ref(a), along(axis, {"slice": [None, -k, None]}), rows(a, axis, k, n)))
@@ -45,7 +45,7 @@ def _shifted(d: Draw, a: Value, axis: int, k: int) -> tuple[Node, Any]:
 
 @kind("idiom", weight=2)
 def shift_and_fill(d: Draw) -> Node:
-    """Elements set from their neighbours, and those at the end filled."""
+    """Elements set from their neighbours. Those at the end are set, added to or multiplied."""
     a = d.number(1)
     axis = d.axis(a, 3)
     moved, left = _shifted(d, a, axis, d.integer(1, 2))
@@ -55,7 +55,7 @@ def shift_and_fill(d: Draw) -> Node:
 
 @kind("idiom", weight=1.5)
 def updates(d: Draw) -> Node:
-    """Two or three updates of parts of one array, by its own rows or by numbers."""
+    """Two or three updates of slices of one array, with its own slices or with numbers."""
     a = d.number(1)
     axis = d.axis(a, 3)
     n = a.shape[axis]
@@ -71,7 +71,7 @@ def updates(d: Draw) -> Node:
 
 @kind("idiom", weight=2)
 def moved_within(d: Draw) -> Node:
-    """Rows written to other places of their own array, at constant or read starts."""
+    """A slice written to another position of its own array. The starts are constants or values."""
     a = d.value(ndim=1)
     axis = d.axis(a, 2)
     n = a.shape[axis]
@@ -83,7 +83,7 @@ def moved_within(d: Draw) -> Node:
 
 @kind("idiom", weight=1.5)
 def interleaved(d: Draw) -> Node:
-    """Every second element from the next one, or two values in turns."""
+    """Every second element updated with the next one, or a value interleaved with its negative."""
     a = d.number(1, MOST // 2)
     axis = d.axis(a, 2)
     n = a.shape[axis] // 2 * 2
@@ -97,7 +97,7 @@ def interleaved(d: Draw) -> Node:
 
 @kind("idiom", weight=1)
 def swapped(d: Draw) -> Node:
-    """Two rows in each other's place."""
+    """Two rows swapped."""
     a = d.value(ndim=1)
     axis = d.axis(a, 2)
     i, j = d.permutation(a.shape[axis])[:2]
@@ -107,7 +107,7 @@ def swapped(d: Draw) -> Node:
 
 @kind("idiom", weight=1.5)
 def shift(d: Draw) -> Node:
-    """Elements moved along, with zeros behind them: by a pad, a concatenation, or a roll and a mask."""
+    """A shift that fills with zeros, by a pad, a concatenation, or a roll and a mask."""
     a = d.number(1)
     axis = d.axis(a, 2)
     n = a.shape[axis]
@@ -134,7 +134,7 @@ def shift(d: Draw) -> Node:
 
 @kind("idiom", weight=1.5)
 def halo(d: Draw) -> Node:
-    """Rows from the other end before and behind, as a ring has them."""
+    """Rows of the other end added before or behind, or both: the halo of a ring."""
     a = d.value(ndim=1, size=MOST // 2)
     axis = d.axis(a, 2)
     n = a.shape[axis]
@@ -146,7 +146,7 @@ def halo(d: Draw) -> Node:
 
 @kind("idiom", weight=1.5)
 def stencil(d: Draw) -> Node:
-    """Neighbours combined, inside of an array or around a ring."""
+    """Neighbours combined, inside an array or around a ring."""
     a = d.number(1)
     axis = d.axis(a, 3)
     n = a.shape[axis]
@@ -162,7 +162,7 @@ def stencil(d: Draw) -> Node:
 
 @kind("idiom", weight=1.5)
 def cache(d: Draw) -> Node:
-    """A row written to a cache, and what was written until then summed or multiplied."""
+    """A row written to a cache. The rows up to it are masked, and may be summed or multiplied."""
     a = d.value(lambda v: v.is_float, 2)
     axis = d.integer(0, a.ndim - 1)
     n = a.shape[axis]
@@ -182,7 +182,7 @@ def cache(d: Draw) -> Node:
 
 @kind("idiom", weight=1)
 def masked(d: Draw) -> Node:
-    """What is below a bound along a dimension."""
+    """The elements on one side of a bound along a dimension, with a constant elsewhere."""
     a = d.number(1)
     axis = d.axis(a, 2)
     test = Node(f"jnp.{d.choice(['less', 'greater_equal'])}", (counted(a, axis), start_of(d, a.shape[axis])))
@@ -191,7 +191,7 @@ def masked(d: Draw) -> Node:
 
 @kind("idiom", weight=1)
 def moving_sum(d: Draw) -> Node:
-    """Differences of a cumulative sum: sums of windows."""
+    """Sums of windows, as differences of a cumulative sum."""
     a = d.value(lambda v: v.dtype in ("float32", "int32"), 1)
     axis = d.axis(a, 3)
     n = a.shape[axis]
@@ -204,7 +204,7 @@ def moving_sum(d: Draw) -> Node:
 
 @kind("idiom", weight=1, continuous=False)
 def ordered_by(d: Draw) -> Node:
-    """A value in the order of another one."""
+    """A value in the order that sorts another one."""
     a = d.number(1)
     axis = d.axis(a)
     b = d.like(a.shape, d.choice([a.dtype, "float32"]))
@@ -214,7 +214,7 @@ def ordered_by(d: Draw) -> Node:
 
 @kind("idiom", weight=1.5)
 def blocks(d: Draw) -> Node:
-    """Blocks of a dimension reduced, and taken from their elements: as a quantization by blocks has it."""
+    """Blocks of a dimension reduced; or the result also subtracted from the elements, as in blockwise quantization."""
     a = d.number(1)
     axis = d.axis(a, 2)
     n = a.shape[axis]
@@ -230,7 +230,7 @@ def blocks(d: Draw) -> Node:
 
 @kind("idiom", weight=1)
 def rearranged(d: Draw) -> Node:
-    """A split dimension, turned, and merged again: space to depth, heads, a shuffle of channels."""
+    """A dimension split, transposed and perhaps merged again: space to depth, heads, a shuffle of channels."""
     a = d.value(ndim=1)
     axis = d.axis(a, 4)
     n = a.shape[axis]
@@ -242,7 +242,7 @@ def rearranged(d: Draw) -> Node:
 
 @kind("idiom", weight=1)
 def normalized(d: Draw) -> Node:
-    """Elements less the largest, or the sum, along a dimension."""
+    """The elements minus the maximum, minimum or sum along a dimension."""
     a = d.number(1)
     name = d.choice(["max", "sum", "min"])
     whole = Node(f"jnp.{name}", (ref(a),), {"axis": d.axis(a), "keepdims": True})
@@ -251,7 +251,7 @@ def normalized(d: Draw) -> Node:
 
 @kind("idiom", weight=1.2)
 def looked_up(d: Draw) -> Node:
-    """Rows of a table as a product with rows of one 1, or those of the largest k, summed."""
+    """Rows of a table by indices, as a product with one-hot rows; or these rows added to the table again."""
     table = d.value(lambda v: v.is_float and v.ndim == 2 and v.shape[0] <= 16)
     n = table.shape[0]
     shape = tuple(d.choice([[4], [8], [2, 4], [3]]))
@@ -265,7 +265,7 @@ def looked_up(d: Draw) -> Node:
 
 @kind("idiom", weight=1)
 def windows_of(d: Draw) -> Node:
-    """All windows of a dimension, taken by computed indices."""
+    """All windows of a dimension, by jnp.take with computed indices."""
     a = d.number(1, MOST // 4)
     axis = d.axis(a, 2)
     n = a.shape[axis]
@@ -277,7 +277,7 @@ def windows_of(d: Draw) -> Node:
 
 @kind("idiom", weight=1)
 def mirrored(d: Draw) -> Node:
-    """A value and itself backwards, joined or added."""
+    """A value and its reverse, concatenated or added."""
     a = d.number(1, MOST // 2)
     axis = d.axis(a)
     back = Node("lax.rev", (ref(a), [axis]))
@@ -288,7 +288,7 @@ def mirrored(d: Draw) -> Node:
 
 @kind("idiom", weight=1)
 def scores(d: Draw) -> Node:
-    """Products of a value with itself under a mask of the past: attention without its curve."""
+    """Products of a value with itself under a causal mask: attention without softmax."""
     a = d.value(lambda v: v.is_float and v.ndim in (2, 3), size=400)
     letters = "ab" if a.ndim == 2 else "zab"
     other = letters.replace("a", "c")
@@ -299,7 +299,7 @@ def scores(d: Draw) -> Node:
 
 @kind("idiom", weight=1, continuous=False)
 def dispatched(d: Draw) -> Node:
-    """Rows sent to where their largest element says, as a layer of experts has it."""
+    """Rows summed by the index of their largest element, as in a mixture-of-experts layer."""
     a = d.value(lambda v: v.dtype == "float32" and v.ndim == 2 and v.shape[1] <= 16)
     experts = a.shape[1]
     best = Node("jnp.argmax", (ref(a),), {"axis": 1})

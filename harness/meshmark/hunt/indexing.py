@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vocabulary: operations that read or write at indices, constant ones and those of values."""
+"""Draws operations that read or write at indices: constants or values."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from meshmark.hunt.program import Node
 
 @kind("index", weight=1.5)
 def dynamic_slice(d: Draw) -> Node:
-    """A slice from a start that may have to be clamped."""
+    """A slice with a start that may be clamped."""
     a = d.value(ndim=1)
     sizes = [d.integer(max(1, n - 3), n) if d.chance(0.5) else d.integer(1, n) for n in a.shape]
     return Node("lax.dynamic_slice", (ref(a), _starts(d, a, sizes), sizes))
 
 
 def _starts(d: Draw, a: Value, sizes: list[int]) -> list[Any]:
-    """Start indices: constants, or read from a value of int32."""
+    """One start index per dimension: a constant or an int32 value."""
     starts: list[Any] = []
     for n, s in zip(a.shape, sizes, strict=True):
         starts.append(0 if n == s and d.chance(0.7) else start_of(d, n))
@@ -27,7 +27,7 @@ def _starts(d: Draw, a: Value, sizes: list[int]) -> list[Any]:
 
 
 def start_of(d: Draw, n: int) -> Any:
-    """One start index along a dimension of n: a value that is there (the counter of a loop), an input, a constant."""
+    """One start index for a dimension of size n: an existing value (such as a loop counter), an input or a constant."""
     there = [v for v in d.values if v.dtype == "int32" and not v.ndim]
     if there and d.chance(0.4):
         return ref(d.choice(there))
@@ -38,7 +38,7 @@ def start_of(d: Draw, n: int) -> Any:
 
 @kind("index", weight=1.5)
 def dynamic_update_slice(d: Draw) -> Node:
-    """An update from a start that may have to be clamped."""
+    """An update with a start that may be clamped."""
     a = d.value(ndim=1)
     fit = [
         v
@@ -58,7 +58,8 @@ def dynamic_update_slice(d: Draw) -> Node:
 def _indices(
     d: Draw, n: int, shape: tuple[int, ...], *, outside: bool = False, distinct: bool = False
 ) -> Any:
-    """Integers that index a dimension of n: a value that is there, or an input."""
+    """Integers that index a dimension of size n: an existing value, or an input. outside: some may be out of bounds.
+    distinct: no two are equal."""
     if distinct:
         if shape[-1] > n:
             raise Miss
@@ -74,7 +75,7 @@ def _indices(
 
 @kind("index", weight=1.5)
 def take(d: Draw) -> Node:
-    """Rows by index, with every mode of what lies outside."""
+    """Rows by index, with any mode for indices out of bounds."""
     a = d.number(1, MOST // 2)
     axis = d.axis(a)
     mode = d.choice(["clip", "fill", "wrap", "fill", "promise_in_bounds"])
@@ -88,7 +89,7 @@ def take(d: Draw) -> Node:
 
 @kind("index", weight=1.2)
 def take_along_axis(d: Draw) -> Node:
-    """One element a row, or several."""
+    """One or several elements per row."""
     a = d.number(1)
     axis = d.axis(a)
     shape = tuple(d.choice([1, 2, n]) if k == axis else n for k, n in enumerate(a.shape))
@@ -97,7 +98,7 @@ def take_along_axis(d: Draw) -> Node:
 
 @kind("index", weight=0.8)
 def one_hot(d: Draw) -> Node:
-    """A row of zeros and a one for each integer."""
+    """One-hot rows of integers."""
     a = d.value(lambda v: v.dtype == "int32", size=400)
     return Node("nn.one_hot", (ref(a), d.choice([3, 4, 8])))
 
@@ -132,7 +133,7 @@ def getitem(d: Draw) -> Node:
 
 @kind("index", weight=2)
 def at_number(d: Draw) -> Node:
-    """An update of indexed elements by a number: no element is hit twice where it is a set."""
+    """An update of indexed elements by a number. No index occurs twice, so the result does not depend on an order."""
     a = d.number(1)
     name = d.choice(["set", "add", "multiply", "min", "max", "set"])
     return Node(f"at.{name}", (ref(a), _index(d, a), d.choice([1, 2, 5])))
@@ -152,14 +153,14 @@ def shift_set(d: Draw) -> Node:
     low_, high_ = (k, n) if source is high else (0, n - k)
     start = [low_ if i == axis else 0 for i in range(a.ndim)]
     stop = [high_ if i == axis else m for i, m in enumerate(a.shape)]
-    # the slice is an operation of its own: the generator adds it first
+    # the slice is a separate operation, which the generator adds first
     part = Node("lax.slice", (ref(a), start, stop))
     return Node(f"at.{d.choice(['set', 'set', 'add'])}", (ref(a), index, part))
 
 
 @kind("index", weight=1.5)
 def scatter(d: Draw) -> Node:
-    """Rows added, or combined otherwise, at given indices; repeated ones count each time."""
+    """Rows added, or combined otherwise, at indices. A repeated index counts each time."""
     a = d.number(1)
     name = d.choice(["add", "add", "min", "max", "multiply"])
     n = a.shape[0]
@@ -172,7 +173,7 @@ def scatter(d: Draw) -> Node:
 
 @kind("index", weight=1)
 def scatter_set(d: Draw) -> Node:
-    """Rows set at different indices."""
+    """Rows set at distinct indices."""
     a = d.number(1)
     count = d.choice([k for k in (1, 2, 3, 4, 8) if k <= a.shape[0]])
     indices = _indices(d, a.shape[0], (count,), distinct=True)
@@ -216,7 +217,7 @@ def gather_general(d: Draw) -> Node:
 
 @kind("index", weight=1.5)
 def scatter_general(d: Draw) -> Node:
-    """lax.scatter_add of windows at clipped or dropped starts."""
+    """lax.scatter_add, scatter_max or scatter_min of windows at clipped or dropped starts."""
     a = d.number(1)
     k = d.axis(a)
     count = d.choice([1, 2, 3, 4])
@@ -258,7 +259,7 @@ def gather_points(d: Draw) -> Node:
 
 @kind("index", weight=1)
 def scatter_points(d: Draw) -> Node:
-    """Elements or windows combined at places that have two indices each."""
+    """lax.scatter_add, scatter_min or scatter_max of windows whose starts have two indices each."""
     a = d.number(2)
     dims = sorted(d.permutation(a.ndim)[:2])
     count = d.choice([1, 2, 3, 4, 8])
@@ -281,7 +282,7 @@ def scatter_points(d: Draw) -> Node:
 
 @kind("index", weight=1)
 def put_along_axis(d: Draw) -> Node:
-    """Elements set at one place a row."""
+    """One element per row set."""
     a = d.number(1)
     axis = d.axis(a)
     shape = tuple(1 if k == axis else n for k, n in enumerate(a.shape))
@@ -292,7 +293,7 @@ def put_along_axis(d: Draw) -> Node:
 
 @kind("index", weight=0.7, continuous=False)
 def places(d: Draw) -> Node:
-    """Where a row is not zero, or how often each integer comes."""
+    """The indices of true elements, or the count of each integer."""
     a = d.value(lambda v: v.dtype in ("int32", "bool"), 1)
     if a.dtype == "int32":
         low = Node("jnp.clip", (ref(a), 0, 9))
@@ -302,7 +303,7 @@ def places(d: Draw) -> Node:
 
 @kind("index", weight=0.8)
 def dynamic_window(d: Draw) -> Node:
-    """The in_dim variants: a row or some rows read, or written back, at one start."""
+    """The dynamic in_dim functions of lax: one or several rows read or written at one start."""
     a = d.value(ndim=1)
     axis = d.axis(a)
     n = a.shape[axis]

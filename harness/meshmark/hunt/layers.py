@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vocabulary: linear algebra, random numbers, and whole layers, which stay near real code."""
+"""Draws linear algebra, random numbers, and parts of layers that are close to real code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIDE = 12
 
 
 def _square(d: Draw) -> tuple[Any, int]:
-    """(matrices whose elements are from -1 to 1, their side): part of a value, by slices of its last dimensions."""
+    """(square matrices with elements from -1 to 1, sliced from the last two dimensions of a value; their side)."""
     a = d.value(lambda v: v.dtype == "float32" and v.ndim >= 2 and 2 <= min(v.shape[-2:]) <= SIDE)
     n = min(a.shape[-2:])
     small = Node("jnp.clip", (ref(a), -1, 1))
@@ -25,7 +25,7 @@ def _square(d: Draw) -> tuple[Any, int]:
 
 
 def _dominant(d: Draw) -> tuple[Any, int]:
-    """(matrices whose diagonal outweighs the rest, so that they are well conditioned; their side)."""
+    """(diagonally dominant matrices, which are well conditioned; their side)."""
     small, n = _square(d)
     eye = Node("jnp.eye", (n,))
     return Node("jnp.add", (small, Node("jnp.multiply", (eye, 2 * n)))), n
@@ -33,7 +33,7 @@ def _dominant(d: Draw) -> tuple[Any, int]:
 
 @kind("algebra", rounds=True, weight=0.8)
 def decomposition(d: Draw) -> Node:
-    """Inverses, determinants, solutions, and the factors whose signs are settled."""
+    """Inverses, determinants, solutions and singular values, which have no free signs."""
     a, n = _dominant(d)
     which = d.choice(["inv", "det", "slogdet", "solve", "svdvals"])
     if which == "solve":
@@ -44,7 +44,7 @@ def decomposition(d: Draw) -> Node:
 
 @kind("algebra", rounds=True, weight=0.6)
 def symmetric(d: Draw) -> Node:
-    """The Cholesky factor, or the eigenvalues, of symmetric matrices."""
+    """The Cholesky factor or the eigenvalues of symmetrized matrices."""
     a, _ = _dominant(d)
     if d.chance(0.5):
         return Node("jnp.linalg.cholesky", (a,), {"symmetrize_input": True})
@@ -53,7 +53,7 @@ def symmetric(d: Draw) -> Node:
 
 @kind("algebra", weight=0.8)
 def triangular_solve(d: Draw) -> Node:
-    """A solution with a triangle of ones on the diagonal: exact for integers."""
+    """The solution of a triangular system with a unit diagonal, which is exact for integers."""
     a, n = _square(d)
     left = d.chance(0.5)
     k = d.choice([1, 2, 4, 8])
@@ -69,7 +69,7 @@ def triangular_solve(d: Draw) -> Node:
 
 @kind("algebra", weight=0.8)
 def products(d: Draw) -> Node:
-    """Powers of a matrix, outer and Kronecker products, products over several dimensions."""
+    """Powers of a matrix; outer, Kronecker and cross products; products over two dimensions."""
     which = d.choice(["power", "kron", "outer", "tensordot", "cross"])
     if which == "power":
         a, _ = _square(d)
@@ -89,7 +89,7 @@ def products(d: Draw) -> Node:
 
 @kind("algebra", weight=1)
 def dot_general(d: Draw) -> Node:
-    """lax.dot_general with any dimensions batched and contracted, in integers too."""
+    """lax.dot_general with any batch and contracting dimensions, of floats or integers."""
     a = d.number(1)
     dims = d.permutation(a.ndim)
     batch = dims[: d.integer(0, min(2, a.ndim - 1))]
@@ -109,7 +109,7 @@ def dot_general(d: Draw) -> Node:
 
 @kind("algebra", weight=0.7)
 def ragged_dot(d: Draw) -> Node:
-    """Rows of a matrix times the matrix of their group, as a layer of experts has it."""
+    """Rows of a matrix times the matrix of their group, as in a mixture-of-experts layer."""
     a = d.value(lambda v: v.dtype == "float32" and v.ndim == 2)
     m, k = a.shape
     groups = d.choice([g for g in (1, 2, 3, 4, 8) if g <= m])
@@ -122,7 +122,7 @@ def ragged_dot(d: Draw) -> Node:
 
 @kind("random", weight=1, continuous=False)
 def random_integers(d: Draw) -> Node:
-    """Random integers of a key, or a value in random order: sharding never changes random bits."""
+    """Random integers, or a random permutation of a value. Sharding never changes random bits."""
     key = d.like((2,), "uint32", {"kind": "data", "data": [d.integer(0, 9), d.integer(0, 9)]})
     if d.chance(0.5):
         a = d.value(ndim=1)
@@ -134,7 +134,7 @@ def random_integers(d: Draw) -> Node:
 
 @kind("layer", rounds=True, weight=1.2)
 def attention(d: Draw) -> Node:
-    """jax.nn.dot_product_attention, causal or not, with fewer heads of keys than of queries."""
+    """jax.nn.dot_product_attention, causal or not, with at most as many key heads as query heads."""
     q = d.value(lambda v: v.dtype == "float32" and v.ndim == 4)
     batch, _, heads, size = q.shape
     length = d.choice([1, 2, 4, 8, q.shape[1]])
@@ -147,7 +147,7 @@ def attention(d: Draw) -> Node:
 
 @kind("layer", weight=0.8)
 def gated(d: Draw) -> Node:
-    """A product whose halves gate each other: jax.nn.glu without its curve."""
+    """One half of the last dimension times the relu of the other: jax.nn.glu with relu instead of sigmoid."""
     a = d.value(lambda v: v.is_float and v.ndim >= 1 and v.shape[-1] % 2 == 0)
     half = a.shape[-1] // 2
     starts, limits = [0] * a.ndim, list(a.shape)
@@ -158,7 +158,7 @@ def gated(d: Draw) -> Node:
 
 @kind("layer", weight=0.8)
 def rotated_halves(d: Draw) -> Node:
-    """The halves of the last dimension changed over, one with its sign: part of a rotary embedding."""
+    """The halves of the last dimension swapped, one of them negated: a part of a rotary embedding."""
     a = d.value(lambda v: v.is_float and v.ndim >= 1 and v.shape[-1] % 2 == 0)
     half = a.shape[-1] // 2
     starts, limits = [0] * a.ndim, list(a.shape)

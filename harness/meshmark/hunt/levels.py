@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One level of a program that is being drawn: the program itself, or a body inside it."""
+"""One level of a program during drawing: the program itself, or a body inside it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class Level:
-    """The values and operations of one level: the program, or a body."""
+    """The values and operations of one level: the program itself (depth 0), or a body inside it.
+
+    manual: the (name, size) of the level's manual mesh axes."""
 
     def __init__(
         self,
@@ -36,7 +38,8 @@ class Level:
         self.types: dict[str, Any] = {}
 
     def infer(self, drawing: Drawing, node: Node) -> Any:
-        """The types of a node's result; Miss where JAX refuses."""
+        """The type of a node's result, or a tuple of several types. Miss if JAX refuses the node, or if its result is
+        empty, has more than 6000 elements or more than five dimensions."""
         known = {repr(v.expression): k for k, v in enumerate(self.values)}
         tuples = {k: self.types[repr(v.expression)] for k, v in enumerate(self.values) if v.dtype == "tuple"}
         reads: list[int] = []
@@ -52,7 +55,7 @@ class Level:
         program = Program(drawing.axes, (), (), (0,), (None,))
         builder = Builder(program, "plain", None)
 
-        # every value is mapped over the manual axes: vmap's all_to_all of one that is not gives another shape
+        # Every value is mapped over the manual axes: vmap's all_to_all of an unmapped value has another shape.
         def function(*given: Any) -> Any:
             values: list[Any] = [None] * len(self.values)
             for k, x in zip(reads, given, strict=True):
@@ -89,8 +92,8 @@ COLLECTIVES = ("psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all
 def accepted(nodes: Sequence[Node], varies: Sequence[set[str]]) -> bool:
     """Whether every collective of a body over manual axes reads a value that varies over all of its axes.
 
-    shard_map refuses others where it checks that, and vmap's all_to_all of a value that is not mapped differs from it.
-    varies: the axes over which each parameter varies. The nodes have the numbers ("input", k) and ("node", k).
+    With check_vma shard_map refuses other collectives, and vmap's all_to_all of an unmapped value differs from its own.
+    varies: the axes over which each parameter varies. The nodes refer to values as ("input", k) and ("node", k).
     """
     known: dict[tuple[str, int], set[str]] = {("input", k): set(v) for k, v in enumerate(varies)}
     for k, node in enumerate(nodes):
@@ -109,7 +112,7 @@ def accepted(nodes: Sequence[Node], varies: Sequence[set[str]]) -> bool:
 
 
 def cornered(node: Node) -> bool:
-    """Whether the derivative of an operation, or of one in its bodies, jumps."""
+    """Whether the derivative of an operation, or of one in its bodies, may be discontinuous."""
     said = f"{node.op} {node.args}"
     return any(
         w in said for w in ("max", "min", "abs", "sign", "clip", "sort", "top_k", "relu", "median", "linalg")
@@ -117,7 +120,7 @@ def cornered(node: Node) -> bool:
 
 
 def numbered(nodes: Sequence[Node], outputs: Sequence[Any], inputs: int) -> tuple[list[Node], list[int]]:
-    """Operations and outputs with numbers in the place of ("input", k) and ("node", k)."""
+    """(operations, outputs) that refer to values by number instead of ("input", k) and ("node", k)."""
 
     def number(place: tuple[str, int]) -> int:
         return place[1] if place[0] == "input" else inputs + place[1]

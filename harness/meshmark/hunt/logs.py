@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a hunt: a head and one JSON line per program, read again by --resume.
+"""The record of a hunt: a head and one JSON line per program. --resume reads it.
 
-A hunt may end at any moment, so the last line may be cut off. That program is judged again.
+A hunt may end at any moment, so the last line may be incomplete. Its program is judged again.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def make_head(
     weights: Mapping[str, float] | None = None,
     backend: str = "cpu",
 ) -> dict[str, Any]:
-    """The first line of a record: what decides which programs its numbers are. `ranks`: the processes that judge each
-    program together; `devices` are those of all."""
+    """The first line of a record: all that decides which program has which number.
+
+    ranks: how many processes judge each program together. devices: the number of devices of all ranks."""
     return {
         "hunt": FORMAT,
         "seed": seed,
@@ -64,14 +65,14 @@ def make_head(
 
 
 def stamp(now: Mapping[str, Any]) -> dict[str, Any]:
-    """A head with the time."""
+    """A head with the current time, in UTC, as "started"."""
     return dict(now) | {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
 
 def read_log(path: Path, now: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
-    """(the lines after the head, the bytes of the file that are whole lines) of a record that `now` may go on with.
+    """(the lines after the head, the number of bytes in whole lines) of a record that a hunt with head `now` resumes.
 
-    BadInput if it is not a record, or is of another seed, release, generator or place."""
+    BadInput if it is not a record, or if a field of SAME differs."""
     lines, size = _whole(path)
     if not lines:
         raise BadInput(f"{path} is not a record of a hunt: it has no whole line; hunt anew with --record")
@@ -91,7 +92,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _has_its_types(line: Mapping[str, Any]) -> bool:
-    """Whether the fields of a line that a hunt adds up are numbers, and its names are texts."""
+    """Whether those fields of a line that a hunt sums are numbers, and its names are texts."""
     names = line.get("not_run", [])
     if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         return False
@@ -101,7 +102,7 @@ def _has_its_types(line: Mapping[str, Any]) -> bool:
 
 
 def _whole(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """(all lines, the bytes of the file that are whole lines)."""
+    """(all lines, the number of bytes in whole lines)."""
     try:
         data = files.whole(path, MOST_BYTES)
     except OSError as error:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What collectives mean over several mapped axes: gathered along one axis after the other, and chosen from.
+"""Collectives over several mapped axes: they gather along one axis after the other, and select from the result.
 
-`vmap` has axes with names too, and is how the hunt knows the truth of a `shard_map`. But it permutes along one axis
-alone, leaves out no device, and gathers and scatters along one axis alone.
+The hunt computes the right result of a `shard_map` by `vmap` with axis names. But vmap's own ppermute takes only one
+axis and a permutation of all devices, and its gathers and scatters take only one axis.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Axes = str | Sequence[str]
 
 
 def names_of(axes: Axes) -> tuple[str, ...]:
-    """One axis or several as a tuple."""
+    """The names of one or several axes, as a tuple."""
     return (axes,) if isinstance(axes, str) else tuple(axes)
 
 
 def gathered(x: Any, axes: Axes) -> Any:
-    """The values of all places along a new first dimension; the first axis is the slowest."""
+    """The values of all positions along a new first dimension. The first axis varies slowest."""
     names = names_of(axes)
     for name in reversed(names):
         x = lax.all_gather(x, name)
@@ -31,7 +31,7 @@ def gathered(x: Any, axes: Axes) -> Any:
 
 
 def place(axes: Axes) -> Any:
-    """The place along all of these axes; the first is the slowest."""
+    """The position along all of these axes, as one index. The first axis varies slowest."""
     at: Any = 0
     for name in names_of(axes):
         at = at * lax.axis_size(name) + lax.axis_index(name)
@@ -39,7 +39,7 @@ def place(axes: Axes) -> Any:
 
 
 def ppermute(x: Any, axis_name: Axes, perm: Sequence[Sequence[int]]) -> Any:
-    """lax.ppermute: who receives nothing has zeros."""
+    """lax.ppermute. Positions that receive nothing have zeros."""
     every = gathered(x, axis_name)
     sources = [-1] * every.shape[0]
     for start, end in perm:
@@ -68,7 +68,7 @@ def psum_scatter(x: Any, axis_name: Axes, *, scatter_dimension: int = 0, tiled: 
 
 
 def all_to_all(x: Any, axis_name: Axes, split_axis: int, concat_axis: int, *, tiled: bool = False) -> Any:
-    """lax.all_to_all. Of a value that is the same at all places vmap's own gives one dimension too many."""
+    """lax.all_to_all. For an unmapped value vmap's own gives one dimension too many, so the value is mapped here."""
     varying = jnp.where(place(axis_name) < 0, jnp.zeros_like(x), x)
     return lax.all_to_all(varying, axis_name, split_axis, concat_axis, tiled=tiled)
 
