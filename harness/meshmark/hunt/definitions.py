@@ -109,8 +109,8 @@ def getitem(x: np.ndarray, index: Any) -> np.ndarray:
 
 
 def make_update(function: np.ufunc | None) -> Callable[..., np.ndarray]:
-    """x.at[index].set if `function` is None, else x.at[index].add and the like, by ufunc. The latter apply an update for
-    each occurrence of an index."""
+    """x.at[index].set if `function` is None, else x.at[index].add and the like, by ufunc. These apply an update at each
+    occurrence of an index."""
 
     def run(x: np.ndarray, index: Any, update: Any, **options: Any) -> np.ndarray:
         if options:

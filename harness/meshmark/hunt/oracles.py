@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges one program in this process: sharding never changes what a program means.
+"""Judges one program in this process: sharding must never change a program's results.
 
-The truth is the same program without any sharding, compiled for one device. A `Difference` describes what differs.
+The truth is the same program without any sharding, compiled for one device. A `Difference` describes a deviation.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ ALONE = "alone"
 
 @dataclass
 class Difference:
-    """What one mode of a program did otherwise than the plain program.
+    """A deviation of one mode of a program from the plain program.
 
     kind: "numbers", "refused" (an exception of JAX), "internal" (one of the compiler), "crash", "hang", or "oracles"
-    (the plain program and its operation-by-operation run differ).
+    (the plain program differs from NumPy, from a CPU or from its operations run one by one).
     """
 
     mode: str
@@ -55,24 +55,24 @@ class Difference:
     data: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
+        """The difference as JSON values."""
         return asdict(self)
 
 
 class Invalid(Exception):
-    """The plain program itself can't be run or judged."""
+    """The plain program can't be run or judged; the message is the reason."""
 
 
 class ChangedArgument(Exception):
-    """A program has changed or deleted an argument that was not donated."""
+    """A program changed or deleted an argument that was not donated."""
 
 
 class Inapplicable(Exception):
-    """A program has no such mode: its shardings fit no other mesh, or an operation has no definition in NumPy."""
+    """A mode that a program does not have: its shardings don't fit the other mesh, or a comparison is not possible."""
 
 
 class NotRun(Exception):
-    """A mode that can't be run here, or that the interpreter does not know; the message names what."""
+    """A mode that can't be run here, or has something that the interpreter does not know; the message names it."""
 
 
 Runner = Callable[[Program, str], Sequence[Any]]
@@ -81,7 +81,7 @@ Runner = Callable[[Program, str], Sequence[Any]]
 
 @dataclass
 class Truth:
-    """What should come out."""
+    """The right results of a program."""
 
     results: list[np.ndarray]
     largest: float
@@ -98,7 +98,7 @@ _without = ""
 
 @contextmanager
 def compile_by(light: bool, without: str = "") -> Iterator[None]:
-    """Whether programs are compiled by LIGHT in this context: by that of the backend; and without which pass of XLA."""
+    """A context that compiles programs with the backend's LIGHT options, if `light`, and without this pass of XLA."""
     global _options, _without
     lights = {"cpu": LIGHT, "gpu": accelerators.LIGHT}
     before, left_out = _options, _without
@@ -110,7 +110,8 @@ def compile_by(light: bool, without: str = "") -> Iterator[None]:
 
 
 def compiler_options(beside: bool = False) -> dict[str, Any] | None:
-    """The options of the compiler here, as jax.jit takes them; those of a CPU beside an accelerator."""
+    """The compiler options of the context, as jax.jit takes them. beside: for a CPU beside an accelerator, without the
+    LIGHT options, which are the accelerator's."""
     passes = {"xla_disable_hlo_passes": _without} if _without else {}
     return (passes if beside else {**_options, **passes}) or None
 
@@ -120,9 +121,9 @@ EXACT = 2.0**20
 
 
 def compute_truth(program: Program, device: Any = None) -> Truth:
-    """The results of the plain program, without sharding, on one device (the first one if none is named).
+    """The results of the plain program, without sharding, on one device (default: the first one).
 
-    Raises Invalid if the program raises, or gives what can't be judged: a value on the way that is not finite."""
+    Raises Invalid if the program raises, or can't be judged because a value in it is not finite."""
     given = make_inputs(program)
     options = compiler_options(beside=device is not None)
     device = device or jax.local_devices()[0]
@@ -148,8 +149,8 @@ def compute_truth(program: Program, device: Any = None) -> Truth:
 
 
 def run_alone(program: Program) -> list[np.ndarray] | None:
-    """The results of the plain program on one CPU device, each operation compiled alone: a third opinion where two runs
-    differ. The bodies of scans and others run operation by operation too. None where JAX can't run it so."""
+    """The results of the plain program on one CPU device, with each operation compiled alone: a third opinion if two
+    runs differ. The bodies of scans and other forms run operation by operation too. None if JAX can't run it so."""
     device = accelerators.find_host_device() or jax.local_devices()[0]
     function = Builder(program, "plain", None).function()
     try:
@@ -160,10 +161,11 @@ def run_alone(program: Program) -> list[np.ndarray] | None:
 
 
 def compute_expected(program: Program, mode: str) -> list[np.ndarray]:
-    """The right results, one array per output, as whole arrays.
+    """The right results, one whole array per output.
 
-    They are those of the unsharded program. In the modes NUMPY, HOST and ALONE that program is what is wrong, and
-    they come from NumPy, from a CPU, or from each operation alone. Raises Invalid if the program can't be run."""
+    They are the unsharded program's. But in the modes NUMPY, HOST and ALONE that program is wrong itself. There they
+    come from NumPy, or from the operations run one by one on a CPU (the whole program on a CPU if that fails). Raises
+    Invalid if the program can't be run."""
     if mode in (HOST, ALONE):
         opinion = run_alone(program)
         return compute_truth(program, accelerators.find_host_device()).results if opinion is None else opinion
@@ -174,14 +176,14 @@ def compute_expected(program: Program, mode: str) -> list[np.ndarray]:
 
 
 def write_result(result: np.ndarray) -> dict[str, Any]:
-    """A result as JSON values: dtype, shape and flat data; NaN and infinities as text."""
+    """A result as JSON values: dtype, shape and flat data, with NaN and infinities as text."""
     data = result.astype(np.float64) if result.dtype.kind in "fV" else result
     items = [v if not isinstance(v, float) or math.isfinite(v) else str(v) for v in data.ravel().tolist()]
     return {"dtype": result.dtype.name, "shape": list(result.shape), "data": items}
 
 
 def place_inputs(program: Program, mode: str, devices: Sequence[Any]) -> tuple[Mesh, list[NamedSharding]]:
-    """Gives (the mesh over the first of these devices, the sharding of each input, in their order)."""
+    """(the mesh over the first of these devices, the sharding of each input)."""
     mesh = mesh_of(program, devices, mode == "explicit")
     return mesh, [NamedSharding(mesh, make_spec(i.spec)) for i in program.inputs]
 
@@ -189,9 +191,9 @@ def place_inputs(program: Program, mode: str, devices: Sequence[Any]) -> tuple[M
 def apply_jit(
     program: Program, mode: str, mesh: Mesh, use: Callable[[Any], Any], donate: tuple[int, ...] = ()
 ) -> Any:
-    """Call `use` with the program under jax.jit, in the context of its mode, and give what it gives.
+    """Call `use` with the program under jax.jit, in the context of its mode, and give its result.
 
-    donate: the numbers of the arguments to donate; not in explicit mode. Raises what JAX raises."""
+    donate: the numbers of the arguments to donate; ignored in explicit mode. Raises JAX's own errors."""
     explicit = mode == "explicit"
     function = Builder(program, "explicit" if explicit else "auto", mesh).function()
     if explicit:
@@ -205,9 +207,9 @@ def apply_jit(
 
 
 def run(program: Program, mode: str) -> list[Any]:
-    """Run a program over its mesh on the devices here: one jax.Array per output.
+    """Run a program over its mesh on the devices of this process; gives one jax.Array per output.
 
-    Raises what JAX raises, Inapplicable if the program has no such mode, and ChangedArgument."""
+    Raises JAX's own errors, Inapplicable if the program does not have this mode, and ChangedArgument."""
     devices = jax.devices()
     if mode == "permuted":
         devices = permute_devices(devices[: program.mesh_size])
@@ -230,14 +232,14 @@ def run(program: Program, mode: str) -> list[Any]:
 
 
 def permute_devices(devices: Sequence[Any]) -> list[Any]:
-    """Devices in another order, which moves each of them where there are more than two."""
+    """The devices in another order."""
     backwards = [*reversed(devices)]
     return [*backwards[1:], backwards[0]]
 
 
 def turn_mesh(program: Program) -> Program:
-    """The program over a mesh whose axes have each other's sizes; Inapplicable where its shardings don't fit that, or
-    where the meaning depends on the mesh (shard_map)."""
+    """The program over a mesh with the axis sizes rotated. Inapplicable if all sizes are equal, if its shardings don't
+    fit that mesh, or if its results may depend on the mesh (shard_map)."""
     names, sizes = zip(*program.axes, strict=True)
     if len(set(sizes)) == 1 or "shard_map" in program.operations:
         raise Inapplicable("one size of axes, or shard_map")
@@ -258,13 +260,14 @@ def turn_mesh(program: Program) -> Program:
 
 
 def compare_with_definition(program: Program, known: Truth, rounded: bool) -> Difference | None:
-    """Where the unsharded program differs from NumPy; Inapplicable where an operation has no definition."""
+    """The difference between the unsharded program and NumPy; None if there is none. Inapplicable if the program is not
+    exact, or has an operation without a definition."""
     if rounded or program.special or known.largest >= EXACT:
         raise Inapplicable("no exact numbers")
     try:
         with jax.enable_x64(program.x64), np.errstate(all="ignore"):
             found = definitions.compute_results(program, find_types(program))
-    except (definitions.Undefined, OverflowError) as error:  # NumPy has no -1 of unsigned integers
+    except (definitions.Undefined, OverflowError) as error:  # NumPy refuses -1 as an unsigned integer
         raise Inapplicable(str(error)) from None
     for k, (want, seen) in enumerate(zip(found, known.results, strict=True)):
         if want.shape != seen.shape or (wrong := np.asarray(want != seen)).any():
@@ -277,9 +280,10 @@ def compare_with_definition(program: Program, known: Truth, rounded: bool) -> Di
 
 
 def compare_with_host(program: Program, known: Truth, rounded: bool) -> Difference | None:
-    """Where the unsharded program differs from that on a CPU; Inapplicable where this process has no other one.
+    """The difference between the unsharded program on an accelerator and on a CPU; None if there is none.
 
-    Each operation alone says which of the two is wrong. It is the CPU where the accelerator agrees with that."""
+    Its operations run one by one decide which of the two is wrong: the CPU if the accelerator agrees with them.
+    Inapplicable if this process has no accelerator or no CPU."""
     device = accelerators.find_host_device()
     if device is None:
         raise Inapplicable("no accelerator, or no CPU beside it")
@@ -306,8 +310,9 @@ def compare_with_host(program: Program, known: Truth, rounded: bool) -> Differen
 
 
 def compare_with_alone(program: Program, known: Truth, rounded: bool) -> Difference | None:
-    """Where the unsharded program on one CPU device differs from its operations one by one; Inapplicable where JAX
-    can't run it so."""
+    """The difference between the unsharded program on one CPU device and its operations run one by one, or None.
+
+    Inapplicable if JAX can't run them so."""
     device, opinion = accelerators.find_host_device(), run_alone(program)
     if opinion is None:
         raise Inapplicable("its operations do not run alone")
@@ -321,7 +326,7 @@ def compare_with_alone(program: Program, known: Truth, rounded: bool) -> Differe
 def _first_difference(
     found: Sequence[np.ndarray], right: Sequence[np.ndarray], known: Truth, rounded: bool, said: str
 ) -> str:
-    """A description of the first result that differs; "" where all are the same."""
+    """A description of the first result that differs; "" if none does."""
     for k, (want, seen) in enumerate(zip(right, found, strict=True)):
         text = f"result {k} of {said}"
         if want.shape != seen.shape:
@@ -338,10 +343,11 @@ BESIDE = {NUMPY: compare_with_definition, HOST: compare_with_host, ALONE: compar
 
 
 def derive_tolerance(known: Truth, want: np.ndarray, rounded: bool) -> float:
-    """The largest absolute error that `want` may have: 0.0 where all values are integers that the dtype holds.
+    """The largest absolute error that `want` may have.
 
-    Else another order of adding, or another algorithm of a dot, may round otherwise: a share of the largest value on
-    the way. rounded: whether the program has operations that round.
+    It is 0.0 if all values are integers that the dtype holds. Otherwise it is a share of the largest value in the
+    program, because another order of additions, or another algorithm of a dot, may round differently. rounded: whether
+    the program has operations that round.
     """
     if want.dtype.kind not in "fcV":
         return 0.0
@@ -360,7 +366,7 @@ def derive_tolerance(known: Truth, want: np.ndarray, rounded: bool) -> float:
 def find_difference(known: Truth, found: Sequence[Any], mode: str, rounded: bool) -> Difference | None:
     """The first result that differs from the truth on any device, with its first wrong element; None if none does.
 
-    found: one jax.Array per output, or what has its shape, dtype and addressable shards."""
+    found: one jax.Array per output, or an object with its shape, dtype and addressable shards."""
     for k, (want, out) in enumerate(zip(known.results, found, strict=True)):
         if out.shape != want.shape or out.dtype != want.dtype:
             return Difference(
@@ -414,11 +420,11 @@ LOST_NAN = "a NaN is lost"
 
 
 def describe_wrongness(want: np.ndarray, seen: np.ndarray, wrong: np.ndarray, replicas: bool) -> str:
-    """What kind of wrong a result is: "a NaN is lost", "replicas differ", "factor F", "zeros", "not finite", "moved",
-    else "values".
+    """The kind of wrongness of a result: "a NaN is lost", "replicas differ", "factor F", "zeros", "not finite", "moved"
+    or "values".
 
-    want, seen: the whole result, as it should be and as it is. wrong: a boolean array of that shape. replicas: whether
-    two devices hold different numbers for one part."""
+    want, seen: the whole result, right and as seen. wrong: a boolean array of that shape. replicas: whether two devices
+    hold different numbers for one part."""
     if want.dtype.kind in "fV" and np.isnan(want[wrong]).all():
         return LOST_NAN
     if replicas:
@@ -458,14 +464,15 @@ INTERNAL = re.compile(
 
 
 def make_difference(mode: str, error: BaseException) -> Difference:
-    """Make a difference of an exception: "internal" if the compiler raised it, else "refused"."""
+    """The difference of an exception: "internal" if the compiler raised it, else "refused"."""
     text = f"{type(error).__name__}: {error}".partition("Suspected Python Code Location")[0].strip()
     kind = "internal" if INTERNAL.search(text) else "refused"
     return Difference(mode, kind, normalize(text), text[:2000])
 
 
 def normalize(text: str) -> str:
-    """A message without its numbers, shapes and names, so that alike ones are equal."""
+    """The first line of a message without numbers, shapes and instruction names, so that similar messages are equal; at
+    most 160 characters."""
     line = text.strip().splitlines()[0] if text.strip() else ""
     line = re.sub(r"0x[0-9a-f]+|%[\w.-]+|\d+", "N", line)
     line = re.sub(r"\[[N,\s]*\]|\([N,\s]*\)|\{[N,\s]*\}", "[]", line)
@@ -476,9 +483,9 @@ def normalize(text: str) -> str:
 def judge(
     program: Program, modes: Sequence[str], runner: Runner | None = None, left: list[str] | None = None
 ) -> list[Difference]:
-    """What each mode does otherwise; Invalid where no truth is known.
+    """The differences of all modes; Invalid if the right results are not known.
 
-    runner: runs a program in a mode (default: `run`, on the devices here). What it can't run is named in `left`.
+    runner: runs a program in a mode (default: `run`). left: takes the reasons of modes that it can't run.
     """
     known = compute_truth(program)
     inexact = ROUNDING | TIED if program.transform.kind else ROUNDING

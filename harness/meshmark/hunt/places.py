@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the programs of a hunt run: the backend of its workers, and how many devices programs take."""
+"""The devices for the programs of a hunt: the workers' backend, and the number of devices per program."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MOST = 8
 
 
 def adapt_to_device_count(number: int | None, settings: Settings) -> Settings:
-    """Settings for the devices of this machine: `number` virtual CPU devices (8 if not given), or as many of an
-    accelerator's (all of them, up to 8). BadInput where it has fewer."""
+    """Settings for the devices of this machine: `number` virtual CPU devices (default: 8) or accelerators (default: all
+    up to 8). BadInput if it has fewer."""
     environment = accelerators.add_host_backend({**settings.environment, **cpu_devices(number or MOST)})
     settings = replace(settings, environment=environment, devices=number or MOST)
     if environment.get("JAX_PLATFORMS", os.environ.get("JAX_PLATFORMS")) == "cpu":
@@ -28,11 +28,11 @@ def adapt_to_device_count(number: int | None, settings: Settings) -> Settings:
         backend, found = slot.place()
     if number and number > found:
         raise BadInput(f"--num-devices {number}: this machine has {counted(found, 'device')} of {backend}")
-    # one process alone can hold a TPU
+    # only one process can hold a TPU
     spare = settings.spare and backend != "tpu"
     return replace(settings, backend=backend, devices=min(number or MOST, found), spare=spare)
 
 
 def list_meshes(settings: Settings) -> Sequence[Sequence[int]]:
-    """The meshes to draw from on the devices of this machine: () for all of the generator's."""
+    """The shapes of meshes to draw from on the devices of this machine; () for all of the generator's shapes."""
     return generator.meshes_of(settings.devices) if settings.devices < MOST else ()

@@ -2,18 +2,18 @@
 """A sharded JAX program as data, and its JSON.
 
 A program is a mesh, inputs with shapes, dtypes, shardings and values, a list of operations (a graph: each reads earlier
-values), the values that come out with their shardings, and at most one transform of the whole. The data says all: no
-seed is needed to repeat it.
+values), outputs with their shardings, and at most one transform of the whole function. The data is complete: no seed is
+needed to repeat a program.
 
 Expressions in the arguments of an operation are JSON values:
 
-    number, text, true, null     themselves; a text where a function takes a dtype or a mode
+    number, text, true, null     themselves; a text may be a dtype or a mode
     [a, b]                       a tuple
-    {"v": 3}                     value 3: the inputs come first, then the operations, in order
+    {"v": 3}                     value 3 of the inputs and then the operations, counted from 0
     {"outer": 3}                 inside a body: value 3 of the program around it
     {"name": "lax.add"}          a function of JAX
     {"slice": [1, null, 2]}      1::2
-    {"float": "-inf"}            a float that JSON has no number for
+    {"float": "-inf"}            a float that JSON can't write as a number
     {"call": "lax.F", "kwargs": {...}}    the value of a call with constant arguments
 """
 
@@ -56,7 +56,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Body:
-    """A function inside a program: so many parameters, operations, and the values that it returns."""
+    """A function inside a program: the number of its parameters, its operations, and the values that it returns."""
 
     parameters: int
     nodes: tuple[Node, ...]
@@ -65,8 +65,8 @@ class Body:
 
 @dataclass(frozen=True)
 class Node:
-    """One operation: the name of a function of JAX or of a form (`meshmark.hunt.forms`), its arguments as
-    expressions, and the bodies of a form that takes functions."""
+    """One operation: the name of a JAX function or a form (`meshmark.hunt.forms`), its arguments as expressions, and
+    the bodies of a form."""
 
     op: str
     args: tuple[Any, ...]
@@ -74,7 +74,7 @@ class Node:
     bodies: tuple[Body, ...] = ()
 
     def reads(self) -> list[int]:
-        """The values that it reads of its own level, each time that it reads them."""
+        """The values of its own level that it reads, also by its bodies. A value that it reads twice is in it twice."""
         found = list(list_references((*self.args, *self.kwargs.values())))
         for body in self.bodies:
             found += list_outer_reads(body)
@@ -83,10 +83,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Transform:
-    """What is done to the whole function.
+    """The transform of the whole function.
 
-    kind: "" nothing; "vjp" the pull-back to the inputs `wrt`, of cotangents that are the last inputs, one for each
-    output; "jvp" the push-forward of tangents of the inputs `wrt`, which are the last inputs.
+    kind: "" for none; "vjp" for the pull-back to the inputs `wrt`, with one cotangent per output as the last inputs;
+    "jvp" for the push-forward of tangents of the inputs `wrt`, which are the last inputs.
     """
 
     kind: str = ""
@@ -110,7 +110,7 @@ class Program:
 
     @property
     def special(self) -> bool:
-        """Whether NaN, infinities and negative zero are among its values."""
+        """Whether an input may have NaN, infinities and negative zero."""
         return any(i.fill.get("kind") == "special" for i in self.inputs)
 
     @property
@@ -120,24 +120,24 @@ class Program:
 
     @property
     def given(self) -> int:
-        """The number of inputs of the function itself, without cotangents and tangents."""
+        """The number of inputs without cotangents and tangents."""
         kind = self.transform.kind
         return len(self.inputs) - {"vjp": len(self.outputs), "jvp": len(self.transform.wrt)}.get(kind, 0)
 
     @property
     def name(self) -> str:
-        """A stable name of the data: twelve hexadecimal digits."""
+        """A digest of the data: twelve hexadecimal digits."""
         text = json.dumps(to_json(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
     def operations(self) -> list[str]:
-        """The names of all operations, those in bodies too."""
+        """The names of all operations, including those in bodies."""
         return [node.op for node in walk_nodes(self.nodes)]
 
 
 def list_references(expression: Any, key: str = "v") -> Iterator[Any]:
-    """The values that an expression reads."""
+    """The values that an expression reads: the value of each {key: value} in it."""
     if isinstance(expression, dict):
         if key in expression:
             yield expression[key]
@@ -154,7 +154,7 @@ def list_outer_reads(body: Body) -> list[int]:
 
 
 def walk_nodes(nodes: Sequence[Node]) -> Iterator[Node]:
-    """Operations and those in their bodies."""
+    """These operations, each followed by those in its bodies."""
     for node in nodes:
         yield node
         for body in node.bodies:
@@ -162,7 +162,7 @@ def walk_nodes(nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 def renumber(expression: Any, new: dict[int, Any], key: str = "v") -> Any:
-    """An expression with other expressions in the place of its values."""
+    """An expression whose values are replaced by the expressions in `new`, by number."""
     if isinstance(expression, dict):
         if key in expression:
             return new.get(expression[key], expression)
@@ -196,7 +196,7 @@ def to_json(program: Program) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> Program:
-    """The program of JSON values; ProgramError where they are none."""
+    """The program from its JSON values; ProgramError if they are not a program."""
     try:
         if data["format"] != FORMAT:
             raise ProgramError(f"the program has format {data['format']}, this release reads {FORMAT}")
@@ -224,7 +224,7 @@ def from_json(data: Any) -> Program:
 
 
 def list_problems(program: Program) -> Iterator[str]:
-    """What is wrong with the form of a program."""
+    """The problems with the form of a program."""
     if not program.outputs or len(program.outputs) != len(program.out_specs):
         yield "it needs outputs, and one of out_specs for each"
     count = program.given
@@ -262,7 +262,7 @@ def _node(data: Any) -> Node:
 
 
 def spec_of(data: Sequence[Any]) -> Spec:
-    """A spec from JSON: null, an axis, or a list of axes for each dimension."""
+    """A spec from JSON, which has null, one axis or a list of axes per dimension."""
     return tuple((e,) if isinstance(e, str) else tuple(e or ()) for e in data)
 
 
@@ -271,7 +271,7 @@ def _spec_json(spec: Spec) -> list[Any]:
 
 
 def prune(program: Program) -> Program:
-    """The program without operations and inputs that no result needs."""
+    """The program without the operations and inputs that no result needs."""
     count, keep = program.given, set(program.outputs)
     for k in reversed(range(len(program.nodes))):
         if count + k in keep:
@@ -295,7 +295,7 @@ def prune(program: Program) -> Program:
 
 
 def rename(node: Node, refs: dict[int, Any]) -> Node:
-    """A node that reads other values; its bodies too."""
+    """A node that reads the values in `refs` instead, also in its bodies."""
     outer = {old: {"outer": ref["v"]} for old, ref in refs.items() if isinstance(ref, dict) and "v" in ref}
     bodies = tuple(
         replace(

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hunt as one rank of several: all ranks draw the same programs, and judge each one together.
 
-Each rank knows the truth itself (the program on its own first device), and compares the shards that it can address. A
-program runs only where all ranks have compiled it. No worker contains a program here: one that ends a rank, or passes
-its deadline, ends the hunt on all ranks. The record of rank 0 says which program that was, and --resume goes on
-behind it.
+Each rank computes the right results itself, on its own first device, and compares the shards that it can address. A
+program runs only if all ranks have compiled it. There are no workers here: a program that ends a rank, or exceeds its
+deadline, ends the hunt on all ranks. The record of rank 0 names that program, and --resume continues after it.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ from meshmark.ranks.wire import ChannelError
 
 @dataclass
 class Lockstep:
-    """Judges programs on all ranks at once. It stands where a hunt of one process has a slot of workers."""
+    """Judges programs on all ranks at once. It replaces the slot of workers that a hunt of one process has."""
 
     consensus: Consensus
     deadline: float
     now: float = field(default_factory=time.monotonic)
 
     def clock(self) -> float:
-        """Seconds by rank 0's clock, as all ranks have last agreed: what depends on the time is alike on all."""
+        """Seconds by rank 0's clock after the last program. All ranks have this value, so they take equal decisions."""
         return self.now
 
     def judge(self, job: Any, modes: tuple[str, ...] = ("auto",)) -> Answer:
-        """What became of one program on any rank. ChannelError and Ended where the hunt can't go on."""
+        """The merged answer of all ranks for one program. ChannelError or Ended if the hunt can't continue."""
         start = time.perf_counter()
         program, families = (job, {}) if isinstance(job, Program) else self.drawn(job)
         with self.consensus.on(f"program {program.name}", self.deadline):
@@ -73,7 +72,7 @@ class Lockstep:
 
     @staticmethod
     def drawn(job: Any) -> tuple[Program, dict[str, str]]:
-        """The program of a job, and what its operations came of."""
+        """(the program of a job, the family or form of each operation; {} if the job has the program's data)."""
         if "draw" in job:
             seed, number = job["draw"]
             return generator.draw_with_families(
@@ -82,7 +81,7 @@ class Lockstep:
         return from_json(job["program"]), {}
 
     def _run(self, program: Program, mode: str) -> Sequence[Any]:
-        """The results of a program over the devices of all ranks; NotRun where another rank could not compile it."""
+        """The results of a program over the devices of all ranks; NotRun if another rank could not compile it."""
         devices: Sequence[Any] = ranks.in_order(jax.devices())
         if mode == "permuted":
             devices = oracles.permute_devices(devices[: program.mesh_size])
@@ -119,7 +118,7 @@ class Lockstep:
 def merge_differences(every: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The differences of the first rank that has any, with "rank N: " before their text; [] if no rank has one.
 
-    every: by rank, its answer: {"differences": [...], ...}."""
+    every: the answers by rank, {"differences": [...], ...}."""
     for rank, said in enumerate(every):
         if said["differences"]:
             return [d | {"text": f"rank {rank}: {d['text']}"} for d in said["differences"]]
@@ -127,7 +126,7 @@ def merge_differences(every: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class RankHunt:
-    """This process, from joining the others to leaving them."""
+    """A hunt of this process as one rank, from joining the group to leaving it."""
 
     def __init__(
         self,
@@ -137,8 +136,10 @@ class RankHunt:
         num_devices: int | None,
         join: float,
     ) -> None:
-        """Join the others. `alike`: the options in which ranks must not differ; `num_devices`: virtual ones of each
-        process. ChannelError and RankError as meshmark.ranks.group.join."""
+        """Join the group.
+
+        alike: the options that must be equal on all ranks. num_devices: the number of virtual devices per process.
+        Raises ChannelError and RankError as meshmark.ranks.group.join."""
         self.hunt = hunt
         self.consensus: Consensus | None = None
         self._signal: signal.Signals | None = None
@@ -153,12 +154,12 @@ class RankHunt:
 
     @property
     def first(self) -> bool:
-        """Whether this is rank 0, which speaks and writes for all."""
+        """Whether this is rank 0, which prints and writes for all ranks."""
         return self.group.rank == 0
 
     def resume(self, lines: Sequence[dict[str, Any]]) -> None:
-        """Take over the lines of rank 0's record, on every rank; `lines` are read on rank 0 alone. A program that was
-        begun and has no outcome ended its hunt: it is a crash, and is not judged again."""
+        """Take over the lines of rank 0's record, on every rank; other ranks' `lines` are empty. A program that began
+        and has no outcome ended its hunt. It counts as a crash and is not judged again."""
         shared = self.group.channel.exchange("the record so far", list(lines), ranks.JOIN)[1][0]
         done = {line["n"] for line in shared if "begins" not in line}
         ended = [line for line in shared if "begins" in line and line["n"] not in done]
@@ -169,8 +170,9 @@ class RankHunt:
         self.hunt.resume([line for line in shared if "begins" not in line])
 
     def run(self, minutes: float, programs: int | None, report: Callable[[Hunt], None]) -> None:
-        """Hunt together for so many minutes, or until so many programs are judged; ends the process where a rank is
-        gone. `report` says on rank 0 what was found."""
+        """Hunt together for `minutes`, or until `programs` programs are judged. Ends the process if a rank is gone.
+
+        report: prints the findings on rank 0."""
         assert self.consensus
         self._report = report
         interrupts.listen(self._signalled)
@@ -216,7 +218,7 @@ class RankHunt:
         self._end(Ending("", why), code)
 
     def _end(self, ending: Ending, code: int = 1) -> NoReturn:
-        """Say why, and leave at once: JAX would wait for minutes for a rank that is gone."""
+        """Print the reason, and end the process at once. JAX would wait for minutes for a rank that is gone."""
         try:
             if self.consensus is None:
                 note(ending.reason)
@@ -232,7 +234,7 @@ class RankHunt:
 
 
 def describe_end(line: dict[str, Any]) -> dict[str, Any]:
-    """The outcome of a program that was begun and ended its hunt: a crash, which nothing has shrunk."""
+    """The record's line for a program that ended its hunt: a crash, not shrunk."""
     difference = {
         "mode": "",
         "kind": "crash",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A finding as a script and as the text of a report that could be sent."""
+"""Writes a finding as a script and as the text of a bug report."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ SEVERITY = {
 
 
 def refresh(finding: Finding, store: Path) -> None:
-    """Write a finding with its script and report made again."""
+    """Write a finding again, with a new script and report."""
     script = script_of(finding)
     write(finding, script, report_of(finding, script), store)
 
 
 def name_of(key: str) -> str:
-    """A name for a new group: its key in letters, digits and hyphens."""
+    """A name for a new group: its key in lower-case letters, digits and hyphens, at most 60 characters."""
     return re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")[:60].strip("-")
 
 
 def finding_of(
     key: str, data: dict[str, Any], difference: Mapping[str, Any], slot: Slot, found: dict[str, Any]
 ) -> Finding:
-    """A finding of a shrunk program; its title is its key until somebody writes a better one."""
+    """A finding of a shrunk program. Its title is its key until somebody writes a better one."""
     program = from_json(data)
     severity = KINDS[difference["kind"]]
     return Finding(
@@ -88,7 +88,7 @@ def script_of(finding: Finding) -> str:
 
 
 def arrays(program: Program, expected: Sequence[Mapping[str, Any]]) -> list[np.ndarray]:
-    """The expected results as arrays; of a program that can't be run, one that stands for them."""
+    """The expected results as arrays. If there are none, because the program can't be run, one zero per result."""
     if not expected:
         return [np.zeros((), np.float32) for _ in range(_results(program))]
     return [

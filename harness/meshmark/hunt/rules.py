@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shrinking rules: each gives smaller candidates of a program, which may be invalid."""
+"""Shrinking rules. Each gives smaller candidates for a program; a candidate may be invalid."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Rule = Callable[[Program], Iterator[Program]]
 
 
 def measure_weight(program: Program) -> tuple[int, ...]:
-    """How large a program is, as numbers that compare in turn: the smaller program has the smaller tuple."""
+    """The size of a program, as a tuple: of two programs the smaller one has the smaller tuple."""
     nodes = list(walk_nodes(program.nodes))
     arguments = sum(_size(n.args) + _size(n.kwargs) for n in nodes)
     specs = sum(len(e) for i in program.inputs for e in i.spec) + sum(
@@ -68,7 +68,8 @@ def _plain(item: Input) -> int:
 
 
 def find_types(program: Program) -> list[Any]:
-    """The type of each value of the function before its transform; raises what JAX raises."""
+    """The type of each value of the function before its transform: a ShapeDtypeStruct or a tuple of them. Raises JAX's
+    own errors."""
     builder = Builder(program, "plain", None)
     structs = [jax.ShapeDtypeStruct(i.shape, dtype_of(i.dtype)) for i in program.inputs[: program.given]]
     with jax.enable_x64(program.x64):
@@ -79,7 +80,7 @@ def find_types(program: Program) -> list[Any]:
 
 
 def drop_outputs(program: Program) -> Iterator[Program]:
-    """One result alone; without one of several."""
+    """Only one of the results; or all but one."""
     if len(program.outputs) < 2:
         return
     for keep in [[k] for k in range(len(program.outputs))]:
@@ -104,7 +105,7 @@ def _with_outputs(program: Program, keep: list[int]) -> Program:
 
 
 def drop_transform(program: Program) -> Iterator[Program]:
-    """The function itself; the pull-back to fewer inputs; a pull-back for a push-forward."""
+    """The function without its transform; or with one input fewer in `wrt`."""
     if not program.transform.kind:
         return
     yield prune(replace(program, inputs=program.inputs[: program.given], transform=Transform()))
@@ -125,7 +126,7 @@ def drop_transform(program: Program) -> Iterator[Program]:
 
 
 def return_earlier(program: Program) -> Iterator[Program]:
-    """The value before the last operation as the result."""
+    """A single earlier value as the result."""
     if program.transform.kind == "vjp":
         found = find_types(program)
     for at in range(program.given, program.given + len(program.nodes)):
@@ -143,7 +144,7 @@ def return_earlier(program: Program) -> Iterator[Program]:
 
 
 def drop_node(program: Program) -> Iterator[Program]:
-    """An operation replaced by a value of its type that is there, or by a new input."""
+    """One operation replaced by a value of the same type that it reads, or by a new input."""
     found = find_types(program)
     for k in reversed(range(len(program.nodes))):
         at = program.given + k
@@ -167,7 +168,8 @@ def _replaced(program: Program, at: int, other: int) -> Program:
 
 
 def _as_input(program: Program, at: int, struct: Any) -> Iterator[Program]:
-    """The value `at` as an input instead: not sharded, or sharded along one dimension by each axis that fits."""
+    """The value `at` as an input instead, with at most four shardings: that of its constraint, none, or one axis along
+    one dimension that it divides."""
     given = program.given
     specs: list[Any] = [tuple(() for _ in struct.shape)]
     node = program.nodes[at - given]
@@ -206,7 +208,7 @@ def _as_input(program: Program, at: int, struct: Any) -> Iterator[Program]:
 
 
 def drop_unread_wrt(program: Program) -> Program:
-    """A pull-back to those inputs alone that the function reads."""
+    """The program with a pull-back to only those inputs that the function reads."""
     plain = replace(program, transform=replace(program.transform, wrt=()))
     count = program.given
     keep = set(plain.outputs)
@@ -218,7 +220,7 @@ def drop_unread_wrt(program: Program) -> Program:
 
 
 def inline_bodies(program: Program) -> Iterator[Program]:
-    """The body of a remat or a cond in the place of the call."""
+    """The body of a remat, custom_vjp, cond (its first branch) or shard_map in place of the call."""
     for k, node in enumerate(program.nodes):
         if node.op not in ("remat", "custom_vjp", "cond", "shard_map") or not node.bodies:
             continue
@@ -246,7 +248,7 @@ def _inline(program: Program, k: int, body: Body, args: tuple[Any, ...]) -> Iter
 
 
 def shorten_bodies(program: Program) -> Iterator[Program]:
-    """A body without one of its operations, where a value of the same place takes over."""
+    """A body without one of its operations, replaced by an operand of it or by one of the first two parameters."""
     for k, node in enumerate(program.nodes):
         for b, body in enumerate(node.bodies):
             for j in reversed(range(len(body.nodes))):
@@ -266,7 +268,7 @@ def shorten_bodies(program: Program) -> Iterator[Program]:
 
 
 class _Watching(Builder):
-    """Notes the types of the parameters of every body that is traced."""
+    """A builder that notes the types of the parameters of every body that it traces."""
 
     seen: dict[int, list[Any]]
 
@@ -281,7 +283,7 @@ class _Watching(Builder):
 
 
 def isolate_body(program: Program) -> Iterator[Program]:
-    """The body of an operation as the whole program, over new inputs: not sharded, or along what each axis divides."""
+    """The body of an operation as the whole program, with new inputs: not sharded, or sharded over one axis."""
     builder = _Watching(program, "plain", None)
     builder.seen = {}
     structs = [jax.ShapeDtypeStruct(i.shape, dtype_of(i.dtype)) for i in program.inputs[: program.given]]
@@ -296,7 +298,7 @@ def isolate_body(program: Program) -> Iterator[Program]:
 
 
 def _fresh(struct: Any, spread: tuple[str, int] | None) -> Input:
-    """An input of small integers, sharded over one axis along the first dimension that it divides."""
+    """An input of small integers, sharded over the axis `spread` along the first dimension that its size divides."""
     shape, dtype = tuple(struct.shape), struct.dtype.name
     spec: list[tuple[str, ...]] = [()] * len(shape)
     fit = [d for d, n in enumerate(shape) if spread and n % spread[1] == 0]
@@ -311,7 +313,7 @@ def _with_node(program: Program, k: int, node: Node) -> Program:
 
 
 def simplify_specs(program: Program) -> Iterator[Program]:
-    """Without the sharding of a result, without an axis in the spec of an input or of a constraint."""
+    """Without the sharding of a result, or without one axis in the spec of a result, an input or a constraint."""
     for k, spec in enumerate(program.out_specs):
         if spec is not None:
             yield replace(program, out_specs=(*program.out_specs[:k], None, *program.out_specs[k + 1 :]))
@@ -338,7 +340,7 @@ def _with_input(program: Program, k: int, item: Input) -> Program:
 
 
 def reduce_devices(program: Program) -> Iterator[Program]:
-    """Without one axis of the mesh, or with a smaller one."""
+    """Without one axis of the mesh, or with a smaller axis."""
     for k, (name, size) in enumerate(program.axes):
         if len(program.axes) > 1:
             yield _without_axis(program, k, name)
@@ -375,7 +377,7 @@ def _without_axis(program: Program, k: int, name: str) -> Program:
 
 
 def reduce_sizes(program: Program) -> Iterator[Program]:
-    """One size, wherever it stands, made smaller: in inputs and in arguments alike; then in one place alone."""
+    """One size made smaller: in all inputs and arguments, in all inputs, or in one dimension of one input."""
     sizes = sorted({n for i in program.inputs for n in i.shape if n > 1}, reverse=True)
     for size in sizes:
         for less in dict.fromkeys((1, 2, 3, 4, size // 2, size - 2, size - 1)):
@@ -418,14 +420,14 @@ def _resized(item: Input, new: dict[int, int]) -> Input:
 
 
 def refill(item: Input) -> Input:
-    """An input whose written data has its size again."""
+    """An input whose literal data is cut to its size."""
     if item.fill["kind"] == "data" and len(item.fill["data"]) != item.size:
         return replace(item, fill=item.fill | {"data": item.fill["data"][: item.size]})
     return item
 
 
 def simplify_arguments(program: Program) -> Iterator[Program]:
-    """Without an option; a number nearer to nothing."""
+    """Without one option, or with one number closer to zero."""
     for k, node in enumerate(program.nodes):
         if node.op in ("shard_map", "item", "constrain"):
             continue
@@ -458,7 +460,7 @@ def _nearer(expression: Any) -> Iterator[Any]:
 
 
 def simplify_inputs(program: Program) -> Iterator[Program]:
-    """Values 1, 2, 3 ...; a scalar input as a number; ordinary dtypes; fewer dimensions of size one."""
+    """An input of values 1, 2, 3 ...; literal data for small inputs; numbers closer to zero; float32 for all dtypes."""
     for k, item in enumerate(program.inputs):
         if item.fill["kind"] != "count":
             yield _with_input(program, k, replace(item, fill={"kind": "count"}))
@@ -478,7 +480,7 @@ def simplify_inputs(program: Program) -> Iterator[Program]:
 
 
 def narrow_dtypes(program: Program) -> Iterator[Program]:
-    """32-bit types in the place of 64-bit ones."""
+    """32-bit types in place of 64-bit types."""
     if program.x64:
         text = json.dumps(to_json(replace(program, x64=False)))
         for wide, narrow in (("float64", "float32"), ("int64", "int32")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program as a script that stands alone, by the printer of `meshmark repro`."""
+"""Writes a program as a stand-alone script, with the printer of `meshmark repro`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_script(
     heading: Sequence[str],
     expected: Sequence[np.ndarray],
 ) -> str:
-    """The script. It exits with 1 where the difference is there, with 0 where all is right."""
+    """The text of the script. Its exit code is 1 if the difference occurs, 0 if all is right."""
     numbers = difference["kind"] == "numbers"
     return printer.render(
         printer.Program(
@@ -124,7 +124,7 @@ def _expected(program: Program, expected: Sequence[np.ndarray]) -> list[str]:
 
 
 def _function(program: Program) -> str:
-    """The expression of the whole function."""
+    """The source of the whole function, including its transform, as an expression."""
     kind, names = program.transform.kind, _names(program)
     if not kind:
         return "f"
@@ -259,5 +259,5 @@ def _said(expression: Any, names: list[str], outer: list[str]) -> str:
 
 
 def list_dtypes(program: Program) -> set[str]:
-    """The dtypes of the inputs, as NumPy has them."""
+    """The NumPy names of the inputs' dtypes."""
     return {dtype_of(i.dtype).name for i in program.inputs}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Smaller programs that fail in the same way.
+"""Finds smaller programs that fail in the same way.
 
-The rules of `meshmark.hunt.rules` give candidates; each is judged in a worker, and taken where its signature is that of
-the program at hand. The rules go round until none helps. Hypothesis's shrinker is not used: it stops at an abort.
+The rules of `meshmark.hunt.rules` give candidates. Each is judged in a worker, and accepted if it has the signature of
+the original program. The rules repeat until none helps. Hypothesis's shrinker is not used, because an abort stops it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from meshmark.hunt.workers import Judging
 
 
 def job(program: Program, light: bool) -> Program | dict[str, Any]:
-    """What a worker is asked to judge: `light` as `meshmark.hunt.oracles.LIGHT` says."""
+    """The job that judges a program in a worker. light: compile it with `meshmark.hunt.oracles.LIGHT`."""
     return {"program": to_json(program), "light": True} if light else program
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What a smaller program must still show: the mode and the kind of difference. Where that is not wrong numbers,
-    also which one."""
+    """The failure that a smaller program must still show: the mode, the kind of difference, and its message unless the
+    numbers are wrong."""
 
     mode: str
     kind: str
@@ -40,17 +40,17 @@ class Signature:
         return cls(mode, difference["kind"], what, light)
 
     def job(self, program: Program) -> Program | dict[str, Any]:
-        """What a worker is asked to judge."""
+        """The job that judges a program in a worker."""
         return job(program, self.light)
 
     def matches(self, difference: dict[str, Any]) -> bool:
-        """Whether a difference has it."""
+        """Whether a difference has this signature."""
         return difference["kind"] == self.kind and (not self.what or difference["what"] == self.what)
 
 
 @dataclass
 class Shrunk:
-    """What came of it."""
+    """The result of shrinking: the program, its difference, the numbers of candidates tried and taken, and seconds."""
 
     program: Program
     difference: dict[str, Any]
@@ -60,7 +60,7 @@ class Shrunk:
 
 
 def is_valid(program: Program) -> bool:
-    """Whether the form is right and JAX accepts the types."""
+    """Whether the form of a program is right, and JAX accepts its types."""
     if next(list_problems(program), None):
         return False
     try:
@@ -84,7 +84,7 @@ def is_valid(program: Program) -> bool:
 
 
 def fit_transform(program: Program) -> Program:
-    """With cotangents and tangents of the types that the function has now."""
+    """The program with cotangents or tangents adapted to the types of its function."""
     if not program.transform.kind:
         return program
     extra = list(program.inputs[program.given :])
@@ -111,7 +111,7 @@ def fit_transform(program: Program) -> Program:
 
 
 class Halted(Exception):
-    """The hunt ends: the program is not shrunk to the end."""
+    """The hunt ends before a program is fully shrunk."""
 
 
 def shrink(
@@ -123,9 +123,9 @@ def shrink(
     halted: Callable[[], bool] = lambda: False,
     known: Container[str] = (),
 ) -> Shrunk:
-    """The smallest program that the rules find with this signature, in so many seconds; Halted where the hunt ends.
+    """The smallest program with this signature that the rules find in `seconds`; Halted if the hunt ends.
 
-    Wrong numbers whose group is `known` stay as they are then: a smaller program would say no more."""
+    Shrinking of wrong numbers stops when their group is in `known`."""
     start = slot.clock()
     tried = taken = 0
     seen = {program.name}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vocabulary: operations that move whole parts of values: shapes, slices, pads, concatenations."""
+"""Draws operations that move parts of values: reshapes, slices, pads, concatenations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def transpose(d: Draw) -> Node:
 
 @kind("shape", weight=0.6)
 def broadcast(d: Draw) -> Node:
-    """A new dimension, or a repeated one."""
+    """A new dimension, or dimensions tiled."""
     a = d.value(size=MOST // 8)
     if d.chance(0.5):
         return Node("jnp.broadcast_to", (ref(a), [d.choice([2, 3, 4, 8]), *a.shape]))
@@ -119,7 +119,7 @@ def concatenate(d: Draw) -> Node:
 
 @kind("edge", weight=0.6)
 def stack(d: Draw) -> Node:
-    """Values side by side along a new dimension."""
+    """Two values stacked along a new dimension."""
     a = d.value(size=MOST // 3)
     fit = [v for v in d.values if v.dtype == a.dtype and v.shape == a.shape]
     return Node("jnp.stack", ([ref(a), ref(d.choice(fit))],), {"axis": d.integer(0, a.ndim)})
@@ -135,7 +135,7 @@ def roll(d: Draw) -> Node:
 
 @kind("edge")
 def flip(d: Draw) -> Node:
-    """One dimension or several backwards."""
+    """One or several dimensions reversed."""
     a = d.value(ndim=1)
     return Node("lax.rev", (ref(a), sorted(d.random.sample(range(a.ndim), d.integer(1, a.ndim)))))
 
@@ -149,7 +149,7 @@ def diff(d: Draw) -> Node:
 
 @kind("edge", weight=0.7)
 def split(d: Draw) -> Node:
-    """Parts of given sizes."""
+    """A dimension split into two parts."""
     a = d.value(ndim=1)
     axis = d.axis(a, 2)
     at = d.integer(1, a.shape[axis] - 1)
@@ -158,21 +158,21 @@ def split(d: Draw) -> Node:
 
 @kind("elementwise", weight=0.5)
 def real(d: Draw) -> Node:
-    """Parts of complex numbers."""
+    """The real or imaginary part of complex numbers."""
     a = d.value(lambda v: v.dtype == "complex64")
     return Node(f"jnp.{d.choice(['real', 'imag'])}", (ref(a),))
 
 
 @kind("shape", weight=0.5)
 def iota(d: Draw) -> Node:
-    """Counted along a dimension."""
+    """The index along a dimension, in the shape of a value."""
     a = d.value(ndim=1)
     return Node("lax.broadcasted_iota", (d.choice(["int32", "float32"]), list(a.shape), d.axis(a)))
 
 
 @kind("shape", weight=0.7)
 def move_axes(d: Draw) -> Node:
-    """Dimensions moved, turned, merged into one, or those of size one dropped."""
+    """Dimensions moved, swapped, rotated or merged into one; or dimensions of size one dropped."""
     a = d.value(ndim=2)
     one, other = d.permutation(a.ndim)[:2]
     which = d.choice(["jnp.moveaxis", "jnp.swapaxes", "jnp.rot90", "jnp.ravel", "jnp.squeeze"])
@@ -185,7 +185,7 @@ def move_axes(d: Draw) -> Node:
 
 @kind("shape", weight=0.7)
 def broadcast_in(d: Draw) -> Node:
-    """lax.broadcast_in_dim: new dimensions between those that are there."""
+    """lax.broadcast_in_dim: new dimensions among the existing ones."""
     a = d.value(size=MOST // 8)
     ndim = d.integer(max(a.ndim, 1), min(a.ndim + 2, 4))
     places = sorted(d.permutation(ndim)[: a.ndim])
@@ -197,7 +197,7 @@ def broadcast_in(d: Draw) -> Node:
 
 @kind("shape", weight=0.6, continuous=False)
 def bitcast(d: Draw) -> Node:
-    """The bits of numbers as numbers of another size: a new dimension, or one less."""
+    """The bits of 32-bit integers as smaller integers, along a new dimension."""
     a = d.value(lambda v: v.dtype in ("int32", "uint32"), size=MOST // 4)
     return Node("lax.bitcast_convert_type", (ref(a), d.choice(["uint8", "int8", "uint16"])))
 
@@ -223,7 +223,7 @@ def roll_several(d: Draw) -> Node:
 
 @kind("edge", weight=0.7)
 def insert_delete(d: Draw) -> Node:
-    """Rows inserted at, or deleted from, constant places."""
+    """A row inserted or deleted at a constant index."""
     a = d.number(1)
     axis = d.axis(a, 2)
     at = d.integer(0, a.shape[axis] - 1)
@@ -234,7 +234,7 @@ def insert_delete(d: Draw) -> Node:
 
 @kind("edge", weight=0.6)
 def resize(d: Draw) -> Node:
-    """An image at another size, from the nearest elements."""
+    """An image resized by nearest neighbours."""
     a = d.value(lambda v: v.dtype == "float32", 2)
     shape = [d.choice([n, n, 2 * n, max(1, n // 2), n + 1]) if n > 1 else n for n in a.shape]
     return Node("jax.image.resize", (ref(a), shape, "nearest"))

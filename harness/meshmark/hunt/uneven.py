@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vocabulary: what follows a cut. A sharded array that loses or gains a few rows has shards of uneven sizes, which the
-compiler fills up; orders, sums, windows and indices over them must not see what fills them."""
+"""Draws operations after a cut. A sharded array that loses or gains a few rows has shards of uneven sizes, which the
+compiler pads. Sorts, sums, windows and indices over them must not use the padding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshmark.hunt.program import Node
 
 
 def _cut(d: Draw, a: Value, axis: int) -> tuple[Node, int]:
-    """(some rows of a value along a dimension, or more than it has; how many)."""
+    """(a value with fewer or more elements along a dimension, their number)."""
     n = a.shape[axis]
     which = d.integer(0, 4)
     if which == 0:
@@ -30,7 +30,7 @@ def _cut(d: Draw, a: Value, axis: int) -> tuple[Node, int]:
 
 
 def _placed(d: Draw, node: Node, ndim: int) -> Node:
-    """The node, or a constraint that makes it whole on each device."""
+    """The node, or a constraint that replicates it."""
     if d.fresh and d.chance(0.3):
         return Node("constrain", (node, [[] for _ in range(ndim)]))
     return node
@@ -38,7 +38,7 @@ def _placed(d: Draw, node: Node, ndim: int) -> Node:
 
 @kind("uneven", weight=8)
 def uneven_along(d: Draw) -> Node:
-    """Orders, running sums, reductions and shifts along the dimension that was cut."""
+    """Sorts, cumulative operations, reductions and shifts along the cut dimension."""
     a = d.number(1)
     axis = d.axis(a, 3)
     part, n = _cut(d, a, axis)
@@ -64,7 +64,7 @@ def uneven_along(d: Draw) -> Node:
 
 @kind("uneven", weight=6)
 def uneven_indices(d: Draw) -> Node:
-    """Rows read or written at indices of which some are cut off."""
+    """Rows read or written at indices, after a cut of the indices."""
     a = d.number(1, MOST // 2)
     n = a.shape[0]
     units = [size for _, size in d.axes]
@@ -89,7 +89,7 @@ def uneven_indices(d: Draw) -> Node:
 
 @kind("uneven", weight=4)
 def uneven_windows(d: Draw) -> Node:
-    """Sums over windows of a dimension that was cut."""
+    """Sums over windows of the cut dimension."""
     a = d.floating(1)
     axis = d.axis(a, 4)
     part, n = _cut(d, a, axis)
@@ -107,7 +107,7 @@ def uneven_windows(d: Draw) -> Node:
 
 @kind("uneven", weight=4)
 def uneven_product(d: Draw) -> Node:
-    """A matrix times itself, turned, over a dimension that was cut, or beside it."""
+    """A product of a cut matrix with its transpose, over the cut dimension or the other one."""
     a = d.value(lambda v: v.dtype == "float32" and v.ndim == 2 and max(v.shape) <= 40)
     axis = d.axis(a, 3)
     part, _ = _cut(d, a, axis)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values of a program's inputs, by the rule in its data: small integers, so that right answers are exact."""
+"""Makes the values of a program's inputs by the rules in its data: small integers, so that right results are exact."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPECIAL = (np.nan, np.inf, -np.inf, -0.0)
 
 
 def dtype_of(name: str) -> np.dtype:
-    """The NumPy dtype of a name, those of ml_dtypes too."""
+    """The NumPy dtype with this name; "bfloat16" is the one of ml_dtypes."""
     return np.dtype(getattr(ml_dtypes, name)) if name == "bfloat16" else np.dtype(name)
 
 
@@ -27,12 +27,12 @@ def make_inputs(program: Program) -> list[np.ndarray]:
 
 
 def make_array(item: Input) -> np.ndarray:
-    """The array of one input.
+    """The array of one input, by its fill; ProgramError for an unknown kind.
 
-    fill: {"kind": "count"} 1, 2, 3 ...; {"kind": "ints", "low", "high", "seed"} random integers from low to high, both
-    included; {"kind": "special", "seed"} the same from -3 to 3, with NaN, infinities and negative zero among them;
-    {"kind": "permutation", "seed"} of 0 .. n-1 along the last dimension; {"kind": "data", "data": [...]} as
-    written. ProgramError for any other.
+    {"kind": "count"}: 1, 2, 3 ... {"kind": "ints", "low", "high", "seed"}: random integers from low to high, both
+    included. {"kind": "special", "seed"}: integers from -3 to 3, NaN, infinities and negative zero. {"kind":
+    "permutation", "seed"}: permutations of 0 .. n-1 along the last dimension. {"kind": "data", "data": [...]}: these
+    values.
     """
     dtype = dtype_of(item.dtype)
     size = math.prod(item.shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What decides which program a seed and a number give."""
+"""The versions that decide which program a seed and a number give."""
 
 import hashlib
 from pathlib import Path
@@ -25,8 +25,8 @@ SOURCES = (
 
 
 def vocabulary() -> str:
-    """A digest of the modules that draw: twelve hexadecimal digits. The same one gives the same programs on one
-    release of JAX, which decides what it accepts."""
+    """A digest of the modules that draw, as twelve hexadecimal digits; comments count. Equal digests give equal
+    programs on one release of JAX. The release matters because JAX may refuse a drawn operation."""
     here = Path(__file__).parent
     text = b"".join((here / f"{name}.py").read_bytes() for name in SOURCES)
     return hashlib.sha256(text).hexdigest()[:12]

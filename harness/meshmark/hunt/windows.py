@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vocabulary: operations over windows: convolutions, reductions of windows, transforms of Fourier."""
+"""Draws operations over windows: convolutions and reductions of windows; and Fourier transforms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshmark.hunt.program import Node
 
 @kind("window", weight=2.5)
 def reduce_window(d: Draw) -> Node:
-    """Sums or maxima of windows, with strides, padding and dilation."""
+    """Sums or maxima of windows, with strides, paddings and dilations."""
     a = d.value(lambda v: v.dtype == "float32", 1)
     dims, strides, padding, base, window = [], [], [], [], []
     for n in a.shape:
@@ -36,7 +36,7 @@ def reduce_window(d: Draw) -> Node:
 
 @kind("window", weight=3)
 def convolution(d: Draw) -> Node:
-    """lax.conv_general_dilated with strides, padding, dilations and groups."""
+    """lax.conv_general_dilated with strides, paddings, dilations and groups."""
     a = d.value(lambda v: v.dtype == "float32" and v.ndim in (3, 4))
     spatial = a.ndim - 2
     last = d.chance(0.5)
@@ -78,7 +78,7 @@ def convolution(d: Draw) -> Node:
 
 @kind("window", weight=0.6)
 def convolve(d: Draw) -> Node:
-    """numpy.convolve of two rows."""
+    """jnp.convolve of two vectors."""
     a = d.value(lambda v: v.dtype == "float32" and v.ndim == 1)
     b = d.like((d.integer(1, min(5, a.shape[0])),), "float32")
     return Node("jnp.convolve", (ref(a), ref(b)), {"mode": d.choice(["full", "same", "valid"])})
@@ -86,14 +86,14 @@ def convolve(d: Draw) -> Node:
 
 @kind("window", rounds=True, weight=0.4)
 def fft(d: Draw) -> Node:
-    """A transform and the absolute value."""
+    """A Fourier transform along one dimension."""
     a = d.value(lambda v: v.dtype == "float32", 1)
     return Node(f"jnp.fft.{d.choice(['fft', 'ifft', 'rfft'])}", (ref(a),), {"axis": d.axis(a)})
 
 
 @kind("edge", weight=0.8)
 def select_and_gather(d: Draw) -> Node:
-    """Max pooling as reduce_window, whose gradient selects and scatters."""
+    """Max pooling by reduce_window, whose gradient is a select-and-scatter."""
     a = d.value(lambda v: v.dtype == "float32", 1)
     dims = [min(2, n) if d.chance(0.6) else 1 for n in a.shape]
     return Node(
@@ -105,7 +105,7 @@ def select_and_gather(d: Draw) -> Node:
 
 @kind("window", weight=1.5)
 def convolution_layouts(d: Draw) -> Node:
-    """A convolution whose input, kernel and result have their dimensions in any order."""
+    """A convolution with any order of dimensions of its input, kernel and result."""
     a = d.value(lambda v: v.dtype == "float32" and v.ndim in (3, 4))
     letters = "HW"[: a.ndim - 2]
 
@@ -131,7 +131,7 @@ def convolution_layouts(d: Draw) -> Node:
 
 @kind("window", weight=1)
 def convolution_transpose(d: Draw) -> Node:
-    """lax.conv_transpose: the layer that makes images larger."""
+    """lax.conv_transpose, the layer that enlarges images."""
     a = d.value(lambda v: v.dtype == "float32" and v.ndim in (3, 4))
     letters = "HW"[: a.ndim - 2]
     window = [d.integer(1, 4) for _ in letters]
@@ -143,7 +143,7 @@ def convolution_transpose(d: Draw) -> Node:
 
 @kind("window", weight=0.7)
 def patches(d: Draw) -> Node:
-    """All windows side by side as features."""
+    """The windows of an image as features."""
     a = d.value(lambda v: v.dtype == "float32" and v.ndim in (3, 4), size=400)
     spatial = a.ndim - 2
     window = [d.integer(1, min(3, n)) for n in a.shape[2:]]
@@ -153,7 +153,7 @@ def patches(d: Draw) -> Node:
 
 @kind("window", weight=1)
 def running_window(d: Draw) -> Node:
-    """Each window reaches from one end to its element: a cumulative operation as XLA writes it."""
+    """A cumulative sum as XLA writes it: a reduce_window whose window reaches from one end to each element."""
     a = d.number(1)
     axis = d.axis(a, 2)
     n = a.shape[axis]
@@ -168,7 +168,7 @@ def running_window(d: Draw) -> Node:
 
 @kind("window", rounds=True, weight=0.5)
 def fft_several(d: Draw) -> Node:
-    """A transform along several dimensions, or one of real numbers and back."""
+    """A Fourier transform along two dimensions."""
     a = d.value(lambda v: v.dtype == "float32", 2)
     axes = d.permutation(a.ndim)[:2]
     return Node(f"jnp.fft.{d.choice(['fftn', 'ifftn', 'rfftn'])}", (ref(a),), {"axes": axes})

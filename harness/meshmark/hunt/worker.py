@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that judges programs, one after the other: `python -m meshmark.hunt.worker`.
+"""A process that judges programs one after another: `python -m meshmark.hunt.worker`.
 
 It reads one JSON line per job from standard input, {"program": data} or {"draw": [seed, number]} with "modes", and
-answers each with one line. With "light" programs are compiled by `meshmark.hunt.oracles.LIGHT`, "without" a pass of XLA
-that it names. With a topology as its last argument it compiles programs for that and interprets them
-(`meshmark.hunt.compiled`). A program that ends it, or passes its deadline, costs this process alone
-(`meshmark.hunt.workers`).
+writes one line per answer; for "draw" also one line with the program before. With "light" it compiles with
+`meshmark.hunt.oracles.LIGHT`; with "without" it turns the named pass of XLA off. With a topology as last argument it
+compiles programs for that topology and interprets them (`meshmark.hunt.compiled`). A program that crashes, or exceeds
+its deadline, ends only this process (`meshmark.hunt.workers`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MARK = "meshmark-hunt "
 
 
 def main() -> None:
-    """Judge until standard input ends."""
+    """Judge jobs until standard input ends."""
     directory, name, controller, deadline = sys.argv[1:5]
     topology = sys.argv[5] if len(sys.argv) > 5 else ""
     containment.belong_to(int(controller))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worker processes for one slot: one that judges and a spare one that has already started."""
+"""The worker processes of one slot: one that judges, and a spare one that has already started."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ MOST_IDLE_DEATHS = 3
 
 
 class WorkerError(BadInput, RuntimeError):
-    """Workers die before they judge anything; the message is one line."""
+    """All workers die before they judge anything; the message is one line."""
 
 
 @dataclass
 class Answer:
-    """What became of one program."""
+    """The outcome of one job."""
 
     differences: list[dict[str, Any]] = field(default_factory=list)
     invalid: str = ""
@@ -53,7 +53,7 @@ class Answer:
 
 
 class Worker:
-    """One process."""
+    """One worker process."""
 
     def __init__(self, directory: Path, name: str, settings: Settings) -> None:
         self.directory, self.name = directory, name
@@ -72,14 +72,14 @@ class Worker:
         """Where it is: the name of its backend and the number of its devices."""
 
     def start(self) -> bool:
-        """Wait until it has started; False where it died of that."""
+        """Wait until it has started. False if it died."""
         if not self.ready:
             self.place = self.read() or {}
             self.ready = bool(self.place)
         return self.ready
 
     def read(self) -> dict[str, Any] | None:
-        """The next answer; None where the process has ended."""
+        """The next answer; None if the process has ended."""
         assert self.process.stdout
         for line in self.process.stdout:
             if line.startswith(MARK) and line.endswith("\n"):
@@ -88,7 +88,7 @@ class Worker:
         return None
 
     def ask(self, job: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """(the answer, None where it died; the program that it drew, where it said so)."""
+        """(the answer, or None if it died; the program that it drew, or None)."""
         assert self.process.stdin
         if not self.start():
             return None, None
@@ -105,7 +105,7 @@ class Worker:
         return answer, drawn
 
     def end(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -115,7 +115,7 @@ class Worker:
 
 @dataclass
 class Settings:
-    """How workers run."""
+    """The settings of workers."""
 
     deadline: float = 120.0
     """Seconds that one program may take in all its modes."""
@@ -135,17 +135,17 @@ class Settings:
 
 
 class Judging(Protocol):
-    """What judges the programs of a hunt."""
+    """A judge of the programs of a hunt: a Slot, or a Lockstep of several processes."""
 
     def judge(self, job: Mapping[str, Any] | Program, modes: tuple[str, ...] = ("auto",)) -> Answer:
-        """What became of one program, given as data or as {"draw": [seed, number]}."""
+        """The outcome of one job: a program, its data, or {"draw": [seed, number]}."""
 
     def clock(self) -> float:
-        """Seconds, by which time limits are kept."""
+        """The clock of time limits, in seconds."""
 
 
 class Slot:
-    """Judges one program at a time; a death costs the time of taking the spare worker."""
+    """Judges one program at a time. If its worker dies, the spare worker takes over."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -157,7 +157,7 @@ class Slot:
         self.idle_deaths = 0
 
     def clock(self) -> float:
-        """Seconds of this machine."""
+        """The monotonic clock of this machine, in seconds."""
         return time.monotonic()
 
     def _start(self) -> Worker:
@@ -165,7 +165,7 @@ class Slot:
         return Worker(self.directory, f"hunt{self.number}", self.settings)
 
     def judge(self, job: Mapping[str, Any] | Program, modes: tuple[str, ...] = ("auto",)) -> Answer:
-        """What became of one program, given as data or as {"draw": [seed, number]}."""
+        """The outcome of one job: a program, its data, or {"draw": [seed, number]}."""
         if isinstance(job, Program):
             job = {"program": to_json(job)}
         job = {"modes": list(modes)} | dict(job)
@@ -203,7 +203,7 @@ class Slot:
         return Answer([difference], program=drawn, seconds=seconds, restart_s=waited)
 
     def _ready(self) -> Worker:
-        """A worker that has started; WorkerError where none does."""
+        """A worker that has started; WorkerError if none starts."""
         while True:
             if self.worker is None:
                 self.worker, self.spare = self.spare or self._start(), None
@@ -217,7 +217,7 @@ class Slot:
                 raise WorkerError("workers die before they judge a program: look at `meshmark devices`")
 
     def _retire(self) -> None:
-        """End the worker, and take another one for the next program."""
+        """End the worker. The next program gets another one."""
         assert self.worker
         self.restarts += 1
         self.worker.end()
@@ -226,17 +226,16 @@ class Slot:
         self.worker = None
 
     def place(self) -> tuple[str, int]:
-        """(the name of the backend that workers have, the number of their devices)."""
+        """(name of the workers' backend, number of their devices)."""
         found = self._ready().place
         return str(found["backend"]), int(found["devices"])
 
     def truth(self, program: Program, mode: str = "") -> list[dict[str, Any]]:
-        """What should come out of a program in a mode: dtype, shape and flat data of each result; [] where it can't be
-        run."""
+        """The right results of a program in a mode: dtype, shape and flat data of each; [] if it can't be run."""
         return self.judge({"program": to_json(program), "truth": True}, (mode,)).truth
 
     def close(self) -> None:
-        """End the processes and clean up."""
+        """End the processes and remove their directory."""
         for worker in (self.worker, self.spare):
             if worker:
                 worker.end()
@@ -254,13 +253,13 @@ _FATAL = re.compile(r"^F\d+ .*?([\w./-]+\.(?:cc|h)):\d+\] (.*)$", re.MULTILINE)
 
 
 def read_last_words(raw: str) -> str:
-    """The line of a failed check in what a dead worker wrote; "" where there is none."""
+    """The last failed check in a dead worker's standard error, as "FILE: MESSAGE"; "" if there is none."""
     found = _FATAL.findall(raw)
     return f"{found[-1][0]}: {found[-1][1]}" if found else ""
 
 
 def describe_death(reason: str, raw: str) -> str:
-    """How a worker died, without numbers: the file and the check that failed, or the signal."""
+    """The cause of a worker's death, without numbers: the file and the check that failed, or the signal."""
     words = read_last_words(raw) or reason
     words = re.sub(r"%[\w.-]+|0x[0-9a-f]+|-?\d+", "N", words)
     return words[:160]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hunts found per hour of a processor, by kind of program; and weights for the next hunt that follow it.
+"""The yields of hunts, which are root causes per processor hour by kind of program; and weights for the next hunt.
 
 A kind is a family of operations (shape, edge, index ...), a form with a body (scan, vmap ...), or a transform of the
-whole (vjp, jvp). The record of a hunt names the family of each operation. A program counts with all of its time for
-each of its kinds. A group of findings counts for the kinds of its shrunk program: these are what it takes.
+whole program (vjp, jvp). The record of a hunt names the family of each operation. A program counts with all of its time
+for each of its kinds. A group of findings counts only for the kinds that its shrunk program still needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRANSFORMS = ("vjp", "jvp")
 
 @dataclass(frozen=True)
 class Yield:
-    """One kind of program in some hunts."""
+    """The yield of one kind of program in some hunts."""
 
     kind: str
     programs: int
@@ -46,7 +46,7 @@ class Yield:
 
 
 def read(files: Iterable[Path], known: Mapping[str, str] | None = None) -> list[Yield]:
-    """The yields of hunts by their records, `known` as for `measure`; BadInput for a file that is not such a record."""
+    """The yields of the hunts with these records; BadInput for a file that is not a record. known: as for `measure`."""
     found = []
     for file in files:
         try:
@@ -63,10 +63,11 @@ def read(files: Iterable[Path], known: Mapping[str, str] | None = None) -> list[
 def measure(
     records: Iterable[Iterable[Mapping[str, Any]]], known: Mapping[str, str] | None = None
 ) -> list[Yield]:
-    """The yields by kind, the most first; `records` are the lines of each hunt (`meshmark.hunt.logs`).
+    """The yields by kind, the highest first.
 
-    known: the finding that explains a group (`meshmark.hunt.findings.known_groups`): its groups are one root cause. A
-    group that none explains counts for itself."""
+    records: the lines of each hunt (`meshmark.hunt.logs`). known: the finding that explains a group, by the group's key
+    (`meshmark.hunt.findings.known_groups`). All groups of one finding count as one root cause, and a group without a
+    finding counts as one."""
     causes = known or {}
     programs: dict[str, int] = {}
     seconds: dict[str, float] = {}
@@ -91,9 +92,11 @@ def measure(
 
 
 def derive_weights(found: Iterable[Yield]) -> dict[str, float]:
-    """Factors for the weights of the generator: each kind's root causes per hour over those of all kinds, with one root
-    cause's worth of the common rate added to each, and at most MOST. Transforms have none: the generator draws these by
-    shares of its own."""
+    """Factors for the weights of the generator, from 1 / MOST to MOST, by kind.
+
+    A factor is the kind's root causes per hour divided by the rate of all kinds. One root cause, with the hours that it
+    takes at the common rate, is added to each kind. Transforms have no factor: the generator draws them with its own
+    probabilities."""
     rows = [y for y in found if y.kind not in TRANSFORMS and y.hours]
     hours, groups = sum(y.hours for y in rows), sum(y.groups for y in rows)
     if not groups:
@@ -104,7 +107,7 @@ def derive_weights(found: Iterable[Yield]) -> dict[str, float]:
 
 
 def tabulate(found: Iterable[Yield]) -> Iterator[list[str]]:
-    """Rows of text: kind, programs, hours, root causes, per hour with its interval."""
+    """Rows of text: kind, programs, hours, root causes, root causes per hour with their interval."""
     for y in found:
         low, high = y.interval
         rate = y.groups / y.hours if y.hours else 0.0

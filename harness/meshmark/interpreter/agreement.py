@@ -2,8 +2,8 @@
 """Checks a module before it is computed: all of it must be known, and its parts must agree about types.
 
 Memory passes from a caller to a computation and back, through tuples, and from a start to its done. Both sides state
-the type of what passes, with its layout. A side that takes the memory for another type would read other numbers than
-were written, so a module whose sides differ is at fault.
+the type of the memory, with its layout. If the types differ, the reading side reads other numbers than were written. So
+such a module is faulty.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OF_MEMORY = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "colle
 
 
 def check(module: Module) -> None:
-    """Refused for something that is not known, wherever it stands; Fault where two sides of a type differ."""
+    """Check a module. Raises Refused for anything unknown in it, and Fault if two sides of a type differ."""
     for name, value in module.attributes.items():
         if name not in _HEADER or not _HEADER[name].fullmatch(value):
             raise Refused(f"the attribute {name}={value[:60]} of the module")
@@ -59,7 +59,7 @@ def check(module: Module) -> None:
 
 
 def _check_known(instruction: Instruction) -> None:
-    """Refused where the opcode, an attribute or an element type is not known."""
+    """Refused if the opcode, an attribute or an element type is not known."""
     if instruction.opcode == "parameter":
         check_attributes(instruction, _OF_PARAMETERS)
     else:
@@ -70,7 +70,7 @@ def _check_known(instruction: Instruction) -> None:
 
 
 def _check_operands(computation: Computation) -> None:
-    """Refused where parameters are missing, or an operand is not computed before."""
+    """Refused if parameters are missing, a name occurs twice, or an operand is not computed before its use."""
     numbers = [int(p.literal) for p in computation.parameters]
     if numbers != list(range(len(numbers))):
         raise Refused(f"the parameters {numbers} of {computation.name}")
@@ -83,14 +83,14 @@ def _check_operands(computation: Computation) -> None:
         seen.add(instruction.name)
 
 
-# What passes -------------------------------------------------------------------------------------------------
+# Memory that passes ------------------------------------------------------------------------------------------
 
 Passed = tuple[str, AnyShape, AnyShape]
 """What passes, the type that it has, and the type as which it is taken."""
 
 
 def _passed(module: Module, computation: Computation, instruction: Instruction) -> Iterator[Passed]:
-    """What an instruction hands over and takes back."""
+    """The memory that an instruction passes to others and gets back."""
     own, opcode = instruction.shape, instruction.opcode
     given = [computation.by_name[name].shape for name in instruction.operands]
     if opcode in ("fusion", "call"):
@@ -137,7 +137,7 @@ def _into(inner: Computation, given: list[AnyShape]) -> Iterator[Passed]:
 
 
 def _started(module: Module, instruction: Instruction, given: list[AnyShape]) -> Iterator[Passed]:
-    """What an asynchronous start takes: its tuple states it once more."""
+    """The operands of an asynchronous start. Its own tuple type states them again."""
     own = instruction.shape
     if not instruction.opcode.endswith("-start") or not given or not isinstance(own, TupleShape):
         return
@@ -154,7 +154,7 @@ def _started(module: Module, instruction: Instruction, given: list[AnyShape]) ->
 
 
 def _awaited(computation: Computation, instruction: Instruction, given: list[AnyShape]) -> Iterator[Passed]:
-    """What a done gives: that of its own start."""
+    """The result of a done, which must be that of its start."""
     kind, _, part = instruction.opcode.rpartition("-")
     if part not in ("done", "update") or kind in ("send", "recv", "call"):
         return
@@ -185,7 +185,7 @@ def _named(module: Module, name: str) -> Computation:
 
 
 def _same(what: str, given: AnyShape, taken: AnyShape) -> None:
-    """Fault where a type is taken for another one."""
+    """Fault if the two types differ."""
     if given is taken:
         return
     if isinstance(given, TupleShape) or isinstance(taken, TupleShape):
@@ -199,7 +199,7 @@ def _same(what: str, given: AnyShape, taken: AnyShape) -> None:
 
 
 def _lie_alike(a: Shape, b: Shape) -> bool:
-    """Whether two types of the same dimensions lie alike in memory; one element always does."""
+    """Whether two types of the same dimensions have the same layout in memory. A single element always has."""
     if a.size <= 1:
         return True
     return (a.layout.minor_to_major, a.layout.tiles, a.layout.element_bits) == (
@@ -215,7 +215,7 @@ def _spelled(shape: Shape) -> str:
 
 
 def _same_order(instruction: Instruction, given: AnyShape, taken: Shape) -> None:
-    """Refused where a collective has a result of another order of dimensions than its operand."""
+    """Refused if a collective's result has another order of dimensions than its operand."""
     if not isinstance(given, Shape) or len(given.dims) != len(taken.dims) or given.size <= 1:
         return
     if given.layout.minor_to_major != taken.layout.minor_to_major:
@@ -223,7 +223,8 @@ def _same_order(instruction: Instruction, given: AnyShape, taken: Shape) -> None
 
 
 def _check_constraints(computation: Computation, instruction: Instruction) -> None:
-    """Fault where an operand of a custom call lies otherwise than the call asks for. It need not ask for tiles."""
+    """Fault if an operand of a custom call has another layout than the call asks for. Tiles count only if it names
+    them."""
     text = instruction.attributes.get("operand_layout_constraints")
     if text is None:
         return
@@ -249,7 +250,8 @@ def _untiled(shape: AnyShape) -> AnyShape:
 
 
 def aliases(text: str) -> Iterator[tuple[tuple[int, ...], int, tuple[int, ...]]]:
-    """The pairs of an attribute such as {{0}: (1, {})}: path in the result, number of the operand, path in it."""
+    """(path in the result, number of the operand, path in the operand) of each pair in a text such as {{0}: (1,
+    {})}."""
     for part in split(text.strip()[1:-1]):
         match = _ALIAS.fullmatch(part)
         if not match:
@@ -271,7 +273,7 @@ def _at(shape: AnyShape, path: tuple[int, ...]) -> AnyShape:
 
 
 def _share(what: str, to: AnyShape, of: AnyShape) -> None:
-    """Fault where types that share memory take different numbers of bytes, with the padding of tiles."""
+    """Fault if types that share memory take different numbers of bytes, including the padding of tiles."""
     a, b = ([shapes.offsets(s)[1] * s.numpy.itemsize for s in flat(shape)] for shape in (to, of))
     if a != b:
         raise Fault(f"{what}: {to} shares the memory of {of}")
@@ -289,7 +291,8 @@ def _check_aliases(computation: Computation, instruction: Instruction) -> None:
 
 
 def _check_entry(module: Module) -> None:
-    """The layouts that the caller sees are those of the entry; results that take over an argument's memory fit it."""
+    """Check that the module's stated layouts are those of its entry, and that results fit the arguments whose memory
+    they take over."""
     entry = module.entry
     if text := module.attributes.get("entry_computation_layout"):
         arguments, arrow, result = text[1:-1].rpartition(")->")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instructions that move or combine data between devices, and those that give a device its id.
 
-The four ways in which groups name devices are those of openxla/xla, hlo/ir/collective_op_group_mode.h. The
-id of a device counts partitions first: replica * partitions + partition.
+There are four ways in which groups name devices: see openxla/xla, hlo/ir/collective_op_group_mode.h. The id of a device
+is replica * partitions + partition.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def _replica_id(evaluator: Evaluator, instruction: Instruction, operands: Sequen
     return Value((evaluator.ids // evaluator.module.partitions).astype(np.uint32))
 
 
-# Who takes part ----------------------------------------------------------------------------------------------
+# Groups ------------------------------------------------------------------------------------------------------
 
 
 def groups_of(evaluator: Evaluator, instruction: Instruction) -> Groups:
-    """The groups of a collective, as ids of devices."""
+    """The groups of a collective, as device ids."""
     replicas, partitions = evaluator.module.replicas, evaluator.module.partitions
     text = instruction.attributes.get("replica_groups", "{}")
     everywhere = "channel_id" in instruction.attributes
@@ -85,7 +85,9 @@ def _expanded(text: str, devices: int) -> Groups:
 
 
 def members(evaluator: Evaluator, instruction: Instruction) -> list[np.ndarray]:
-    """The groups of the devices that are here, as rows of the arrays; Hang where a group is here in part."""
+    """The groups of the devices that compute now, as rows of the arrays.
+
+    Hang if only a part of a group computes now. Fault if a device is in two groups or does not exist."""
     every = groups_of(evaluator, instruction)
     place = {int(device): row for row, device in enumerate(evaluator.ids)}
     named = [device for group in every for device in group]
@@ -105,7 +107,7 @@ def members(evaluator: Evaluator, instruction: Instruction) -> list[np.ndarray]:
 
 
 def _tables(found: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Groups of one size together: int [groups, members]."""
+    """One table per size of groups: int [groups, members]."""
     sizes = sorted({len(group) for group in found})
     return [np.stack([group for group in found if len(group) == size]) for size in sizes]
 
@@ -117,10 +119,10 @@ def _exchanged(
     exchange: Callable[[np.ndarray], np.ndarray],
     marks: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Value:
-    """A value that each group makes of its members' parts.
+    """A value that each group computes from its members' parts.
 
-    exchange: takes [groups, members, *dims] and gives [groups, members, *result]; `marks` does so with the poison (by
-    default the same). A device that is in no group has a result that nothing wrote."""
+    exchange: takes [groups, members, *dims] and gives [groups, members, *result]. marks: does the same with the poison
+    (default: `exchange`). The result of a device in no group is poison."""
 
     def over(data: np.ndarray, how: Callable[[np.ndarray], np.ndarray], missing: object) -> np.ndarray:
         whole = full(data, evaluator.devices)
@@ -145,7 +147,7 @@ def _exchanged(
 
 
 def _summed(evaluator: Evaluator, instruction: Instruction) -> Callable[[np.ndarray], np.ndarray]:
-    """Reduces [groups, members, *dims] along the members."""
+    """A function that reduces [groups, members, *dims] along the members."""
     name = called(instruction, "to_apply")
 
     def reduce(data: np.ndarray) -> np.ndarray:
@@ -171,7 +173,7 @@ def _all_reduce(evaluator: Evaluator, instruction: Instruction, operands: Sequen
         return np.broadcast_to(poison.any(axis=1, keepdims=True), poison.shape)
 
     results = tuple(_exchanged(evaluator, found, value, exchange, marks) for value in values)
-    # TPU: added up in float32, and rounded once to the type that the all-reduce states, as a reduce does.
+    # TPU: summed in float32, and rounded once to the type that the all-reduce states, as in a reduce.
     results = tuple(
         Value(narrowed(r.data, shape.numpy), r.poison)
         for r, shape in zip(results, flat(instruction.shape), strict=True)
@@ -182,7 +184,7 @@ def _all_reduce(evaluator: Evaluator, instruction: Instruction, operands: Sequen
 def _joint_all_reduce(
     evaluator: Evaluator, instruction: Instruction, values: Sequence[Value], found: Sequence[np.ndarray]
 ) -> AnyValue:
-    """Several arrays that one computation reduces together."""
+    """The all-reduce of several arrays by one computation."""
     name = called(instruction, "to_apply")
     wholes = [full(value.known(instruction.name), evaluator.devices) for value in values]
     results = [np.array(whole) for whole in wholes]
@@ -199,7 +201,7 @@ def _reduce_scatter(evaluator: Evaluator, instruction: Instruction, operands: Se
     d = dimension(instruction)
 
     def scattered(data: np.ndarray, size: int) -> np.ndarray:
-        """[groups, *dims] cut along a dimension: [groups, members, *part]."""
+        """[groups, *dims] split along a dimension into [groups, members, *part]."""
         return np.stack(np.split(data, size, d + 1), axis=1)
 
     results = tuple(
@@ -269,7 +271,7 @@ def _tuple_all_to_all(
 
 
 def pairs_of(evaluator: Evaluator, instruction: Instruction) -> tuple[tuple[int, int], ...]:
-    """Source and target of each pair of a permute, as ids of devices."""
+    """(source, target) of each pair of a permute, as device ids."""
     try:
         pairs = spellings.spelled_pairs(instruction.attributes["source_target_pairs"])
     except (KeyError, ValueError):
@@ -295,7 +297,7 @@ def _permute(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
     sources, targets = ([pair[k] for pair in here] for k in (0, 1))
 
     def move(data: np.ndarray) -> np.ndarray:
-        result = np.zeros((evaluator.devices, *data.shape[1:]), data.dtype)  # who receives nothing has zeros
+        result = np.zeros((evaluator.devices, *data.shape[1:]), data.dtype)  # zeros where nothing arrives
         result[targets] = full(data, evaluator.devices)[sources]
         return result
 
@@ -304,7 +306,7 @@ def _permute(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
 
 
 def _broadcast(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """The first member of each group sends to the others; who is in no group has zeros."""
+    """The first member of each group sends to the others. Devices in no group have zeros."""
     value, found = array(operands[0], instruction.name), members(evaluator, instruction)
 
     def move(data: np.ndarray) -> np.ndarray:
@@ -318,7 +320,7 @@ def _broadcast(evaluator: Evaluator, instruction: Instruction, operands: Sequenc
 
 
 def _ragged(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """Rows from input_offsets on, send_sizes of them, go to each member, there to the rows from output_offsets on."""
+    """Each member gets send_sizes rows, from input_offsets of the operand to output_offsets of its result."""
     value, output, *numbers = (array(operand, instruction.name) for operand in operands)
     devices = evaluator.devices
     starts, sizes, places, received = (
@@ -355,17 +357,17 @@ _COLLECTIVES: dict[str, tuple[Function, tuple[str, ...]]] = {
 
 
 def _started(kind: str, function: Function) -> Function:
-    """The start of a collective: its tuple holds what goes in, what will come out, and contexts."""
+    """The start of a collective. Its tuple holds the operands, the pending result, and contexts."""
 
     def start(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
         shape = instruction.shape
         nested = isinstance(shape, TupleShape) and isinstance(shape.parts[0], TupleShape)
-        if kind == "all-reduce" and not nested:  # TPU: its type is that of the result alone
+        if kind == "all-reduce" and not nested:  # TPU: its type is only that of the result
             return Pending(function(evaluator, instruction, operands))
         if not isinstance(shape, TupleShape) or len(shape.parts) < 2:
             raise Refused(f"{instruction.opcode} of type {shape}")
         result = function(evaluator, replace(instruction, shape=shape.parts[1]), operands)
-        # GPU: even one operand stands in a tuple.
+        # GPU: the operands are in a tuple, even a single one.
         return contexts(shape, [tuple(operands) if nested else operands[0], Pending(result)])
 
     return start
@@ -376,8 +378,8 @@ def _finished(evaluator: Evaluator, instruction: Instruction, operands: Sequence
 
 
 def _chained(function: Function) -> Function:
-    """A collective that a chain of TPU fusions starts, steps and ends: each of these prints it, and only the last one
-    has its result."""
+    """A collective that a chain of TPU fusions starts, steps and ends. The text of each of these fusions has it, but
+    only the last one has its result."""
 
     def collective(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
         result = function(evaluator, instruction, operands)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dots and convolutions. Products are summed in double precision and rounded once.
 
-At default precision a device may round the factors first: TPUs to bfloat16, recent GPUs to TF32. The text does not say
-so; the roundoff is that of the chip's documentation, and records name it assumed.
+At default precision a device may round the factors first: TPUs to bfloat16, recent GPUs to TF32. The text does not have
+this rounding. It is taken from the chip's documentation, and records call it assumed.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ def factor_bits(evaluator: Evaluator, instruction: Instruction, kind: np.dtype) 
 
 
 def factors(data: np.ndarray, bits: int) -> np.ndarray:
-    """Factors in the type in which products are summed, with their significands rounded to `bits` (0: as they are).
-    Ties go to even ones, and away from zero in TF32."""
+    """Factors in the type in which products are summed, with significands rounded to `bits` (0: not rounded).
+
+    Ties round to even, but away from zero for TF32."""
     if data.dtype.kind in "iub" or (data.dtype.kind == "V" and not is_float(data.dtype)):
         return data.astype(np.int64)
     exact = wide(data)
@@ -98,7 +99,9 @@ def dot(
     rhs_batch: Sequence[int],
     rhs_summed: Sequence[int],
 ) -> np.ndarray:
-    """[devices, batch, free of the left, free of the right]; dimensions count without the device axis."""
+    """The dot of two arrays [devices, *dims]: [devices, *batch, *free of the left, *free of the right].
+
+    The numbers of dimensions do not count the device axis."""
     a, rows = _matrix(left, lhs_batch, lhs_summed, summed_last=True)
     b, columns = _matrix(right, rhs_batch, rhs_summed, summed_last=False)
     batch = [left.shape[d + 1] for d in lhs_batch]
@@ -109,7 +112,7 @@ def dot(
 def _matrix(
     data: np.ndarray, batch: Sequence[int], summed: Sequence[int], summed_last: bool
 ) -> tuple[np.ndarray, list[int]]:
-    """The operand as [devices, batch, rows, columns], and the sizes of its free dimensions."""
+    """(the operand as [devices, batch, rows, columns], the sizes of its free dimensions)."""
     free = [d for d in range(data.ndim - 1) if d not in batch and d not in summed]
     order = [*batch, *free, *summed] if summed_last else [*batch, *summed, *free]
     shape = data.shape[1:]
@@ -124,7 +127,7 @@ _LABELS = re.compile(r"([bf\d]+)_([io\d]+)->([bf\d]+)")
 
 
 def labels(instruction: Instruction) -> tuple[str, str, str]:
-    """What each dimension of a convolution's input, kernel and output is; Refused for an unknown form."""
+    """The labels of the dimensions of a convolution's input, kernel and output; Refused for an unknown form."""
     match = _LABELS.fullmatch(instruction.attributes["dim_labels"])
     if not match:
         raise Refused(f"dim_labels {instruction.attributes['dim_labels'][:60]}")
@@ -161,8 +164,8 @@ def _convolution(evaluator: Evaluator, instruction: Instruction, operands: Seque
 def convolution(
     a: np.ndarray, b: np.ndarray, window: Sequence[Window], groups: int = 1, batches: int = 1
 ) -> np.ndarray:
-    """[devices, *spatial, batch, output features] of [devices, *spatial, batch, features] and
-    [devices, *window, input features, output features]; `groups` of features, `batches` groups of the batch."""
+    """The convolution [devices, *spatial, batch, output features] of `a`, [devices, *spatial, batch, features], and
+    `b`, [devices, *window, input features, output features]. groups: feature groups. batches: batch groups."""
     if groups > 1:
         parts = zip(np.split(a, groups, -1), np.split(b, groups, -1), strict=True)
         return np.concatenate([convolution(x, y, window) for x, y in parts], -1)

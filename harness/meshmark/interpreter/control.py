@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instructions that call computations or pass values on: fusions, calls, loops, branches, tuples, async pairs.
 
-Predicates and trip counts belong to each device. A loop or a branch is computed for the devices that take it; a
-collective in it, which some members of a group never reach, hangs.
+Each device has its own predicates and trip counts. A loop or a branch is computed for only those devices that take it.
+A collective in it hangs if some members of its group never reach it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _dependency(evaluator: Evaluator, instruction: Instruction, operands: Sequen
 
 
 def take_rows(value: AnyValue, rows: np.ndarray, devices: int) -> AnyValue:
-    """A value of `devices` devices for some of them."""
+    """The parts of a value of `devices` devices that belong to some of them."""
     if isinstance(value, tuple):
         return tuple(take_rows(part, rows, devices) for part in value)
     if isinstance(value, Pending):
@@ -85,7 +85,7 @@ def take_rows(value: AnyValue, rows: np.ndarray, devices: int) -> AnyValue:
 
 
 def merged(parts: Sequence[tuple[np.ndarray, AnyValue]], devices: int) -> AnyValue:
-    """The value of all devices, from values of some of them with the rows that these take."""
+    """The value of all devices, from (rows, value) of some devices each."""
     first = parts[0][1]
     if len(parts) == 1 and len(parts[0][0]) == devices:
         return first
@@ -120,7 +120,7 @@ def _conditional(evaluator: Evaluator, instruction: Instruction, operands: Seque
         names = [called(instruction, f"{which}_computation") for which in ("true", "false")]
     if selector.dtype == bool:
         index = np.where(selector, 0, 1)
-    else:  # out of range means the last one
+    else:  # an index out of range selects the last branch
         index = np.where((selector < 0) | (selector >= len(names)), len(names) - 1, selector)
     devices = evaluator.devices
     each = np.broadcast_to(index.reshape(-1), (devices,)) if index.size == 1 else index.reshape(-1)
@@ -163,14 +163,14 @@ def _while(evaluator: Evaluator, instruction: Instruction, operands: Sequence[An
 
 
 def contexts(shape: AnyShape, known: Sequence[AnyValue]) -> tuple[AnyValue, ...]:
-    """The tuple of a start: the known parts, and contexts that no instruction may read."""
+    """The tuple of a start: the known parts, followed by contexts that no instruction may read."""
     if not isinstance(shape, TupleShape):
         raise Refused(f"an asynchronous start of type {shape}")
     return (*known, *(fresh(part) for part in shape.parts[len(known) :]))
 
 
 def fresh(shape: AnyShape) -> AnyValue:
-    """A value of this type that nothing wrote."""
+    """An unwritten value of this type."""
     if isinstance(shape, TupleShape):
         return tuple(fresh(part) for part in shape.parts)
     if shape.dtype == "token":
@@ -189,7 +189,7 @@ def _copy_done(evaluator: Evaluator, instruction: Instruction, operands: Sequenc
 
 
 def done(started: AnyValue, at: int) -> AnyValue:
-    """The result of an asynchronous start, which stands at this place of its tuple."""
+    """The result of an asynchronous start, at the index `at` of its tuple."""
     if isinstance(started, Pending):
         return started.value
     if isinstance(started, tuple) and len(started) > at and isinstance(started[at], Pending):
@@ -214,7 +214,8 @@ def _async_done(evaluator: Evaluator, instruction: Instruction, operands: Sequen
 
 
 def starting(function: Function, opcode: str) -> Function:
-    """The start of an instruction that usually has none, such as slice-start: it is spelled like the instruction."""
+    """The start of an instruction that is usually synchronous, such as slice-start. Its attributes are the
+    instruction's."""
 
     def start(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
         shape = instruction.shape
@@ -228,7 +229,7 @@ def starting(function: Function, opcode: str) -> Function:
 
 @means("call-start", attributes=("to_apply",))
 def _call_start(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """A call on another core. On tpu7x it starts without its operands, which an update hands over."""
+    """A call on another core. On tpu7x it may start without its operands, which an update then passes."""
     computation = evaluator.computation(called(instruction, "to_apply"))
     if len(operands) < len(computation.parameters):
         if operands:
@@ -255,9 +256,9 @@ def _call_done(evaluator: Evaluator, instruction: Instruction, operands: Sequenc
 
 
 def register_asynchronous() -> None:
-    """Register a start, an update and a done for each instruction that has none of its own.
+    """Register a start, an update and a done for each instruction that does not have its own.
 
-    XLA spells async-start around one instruction so: slice-start on TPU, fusion-start on GPU."""
+    XLA prints an async-start around one instruction this way: slice-start on TPU, fusion-start on GPU."""
     for opcode, known in list(MEANINGS.items()):
         own = any(f"{opcode}-{part}" in MEANINGS for part in ("start", "done"))
         if own or opcode.endswith(("-start", "-update", "-done")):

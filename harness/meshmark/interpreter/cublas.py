@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of matrices by cuBLAS, on GPU: alpha A B + beta C, rounded once, with what follows in the same call.
+"""Matrix products by cuBLAS, on GPU: alpha A B + beta C with an epilogue, rounded once.
 
-Most products of a GPU program are plain dots inside fusions, which XLA compiles itself; complex ones come here
-(openxla/xla, xla/service/gpu/backend_configs.proto, GemmBackendConfig). The second result is memory for the library's
-own use, which no program may read.
+Most products of a GPU program are plain dots inside fusions, which XLA compiles itself. Complex ones call cuBLAS
+(openxla/xla, xla/service/gpu/backend_configs.proto, GemmBackendConfig). The second result is the library's workspace,
+which no program may read.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def _matmul(evaluator: Evaluator, instruction: Instruction, operands: Sequence[A
 
 
 def _whole(config: Mapping[str, Any], which: str, dims: Sequence[int], batch: Sequence[int]) -> None:
-    """Refused where the matrices of a batch do not lie one after the other."""
+    """Refused if the matrices of a batch are not contiguous in memory."""
     stride = int(config.get(f"{which}_stride", 0))
     if batch and stride and stride != math.prod(n for d, n in enumerate(dims) if d not in batch):
         raise Refused(f"a product of cuBLAS with {which}_stride {stride}")
 
 
 def _asked(instruction: Instruction, precision: Mapping[str, Any]) -> Instruction:
-    """The instruction with its precision spelled as a dot spells it."""
+    """The instruction with its precision in the attributes of a dot."""
     operands = ",".join(precision.get("operand_precision", ["DEFAULT"])).lower()
     algorithm = precision.get("algorithm", "ALG_UNSET").removeprefix("ALG_").lower()
     named = {} if algorithm == "unset" else {"algorithm": algorithm}

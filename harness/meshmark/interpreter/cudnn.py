@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions by cuDNN, on GPU: forward, and its adjoints with respect to the input and to the kernel.
+"""Convolutions by cuDNN, on GPU: the forward one, and its adjoints with respect to the input and to the kernel.
 
 Each has the window and the labels of the forward convolution (openxla/xla, xla/service/gpu/cublas_cudnn.h):
 
     convForward         input,  kernel -> output
     convBackwardInput   output, kernel -> input
     convBackwardFilter  input,  output -> kernel
-    convBiasActivationForward  input, kernel, bias of each feature, another addend if it is scaled -> output
+    convBiasActivationForward  input, kernel, bias of each feature, side input if it has a scale -> output
 
-The second result is memory for the library's own use, which no program may read.
+The second result is the library's workspace, which no program may read.
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
 
 
 def _register(name: str, operands_of: str, compute: Callable[..., np.ndarray], more: bool = False) -> None:
-    """Register a convolution. operands_of: what the operands and the result are: i(nput), k(ernel), o(utput).
-    more: whether it adds something to its result and has an activation."""
+    """Register a convolution.
+
+    operands_of: the roles of the two operands and the result, as i(nput), k(ernel) and o(utput). compute: the function
+    over arrays. more: whether it has a bias, perhaps a side input, and an activation."""
 
     def function(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
         shape = instruction.shape
@@ -95,7 +97,7 @@ def _register(name: str, operands_of: str, compute: Callable[..., np.ndarray], m
 
 
 def _order(what: str, text: str) -> list[int]:
-    """The dimensions of an array in the order spatial, batch, features (a kernel's: window, input, output)."""
+    """The dimensions of an array in the order spatial, batch, features (for a kernel: window, input, output)."""
     spatial = sorted(set(text) - set("bfio"))
     return [text.index(c) for c in (*spatial, *("io" if what == "k" else "bf"))]
 
@@ -103,14 +105,14 @@ def _order(what: str, text: str) -> list[int]:
 def _fit(
     window: Sequence[Window], inputs: Sequence[int], kernel: Sequence[int], outputs: Sequence[int]
 ) -> None:
-    """Refused where the window does not lead from the input over this kernel to this output."""
+    """Refused if the window does not have the size of the kernel, or gives another output size for this input."""
     for w, i, k, o in zip(window, inputs, kernel, outputs, strict=False):
         if w.size != k or w.output(i) != o:
             raise Refused(f"a convolution of cuDNN of {i} by {k} to {o} places with the window {w}")
 
 
 def _config(instruction: Instruction) -> dict[str, Any]:
-    """What the call says of itself; Refused for what is not known."""
+    """The configuration of a call; Refused for an unknown entry."""
     found: dict[str, Any] = json.loads(instruction.backend_config or "{}").get(
         "cudnn_conv_backend_config", {}
     )
@@ -123,7 +125,7 @@ def _config(instruction: Instruction) -> dict[str, Any]:
 def _activated(
     result: np.ndarray, addends: Sequence[np.ndarray], config: dict[str, Any], features: int
 ) -> np.ndarray:
-    """The result with the bias of each feature and the scaled other addend, activated."""
+    """The activated sum of the result, the bias of each feature and the scaled side input."""
     mode = config.get("activation_mode", "kNone")
     if mode not in _ACTIVATIONS:
         raise Refused(f"a convolution of cuDNN with activation {mode}")
@@ -144,7 +146,7 @@ def _forward(
 def _met(
     window: Sequence[Window], inputs: Sequence[int], outputs: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
-    """For each place of the kernel: its index, and the outputs and the inputs that meet there."""
+    """(index, outputs, inputs) of each place of the kernel: the inputs that it multiplies, for which outputs."""
     for place in itertools.product(*(range(w.size) for w in window)):
         hits = [w.hits(k, n, o) for w, k, n, o in zip(window, place, inputs, outputs, strict=True)]
         if all(hit is not None for hit in hits):
@@ -158,7 +160,8 @@ _EVERY = (slice(None),)
 def _to_input(
     out: np.ndarray, kernel: np.ndarray, window: Sequence[Window], groups: int, sizes: Sequence[int]
 ) -> np.ndarray:
-    """[devices, *spatial, batch, features] of the output and the kernel [devices, *window, input, output]."""
+    """The input's adjoint, [devices, *spatial, batch, features], of the output and of the kernel, which is [devices,
+    *window, input, output]."""
     if groups > 1:
         parts = zip(np.split(out, groups, -1), np.split(kernel, groups, -1), strict=True)
         each = [*sizes[:-1], sizes[-1] // groups]
@@ -173,7 +176,7 @@ def _to_input(
 def _to_kernel(
     a: np.ndarray, out: np.ndarray, window: Sequence[Window], groups: int, sizes: Sequence[int]
 ) -> np.ndarray:
-    """[devices, *window, input, output] of the input and the output."""
+    """The kernel's adjoint, [devices, *window, input, output], of the input and the output."""
     if groups > 1:
         parts = zip(np.split(a, groups, -1), np.split(out, groups, -1), strict=True)
         each = [*sizes[:-1], sizes[-1] // groups]

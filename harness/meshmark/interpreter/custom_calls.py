@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Custom calls whose meaning is known, by target. Any other target is refused by its name."""
+"""The custom calls that the interpreter knows, by target. Any other target is refused by name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OF_CONVOLUTIONS = ("window", "dim_labels", "feature_group_count", "batch_group_
 
 
 def target(*names: str, attributes: Iterable[str] = ()) -> Callable[[Function], Function]:
-    """Register a function as the meaning of targets whose calls may have these attributes."""
+    """A decorator that registers a function as the meaning of targets whose calls may have these attributes."""
 
     def register(function: Function) -> Function:
         TARGETS.update(dict.fromkeys(names, Meaning(function, frozenset(attributes))))
@@ -44,7 +44,7 @@ def target(*names: str, attributes: Iterable[str] = ()) -> Callable[[Function], 
 
 
 def check_names(what: str, config: Mapping[str, object], known: Iterable[str]) -> None:
-    """Refused where the configuration of a call has an entry of another name than these."""
+    """Refused if the configuration of a call has an entry with another name than these."""
     if unknown := set(config) - set(known):
         raise Refused(f"{what} with {min(unknown)}")
 
@@ -54,7 +54,7 @@ _TYPED = re.compile(r'(\w+) = (?:(true|false)|(-?\d+)(?: : \w+)?|"([^"]*)")')
 
 
 def typed_attributes(instruction: Instruction) -> dict[str, Attribute]:
-    """The attributes of a typed call; Refused for a form that is not known."""
+    """The attributes in a typed call's configuration, by name; Refused for an unknown form."""
     text = instruction.backend_config
     found: dict[str, Attribute] = {}
     for part in split(text[1:-1]):
@@ -96,14 +96,14 @@ def _buffer(evaluator: Evaluator, instruction: Instruction, operands: Sequence[A
     "Unpin",
 )
 def _same(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """Notes for the compiler: the value stays as it is. (Indices that were packed into words come here after shifts and
-    masks took them out again.)"""
+    """Notes for the compiler, which do not change the value. (Indices that were packed into words are unpacked by
+    shifts and masks before this call.)"""
     return operands[0] if len(operands) == 1 else tuple(operands)
 
 
 @target("ZeroCrop")
 def _zero_crop(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """The array in place, and the padding of its tiles as elements: zeros. A collective then takes whole tiles."""
+    """The array with the padding of its tiles as elements, which are zeros. A collective then takes whole tiles."""
     value, dims = array(operands[0], instruction.name), array_shape(instruction).dims
     more = [(0, n - m) for n, m in zip(dims, value.data.shape[1:], strict=True)]
     return moved(lambda data: np.pad(data, [(0, 0), *more]), value)
@@ -111,7 +111,8 @@ def _zero_crop(evaluator: Evaluator, instruction: Instruction, operands: Sequenc
 
 @target("AsyncCollectiveStart")
 def _chain_start(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """The start of a chain of TPU fusions: what the collective takes, then room for its result, then contexts."""
+    """The start of a chain of TPU fusions: the operand of the collective, then unwritten memory for its result and
+    contexts."""
     collective = evaluator.computation_now.by_name[instruction.operands[0]]
     if collective.opcode not in COLLECTIVES or len(collective.operands) != 1:
         raise Refused(f"AsyncCollectiveStart of {collective.opcode}")
@@ -121,7 +122,7 @@ def _chain_start(evaluator: Evaluator, instruction: Instruction, operands: Seque
 
 @target("AsyncCollectiveDone")
 def _chain_done(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """The end of a chain: the result of its collective, which the fusion prints once more."""
+    """The end of a chain: the result of its collective, which the text of the fusion repeats."""
     for name, operand in zip(instruction.operands, operands, strict=True):
         if evaluator.computation_now.by_name[name].opcode in COLLECTIVES:
             return operand
@@ -148,7 +149,7 @@ def _gpu_top_k(evaluator: Evaluator, instruction: Instruction, operands: Sequenc
     return largest(value, first.dims[-1], totally=True)  # type: ignore[union-attr]
 
 
-# 64-bit integers on TPU, in two words ------------------------------------------------------------------------
+# 64-bit integers on TPU, as two words ------------------------------------------------------------------------
 
 
 def _words(instruction: Instruction, operands: Sequence[AnyValue]) -> tuple[Value, np.ndarray]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instructions that compute each element from the elements at the same place.
+"""Instructions that compute each element from the elements at the same index.
 
-A result is rounded once, to the type of the instruction. Functions of floating-point numbers are computed in double
-precision inside one instruction.
+Within one instruction functions of floating-point numbers are computed in double precision. The result is rounded once,
+to the type of the instruction.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 
 
 def is_float(kind: np.dtype) -> bool:
-    """Whether a dtype is floating-point: NumPy's own or one of ml_dtypes."""
+    """Whether a dtype is floating-point, of NumPy or of ml_dtypes."""
     return kind.kind == "f" or (kind.kind == "V" and "float" in kind.name)
 
 
 def wide(data: np.ndarray) -> np.ndarray:
-    """Floating-point data in double precision; other data as they are."""
+    """Floating-point data in double precision; other data unchanged."""
     if data.dtype.kind == "c":
         return data.astype(np.complex128)
     return data.astype(np.float64) if is_float(data.dtype) else data
 
 
 def rounded(data: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """Data in the type of an instruction."""
+    """Data in the dtype `kind` of an instruction."""
     return data if data.dtype == kind else data.astype(kind)
 
 
 def narrowed(data: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """float32 data as bfloat16 where the instruction has that type: a TPU rounds the factors of a product so, in
-    whatever instruction makes them. Other data as they are."""
+    """float32 data as bfloat16 if the instruction has that type, other data unchanged. On TPU any instruction that
+    makes the factors of a product may round them this way."""
     return data.astype(kind) if data.dtype == np.float32 and kind == ml_dtypes.bfloat16 else data
 
 
 def _register(opcodes: str, compute: Callable[..., np.ndarray], changes_type: bool = False) -> None:
-    """Register a function of arrays as the meaning of opcodes, whose result has the type of their operands if they
-    don't change it."""
+    """Register a function of arrays as the meaning of opcodes. The result has the type of their operands, unless
+    `changes_type`."""
 
     def function(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
         values = [array(operand, instruction.name) for operand in operands]
@@ -63,7 +63,7 @@ def _register(opcodes: str, compute: Callable[..., np.ndarray], changes_type: bo
 
 
 def _widely(compute: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    """The same function, computed in double precision; the caller rounds."""
+    """The same function in double precision. The caller rounds the result."""
     return lambda *data: compute(*map(wide, data))
 
 
@@ -77,7 +77,7 @@ def _sign(a: np.ndarray) -> np.ndarray:
 
 
 def _away_from_zero(a: np.ndarray) -> np.ndarray:
-    """Rounded to the nearest integer, halves away from zero."""
+    """Data rounded to the nearest integer, with halves away from zero."""
     down = np.trunc(a)
     return np.where(np.abs(a - down) >= 0.5, down + np.copysign(1.0, a), np.copysign(down, a))
 
@@ -140,7 +140,7 @@ _register("count-leading-zeros", _leading_zeros)
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind not in "iu":
         return wide(a) / wide(b)
-    # XLA: towards zero; -1 (all ones) for a zero divisor; the smallest number over -1 is itself.
+    # XLA: towards zero; -1 (all bits one) for a zero divisor; the smallest number divided by -1 is itself.
     safe = np.where((b == 0) | (b == -1 if a.dtype.kind == "i" else False), 1, b).astype(a.dtype)
     quotient = _truncated(a, safe)
     if a.dtype.kind == "i":
@@ -176,7 +176,8 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _shift(compute: np.ufunc, kind: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """A shift of numbers taken as unsigned (kind u) or signed (i); by the width or more it shifts everything out."""
+    """A shift of numbers as unsigned (kind "u") or signed ("i") ones. A shift by the width or more shifts out all
+    bits."""
 
     def shift(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         bits = a.dtype.itemsize * 8
@@ -242,14 +243,15 @@ _KINDS = ("FLOAT", "SIGNED", "UNSIGNED")
 
 
 def _kind_of(kind: np.dtype) -> str:
-    """How numbers of a dtype are compared."""
+    """The comparison type of a dtype, as HLO names it."""
     if is_float(kind) or kind.kind == "c":
         return "FLOAT"
     return "UNSIGNED" if kind.kind in "ub" or kind.name.startswith("uint") else "SIGNED"
 
 
 def total_order(data: np.ndarray) -> np.ndarray:
-    """Integers in the total order of floating-point numbers: -NaN < -inf < ... < -0 < 0 < ... < inf < NaN."""
+    """Integers that have the total order of these floating-point numbers: -NaN < -inf < ... < -0 < 0 < ... < inf <
+    NaN."""
     size = data.dtype.itemsize
     signed = np.ascontiguousarray(data).view(f"i{size}")
     return np.where(signed < 0, signed ^ np.array(np.iinfo(signed.dtype).max, signed.dtype), signed)
@@ -277,7 +279,7 @@ def _compare(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
 
 @means("select")
 def _select(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """Takes elements of one of two arrays: poison in the other one stays unread."""
+    """Takes each element from one of two arrays. Poison in the other array is not read."""
     predicate, on_true, on_false = (array(operand, instruction.name) for operand in operands)
     chosen = _scalar(predicate.data, on_true.data)
     data = narrowed(np.where(chosen, on_true.data, on_false.data), array_shape(instruction).numpy)
@@ -296,7 +298,7 @@ def _select(evaluator: Evaluator, instruction: Instruction, operands: Sequence[A
 
 
 def _scalar(data: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """A scalar per device, shaped so that it meets every element of `other`."""
+    """A scalar per device, reshaped so that it broadcasts with `other`. Other data are unchanged."""
     return data.reshape(-1, *(1,) * (other.ndim - 1)) if data.ndim == 1 else data
 
 
@@ -315,7 +317,7 @@ def _clamped(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
 
 
 def converted(data: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """XLA's conversion: to integers towards zero and saturating, NaN to 0; to pred whether it is not 0."""
+    """Data converted as XLA does: to integers towards zero and saturating, with NaN as 0; to pred as data != 0."""
     if kind.kind == "b":
         return data != 0
     if data.dtype == bool:
@@ -383,10 +385,10 @@ def _reduce_precision(
 
 
 def _shortened(x: np.ndarray, bits: int) -> np.ndarray:
-    """float32 rounded to the nearest one whose significand has so many bits behind the point, ties to even.
+    """float32 data rounded to `bits` fraction bits, with ties to even.
 
-    The exponent keeps its eight bits, so rounding the pattern as an integer carries into it, up to infinity. A NaN
-    stays."""
+    The exponent keeps its eight bits. Rounding the bit pattern as an integer carries into it, up to infinity. NaN stays
+    NaN."""
     cut = 23 - bits
     if cut <= 0:
         return x
