@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-# These register the meanings of their instructions.
+# These modules register the meanings of their instructions.
 from meshmark.interpreter import (  # noqa: F401
     agreement,
     collectives,
@@ -43,7 +43,7 @@ computed it."""
 
 @dataclass
 class _Frame:
-    """A computation that runs, with its values so far."""
+    """A running computation, with its values so far."""
 
     computation: Computation
     values: dict[str, AnyValue] = field(default_factory=dict)
@@ -54,8 +54,8 @@ class _Frame:
 class Evaluator:
     """The state while a module is computed.
 
-    factor_bits: the significand bits to which the chip rounds the factors of float32 products, by precision (default,
-    high); it does not round them where it has none.
+    factor_bits: by precision (default, high), the significand bits to which the chip rounds the factors of float32
+    products. It does not round at a precision that is missing.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Evaluator:
 
     @property
     def ids(self) -> np.ndarray:
-        """The ids of the devices that compute now; Refused inside of a reduction, which has no device of its own."""
+        """The ids of the devices that compute now; Refused inside a reduction, which belongs to no device."""
         if self._ids is None:
             raise Refused("a device's id or a collective inside of a reduction")
         return self._ids
@@ -81,31 +81,31 @@ class Evaluator:
 
     @property
     def computation_now(self) -> Computation:
-        """The computation that runs."""
+        """The running computation."""
         return self._frames[-1].computation
 
     @property
     def callers(self) -> list[Instruction]:
-        """The instructions that called the computation that runs, from the outermost on."""
+        """The instructions that called the running computation, the outermost first."""
         return [frame.now for frame in self._frames[:-1] if frame.now]
 
     def computation(self, name: str) -> Computation:
-        """The computation of this name; Refused if the module has none."""
+        """The computation with this name; Refused if the module has none."""
         if name not in self.module.computations:
             raise Refused(f"the computation {name}")
         return self.module.computations[name]
 
     def value(self, name: str) -> AnyValue:
-        """A value of the computation that runs."""
+        """A value of the running computation."""
         return self._frames[-1].values[name]
 
     def shape_of(self, name: str) -> AnyShape:
-        """The type of a value of the computation that runs."""
+        """The type of a value of the running computation."""
         return self._frames[-1].computation.by_name[name].shape
 
     @contextmanager
     def among(self, rows: np.ndarray | None) -> Iterator[None]:
-        """Compute for some of the devices (rows of the arrays); None: for elements, which have no device."""
+        """A context that computes for some of the devices (rows of the arrays). None: for elements without a device."""
         before = self._ids
         self._ids = None if rows is None else self.ids[rows]
         try:
@@ -114,7 +114,7 @@ class Evaluator:
             self._ids = before
 
     def run(self, name: str, operands: Sequence[AnyValue]) -> AnyValue:
-        """The result of a computation."""
+        """The result of a computation of these operands."""
         computation = self.computation(name)
         frame = _Frame(computation)
         self._frames.append(frame)
@@ -135,8 +135,10 @@ class Evaluator:
         return values[computation.root.name]
 
     def _overwrite(self, instruction: Instruction, result: AnyValue) -> None:
-        """A result that shares the memory of an operand has overwritten it: nothing may read it any more, unless this
-        part of the result is the operand itself, as in the start of a chain, which hands on what it sends."""
+        """Make the operands whose memory the result shares unreadable, because it has overwritten them.
+
+        An operand stays readable if that part of the result is the operand itself. The start of a chain passes on such
+        an operand."""
         values = self._frames[-1].values
         for to, number, path in agreement.aliases(instruction.attributes["output_to_operand_aliasing"]):
             name = instruction.operands[number]
@@ -163,7 +165,7 @@ class Evaluator:
         return result
 
     def apply(self, name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """A computation of scalars, applied to many elements at once: arrays [n] in, arrays [n] out."""
+        """A computation of scalars, applied to many elements at once: from arrays [n] to arrays [n]."""
         computation = self.computation(name)
         opcode = plain_reducer(computation)
         if opcode and arrays[0].dtype.kind != "V":
@@ -176,7 +178,7 @@ class Evaluator:
 
 
 def _check(value: AnyValue, shape: AnyShape, instruction: Instruction) -> None:
-    """The result must have the type that the text states."""
+    """Refused if a result does not have the type that the text states."""
     if isinstance(value, Pending):
         value = value.value
     if isinstance(shape, TupleShape):
@@ -198,10 +200,10 @@ def interpret(
     factor_bits: Mapping[str, int] | None = None,
     watch: Watch | None = None,
 ) -> list[np.ndarray]:
-    """Compute a module for all of its devices.
+    """Compute a module for all of its devices. Gives one array [devices, *local shape] per result.
 
-    arguments: one array [devices, *local shape] per parameter of the entry. Gives one such array per result. Fault
-    for a program that does what no program may, Refused for what the interpreter does not know.
+    arguments: one such array per parameter of the entry. Raises Fault if the program does what no program may do, and
+    Refused if the interpreter does not know something in it.
     """
     agreement.check(module)
     parameters = module.entry.parameters

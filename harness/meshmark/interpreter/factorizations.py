@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The custom calls of linear algebra on TPU: what each gives for a matrix.
+"""The custom calls of linear algebra on TPU.
 
-The meanings are those of openxla/xla, where it builds these decompositions of plain instructions or documents them:
+Their meanings are those of openxla/xla, which builds these decompositions from plain instructions or documents them:
 hlo/transforms/expanders (cholesky_expander.cc, qr_expander.cc, eigh_expander.cc, triangular_solve_expander.cc) and
-hlo/builder/lib/lu_decomposition.h. They are computed in double precision and rounded once, by algorithms of another
-kind. What the sources leave open is poison: the other triangle of a Cholesky factor.
+hlo/builder/lib/lu_decomposition.h. They are computed in double precision, by other algorithms, and rounded once. The
+other triangle of a Cholesky factor is poison, because the sources do not define it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SWEEPS = 60
 
 
 def _matrices(instruction: Instruction, operand: AnyValue) -> tuple[np.ndarray, np.dtype]:
-    """[devices, ..., m, n] in double precision, and the type of its elements; Fault where some were not written."""
+    """(matrices [devices, ..., m, n] in double precision, their dtype before). Fault if an element was not written."""
     data = array(operand, instruction.name).known(instruction.name)
     if data.dtype.kind not in "f":
         name = instruction.attributes["custom_call_target"].strip('"')
@@ -39,7 +39,7 @@ def _matrices(instruction: Instruction, operand: AnyValue) -> tuple[np.ndarray, 
 
 @target("Cholesky")
 def _cholesky(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """The lower factor; NaN for a matrix that has none, which the text looks for on the diagonal."""
+    """The lower factor; NaN for a matrix that has none. The program tests the diagonal for NaN."""
     data, kind = _matrices(instruction, operands[0])
     factor, info = lapack.cholesky(data, lower=True)
     factor = rounded(np.where(info[..., None, None] == 0, factor, np.nan), kind)
@@ -48,7 +48,7 @@ def _cholesky(evaluator: Evaluator, instruction: Instruction, operands: Sequence
 
 @target("QrDecompositionBlock")
 def _qr(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """R above Householder's vectors, and their factors, as LAPACK packs them."""
+    """R above the Householder vectors, and their factors tau, as LAPACK packs them."""
     data, kind = _matrices(instruction, operands[0])
     packed, factors = lapack.householder(data)
     return (Value(rounded(packed, kind)), Value(rounded(factors, kind)))
@@ -56,8 +56,8 @@ def _qr(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyVa
 
 @target("CompactWyHelper")
 def _compact_wy(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """T of a product I + Y T Y^t of Householder's reflections: in turn each column is multiplied by what
-    is known of T so far."""
+    """T of a product I + Y T Y^t of Householder reflections. Each column in turn is multiplied by the part of T that is
+    known."""
     data, kind = _matrices(instruction, operands[0])
     result = np.broadcast_to(np.eye(data.shape[-1]), data.shape).copy()
     for j in range(data.shape[-1]):
@@ -67,7 +67,7 @@ def _compact_wy(evaluator: Evaluator, instruction: Instruction, operands: Sequen
 
 @target("LuDecompositionBlock", "LuRealDecompositionBlock")
 def _lu(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """L and U in one array, the rows that were swapped, and the permutation that these make."""
+    """L and U in one array, the swapped rows (counted from 0), and the resulting permutation."""
     data, kind = _matrices(instruction, operands[0])
     packed, pivots, _ = lapack.lu(data)
     rows = pivots - 1  # LAPACK counts from 1
@@ -76,7 +76,7 @@ def _lu(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyVa
 
 @target("InvertDiagBlocksLowerTriangular", "InvertDiagBlocksUpperTriangular")
 def _inverse(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """The inverse of each triangular block; what is in the other triangle does not count."""
+    """The inverse of each triangular block. The other triangle is not read."""
     data, kind = _matrices(instruction, operands[0])
     if data.shape[-1] != data.shape[-2]:
         raise Refused("the inverse of blocks that are not square")
@@ -88,8 +88,8 @@ def _inverse(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
 
 @target("EighTpu")
 def _eigh(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """Of a symmetric matrix in four quarters: both halves of the eigenvalues, and the eigenvectors, as the rows of a
-    matrix in four quarters. They keep the place that Jacobi's rotations give them."""
+    """The eigenvalues in two halves, and the eigenvectors as the rows of a matrix in four quarters, of a symmetric
+    matrix in four quarters. Their order is the one that Jacobi rotations give."""
     quarters = [_matrices(instruction, operand) for operand in operands]
     if len(quarters) != 4:
         raise Refused(f"EighTpu of {len(quarters)} arrays")
@@ -106,8 +106,8 @@ def _eigh(evaluator: Evaluator, instruction: Instruction, operands: Sequence[Any
 def jacobi(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues [..., n] and eigenvectors as rows [..., n, n] of symmetric matrices.
 
-    Rotations by no more than 45 degrees, so that a row and column that are diagonal already keep their place, which
-    JAX's own eigh on TPU relies on. In each step every row is in one rotation, as players are in a tournament."""
+    Rotations are by at most 45 degrees, so a row and column that are diagonal already keep their place. JAX's own eigh
+    on TPU relies on this. Each step rotates disjoint pairs of rows, in the order of a round-robin tournament."""
     n = matrices.shape[-1]
     a = np.array(matrices)
     v = np.broadcast_to(np.eye(n), a.shape).copy()
@@ -127,7 +127,7 @@ def jacobi(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rotate(a: np.ndarray, v: np.ndarray, p: np.ndarray, q: np.ndarray) -> None:
-    """Make the elements at (p, q) of `a` zero, in place, and rotate the rows of `v` alike."""
+    """Make the elements of `a` at (p, q) zero by rotations, in place, and rotate the rows of `v` in the same way."""
     corner = a[..., p, q]
     nothing = corner == 0
     tau = (a[..., q, q] - a[..., p, p]) / np.where(nothing, 1.0, 2 * corner)

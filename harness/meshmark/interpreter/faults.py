@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exceptions that stop an interpretation: unknown text, and programs that do what no program may."""
+"""The exceptions that stop an interpretation: for unknown text, and for programs that do what no program may do."""
 
 from __future__ import annotations
 
 
 class Refused(Exception):
-    """The interpreter does not know the meaning of something in the text; `name` says what, in a word or two.
+    """The interpreter does not know the meaning of something in the text. `name` names it briefly.
 
-    A refused program is not judged. It is never computed with a guess.
+    A refused program is not judged. The interpreter never guesses.
     """
 
     def __init__(self, name: str) -> None:
@@ -16,8 +16,8 @@ class Refused(Exception):
 
 
 class Fault(Exception):
-    """The program does what no right program does, such as reading memory that nothing wrote."""
+    """The program does something that no correct program does, such as reading unwritten memory."""
 
 
 class Hang(Fault):
-    """Some members of a collective's group reach it, and others never do."""
+    """Some members of a collective's group reach it, and others never reach it."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fourier transforms over the last dimensions, in double precision and rounded once."""
+"""Fourier transforms over the last dimensions, computed in double precision and rounded once."""
 
 from __future__ import annotations
 

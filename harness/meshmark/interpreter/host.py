@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends to the host and receives from it. The host's answer is not in the text: a program that uses it is refused."""
+"""Sends to the host, and receives from it. A program that uses the host's answer is refused, because the text does not
+have the answer."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @means("send", "recv", attributes=("is_host_transfer",))
 def _transfer(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """Its tuple: the data, a context, and a token."""
+    """The result is a tuple of the data, a context and a token."""
     if instruction.attributes.get("is_host_transfer") != "true":
         raise Refused(f"{instruction.opcode} between devices")
     return fresh(instruction.shape)
@@ -32,7 +33,7 @@ def _sent(evaluator: Evaluator, instruction: Instruction, operands: Sequence[Any
 
 @means("recv-done", attributes=("is_host_transfer",))
 def _received(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """The data and a token. Nothing may take the data, nor hand the whole on."""
+    """The result is a tuple of the data and a token. Refused if anything else than the token is used."""
     users = [i for i in evaluator.computation_now.instructions if instruction.name in i.operands]
     tokens = all(i.opcode == "get-tuple-element" and i.attributes["index"] == "1" for i in users)
     if (

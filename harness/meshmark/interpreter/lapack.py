@@ -2,8 +2,8 @@
 """Factorizations and solutions of batches of matrices, as LAPACK and cuSOLVER define them.
 
 Arrays are [..., rows, columns], in double precision. Householder reflectors follow LAPACK's xLARFG and xORGQR (LAPACK
-Users' Guide, 3rd ed., "Elementary Reflectors"). A matrix that has no factor gives the number of its column, counted
-from 1, and numbers that no program may use.
+Users' Guide, 3rd ed., "Elementary Reflectors"). For a matrix that has no factor the result is the number of a column,
+counted from 1, and numbers that no program may use.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 
 
 def cholesky(a: np.ndarray, lower: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The factor in one triangle, with the other triangle unchanged; and the order of the first minor that is not
-    positive, 0 if there is none, int32 [...]."""
+    """(the factor in one triangle with the other triangle unchanged, int32 [...]: the order of the first leading minor
+    that is not positive, 0 if all are)."""
     source = a if lower else adjoint(a)
     n = a.shape[-1]
     factor = np.zeros_like(source)
@@ -37,12 +37,14 @@ def adjoint(a: np.ndarray) -> np.ndarray:
 def triangular_solution(
     a: np.ndarray, b: np.ndarray, left: bool, lower: bool, unit: bool, transposed: str
 ) -> np.ndarray:
-    """X of op(A) X = B (left) or X op(A) = B, where op is NO_TRANSPOSE, TRANSPOSE or ADJOINT. It reads one triangle
-    of A, without the diagonal if that is `unit`."""
+    """The solution X of op(A) X = B (if `left`) or X op(A) = B.
+
+    transposed: op, which is NO_TRANSPOSE, TRANSPOSE or ADJOINT. lower: the triangle of A that is read. unit: the
+    diagonal is not read and counts as ones."""
     matrix = a if transposed == "NO_TRANSPOSE" else a.swapaxes(-1, -2)
     matrix = matrix.conj() if transposed == "ADJOINT" else matrix
     forward = lower == (transposed == "NO_TRANSPOSE")
-    if not left:  # its transpose is solved from the left
+    if not left:  # solve the transposed equation from the left
         matrix, b, forward = matrix.swapaxes(-1, -2), b.swapaxes(-1, -2), not forward
     n = matrix.shape[-1]
     batch = np.broadcast_shapes(matrix.shape[:-2], b.shape[:-2])
@@ -56,8 +58,9 @@ def triangular_solution(
 
 
 def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """L (its diagonal of ones left out) and U in one matrix; int32 pivots, counted from 1: row i was exchanged with row
-    pivots[i]; and the number of the first zero on U's diagonal, 0 if there is none."""
+    """(L without its unit diagonal and U in one matrix, int32 pivots, int32 number of the first zero on U's diagonal).
+
+    Row i was exchanged with row pivots[i], both counted from 1. The number counts from 1 too; 0 if there is none."""
     m, n = a.shape[-2:]
     rows = np.array(a).reshape(-1, m, n)
     pivots = np.zeros((len(rows), min(m, n)), np.int32)
@@ -77,7 +80,7 @@ def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def householder(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """R in the upper triangle and the reflectors below it (their leading ones left out), and their factors tau."""
+    """(R in the upper triangle with the reflectors below it, without their leading ones; their factors tau)."""
     m, n = a.shape[-2:]
     packed = np.array(a)
     taus = np.zeros((*a.shape[:-2], min(m, n)), a.dtype)
@@ -98,7 +101,7 @@ def householder(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def reflected(packed: np.ndarray, taus: np.ndarray) -> np.ndarray:
-    """The leading columns of the product of the reflectors, as many as `packed` has."""
+    """The leading columns of the product of the reflectors; their number is that of `packed`."""
     m, n = packed.shape[-2:]
     q = np.array(np.broadcast_to(np.eye(m, n, dtype=packed.dtype), packed.shape))
     for k in reversed(range(taus.shape[-1])):
@@ -111,7 +114,7 @@ def reflected(packed: np.ndarray, taus: np.ndarray) -> np.ndarray:
 
 
 def permutation(pivots: np.ndarray, size: int) -> np.ndarray:
-    """The order of the rows after all exchanges, int32 [..., size]; pivots count from 0."""
+    """The order of the rows after all exchanges, int32 [..., size]. Pivots count from 0."""
     flat = pivots.reshape(-1, pivots.shape[-1])
     order = np.tile(np.arange(size, dtype=np.int32), (len(flat), 1))
     every = np.arange(len(flat))

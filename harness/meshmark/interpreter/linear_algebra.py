@@ -2,9 +2,8 @@
 """Custom calls of linear algebra: LAPACK on CPU, cuSOLVER and cuBLAS on GPU, as `jax.lax.linalg` calls them.
 
 Their attributes are typed (`backend_config={lower = true, algorithm = 0 : ui8}`), or JSON for cuBLAS. They compute in
-double precision and round once. What LAPACK leaves open is as NumPy has it: the signs of eigenvectors and of singular
-vectors, and the order of the eigenvalues of a matrix that is not symmetric. What a call leaves in memory that no caller
-may use is poison.
+double precision and round once. NumPy decides what LAPACK does not define: the signs of eigenvectors and of singular
+vectors, and the order of the eigenvalues of a matrix that is not symmetric. Results that no caller may use are poison.
 """
 
 from __future__ import annotations
@@ -34,7 +33,10 @@ _LAPACK = tuple(f"lapack_{letter}" for letter in "sdcz")
 
 
 def _register(gpu: str, lapack: Sequence[str], known: Sequence[str], compute: Compute) -> None:
-    """Register a function of matrices as the meaning of cuSOLVER's call and of LAPACK's, in all four types."""
+    """Register a function of matrices as the meaning of cuSOLVER's call ("" for none) and of LAPACK's, in all four
+    types.
+
+    known: the attributes that a call may have."""
 
     def function(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
         name = instruction.attributes["custom_call_target"].strip('"')
@@ -49,7 +51,7 @@ def _register(gpu: str, lapack: Sequence[str], known: Sequence[str], compute: Co
 
 
 def results(shape: AnyShape, found: Sequence[np.ndarray | None]) -> AnyValue:
-    """Arrays as the type of an instruction has them; None becomes memory that nothing wrote."""
+    """Arrays as values of the instruction's type. None becomes unwritten memory."""
     shapes = list(flat(shape))
     if len(shapes) != len(found):
         raise Refused(f"a custom call with {len(shapes)} results")
@@ -98,21 +100,22 @@ def _eigh(attributes: Mapping[str, Attribute], given: Sequence[np.ndarray]) -> S
 def _eigenvalues(
     attributes: Mapping[str, Attribute], given: Sequence[np.ndarray]
 ) -> Sequence[np.ndarray | None]:
-    """Those of a matrix that is not symmetric, in the order that NumPy finds them."""
+    """The eigenvalues of a matrix that is not symmetric, in NumPy's order."""
     if any(asked not in (False, ord("N")) for asked in attributes.values()):
         raise Refused("eigenvectors of a matrix that is not symmetric")
     [a] = given
     bad = ~np.isfinite(a).all(axis=(-1, -2))
     values = np.linalg.eigvals(np.where(bad[..., None, None], 0.0, a)).astype(np.complex128)
     info = bad.astype(np.int32)
-    if "left" in attributes:  # cuSOLVER: the matrix, destroyed, comes first
+    if "left" in attributes:  # cuSOLVER: the first result is the overwritten matrix
         return None, values, None, None, info
     parts = (values,) if np.iscomplexobj(a) else (values.real, values.imag)
     return *parts, None, None, info
 
 
 def _svd(vectors_of_rows: bool) -> Compute:
-    """The call gives (the matrix, destroyed), s, u, v or its adjoint (`vectors_of_rows`), info."""
+    """A singular value decomposition. The call gives the overwritten matrix, s, u, v (its adjoint if `vectors_of_rows`)
+    and info."""
 
     def compute(
         attributes: Mapping[str, Attribute], given: Sequence[np.ndarray]
@@ -129,7 +132,7 @@ def _svd(vectors_of_rows: bool) -> Compute:
             return None, np.linalg.svd(clean, compute_uv=False), None, None, info
         u, s, rows = np.linalg.svd(clean, full_matrices=whole)
         second, third = (u, rows) if vectors_of_rows else (u, lapack.adjoint(rows))
-        if attributes.get("transposed"):  # the memory holds the transposes: the factors change places
+        if attributes.get("transposed"):  # the memory holds transposed matrices, so the factors swap
             second, third = third, second
         return None, s, second, third, info
 

@@ -18,7 +18,7 @@ _COMMENT = re.compile(r"/\*.*?\*/")
 
 @lru_cache(maxsize=2048)
 def literal(text: str, shape: Shape) -> np.ndarray:
-    """The array of a constant, int [*dims] of the type; Refused for text that leaves elements out."""
+    """The array of a constant, in the dtype and dimensions of its type; Refused if the text leaves elements out."""
     if "..." in text:
         raise Refused("a constant that the text leaves out")
     found = [_element(match, shape) for match in _NUMBER.finditer(_COMMENT.sub("", text))]
@@ -47,7 +47,7 @@ def _element(match: re.Match[str], shape: Shape) -> object:
 
 
 def _nan(negative: bool, payload: int, kind: np.dtype) -> object:
-    """A NaN with the payload that the text gives."""
+    """A NaN with this sign and payload, as a scalar of the dtype `kind`."""
     bits = kind.itemsize * 8
     ones = int(np.array(np.inf, kind).view(f"u{kind.itemsize}"))
     pattern = ones | payload | (int(negative) << (bits - 1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of what each instruction means, and the attributes that each may have."""
+"""The table of the instructions' meanings, and the attributes that each instruction may have."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ COMMON = frozenset(
 
 @dataclass(frozen=True)
 class Meaning:
-    """What one instruction does: the function that computes it, and the attributes that it reads."""
+    """The meaning of one instruction: the function that computes it, and the attributes that it may have."""
 
     function: Function
     attributes: frozenset[str]
@@ -84,7 +84,7 @@ MEANINGS: dict[str, Meaning] = {}
 
 
 def means(*opcodes: str, attributes: Iterable[str] = ()) -> Callable[[Function], Function]:
-    """Register a function as the meaning of opcodes that may have these attributes."""
+    """A decorator that registers a function as the meaning of opcodes that may have these attributes."""
 
     def register(function: Function) -> Function:
         for opcode in opcodes:
@@ -131,9 +131,9 @@ _MAY_LACK = re.compile("[lr]hs_batch_dims|.*_batching_dims")
 
 
 def dimensions(instruction: Instruction, name: str = "dimensions") -> tuple[int, ...]:
-    """The numbers of an attribute; () for dimensions of a batch that the instruction does not have.
+    """The numbers of an attribute; () if the instruction has no batch dimensions of this name.
 
-    Refused where another attribute is missing, and where a dimension is named twice."""
+    Refused if another attribute is missing, or if it names a dimension twice."""
     if name not in instruction.attributes:
         if not _MAY_LACK.fullmatch(name):
             raise Refused(f"{instruction.opcode} without {name}")
@@ -145,7 +145,7 @@ def dimensions(instruction: Instruction, name: str = "dimensions") -> tuple[int,
 
 
 def dimension(instruction: Instruction) -> int:
-    """The one dimension of an instruction; Refused where it has none or several."""
+    """The single dimension of an instruction; Refused if it has none or several."""
     found = dimensions(instruction)
     if len(found) != 1:
         raise Refused(f"{instruction.opcode} with {len(found)} dimensions")
@@ -158,7 +158,7 @@ def flag(instruction: Instruction, name: str) -> bool:
 
 
 def called(instruction: Instruction, name: str) -> str:
-    """The name of the computation that an attribute names."""
+    """The name of the computation in an attribute; Refused if the attribute is missing."""
     if name not in instruction.attributes:
         raise Refused(f"{instruction.opcode} without {name}")
     return instruction.attributes[name].lstrip("%")

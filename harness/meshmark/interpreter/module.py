@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The typed form of a compiled program: a module of computations of instructions."""
+"""The typed form of a compiled program: a module has computations, and a computation has instructions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshmark.interpreter.shapes import AnyShape
 
 @dataclass(frozen=True, eq=False)
 class Instruction:
-    """One instruction, as the text has it. Attributes keep their text; the operations that use one parse it."""
+    """One instruction of the text. The values of attributes are texts, which the functions that use them parse."""
 
     name: str
     shape: AnyShape
@@ -32,7 +32,7 @@ class Instruction:
 
 @dataclass(frozen=True, eq=False)
 class Computation:
-    """A list of instructions in an order in which they can run; the root gives the result."""
+    """A list of instructions in an order in which they can run. The root gives the result."""
 
     name: str
     instructions: tuple[Instruction, ...]
@@ -40,19 +40,19 @@ class Computation:
 
     @cached_property
     def parameters(self) -> tuple[Instruction, ...]:
-        """The parameters by their number."""
+        """The parameters, ordered by number."""
         found = [i for i in self.instructions if i.opcode == "parameter"]
         return tuple(sorted(found, key=lambda i: int(i.literal)))
 
     @cached_property
     def last_uses(self) -> dict[str, tuple[str, ...]]:
-        """The values that nothing needs after an instruction, by its name."""
+        """By name of an instruction, the values that nothing needs after it."""
         last: dict[str, str] = {}
         for instruction in self.instructions:
             for operand in instruction.operands:
                 last[operand] = instruction.name
                 if "AsyncCollective" in instruction.attributes.get("custom_call_target", ""):
-                    # The start of a chain hands on what its collective takes.
+                    # The start of a chain passes the operands of its collective on.
                     last |= dict.fromkeys(self.by_name[operand].operands, instruction.name)
         done: dict[str, list[str]] = {}
         for operand, user in last.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instructions that place elements: reshapes, slices, pads, gathers and scatters. Poison moves with its element."""
+"""Instructions that move elements: reshapes, slices, pads, gathers and scatters. Poison moves with its element."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 def moves(opcode: str, attributes: Iterable[str] = ()) -> Callable[[Function], Function]:
-    """Register the meaning of an instruction that places elements of its first operand.
+    """A decorator that registers the meaning of an instruction that moves elements of its first operand.
 
-    Its elements become bfloat16 where the instruction has that type and its operand is float32. XLA gives such a type
+    If the instruction has type bfloat16 and its operand is float32, its elements become bfloat16. XLA gives this type
     to an instruction whose users round to bfloat16 anyway (xla/hlo/transforms/bfloat16_propagation.h)."""
 
     def register(function: Function) -> Function:
@@ -44,7 +44,7 @@ def moves(opcode: str, attributes: Iterable[str] = ()) -> Callable[[Function], F
 
 
 def _alike(instruction: Instruction, values: Sequence[Value]) -> None:
-    """Refused where arrays become one that have different types, other than float32 beside bfloat16."""
+    """Refused if arrays that are combined into one have different types, except float32 with bfloat16."""
     kinds = {value.data.dtype for value in values}
     if len(kinds) > 1 and kinds != {np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)}:
         raise Refused(f"{instruction.opcode} of mixed types")
@@ -132,9 +132,9 @@ def _pad(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyV
 
 
 def padded(data: np.ndarray, fill: np.ndarray, pads: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """Data with (low, high, interior) of padding per dimension; negative low and high cut off.
+    """Data with padding (low, high, interior) per dimension. Negative low and high remove elements.
 
-    data: [devices, *dims]; fill: [devices]."""
+    data: [devices, *dims]. fill: [devices]."""
     dims = data.shape[1:]
     if not pads:
         return data
@@ -172,9 +172,9 @@ GARBAGE = 0xA5
 
 
 def bitcast(value: Value, source: Shape, target: Shape) -> Value:
-    """The bytes of a value of type `source` as they lie in memory, read as `target`.
+    """The bytes in memory of a value of type `source`, read as type `target`.
 
-    An element that comes only from padding of the source's tiles is poison."""
+    An element whose bytes are all padding of the source's tiles is poison."""
     found = reinterpretation(source, target)
     units = target.numpy.itemsize // found.unit
     rows = np.ascontiguousarray(value.data).view(f"u{found.unit}").reshape(value.data.shape[0], -1)
@@ -194,22 +194,22 @@ def bitcast(value: Value, source: Shape, target: Shape) -> Value:
     return Value(data, None if poison is None else poison.reshape(-1, *target.dims))
 
 
-# With indices that are data ----------------------------------------------------------------------------------
+# Indices that are data ---------------------------------------------------------------------------------------
 
 
 def _starts(instruction: Instruction, operands: Sequence[AnyValue]) -> list[np.ndarray]:
-    """Start indices, int64 [devices] or [1] per dimension."""
+    """The start indices: one int64 array [devices] or [1] per dimension."""
     return [array(o, instruction.name).known(instruction.name).astype(np.int64).reshape(-1) for o in operands]
 
 
 def _within(sizes: Sequence[int], dims: Sequence[int]) -> None:
-    """Refused where a window is larger than the array."""
+    """Refused if a window is larger than the array."""
     if any(size > n for size, n in zip(sizes, dims, strict=True)):
         raise Refused(f"a window {list(sizes)} of an array {list(dims)}")
 
 
 def _clamped(starts: Sequence[np.ndarray], dims: Sequence[int], sizes: Sequence[int]) -> np.ndarray:
-    """Starts at which a window of `sizes` lies inside of `dims`, int64 [devices, dimensions]."""
+    """The starts, clamped so that a window of `sizes` lies inside `dims`, int64 [devices, dimensions]."""
     _within(sizes, dims)
     devices = max((s.shape[0] for s in starts), default=1)
     clipped = [np.clip(full(s, devices), 0, n - size) for s, n, size in zip(starts, dims, sizes, strict=True)]
@@ -258,14 +258,14 @@ def _dynamic_update_slice(
 
 
 def _index_vectors(data: np.ndarray, vector_dim: int) -> np.ndarray:
-    """Index vectors, int64 [devices, *batch, components]."""
+    """The index vectors, int64 [devices, *batch, components]."""
     if vector_dim == data.ndim - 1:  # each index is a scalar
         return data[..., None].astype(np.int64)
     return np.moveaxis(data, vector_dim + 1, -1).astype(np.int64)
 
 
 def _grid(sizes: Sequence[int]) -> list[np.ndarray]:
-    """Indices of a window, one array per dimension, which broadcast against each other."""
+    """The indices of a window: one array per dimension, which broadcast against each other."""
     return [
         np.arange(n).reshape([-1 if e == d else 1 for e in range(len(sizes))]) for d, n in enumerate(sizes)
     ]
@@ -328,7 +328,7 @@ def _start_arrays(
     ndim: int,
     clamp: bool = True,
 ) -> list[np.ndarray]:
-    """The start of each window along each dimension of the operand, [devices, *batch, 1...]."""
+    """The start of each window: one array [devices, *batch, 1...] per dimension of the operand."""
     if len(index_map) != vectors.shape[-1]:
         raise Refused(f"index vectors of {vectors.shape[-1]} components for {len(index_map)} dimensions")
     at: list[np.ndarray] = [np.zeros((1,) * ndim, np.int64) for _ in dims]
@@ -343,11 +343,10 @@ def _start_arrays(
 def _keep_promises(
     instruction: Instruction, vectors: np.ndarray, index_map: Sequence[int], inside: np.ndarray
 ) -> None:
-    """Refused where indices are promised to be sorted, by the dimensions of the operand, and are not.
+    """Refused if the text promises sorted indices, and they are not sorted in the order of the operand's dimensions.
 
-    What a device then does is its own affair. The indices of windows that are left out do not count.
-
-    vectors: [devices, *batch, components]; inside: bool [devices, windows]."""
+    The result of such a program is not defined. The indices of windows that are left out do not count.
+    vectors: [devices, *batch, components]. inside: bool [devices, windows]."""
     if not flag(instruction, "indices_are_sorted"):
         return
     order = sorted(range(len(index_map)), key=lambda component: index_map[component])
@@ -366,7 +365,7 @@ def _add_batching(
     batch: Sequence[int],
     rank: int,
 ) -> None:
-    """Batching dimensions count along: the i-th batch takes the i-th slice of the operand."""
+    """Add the starts along batching dimensions to `at`: the i-th batch takes the i-th slice of the operand."""
     for operand_dim, index_dim in zip(operand_dims, index_dims, strict=True):
         place = index_dim - (index_dim > vector_dim)
         line = np.arange(batch[place])
@@ -406,7 +405,7 @@ def _scatter(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
         len(dims),
     )
     devices = max(lead(value, update), vectors.shape[0])
-    inside: np.ndarray = np.ones((1,) * ndim, bool)  # a window that is not wholly inside is left out
+    inside: np.ndarray = np.ones((1,) * ndim, bool)  # windows that are partly outside are left out
     for place, n, size in zip(at, dims, window, strict=True):
         inside = inside & (place >= 0) & (place + size <= n)
     flat: np.ndarray = np.zeros((1,) * ndim, np.int64)
@@ -457,7 +456,7 @@ def _one_by_one(
     inside: np.ndarray,
     new: np.ndarray,
 ) -> None:
-    """Combine update after update by the computation of a scatter, into the flat `result`."""
+    """Combine the updates one by one into the flat `result`, by the computation of a scatter."""
     name = called(instruction, "to_apply")
     for n in range(target.shape[1]):
         places, seen = target[:, n][inside[:, n]], new[:, n][inside[:, n]]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads optimized HLO text (`compiled.as_text()`) into a typed module.
 
-The syntax is that of openxla/xla, xla/hlo/parser and HloInstruction::ToString, as JAX 0.10 to 0.12 print it. A
-line of an unknown form is refused.
+The syntax is that of openxla/xla (xla/hlo/parser and HloInstruction::ToString), as JAX 0.10 to 0.12 print it. Lines of
+an unknown form are refused.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
 class NotHlo(BadInput, ValueError):
-    """The text is not a module of HLO; the message is one line."""
+    """A text that is not an HLO module; the message is one line."""
 
 
 def read(text: str) -> Module:
-    """The module of this text. NotHlo if the text is not HLO, Refused for a line or type of an unknown form."""
+    """The module of a text. NotHlo if the text is not HLO, Refused for a line or type of an unknown form."""
     computations: dict[str, Computation] = {}
     tables: dict[str, dict[int, str]] = {}
     header = entry = name = ""
@@ -111,7 +111,7 @@ def _instruction(line: str) -> tuple[bool, Instruction]:
 
 
 def _closing(text: str) -> int:
-    """Where the bracket closes that was opened before this text."""
+    """The index at which a bracket closes that was opened before this text."""
     quick = text.find(")")
     if quick >= 0 and "(" not in text[:quick] and '"' not in text[:quick]:
         return quick
@@ -127,7 +127,7 @@ def _closing(text: str) -> int:
 
 
 def split(text: str) -> Iterator[str]:
-    """The parts of a comma-separated list, at commas outside of all brackets and quotes, without comments."""
+    """The parts of a list, split at commas outside all brackets and quotes, without comments."""
     text = _COMMENT.sub("", text).strip() if "/*" in text else text.strip()
     if not text:
         return
@@ -149,7 +149,7 @@ def split(text: str) -> Iterator[str]:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """Attributes by name: `a=1, b={2,3}`. Of `mesh[...], device_ids=(...) {...}` the parts belong together."""
+    """The attributes of a text such as `a=1, b={2,3}`, by name. `mesh[...], device_ids=(...) {...}` is one value."""
     found: dict[str, str] = {}
     last = ""
     for part in split(text):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instructions that combine elements by a computation: reduce, reduce-window, select-and-scatter, map, sort, top-k.
 
-A sum is accumulated in double precision and rounded once, since the order of a reduction is unspecified.
+A sum is accumulated in double precision and rounded once, because the order of a reduction is unspecified.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BINARY: dict[str, np.ufunc] = {
 
 
 def plain_reducer(computation: Computation) -> str:
-    """The opcode of a computation that is one known operation of its two parameters; "" for any other."""
+    """The opcode of a computation that is one operation of BINARY on its two parameters; "" for any other."""
     root = computation.root
     names = {p.name for p in computation.parameters}
     plain = len(computation.instructions) == 3 and len(names) == 2 and set(root.operands) == names
@@ -43,24 +43,25 @@ def plain_reducer(computation: Computation) -> str:
 
 
 def added(data: np.ndarray, axis: int) -> np.ndarray:
-    """The sum along an axis in double precision. It starts at -0, so that a sum of negative zeros stays one."""
+    """The sum along an axis in double precision. It starts at -0, so a sum of negative zeros is a negative zero."""
     return np.add.reduce(wide(data), axis, initial=-0.0)
 
 
 def reduced(evaluator: Evaluator, name: str, data: np.ndarray, axis: int) -> np.ndarray:
-    """An array, reduced along one axis by the computation `name`, without an initial value; the axis is not empty."""
+    """An array reduced along one axis by the computation `name`, without an initial value. The axis must not be
+    empty."""
     opcode = plain_reducer(evaluator.computation(name))
     if opcode == "add" and is_float(data.dtype):
         return rounded(added(data, axis), data.dtype)
     if opcode and data.dtype.kind != "V":
-        # Integers keep their type, so that they wrap as they do on a device.
+        # Integers keep their type, so they overflow as on a device.
         return BINARY[opcode].reduce(data, axis, dtype=data.dtype)
     [result] = fold(evaluator, name, [np.moveaxis(data, axis, -1)])
     return result
 
 
 def fold(evaluator: Evaluator, name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Arrays, reduced together along their last axis, neighbour with neighbour."""
+    """Arrays reduced together along their last axis by the computation `name`, in pairs of neighbours."""
     current = list(arrays)
     while (n := current[0].shape[-1]) > 1:
         even = n // 2 * 2
@@ -117,7 +118,7 @@ def _reduce(evaluator: Evaluator, instruction: Instruction, operands: Sequence[A
 def _combined(
     evaluator: Evaluator, name: str, first: Sequence[np.ndarray], second: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Arrays of one shape, combined element by element by the computation `name`."""
+    """Arrays combined element by element by the computation `name`."""
     shape = np.broadcast_shapes(*(a.shape for a in (*first, *second)))
     flattened = [np.broadcast_to(a, shape).reshape(-1) for a in (*first, *second)]
     return [result.reshape(shape) for result in evaluator.apply(name, flattened)]
@@ -174,7 +175,7 @@ def _reduce_window(evaluator: Evaluator, instruction: Instruction, operands: Seq
 def _hits(
     window: Sequence[Window], offsets: Sequence[int], sizes: Sequence[int], outputs: Sequence[int]
 ) -> tuple[list[slice], list[slice]] | None:
-    """Which outputs meet which inputs at these places of the window; None if all of them meet padding."""
+    """(outputs, inputs) that meet at these places of the window; None if all outputs meet padding."""
     found = [w.hits(k, n, o) for w, k, n, o in zip(window, offsets, sizes, outputs, strict=True)]
     if any(hit is None for hit in found):
         return None
@@ -185,7 +186,7 @@ def _hits(
 def _select_and_scatter(
     evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]
 ) -> AnyValue:
-    """Each window selects one element, to which its source is added."""
+    """Each window selects one element, and combines its source element with the result there."""
     value, source, initial = (array(operand, instruction.name) for operand in operands)
     devices, dims = lead(value, source, initial), value.data.shape[1:]
     window = window_of(instruction.attributes["window"], len(dims))
@@ -224,7 +225,7 @@ def _sort(evaluator: Evaluator, instruction: Instruction, operands: Sequence[Any
     axis, devices = dimension(instruction) + 1, lead(*values)
     keys = [np.moveaxis(full(value.known(instruction.name), devices), axis, -1) for value in values]
     stable = flag(instruction, "is_stable")
-    # What all devices hold alike is sorted once: comparing is most of what a sort costs.
+    # Data that are equal on all devices are sorted once, because comparisons are most of the cost of a sort.
     if all(map(_alike, keys)):
         keys = [k[:1] for k in keys]
     order = ordered(evaluator, called(instruction, "to_apply"), keys, stable)
@@ -239,11 +240,11 @@ def _alike(rows: np.ndarray) -> bool:
 
 
 def ordered(evaluator: Evaluator, name: str, keys: Sequence[np.ndarray], stable: bool = True) -> np.ndarray:
-    """The order of the last axis by the comparing computation `name`, int64 of the keys' shape.
+    """The order of the last axis by the comparison `name`, int64 of the keys' shape.
 
-    Equal ones keep their order where it is stable. Otherwise any order is right: they come in the reverse one, so that
-    a program that relies on their order has other numbers. It is Batcher's odd-even merge sort, of which each step
-    compares whole arrays."""
+    A stable sort keeps the order of equal elements. Otherwise any order is right, and equal elements are reversed, so
+    that a program that relies on their order has wrong numbers. The algorithm is Batcher's odd-even merge sort, because
+    each of its steps compares whole arrays."""
     shape = keys[0].shape
     n = shape[-1]
     if not stable:
@@ -278,7 +279,8 @@ def _exchange(
     low: np.ndarray,
     high: np.ndarray,
 ) -> None:
-    """Exchange the pairs of places that are in the wrong order; equal ones keep their original order."""
+    """Exchange the pairs (low, high) that are in the wrong order, in place. Equal elements keep their original
+    order."""
     first, second = [r[..., low] for r in rows], [r[..., high] for r in rows]
     shape = first[0].shape
     ahead, behind = (
@@ -293,8 +295,8 @@ def _exchange(
 
 
 def largest(value: Value, k: int, totally: bool = False) -> tuple[Value, Value]:
-    """The k largest elements along the last dimension, and their places (int32): ties by the lower place, NaN
-    above all. totally: in the total order of floating-point numbers, where -0 is less than 0 and NaN has a sign."""
+    """(the k largest elements along the last dimension, their int32 indices). Of equal elements the one with the lower
+    index comes first, and NaN is the largest. totally: use the total order, in which -0 < 0 and NaN has a sign."""
     data = value.data
     if totally and is_float(data.dtype):
         return _taken(value, np.argsort(np.invert(total_order(data)), axis=-1, kind="stable")[..., :k])

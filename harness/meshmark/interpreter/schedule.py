@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the schedule of a compiled program says: what is started and awaited where, and what is done meanwhile.
+"""Reads the schedule of a compiled program: where asynchronous operations start and end, and the work in between.
 
-TPU, GPU and CPU modules say `is_scheduled=true`: the instructions of a computation stand in the order in which they
-run. So the work between a start and its done is that of the instructions between them, exactly. A pair with nothing to
-do in between is synchronous after all, whatever its name.
+TPU, GPU and CPU modules state `is_scheduled=true`: the instructions of a computation are in the order in which they
+run. So the work between a start and its done is exactly that of the instructions between them. A pair without work in
+between is synchronous, whatever its name.
 
 Starts and dones have three forms: opcodes that end in -start and -done (collectives, copies, and `async-start` around
 any computation), send and recv with their dones, and TPU fusions around the custom calls AsyncCollectiveStart and
-AsyncCollectiveDone, which `chain_id` ties together.
+AsyncCollectiveDone, which have the same `chain_id`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _AGAIN = re.compile(r"\.remat\d*(?:$|\.)")
 
 @dataclass(frozen=True)
 class Pair:
-    """Something asynchronous: a start, and the done that waits for it."""
+    """An asynchronous operation: a start, and the done that waits for it."""
 
     kind: str
     """What is started: an opcode such as all-gather, copy or send."""
@@ -54,13 +54,13 @@ class Pair:
 
     @property
     def synchronous(self) -> bool:
-        """Whether nothing is done between start and done."""
+        """Whether there is no work between start and done, or the text marks it as synchronous."""
         return self.stated or (self.between is not None and not self.between)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What is read from the text of one compiled program."""
+    """The schedule in the text of one compiled program."""
 
     module: Module
     text: hlo.Module
@@ -68,12 +68,12 @@ class Schedule:
 
     @property
     def scheduled(self) -> bool:
-        """Whether the text says that its instructions stand in the order in which they run."""
+        """Whether the text states that its instructions are in the order in which they run."""
         return self.module.attributes.get("is_scheduled") == "true"
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
-        """Everything asynchronous, in the order of the text; () for a text that is not scheduled."""
+        """All asynchronous operations, in the order of the text; () for a text that is not scheduled."""
         if not self.scheduled:
             return ()
         found: list[Pair] = []
@@ -83,7 +83,7 @@ class Schedule:
 
     @property
     def loops(self) -> tuple[int | None, ...]:
-        """How often each loop runs its body in one run of the computation where it stands; None: unknown."""
+        """The trip count of each loop in one run of its computation; None if unknown."""
         account = Account(self.module, self.text)
         return tuple(
             account.turns(computation, instruction)
@@ -94,13 +94,13 @@ class Schedule:
 
     @property
     def inserted(self) -> int:
-        """How many collectives the partitioner put there, by the text. TPU compilers keep the mark."""
+        """The number of collectives that the text marks as inserted by the partitioner. TPU compilers keep the mark."""
         return sum(c.inserted for c in self.collectives)
 
     @property
     def decomposed(self) -> int:
-        """How many collective-permutes stand for something else: sends that were one, and those of the rings into which
-        the partitioner cuts a product and its collective."""
+        """The number of decomposed operations: sends that were a collective-permute, and the collective-permutes of
+        rings into which the partitioner splits a product and its collective."""
         sends = sum(
             i.opcode == "send" and _PAIRS_OF_SEND in i.frontend
             for computation in self.module.computations.values()
@@ -111,7 +111,7 @@ class Schedule:
 
     @property
     def rematerialized(self) -> int:
-        """How many instructions XLA computes again to save memory; those inside a fusion count with it."""
+        """The number of instructions that XLA recomputes to save memory, also inside fusions."""
         return sum(
             bool(_AGAIN.search(i.name))
             for computation in self.module.computations.values()
@@ -143,7 +143,7 @@ class Schedule:
             )
 
     def _kind(self, instruction: Instruction) -> str:
-        """What an instruction starts; "" where it starts nothing."""
+        """The opcode that an instruction starts; "" if it starts nothing."""
         opcode = instruction.opcode
         if opcode == "async-start":
             return self.module.computations[called(instruction, "calls")].root.opcode
@@ -154,7 +154,7 @@ class Schedule:
         return ""
 
     def _dones(self, computation: Computation) -> Iterator[tuple[str, str]]:
-        """(start, done) of a computation, by name."""
+        """(name of the start, name of the done) of each pair of a computation."""
         chains = {
             self._chain(i, "AsyncCollectiveStart"): i.name
             for i in computation.instructions
@@ -170,7 +170,8 @@ class Schedule:
                 yield chains[chain], instruction.name
 
     def _chain(self, instruction: Instruction, target: str) -> tuple[str, ...]:
-        """(kind, chain, channel) of a fusion that starts or ends a collective, by its custom call; () for others."""
+        """(opcode, chain, channel) of a fusion with the custom call `target`, which starts or ends a collective; else
+        ()."""
         if instruction.opcode != "fusion":
             return ()
         inner = self.module.computations[called(instruction, "calls")].instructions
@@ -181,7 +182,7 @@ class Schedule:
         return ()
 
     def _collective(self, instruction: Instruction, computation: Computation) -> Collective | None:
-        """The collective that an instruction starts."""
+        """The collective that an instruction starts; None if it starts none."""
         own = (computation.name, instruction.name)
         inner = instruction.attributes.get("calls", "").lstrip("%")
         for collective in self.collectives:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of HLO values: element types, dimensions, and layouts with tiles.
+"""The types of HLO values: element types, dimensions, and layouts with tiles.
 
-The syntax and the arithmetic of tiles are those of openxla/xla, docs/shapes.md and docs/tiled_layout.md.
+The syntax and the arithmetic of tiles follow openxla/xla, docs/shapes.md and docs/tiled_layout.md.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ DTYPES |= {"s2": np.dtype(ml_dtypes.int2), "u2": np.dtype(ml_dtypes.uint2)}
 
 @dataclass(frozen=True)
 class Layout:
-    """How an array lies in memory: dimensions from minor to major, tiles from the outer to the inner, and the memory
-    space (0: the device's main memory)."""
+    """The layout of an array in memory: dimensions from minor to major, tiles from outer to inner, and the memory space
+    (0: the device's main memory)."""
 
     minor_to_major: tuple[int, ...]
     tiles: tuple[tuple[int, ...], ...] = ()
@@ -66,7 +66,7 @@ class Shape:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return math.prod(self.dims)
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ _COMMENT = re.compile(r"/\*.*?\*/")
 
 
 def parse(text: str) -> AnyShape:
-    """The type that this text spells; Refused for one of an unknown form."""
+    """The type in this text; Refused for an unknown form."""
     if text.startswith("("):
         inner = _COMMENT.sub("", text[1:-1]).strip()
         return TupleShape(tuple(parse(part) for part in _parts(inner)))
@@ -121,7 +121,7 @@ def _array(text: str) -> Shape:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """The parts of a comma-separated list, at commas outside of all brackets."""
+    """The parts of a list, split at commas outside all brackets."""
     depth = start = 0
     for match in re.finditer(r"[(){}\[\],]", text):
         character = match[0]
@@ -150,8 +150,8 @@ def flat(shape: AnyShape) -> Iterator[Shape]:
 
 @lru_cache(maxsize=1024)
 def offsets(shape: Shape) -> tuple[np.ndarray, int]:
-    """Where each element lies: int64 array of `dims`, in elements from the start, and how many elements the padded
-    array takes."""
+    """(int64 array of shape `dims` with each element's offset from the start, in elements; size of the padded array in
+    elements)."""
     layout = shape.layout
     order = layout.minor_to_major[::-1]
     places = [
@@ -160,7 +160,7 @@ def offsets(shape: Shape) -> tuple[np.ndarray, int]:
     sizes = [shape.dims[d] for d in order]
     for tile in layout.tiles:
         n = len(tile)
-        while len(sizes) < n:  # as if it had leading dimensions of size 1
+        while len(sizes) < n:  # add leading dimensions of size 1
             sizes, places = [1, *sizes], [np.zeros((1,) * len(shape.dims), np.int64), *places]
         keep = len(sizes) - n
         outer = [-(-size // t) for size, t in zip(sizes[keep:], tile, strict=True)]
@@ -176,8 +176,8 @@ def offsets(shape: Shape) -> tuple[np.ndarray, int]:
 
 @dataclass(frozen=True, eq=False)
 class Reinterpretation:
-    """What a bitcast does: memory in units of `unit` bytes, and the unit of the source that each unit of the target
-    is. `missing` marks units that are padding in the source (None: none is)."""
+    """The effect of a bitcast, on memory in units of `unit` bytes: for each unit of the target, the unit of the source.
+    `missing` is a bool array that marks units that are padding in the source (None: no unit is padding)."""
 
     unit: int
     index: np.ndarray | None
@@ -187,7 +187,8 @@ class Reinterpretation:
 
 @lru_cache(maxsize=1024)
 def reinterpretation(source: Shape, target: Shape) -> Reinterpretation:
-    """What a bitcast from `source` to `target` does; Refused where the text says too little of the source."""
+    """The effect of a bitcast from `source` to `target`; Refused if the text does not have enough information about the
+    source."""
     sizes = source.numpy.itemsize, target.numpy.itemsize
     unit = min(sizes)
     if any(s.layout.element_bits or s.layout.splits or s.dtype in _PACKED for s in (source, target)):
@@ -210,7 +211,7 @@ def reinterpretation(source: Shape, target: Shape) -> Reinterpretation:
     missing = index < 0
     if missing.any():
         if target.layout.tiles and not source.layout.tiles and len(source.dims) > 1:
-            # Without tiles it would be smaller than what it is read as, which no bitcast is.
+            # Without tiles the source would be smaller than the target, which is not possible in a bitcast.
             return _with_any_tiles(source, target)
         return Reinterpretation(unit, np.where(missing, 0, index), missing)
     same = len(here) == len(there) and np.array_equal(index, np.arange(len(there)))
@@ -218,8 +219,10 @@ def reinterpretation(source: Shape, target: Shape) -> Reinterpretation:
 
 
 def _with_any_tiles(source: Shape, target: Shape) -> Reinterpretation:
-    """What a bitcast does whose source has tiles that the text leaves out: that on which all tiles agree that make the
-    source as large as the target. Refused where they differ, or where there are none."""
+    """The effect of a bitcast whose source has tiles that the text leaves out.
+
+    All tiles that make the source as large as the target must give the same effect. Refused if they differ, or if there
+    are none."""
     found: list[Reinterpretation] = []
     for rows in _ROWS if source.numpy.itemsize == target.numpy.itemsize == 4 else ():
         tiled = replace(source, layout=replace(source.layout, tiles=((rows, 128),)))
@@ -236,7 +239,7 @@ _ROWS = (1, 2, 4, 8)
 
 
 def _alike(a: Reinterpretation, b: Reinterpretation) -> bool:
-    """Whether two bitcasts do the same."""
+    """Whether two bitcasts have the same effect."""
     if a.index is None or b.index is None:
         return a.index is b.index
     return np.array_equal(a.index, b.index)
@@ -246,10 +249,10 @@ _PACKED = ("s2", "u2", "s4", "u4")
 
 
 def _descending(shape: Shape) -> bool:
-    """Whether the array lies in the order of its dimensions."""
+    """Whether the memory order of the dimensions is their logical order."""
     return shape.layout.minor_to_major == tuple(reversed(range(len(shape.dims))))
 
 
 def _kept(shape: Shape) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Dimensions and their order in memory; equal pairs lie alike."""
+    """(dimensions, their order in memory). If the pairs of two shapes are equal, their order of elements is equal."""
     return shape.dims, shape.layout.minor_to_major

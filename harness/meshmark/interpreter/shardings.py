@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The custom calls in which a program that no compiler has seen yet keeps its shardings: Shardy's, in HLO.
+"""Shardy's custom calls in HLO, in which a program keeps its shardings before compilation.
 
-Such a program states global values, which all devices hold alike here. Where a `shard_map` begins, each device takes
-its block of them; where it ends, the blocks are put together. The spelling is that of openxla/shardy, as JAX 0.10 to
-0.12 print it.
+Such a program has global values, which are equal on all devices here. Where a `shard_map` begins, each device takes its
+block of them. Where it ends, the blocks are assembled. The syntax is that of openxla/shardy, as JAX 0.10 to 0.12 print
+it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAME = re.compile(r'"(\w+)"')
 
 @target("xla.sdy.FuncResultSharding", "xla.sdy.PropagationBarrier")
 def _same(evaluator: Evaluator, instruction: Instruction, operands: Sequence[AnyValue]) -> AnyValue:
-    """Notes for the partitioner: the value stays as it is."""
+    """Notes for the partitioner, which do not change the value."""
     return operands[0] if len(operands) == 1 else tuple(operands)
 
 
@@ -58,7 +58,9 @@ def _each(
     name: str,
     change: Callable[[np.ndarray, layout.Spec, Sizes], np.ndarray],
 ) -> AnyValue:
-    """Every operand, changed by its sharding along the manual axes."""
+    """Every operand, changed by `change` according to its sharding along the manual axes.
+
+    name: the attribute that has the shardings."""
     found = {key: text.replace('\\"', '"') for key, text in _ATTRIBUTE.findall(instruction.frontend)}
     manual = set(_NAME.findall(found.get("xla.sdy.manual_axes", "")))
     shardings = _SHARDING.findall(found.get(name, ""))
@@ -77,7 +79,7 @@ def _each(
 
 
 def _meshes(evaluator: Evaluator) -> dict[str, Sizes]:
-    """The meshes of the module by name; Refused where one takes the devices in an order of its own."""
+    """The meshes of the module by name; Refused if one has its own order of devices."""
     text = evaluator.module.attributes.get("frontend_attributes", "").replace("\\", "")
     found: dict[str, Sizes] = {}
     for name, axes, rest in _MESH.findall(text):
@@ -88,14 +90,14 @@ def _meshes(evaluator: Evaluator) -> dict[str, Sizes]:
 
 
 def _block(data: np.ndarray, spec: layout.Spec, sizes: Sizes) -> np.ndarray:
-    """[devices, *global] to [devices, *local]: each device takes its block of what it holds."""
+    """[devices, *global] to [devices, *local]: each device takes its block of its value."""
     places = layout.indices(data.shape[1:], spec, sizes)
     return np.stack([data[device][place] for device, place in enumerate(places)])
 
 
 def _whole(data: np.ndarray, spec: layout.Spec, sizes: Sizes) -> np.ndarray:
-    """[devices, *local] to [devices, *global]: each device holds the blocks of the devices that differ from it in
-    nothing but the axes of the spec."""
+    """[devices, *local] to [devices, *global]: each device assembles the blocks of those devices that differ from it
+    only along the axes of the spec."""
     named = {axis for entry in spec for axis in layout.axes_of(entry)}
     order = [*(a for a in sizes if a not in named), *(a for a in sizes if a in named)]
     numbers = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an instruction comes from: the names and source lines in its metadata."""
+"""Reads the origin of an instruction from its metadata: names and source lines."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ _LINE = re.compile(r"source_line=(\d+)")
 
 @dataclass(frozen=True)
 class Source:
-    """The operation that an instruction was made from; texts are empty and the line is 0 where the metadata lacks
-    them."""
+    """The operation that an instruction was made from. Texts are empty and the line is 0 if the metadata lacks them."""
 
     operation: str
     """The path of names, such as jit(f)/psum."""
@@ -49,8 +48,8 @@ def source(module: Module, instruction: Instruction) -> Source:
 
 
 def path(callers: Sequence[Instruction], instruction: Instruction) -> str:
-    """The path of names of an instruction that is reached through calls: a compiler puts the names of the calls before
-    its own when it inlines it."""
+    """The path of names of an instruction that is reached through calls: the names of the calls, then its own. A
+    compiler that inlines the calls makes the same path."""
     names = (_NAME.search(i.metadata) for i in (*(c for c in callers if c.opcode == "call"), instruction))
     return "/".join(name[1] for name in names if name)
 

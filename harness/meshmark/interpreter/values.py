@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values while a program is computed: arrays with a leading device axis, and what is known of them."""
+"""The values of a program that is computed: arrays with a leading device axis, and marks of unwritten elements."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ UNWRITTEN = "reads memory that nothing wrote"
 class Value:
     """An array of all devices at once.
 
-    `data` has the shape [devices, *dims]. The leading axis is 1 where all devices hold the same. `poison`, of a shape
-    that broadcasts to that of `data`, marks the elements that nothing wrote: padding of tiles, fresh buffers, results
-    that are still under way. None marks nothing.
+    `data` has the shape [devices, *dims]. The leading axis is 1 if all devices hold the same. `poison` is a bool array
+    that broadcasts with `data`, or None. It marks unwritten elements: padding of tiles, fresh buffers, pending results.
     """
 
     __slots__ = ("data", "poison")
@@ -27,14 +26,14 @@ class Value:
         self.poison = poison
 
     def known(self, what: str) -> np.ndarray:
-        """The data; Fault, naming what reads it, where some of it is poison."""
+        """The data; Fault if some of it is poison. what: the name of the reader, for the message."""
         if self.poison is not None and self.poison.any():
             raise Fault(f"{what} {UNWRITTEN}")
         return self.data
 
 
 class Pending:
-    """The result of an asynchronous start, which only the done may read."""
+    """The result of an asynchronous start. Only the done may read it."""
 
     __slots__ = ("value",)
 
@@ -46,7 +45,7 @@ AnyValue = Value | Pending | tuple["AnyValue", ...]
 
 
 def array(value: AnyValue, what: str) -> Value:
-    """This value as an array; Fault where it is the unfinished result of an asynchronous start."""
+    """This value as an array; Fault for a tuple and for the unfinished result of an asynchronous start."""
     if isinstance(value, Value):
         return value
     if isinstance(value, Pending):
@@ -55,7 +54,7 @@ def array(value: AnyValue, what: str) -> Value:
 
 
 def lead(*values: Value) -> int:
-    """The length of the common leading axis."""
+    """The length of the values' common leading axis."""
     return max(value.data.shape[0] for value in values)
 
 
@@ -65,14 +64,14 @@ def full(data: np.ndarray, devices: int) -> np.ndarray:
 
 
 def mask(value: Value) -> np.ndarray:
-    """The poison of a value as a full array."""
+    """The poison of a value as a bool array of the full shape."""
     if value.poison is None:
         return np.zeros(value.data.shape, bool)
     return np.broadcast_to(value.poison, np.broadcast_shapes(value.poison.shape, value.data.shape))
 
 
 def moved(move: Callable[..., np.ndarray], *values: Value) -> Value:
-    """A value that `move` makes by placing elements of `values`; poison goes the same way."""
+    """A value that `move` makes by moving elements of `values`. Poison moves in the same way."""
     data = move(*(value.data for value in values))
     if all(value.poison is None for value in values):
         return Value(data)
@@ -80,7 +79,7 @@ def moved(move: Callable[..., np.ndarray], *values: Value) -> Value:
 
 
 def joint_poison(values: Sequence[Value]) -> np.ndarray | None:
-    """The poison of a result that depends on every value element by element."""
+    """The poison of a result that depends on the values element by element."""
     found = None
     for value in values:
         if value.poison is not None:
@@ -89,8 +88,8 @@ def joint_poison(values: Sequence[Value]) -> np.ndarray | None:
 
 
 def spread_poison(values: Sequence[Value], ndim: int) -> np.ndarray | None:
-    """The poison of a result of which any element may depend on any element of `values`: that device's whole
-    result."""
+    """The poison of a result whose elements may depend on any element of `values`: a device's whole result, if any of
+    its elements is poison."""
     found = None
     for value in values:
         if value.poison is not None:
@@ -100,5 +99,5 @@ def spread_poison(values: Sequence[Value], ndim: int) -> np.ndarray | None:
 
 
 def unwritten(shape: tuple[int, ...], kind: np.dtype) -> Value:
-    """An array that nothing wrote, the same on all devices."""
+    """An unwritten array, the same on all devices."""
     return Value(np.zeros((1, *shape), kind), np.ones((1, *shape), bool))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows of convolutions and of reductions: sizes, strides, padding, dilations and reversal."""
+"""Windows of convolutions and of reductions: sizes, strides, paddings, dilations and reversal."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Window:
         return room // self.stride + 1 if room >= 0 else 0
 
     def hits(self, k: int, n: int, outputs: int) -> tuple[slice, slice] | None:
-        """The outputs that meet an input at place k of the window, and these inputs; None if there are none.
+        """(the outputs that meet an input at place k of the window, these inputs); None if there are none.
 
-        The others meet padding or the holes of the dilated base."""
+        The other outputs meet padding or the holes of the dilated base."""
         start = k * self.window_dilation - self.low
         step = self.base_dilation // math.gcd(self.base_dilation, self.stride)
         first = next((o for o in range(step) if (o * self.stride + start) % self.base_dilation == 0), None)

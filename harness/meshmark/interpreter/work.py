@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the instructions of a compiled program do on one device: flops and bytes, counted from the text.
+"""The work of the instructions of a compiled program on one device: flops and bytes, counted from the text.
 
-Flops are operations on floating-point and complex elements: one for each element that arithmetic gives or a reduction
-looks at, two for each product that a dot or convolution adds up (products with padding and with the holes of dilation
-do not count), and 5 n log2 n for a Fourier transform of n complex points (half of it for real ones), as benchFFT counts
-them. Index arithmetic,
-comparisons and moved data are not flops.
+Flops are operations on floating-point and complex elements: one per element that arithmetic gives or a reduction reads;
+two per product that a dot or convolution sums (products with padding and with the holes of dilation do not count); and
+5 n log2 n for a Fourier transform of n complex points (half of it for real ones), as benchFFT counts them. Dots,
+convolutions and reduce-windows count for every element type. Index arithmetic, comparisons and moved data are not
+flops.
 
-Bytes are those of operands and results, without padding. What stays inside a fusion is not counted. Of a slice or a
-gather only what is taken counts, and of an update in place only what is written. Communication does not count:
-collectives, their starts and dones, and what a fusion hands on of a collective that is on its way.
+Bytes are those of operands and results, without padding. Data that stay inside a fusion do not count. Of a slice or a
+gather only the elements that are taken count, and of an update in place only those that are written. Communication does
+not count: collectives, their starts and dones, and the parts of a pending collective that a fusion passes on.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _TAKING = ("slice", "dynamic-slice", "gather")
 
 @dataclass(frozen=True)
 class Work:
-    """What is done in one run, on one device."""
+    """The work of one run on one device."""
 
     flops: float = 0.0
     nbytes: int = 0
@@ -78,15 +78,15 @@ class Work:
 
 
 class Account:
-    """Counts the work of a module's instructions. `turns` is how often a loop of a computation runs its body (None:
-    unknown); an unknown number counts as one and is reported. Refused for what the reader does not know."""
+    """Counts the work of a module's instructions. A loop with an unknown trip count counts once and is reported in
+    `unknown`. Raises Refused for what it does not know."""
 
     def __init__(self, module: Module, text: hlo.Module) -> None:
         self.module, self._text = module, text
         self._flops: dict[str, Work] = {}
 
     def turns(self, computation: Computation, loop: Instruction) -> int | None:
-        """How often a while loop runs its body."""
+        """The trip count of a while loop of a computation; None if unknown."""
         return self._text.turns(computation.name, self._text.instructions(computation.name)[loop.name])
 
     def total(self, instructions: Iterable[Instruction], computation: Computation) -> Work:
@@ -96,7 +96,7 @@ class Account:
     def work(self, instruction: Instruction, computation: Computation) -> Work:
         """The work of one instruction that is not inside a fusion."""
         opcode = instruction.opcode
-        if opcode == "fusion-start":  # GPU: a kernel that runs beside others
+        if opcode == "fusion-start":  # GPU: a kernel that runs concurrently with others
             return self.work(replace(instruction, opcode="fusion"), computation)
         if communicates(instruction):
             return Work()
@@ -117,7 +117,7 @@ class Account:
         return self._arithmetic(instruction, computation) + _moved(self._arrays(instruction, computation))
 
     def _arithmetic(self, instruction: Instruction, computation: Computation) -> Work:
-        """The flops of an instruction, and of what is fused into it."""
+        """The flops of an instruction, including those of the instructions fused into it."""
         if instruction.opcode == "fusion":
             name = called(instruction, "calls")
             if name not in self._flops:
@@ -153,13 +153,14 @@ class Account:
 
 
 def communicates(instruction: Instruction) -> bool:
-    """Whether an instruction is a collective, or the start or done of anything that is asynchronous. (The start of a
-    fusion does the work of the fusion nevertheless.)"""
+    """Whether an instruction is a collective, or a start, update or done of anything asynchronous.
+
+    (The start of a fusion nevertheless counts as the work of the fusion.)"""
     return instruction.opcode in COLLECTIVES or instruction.opcode.endswith(("-start", "-update", "-done"))
 
 
 def flops(instruction: Instruction, computation: Computation) -> float:
-    """The flops of one instruction alone."""
+    """The flops of one instruction, without those of computations that it calls."""
     opcode, operands = instruction.opcode, instruction.operands
     if opcode in ARITHMETIC:
         return _size(instruction.shape) if _floats(instruction.shape) else 0
@@ -201,7 +202,7 @@ def _convolution(instruction: Instruction, left: shapes.Shape, right: shapes.Sha
 
 
 def branches_of(instruction: Instruction) -> list[str]:
-    """The computations that a conditional chooses from."""
+    """The names of a conditional's branch computations."""
     attributes = instruction.attributes
     if listed := attributes.get("branch_computations"):
         return [name.strip().lstrip("%") for name in listed.strip("{}").split(",")]
@@ -221,7 +222,7 @@ def _working_call(instruction: Instruction) -> bool:
 
 
 def _of_fusion(inner: Computation) -> Iterator[shapes.Shape]:
-    """The arrays that a fusion reads and writes outside of itself."""
+    """The arrays outside a fusion that it reads and writes."""
     users: dict[str, list[Instruction]] = {}
     for instruction in inner.instructions:
         for name in dict.fromkeys(instruction.operands):
@@ -248,7 +249,7 @@ def _of_fusion(inner: Computation) -> Iterator[shapes.Shape]:
 
 
 def _uses(value: Instruction, users: dict[str, list[Instruction]]) -> Iterator[tuple[str, Instruction]]:
-    """(the name by which it is used, the instruction that uses it), through bitcasts."""
+    """(the name by which a value is used, the instruction that uses it) of each use, also through bitcasts."""
     for user in users.get(value.name, ()):
         if user.opcode == "bitcast":
             yield from _uses(user, users)
@@ -257,7 +258,7 @@ def _uses(value: Instruction, users: dict[str, list[Instruction]]) -> Iterator[t
 
 
 def _hands_on(inner: Computation, name: str, user: Instruction, results: list[Instruction]) -> bool:
-    """Whether a use of a parameter reads nothing: it is handed on, or updated in place."""
+    """Whether a use of a parameter reads nothing: it passes the parameter on, or updates it in place."""
     if user is inner.root and user.opcode == "tuple":
         return True
     if user.opcode == "dynamic-update-slice" and user.operands[0] == name:
@@ -269,7 +270,7 @@ def _results(inner: Computation) -> Iterator[Instruction]:
     root = inner.root
     if root.opcode == "tuple":
         yield from (inner.by_name[name] for name in root.operands)
-    else:  # an operation of several results gives all of them
+    else:  # a root with several results gives all of them
         yield from [root] * (len(root.shape.parts) if isinstance(root.shape, TupleShape) else 1)
 
 
@@ -280,7 +281,7 @@ def _behind(inner: Computation, value: Instruction) -> Instruction:
 
 
 def _on_its_way(value: Instruction) -> bool:
-    """Whether it is a collective, or the custom call that starts or ends one."""
+    """Whether an instruction is a collective, or the custom call that starts or ends one."""
     return communicates(value) or "AsyncCollective" in value.attributes.get("custom_call_target", "")
 
 
@@ -299,7 +300,7 @@ def _moved(arrays: Iterable[shapes.Shape]) -> Work:
 
 
 def _size(shape: AnyShape) -> int:
-    """Elements of an array, or of the first one of a tuple."""
+    """The number of elements of an array, or of the first array of a tuple."""
     return next(shapes.flat(shape)).size
 
 
