@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several processes: the channel between them, joining, agreeing, timing together, merging, launching."""
+"""Runs of several processes: they join, communicate over a channel, agree, time together, and merge their files."""

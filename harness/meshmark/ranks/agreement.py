@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Merges what several ranks found of one case: the worst verdict of each check, with the rank.
+"""Merges the findings of several ranks about one case: the worst verdict of each check, with its rank.
 
-The same function agrees on the verdict while a run goes on and merges the files of the ranks afterwards.
+The same function decides the verdict during a run and merges the ranks' files afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Finding = Mapping[str, Any]
 
 
 def finding_of(line: Line) -> dict[str, Any]:
-    """A check line as the ranks send it to each other."""
+    """A check line in the form in which ranks send it to each other."""
     return {"check": line.check, "verdict": line.verdict, "reason": redact(line.reason)} | line.data
 
 
@@ -30,7 +30,7 @@ def line_of(finding: Finding) -> Line:
 
 
 def are_findings(value: Any) -> bool:
-    """Whether a value from another rank has the form of the findings of a case."""
+    """Whether a value from another rank has the form of a case's findings."""
     return isinstance(value, list) and all(
         isinstance(one, dict)
         and one.get("check") in CHECKS
@@ -41,12 +41,12 @@ def are_findings(value: Any) -> bool:
 
 
 def merge_findings(by_rank: Mapping[int, Sequence[Finding]]) -> list[dict[str, Any]]:
-    """The findings of a case from those of each rank.
+    """The merged findings of a case from those of each rank.
 
-    Every check that a rank has is kept, in the order in which the first rank has them. A line is that of the lowest
-    rank with the worst verdict. Where ranks differ, `ranks` holds the verdict of each, and the reason names the ranks
-    that it is of. `error` (and the `bound` that belongs to it) is the largest, `seconds` the longest time, and `bits` a
-    digest of what all ranks hold. What only some ranks passed as `fixed` is not.
+    All checks of all ranks are kept, in the order of the lowest rank that has them. A line is that of the lowest rank
+    with the worst verdict. If ranks differ, `ranks` holds the verdict of each, and the reason names the ranks that have
+    it. `error` (with its `bound`) and `seconds` are the largest of all ranks, and `bits` is a digest of all ranks'
+    bits. `fixed` stays only if all ranks have it.
     """
     order: dict[str, None] = {}
     for rank in sorted(by_rank):

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small TCP channel between the ranks of one run: never through the collectives that are under test.
+"""A small TCP channel between the ranks of one run. It does not use the collectives that are under test.
 
-Rank 0 holds the hub (`meshmark.ranks.hub`); every rank, 0 among them, connects to it. The one operation is
-`Channel.exchange`: each rank gives a value and gets those of all, in the order of ranks. A thread beside
-it notices when another rank is lost.
+Rank 0 has the hub (`meshmark.ranks.hub`). Every rank, including rank 0, connects to it. The only operation is
+`Channel.exchange`: each rank gives a value and gets the values of all ranks, in the order of ranks. A separate thread
+notices when another rank is lost.
 
-The hub listens at the address that is named, where it is this machine's. All ranks of a run share a secret, which
-tells them from ranks of another run and from strangers. Like JAX's own coordinator, the channel trusts everybody who
-can read its traffic.
+The hub listens at the given address, if it is an address of this machine. All ranks of a run share a secret, which
+distinguishes them from ranks of another run and from strangers. Like JAX's own coordinator, the channel trusts
+everybody who can read its traffic.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ waits for is left then."""
 
 @dataclass(frozen=True)
 class Ending:
-    """Why a run of several ranks can't go on: the verdict of the case that it was in."""
+    """The reason why a run of several ranks can't continue, and the verdict of the case that it was in."""
 
     verdict: str
     """crash, hang, or "" where no case is to blame."""
@@ -64,7 +64,7 @@ class Ending:
 
 
 class Ended(FromOutside):
-    """Raised in the main thread when the run can't go on; nothing that is judged catches it."""
+    """Raised in the main thread when the run can't continue. Code under test does not catch it."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.reason)
@@ -72,7 +72,7 @@ class Ended(FromOutside):
 
 
 class Channel:
-    """One rank's end: exchanges values, and learns in a thread of its own what becomes of the others."""
+    """One rank's end of the channel. It exchanges values, and its own thread listens for losses of other ranks."""
 
     def __init__(
         self,
@@ -83,11 +83,12 @@ class Channel:
         ended: Callable[[Ending], None] = lambda ending: None,
         secret: str = "",
     ) -> None:
-        """Join the run at HOST:PORT, rank 0 opening the hub there; ChannelError where the ranks don't come
-        together within `join` seconds. Those without the same `secret` are of another run.
+        """Join the run at HOST:PORT. Rank 0 opens the hub there. ChannelError if not all ranks come within `join`
+        seconds.
 
-        `ended` is called in the channel's thread where the run can't go on and the main thread did not come back
-        to the channel to hear it: it is expected to write down the ending and to leave the process.
+        secret: ranks with another one belong to another run. ended: is called in the channel's thread if the run can't
+        continue and the main thread does not return to the channel in time. It must record the ending and end the
+        process.
         """
         host, port = address(where)
         self.rank, self.size, self.ended = rank, size, ended
@@ -116,13 +117,15 @@ class Channel:
         self._thread.start()
 
     def exchange(self, what: str, value: Any, seconds: float = float("inf")) -> tuple[list[str], list[Any]]:
-        """What each rank is at, and its value (JSON types), in the order of ranks; Ended where the run can't go on,
-        ChannelError if the others take more than `seconds`."""
+        """Give a value (JSON types) to all ranks. Gives (each rank's `what`, each rank's value), in the order of ranks.
+
+        what: names the matter of this rank. Ended if the run can't continue, ChannelError if the others take more than
+        `seconds`."""
         with self._state:
             self._raise()
             self._turn += 1
             turn, self._waiting = self._turn, True
-            self._send(Give(turn, what, value))  # that it fails is learnt where it is read
+            self._send(Give(turn, what, value))  # the listening thread notices a failure
             try:
                 until = time.monotonic() + seconds
                 while turn not in self._answers:
@@ -136,7 +139,7 @@ class Channel:
 
     @contextmanager
     def during(self, case: str, seconds: float) -> Iterator[None]:
-        """The context of one case, which may take `seconds` here."""
+        """The context of one case, which may take `seconds` on this rank."""
         self._deadline = seconds
         self._at, self._until = case, time.monotonic() + seconds
         self._send(Begin(case))
@@ -155,12 +158,12 @@ class Channel:
             raise Ended(self._ending)
 
     def interrupt(self, why: str) -> None:
-        """From any thread: this rank must end, and says so to the others."""
+        """End this rank's run, and tell the others. It may be called from any thread."""
         self._end(Ending("", f"rank {self.rank} was ended: {why}"))
         self._send(Bye(f"was ended: {why}"))
 
     def close(self, why: str = "") -> None:
-        """Leave; a reason makes the others end too."""
+        """Leave the channel. With a reason, the other ranks end too."""
         self._closing = True
         self._send(Bye(why))
         if self.hub:
@@ -169,7 +172,7 @@ class Channel:
         self._wire.socket.close()
 
     def _listen(self) -> None:
-        """The thread: answers, losses, deadlines."""
+        """Run the channel's thread: it handles answers, losses and deadlines."""
         reading = selectors.DefaultSelector()
         reading.register(self._wire.socket, selectors.EVENT_READ)
         late: float | None = None
@@ -182,7 +185,7 @@ class Channel:
                         self._take(message)
                 except (OSError, Garbled) as error:
                     if not self._closing and self._ending is None:
-                        # JAX ends this process soon: rank 0 holds its coordinator too.
+                        # JAX ends this process soon, because rank 0 has its coordinator too.
                         self._end(self._lost(0, describe_loss(error), None), at_once=True)
                     reading.unregister(self._wire.socket)
             if now > self._until and late is None:
@@ -222,7 +225,7 @@ class Channel:
                 self._state.notify_all()
 
     def _lost(self, number: int, why: str, at: str | None) -> Ending:
-        """The ending of a run whose rank `number` vanished; a case that it had not begun is not to blame."""
+        """The ending of a run whose rank `number` vanished. Only a case that this rank had begun can be the cause."""
         verdict = "crash" if self._at and at in (None, self._at) else ""
         return Ending(verdict, f"rank {number} {why}", {"ended_rank": number})
 
@@ -238,7 +241,7 @@ class Channel:
         return Ending("hang", f"past its deadline of {self._deadline:g} s: {'; '.join(where)}", data)
 
     def _whereabouts(self) -> str:
-        """Where the main thread is: its innermost frames, as module:function:line."""
+        """The position of the main thread: its innermost frames, as module:function:line."""
         if self._waiting:
             return "waits for the others"
         if not self._at:
@@ -255,9 +258,9 @@ class Channel:
 def _joined(
     host: str, port: int, rank: int, size: int, join: float, secret: str
 ) -> tuple[Wire, list[Message]]:
-    """The connection to the hub, once every rank is there, and what came behind the welcome; ChannelError where
-    that does not come about."""
-    until = time.monotonic() + join + 5.0  # the hub gives up first, and says who is missing
+    """(the connection to the hub after every rank has joined, the messages that followed the welcome); ChannelError if
+    the ranks do not join."""
+    until = time.monotonic() + join + 5.0  # the hub gives up first, and names the missing ranks
     last: object = "nobody listens there"
     while time.monotonic() < until:
         try:
@@ -276,7 +279,7 @@ def _joined(
             if isinstance(message, Welcome) and not proves(message.run, secret, "hub"):
                 raise Garbled("a hub of another run")
         except (OSError, ValueError) as error:  # ValueError: garbled, or half a message
-            # A hub that is just ending, such as that of a group before this one, closes the connection too.
+            # A hub that is ending, such as that of the previous group, closes the connection too.
             connection.close()
             last = f"what answers there is not a hub of this suite ({error})"
             time.sleep(0.2)
@@ -294,8 +297,8 @@ def _joined(
 
 
 def spans(values: Sequence[Any]) -> str:
-    """Which ranks say what, where they differ: rank 0: a; ranks 1, 2: b. "" where all say the same. Of mappings,
-    what is alike is left out."""
+    """The differing values with their ranks, as "rank 0: a; ranks 1, 2: b"; "" if all are equal. Equal entries of
+    mappings are left out."""
     if all(isinstance(value, Mapping) for value in values):
         names = sorted({name for value in values for name in value})
         unlike = [n for n in names if any(value.get(n) != values[0].get(n) for value in values)]

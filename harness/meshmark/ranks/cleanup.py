@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends the processes that ranks have started, also if their launcher is killed.
 
-A rank ends with its launcher (PR_SET_PDEATHSIG), but what a rank started does not end with the rank. A small forked
-process waits for the launcher's end, finds by their environment the processes that descend from its ranks, wherever
-they went, and ends them. Linux; elsewhere they are ended by their process group, by a launcher that lives.
+A rank ends with its launcher (PR_SET_PDEATHSIG), but the processes that it started do not. A small forked process waits
+for the launcher's end. Then it finds all descendants of the ranks by their environment, and ends them. This needs
+Linux. Elsewhere a living launcher ends them by their process group.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from meshmark.devices import offspring
 
 @contextmanager
 def watching(directory: Path, mark: str) -> Iterator[None]:
-    """While inside of this context: where this process is killed, what has this mark in its environment is ended, and
-    the directory removed."""
+    """A context in which, if this process is killed, all processes with this mark in their environment are ended and
+    the directory is removed."""
     if sys.platform != "linux":
         yield
         return
-    reading, writing = os.pipe()  # closed in programs that this process starts, and when it ends
+    reading, writing = os.pipe()  # programs that this process starts do not inherit it
     child = os.fork()
     if not child:
         os.close(writing)
@@ -43,7 +43,7 @@ def watching(directory: Path, mark: str) -> Iterator[None]:
 
 
 def _wait(reading: int, directory: Path, mark: str) -> NoReturn:
-    """The forked process: wait for the end of the context, or of the process that it is in."""
+    """Run the forked process: wait for the end of the context, or of the launcher."""
     try:
         os.setsid()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -59,7 +59,7 @@ def _wait(reading: int, directory: Path, mark: str) -> NoReturn:
 
 
 def end(mark: str) -> None:
-    """End the processes of this user that have this mark in their environment; not this one."""
+    """End this user's processes that have this mark in their environment, except this process. Linux only."""
     if sys.platform != "linux":
         return
     everybody = set()

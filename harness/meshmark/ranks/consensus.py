@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the ranks in step: all work on the same matters in the same order, and agree on the outcome of each.
 
-A matter is a case, or a step of timing one. While they are at it, ranks may consult each other; it ends when every
-rank has settled it with the lines that it found. A rank that can't go on settles early: the others learn that when
-they next consult it, and settle too. Past the deadline of one rank, all ranks end.
+A matter is a case, or one step of timing it. During a matter, ranks may consult each other. It ends when every rank has
+settled it with its findings. A rank that can't continue settles early. The others learn that when they next consult
+it, and settle too. If one rank exceeds its deadline, all ranks end.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ BACKUP = 15.0
 
 
 class Settled(Exception):
-    """Another rank has settled the matter already, and so can't be consulted; the message is one line."""
+    """Another rank has already settled the matter, so it can't be consulted; the message is one line."""
 
 
 @dataclass(frozen=True)
 class _Absent:
-    """What stands for the answer of a rank that is not there to be consulted."""
+    """The replacement for the answer of a rank that can't be consulted."""
 
     reason: str
 
@@ -41,7 +41,7 @@ class Consensus:
     """One rank's side of the agreement of all ranks."""
 
     def __init__(self, channel: Channel, stderr: IO[str] | int) -> None:
-        """`stderr`: where the stacks of all threads go when this rank is past its deadline."""
+        """stderr: the file that gets the stacks of all threads if this rank exceeds its deadline."""
         self.channel, self.stderr = channel, stderr
         self.matter = ""
         self.ending: Ending | None = None
@@ -62,7 +62,8 @@ class Consensus:
     # Consulting ---------------------------------------------------------------------------------------------
 
     def compare_programs(self, case: Case, collectives: Sequence[Mapping[str, Any]]) -> str:
-        """Why this program must not be run: what another rank compiled it to, or found instead; or ""."""
+        """The reason why this program must not be run, because another rank compiled other collectives or could not
+        continue; "" if there is none."""
         mine = format_collectives(collectives)
         reasons = []
         for rank, answer in enumerate(self._consult(f"compiled {case.id}", mine)):
@@ -73,7 +74,8 @@ class Consensus:
         return "not run: " + "; ".join(reasons) if reasons else ""
 
     def agree(self, question: str, value: Any, rule: Callable[[list[Any]], Any]) -> Any:
-        """What `rule` makes of all ranks' values on rank 0, on every rank; Settled where a rank could not go on."""
+        """The result of `rule` for all ranks' values. Rank 0 computes it and every rank gets it. Settled if a rank
+        could not continue."""
         values = self._all(question, value)
         decided = rule(values) if self.channel.rank == 0 else None
         return self._all(f"{question}, decided", decided)[0]
@@ -86,7 +88,7 @@ class Consensus:
         return answers
 
     def _consult(self, question: str, value: Any) -> list[Any]:
-        """Each rank's value for this question, in the order of ranks; _Absent where a rank is elsewhere."""
+        """Each rank's value for this question, in the order of ranks; _Absent for a rank at another question."""
         wanted = f"{self.matter}: {question}"
         whats, values = self.channel.exchange(wanted, value)
         return [
@@ -97,8 +99,9 @@ class Consensus:
     # Settling -----------------------------------------------------------------------------------------------
 
     def settle(self, lines: Sequence[Line]) -> list[Line]:
-        """What all ranks found of this matter, as the lines of one, once all have settled it; ChannelError where they
-        are at different matters."""
+        """Settle this matter with these lines, wait until all ranks have settled it, and give the merged lines.
+
+        ChannelError if ranks are at different matters."""
         values = self.gather([finding_of(line) for line in lines])
         for rank, value in enumerate(values):
             if not are_findings(value):
@@ -106,13 +109,13 @@ class Consensus:
         return [line_of(finding) for finding in merge_findings(dict(enumerate(values)))]
 
     def gather(self, found: Any) -> list[Any]:
-        """What each rank has settled this matter with, in the order of ranks, once all have; ChannelError where they
-        are at different matters."""
+        """Settle this matter with `found`, wait until all ranks have settled it, and give their values in the order of
+        ranks. ChannelError if ranks are at different matters."""
         while True:
             whats, values = self.channel.exchange(self.matter, found)
             if all(what == self.matter for what in whats):
                 return values
-            # A rank that still consults hears in this exchange that the matter is settled here, and settles it too.
+            # A rank that still consults learns in this exchange that the matter is settled here, and settles it too.
             if not all(what == self.matter or what.startswith(f"{self.matter}: ") for what in whats):
                 raise ChannelError(f"the ranks are at different cases: {', '.join(whats)}")
 
@@ -120,8 +123,8 @@ class Consensus:
 
     @contextmanager
     def end(self, ending: Ending) -> Iterator[bool]:
-        """Whether this thread is the first that ends the run, and so is to write down why; another one waits here
-        until that is done."""
+        """A context that gives whether this thread is the first to end the run. The first one must record the reason.
+        Other threads wait until it has done so."""
         with self._ending:
             first = self.ending is None
             if first:
@@ -130,7 +133,7 @@ class Consensus:
 
 
 def _first_bad(findings: Any) -> str:
-    """What a rank settled a matter with, in a line."""
+    """The first bad finding with which a rank settled a matter, in one line."""
     lines = [one for one in findings if isinstance(one, dict)] if isinstance(findings, list) else []
     for line in sorted(lines, key=lambda line: line.get("verdict") == "pass"):
         if "verdict" in line:

@@ -13,7 +13,7 @@ from meshmark.ranks.channel import Ending
 
 
 def describe_ending(ending: Ending) -> str:
-    """Why the run can't go on, and what ranks had already found of the case that others did not come out of."""
+    """The reason why the run can't continue, and the bad findings that some ranks already had about its last case."""
     found = [
         f"rank {rank} had ended it with {line['verdict']}: {line.get('reason', '')}"
         for rank, given in ending.data.get("said", {}).items()
@@ -24,24 +24,23 @@ def describe_ending(ending: Ending) -> str:
 
 
 def line_of_ending(ending: Ending) -> Line:
-    """The line of the case that a run ended in."""
+    """The record line of the case in which a run ended."""
     data = {name: value for name, value in ending.data.items() if name != "said"}
     return Line("execute", ending.verdict, describe_ending(ending), data)
 
 
 def lost_a_rank(ending: Ending) -> bool:
-    """Whether a case or the loss of a rank ended the run, rather than a person or a launcher that ended it on
-    purpose."""
+    """Whether a case or the loss of a rank ended the run, and not a person or a launcher on purpose."""
     return bool(ending.verdict) or "ended_rank" in ending.data
 
 
 def abort_late() -> None:
-    """Let abort() wait for six seconds, stacks first.
+    """Make abort() print the stacks and then wait for six seconds.
 
-    JAX aborts a process whose coordinator, rank 0, is gone. The channel hears of the same loss in that moment, and
-    needs the time to write down the verdict and to leave. sleep(3) as the handler of SIGABRT gets the signal's number
-    as its seconds, and may be called from a signal handler (POSIX.1-2017, 2.4.3); faulthandler calls the handler
-    that was there before it once it has shown the stacks.
+    JAX aborts a process whose coordinator, rank 0, is gone. The channel notices the same loss at that moment. It needs
+    the time to record the verdict and to leave. sleep(3) is set as the handler of SIGABRT. It takes the signal's
+    number, 6, as its seconds, and may be called from a signal handler (POSIX.1-2017, 2.4.3). faulthandler prints the
+    stacks, and then calls the handler that was set before it.
     """
     libc = ctypes.CDLL(None)
     libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank this process is, and how the ranks of a run come together.
+"""Finds the rank of this process, and joins the ranks of a run.
 
 Coordinates are given (`--coordinator`, `--num-processes`, `--process-id`, or the variables that `meshmark launch`
-sets), or JAX finds them itself from Slurm, Open MPI, Kubernetes or Cloud TPU. With given ones the ranks compare what
-they are before JAX starts anything, with found ones right after `jax.distributed.initialize`, since only JAX knows
-them: in both cases before the first collective.
+sets), or JAX detects them from Slurm, Open MPI, Kubernetes or Cloud TPU. The ranks compare their releases, flags and
+options before the first collective. With given coordinates they do so before JAX starts anything. With detected ones
+they do so right after `jax.distributed.initialize`, since only JAX knows them.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ TRANSPORT = "jax_cpu_collectives_implementation"
 
 
 class RankError(BadInput, ValueError):
-    """Coordinates that make no rank; the message is one line."""
+    """Coordinates that are not complete or not valid; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Where a rank finds the others; without a coordinator JAX detects it."""
+    """The coordinates of a rank and its run. Without a coordinator JAX detects them."""
 
     coordinator: str = ""
     num_processes: int = 0
@@ -70,7 +70,7 @@ class Coordinates:
 
     @property
     def given(self) -> bool:
-        """Whether they are given, rather than to be detected."""
+        """Whether they are given, so that JAX does not detect them."""
         return bool(self.coordinator)
 
 
@@ -83,8 +83,8 @@ def coordinates(
     control: str | None = None,
     control_secret: str | None = None,
 ) -> Coordinates | None:
-    """The coordinates that options and environment give; None where one process alone is meant. RankError for half of
-    them, or a rank out of range; ChannelError for what is not an address."""
+    """The coordinates from options and environment; None for a run of one process. RankError if some are missing, or
+    the rank is out of range. ChannelError for an invalid address."""
     if coordinator is None and num_processes is None and process_id is None:
         coordinator = environ.get(ENVIRONMENT["coordinator"])
         num_processes = _number(environ, "num_processes")
@@ -111,8 +111,8 @@ def coordinates(
 
 
 def _job(environ: Mapping[str, str]) -> str:
-    """The id of the job that started this process; "" where no launcher names one. It is not a secret. It tells
-    a job's ranks from those of the job before."""
+    """The id of the job that started this process; "" if no launcher gives one. It is not a secret. It distinguishes a
+    job's ranks from those of an earlier job."""
     for names in JOBS:
         if all(environ.get(name) for name in names):
             return " ".join(f"{name}={environ[name]}" for name in names)
@@ -127,15 +127,15 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def next_port(coordinator: str) -> str:
-    """HOST:PORT of the channel where none is named: the coordinator's port + 1, or - 1 where that is the last one
-    (JAX takes it for one in 4,096 jobs of Slurm)."""
+    """The default HOST:PORT of the channel: the coordinator's port + 1, or - 1 if the coordinator has port 65535 (as
+    JAX chooses for one in 4,096 Slurm jobs)."""
     host, port = address(coordinator)
     port += 1 if port < 65535 else -1
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def introduction(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What every rank must have alike: releases, flags, the suite's commit and sources, and the options."""
+    """The facts that must be equal on all ranks: releases, flags, the suite's commit and sources, and the options."""
     own = suite()
     return {
         "JAX release": _versions(),
@@ -158,7 +158,7 @@ def _versions() -> str:
 
 @dataclass
 class Group:
-    """This rank, among the others."""
+    """The group of ranks, as this rank has it."""
 
     rank: int
     size: int
@@ -175,8 +175,8 @@ class Group:
 
     @contextmanager
     def beginning(self) -> Iterator[None]:
-        """The context in which this rank chooses cases and opens files. If it fails, it leaves, and the others learn
-        why. ChannelError if another rank fails."""
+        """The context in which this rank chooses cases and opens files. If it fails, this rank leaves and the others
+        get the reason. ChannelError if another rank fails."""
         try:
             yield
         except Ended as ended:
@@ -190,7 +190,8 @@ class Group:
             raise
 
     def leave(self, why: str = "") -> None:
-        """End JAX's cluster and the channel in order; with a reason, the others end too."""
+        """Shut JAX's cluster down and close the channel. With a reason, only the channel is closed, and the others end
+        too."""
         if self.left:
             return
         self.left = True
@@ -202,10 +203,10 @@ class Group:
 
 
 def join(found: Coordinates, options: Mapping[str, Any], seconds: float = JOIN, **channel: Any) -> Group:
-    """Bring this rank together with the others, in JAX and in the channel.
+    """Join the other ranks, in JAX and in the channel.
 
-    ChannelError if they do not come within `seconds`, differ in what must be equal on all ranks (see
-    `introduction`), one of them ends, or JAX's cluster does not start. `channel` goes to Channel.
+    ChannelError if they do not come within `seconds`, differ in what must be equal on all ranks (see `introduction`),
+    one of them ends, or JAX's cluster does not start. channel: arguments of Channel.
     """
     try:
         group = _joined(found, options, seconds, **channel)
@@ -244,7 +245,7 @@ def _compare(group: Group, options: Mapping[str, Any]) -> None:
 
 
 def _start(group: Group, found: Coordinates, seconds: float) -> None:
-    """Start JAX's cluster on the given coordinates. If one rank can't, all ranks get the reason."""
+    """Start JAX's cluster with the given coordinates. If one rank can't, all ranks get the reason."""
     try:
         if found.process_id == 0:
             _must_be_free(found.coordinator)
@@ -256,7 +257,7 @@ def _start(group: Group, found: Coordinates, seconds: float) -> None:
 
 
 def _must_be_free(coordinator: str) -> None:
-    """ChannelError where another program listens on this port: there jaxlib (0.12.0) ends by a segmentation fault."""
+    """ChannelError if another program listens on this port, because jaxlib 0.12.0 then dies of a segmentation fault."""
     _, port = address(coordinator)
     with socket.socket() as probe:
         probe.setsockopt(
@@ -297,7 +298,7 @@ def _initialize(found: Coordinates, seconds: float) -> None:
 
 
 def _control() -> str:
-    """The channel's address where JAX found the coordinator; RankError where it does not tell."""
+    """The channel's address if JAX detected the coordinator; RankError if JAX does not give the coordinator."""
     coordinator = compat.coordinator_address()
     if not coordinator:
         raise RankError("this JAX does not tell its coordinator: name --control HOST:PORT, on rank 0's host")
@@ -320,7 +321,7 @@ def read_facts(group: Group) -> Facts:
 
 
 def describe(facts: Facts) -> str:
-    """What a header says of the group, in a line."""
+    """One line about the group, for the header of the output."""
     own = facts.group
     over = f", collectives over {own['transport']}" if "transport" in own else ""
     how = "detected by JAX" if own["detected"] else "given"
@@ -328,11 +329,11 @@ def describe(facts: Facts) -> str:
 
 
 def in_order(found: Iterable[Any]) -> tuple[Any, ...]:
-    """Devices process by process, as meshmark.operations.base.Request has them."""
+    """Devices ordered by process and id, as in meshmark.operations.base.Request."""
     return tuple(sorted(found, key=lambda device: (device.process_index, device.id)))
 
 
 def digest(names: Iterable[str]) -> str:
-    """How many names, and a digest of them in their order."""
+    """The number of names and a digest of them in their order, as a text."""
     listed = list(names)
     return f"{len(listed)} ({hashlib.blake2b(chr(10).join(listed).encode(), digest_size=6).hexdigest()})"

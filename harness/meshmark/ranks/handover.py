@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `meshmark launch` and the ranks that it starts hand each other: two variables, and files in a directory of the
-launcher's.
+"""The communication between `meshmark launch` and its ranks: two variables, and files in the launcher's directory.
 
-A rank says there which files it writes, and asks for another group where a case has ended this one. The launcher
-tells the ranks of the next group how those before them ended.
+A rank writes there which files it uses. It asks there for another group if a case has ended this one. The launcher
+tells the ranks of the next group how the previous ones ended.
 """
 
 from __future__ import annotations
@@ -26,15 +25,14 @@ _AGAIN = "again"
 
 
 class Marker:
-    """A small file, FILE.rankK.at, that names the case that a rank runs. If all ranks die, the run can still name the
-    case."""
+    """A small file, FILE.rankK.at, that names the case that a rank runs. If all ranks die, it still names the case."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
 
     def read(self) -> dict[str, Any]:
-        """The case, and how often it was begun; {} outside of one."""
+        """{"case": its name, "times": how often it was begun}; {} if the rank is in no case."""
         try:
             found = json.loads(os.pread(self._file, 1 << 16, 0) or b"{}")
         except ValueError:
@@ -42,17 +40,17 @@ class Marker:
         return found if isinstance(found, dict) else {}
 
     def set(self, case: str, times: int = 1) -> None:
-        """Name a case."""
+        """Write the case that begins, and how often it was begun."""
         data = json.dumps({"case": case, "times": times}).encode()
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, data, 0)
 
     def clear(self) -> None:
-        """In no case."""
+        """Note that the rank is in no case."""
         os.ftruncate(self._file, 0)
 
     def remove(self) -> None:
-        """Nothing is left to go on with."""
+        """Remove the file, because the run is complete."""
         with suppress(OSError):
             os.close(self._file)
             self.path.unlink()
@@ -62,18 +60,18 @@ class Marker:
 
 
 def launcher_directory() -> Path | None:
-    """The directory of the launcher that started this rank; None where something else did."""
+    """The directory of the launcher that started this rank; None if it was not started by the launcher."""
     directory = os.environ.get(LAUNCHED)
     return Path(directory) if directory else None
 
 
 def goes_on() -> bool:
-    """Whether the launcher has started this group to go on after another one."""
+    """Whether the launcher has started this group to continue after another one."""
     return LAUNCHED in os.environ and ENDED in os.environ
 
 
 def announce(rank: int, marker: Path, record: Path) -> None:
-    """Tell the launcher, if there is one, which files this rank writes."""
+    """Tell the launcher, if there is one, the paths of the files that this rank writes."""
     if directory := launcher_directory():
         files = {"at": str(marker), "record": str(record)}
         (directory / f"rank{rank}.json").write_text(json.dumps(files))
@@ -87,7 +85,7 @@ def ask_for_another_group() -> None:
 
 
 def describe_last_group() -> str:
-    """How the ranks of the group before this one ended, in words; "" where there was none."""
+    """A text on how the ranks of the previous group ended; "" if there was none."""
     text = os.environ.get(ENDED, "")
     if not text:
         return ""
@@ -101,22 +99,22 @@ def describe_last_group() -> str:
 
 
 def of_next_group(ended: Mapping[int, str] | None) -> dict[str, str]:
-    """The variable that tells ranks how the group before them ended; {} where there was none."""
+    """The variable that tells ranks how the previous group ended; {} if there was none."""
     return {} if ended is None else {ENDED: json.dumps(dict(ended))}
 
 
 def begin_group(directory: Path) -> None:
-    """Forget what an earlier group has asked for."""
+    """Remove the request of an earlier group."""
     (directory / _AGAIN).unlink(missing_ok=True)
 
 
 def asks_for_another_group(directory: Path) -> bool:
-    """Whether a case has ended the group: a rank says so, or all have died in one."""
+    """Whether a case has ended the group: a rank has asked for another group, or a rank's marker still names a case."""
     return (directory / _AGAIN).exists() or any(_size(files["at"]) > 0 for files in _announced(directory))
 
 
 def bytes_recorded(directory: Path) -> int:
-    """Bytes of the records of all ranks: they grow with each verdict."""
+    """The size of all ranks' records in bytes. It grows with each verdict."""
     return sum(_size(files["record"]) for files in _announced(directory))
 
 

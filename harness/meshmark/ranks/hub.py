@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hub, on rank 0: takes the ranks in, passes their values around, and says when it is over.
+"""The hub, on rank 0: it admits the ranks, exchanges their values, and announces the end of a run.
 
-It runs in a thread of its own. It hears what each rank is at, sees at once when a rank's connection ends, and asks
-everybody where they are when one is past its deadline.
+It runs in its own thread. It knows the case of each rank, and notices at once if a rank's connection ends. If one rank
+exceeds its deadline, it asks all ranks for their whereabouts.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ GATHER = 2.0
 
 
 def describe_loss(error: Exception) -> str:
-    """What became of the other end of a connection, by what reading from it raised."""
+    """A description of the loss of a connection, by the error that reading from it raised."""
     if isinstance(error, ConnectionError):
         return "ended: its connection closed"
     if isinstance(error, OSError):
@@ -72,7 +72,7 @@ def describe_loss(error: Exception) -> str:
 
 @dataclass(eq=False)
 class _Rank:
-    """What the hub knows of one rank."""
+    """The hub's state of one rank."""
 
     number: int
     wire: Wire
@@ -85,7 +85,7 @@ class _Rank:
 
 @dataclass(eq=False)
 class _Guest:
-    """A connection that has not said yet who it is."""
+    """A connection that has not sent a greeting yet."""
 
     wire: Wire
     until: float
@@ -93,11 +93,12 @@ class _Guest:
 
 
 class Hub:
-    """Rank 0's side: takes the ranks in, passes their values around, and says when it is over."""
+    """The hub: it admits the ranks, exchanges their values, and announces the end of a run."""
 
     def __init__(self, host: str, port: int, size: int, join: float, secret: str = "") -> None:
-        """Listen; ChannelError where the port is taken. Ranks have `join` seconds to come, and prove by `secret` that
-        they are of this run."""
+        """Listen and start the hub's thread. ChannelError if the port is taken.
+
+        Ranks have `join` seconds to come, and prove by `secret` that they belong to this run."""
         self.size, self.join, self.secret = size, join, secret
         self.ranks: dict[int, _Rank] = {}
         self.refusal = ""
@@ -122,7 +123,7 @@ class Hub:
         self._thread.start()
 
     def close(self, seconds: float = 5.0) -> None:
-        """Wait until every rank has left, or for so long."""
+        """Wait until every rank has left, for `seconds` at most."""
         self._thread.join(seconds)
 
     def _run(self) -> None:
@@ -166,14 +167,15 @@ class Hub:
                 rank.wire.socket.close()
 
     def _there(self) -> list[_Rank]:
-        """Who has not left; rank 0 last, for its process may end, and this thread with it, once it has heard."""
+        """The ranks that have not left. Rank 0 is last: its process may end after a message, and this thread with
+        it."""
         return [rank for _, rank in sorted(self.ranks.items(), reverse=True) if not rank.left]
 
     def _welcome_guest(self, listening: socket.socket) -> None:
-        """Take a new connection in, which has some seconds to say who it is. Nobody waits for it."""
+        """Accept a new connection. It has GREETING seconds for its greeting, and does not block others."""
         try:
             connection, _ = listening.accept()
-        except OSError:  # it has gone again, or this process has as many files open as it may
+        except OSError:  # it is closed already, or this process has reached its limit of open files
             time.sleep(0.02)
             return
         if len(self._guests) >= MOST_GUESTS:
@@ -184,8 +186,9 @@ class Hub:
         self._selector.register(connection, selectors.EVENT_READ, guest)
 
     def _turn_away(self, guest: _Guest, why: str = "") -> None:
-        """Close a connection that does not belong to a rank, and say why if it can know. Of one that was turned away
-        before, which may have been heard in the same moment, nothing is left to do."""
+        """Close a connection that does not belong to a rank, after a message with the reason, if there is one.
+
+        A connection that was closed before may be handled again in the same round. Then nothing happens."""
         if guest.wire.socket not in self._guests:
             return
         self._leave_guests(guest)
@@ -199,14 +202,14 @@ class Hub:
         self._selector.unregister(guest.wire.socket)
 
     def _hear_guest(self, guest: _Guest) -> None:
-        """Hear a guest. Whatever it says, the hub goes on for the others."""
+        """Read from a guest. No error in it stops the hub."""
         try:
             self._greet(guest)
         except Exception:
             self._turn_away(guest)
 
     def _greet(self, guest: _Guest) -> None:
-        """Hear a guest: its first message must be the greeting of a rank of this run that is still missing."""
+        """Read a guest's first message. It must be the greeting of a rank of this run that is still missing."""
         try:
             said = guest.wire.receive()
         except (OSError, Garbled):
@@ -237,7 +240,7 @@ class Hub:
         if refusal:
             refusal += ": give every process its own --process-id and the same --num-processes"
             self._turn_away(guest, refusal)
-            if len(self.ranks) < self.size:  # of a run that has begun, only the newcomer is turned away
+            if len(self.ranks) < self.size:  # after the start of a run only the newcomer is refused
                 self._refuse(refusal)
             return
         self._leave_guests(guest)
@@ -249,7 +252,7 @@ class Hub:
         self._selector.register(connection, selectors.EVENT_READ, rank)
 
     def _refuse(self, reason: str) -> None:
-        """The ranks can't form a group: tell those that are connected, and those that connect in the next seconds."""
+        """Refuse the group: tell the ranks that are connected, and those that connect in the next LINGER seconds."""
         self.refusal = reason
         self._until = time.monotonic() + LINGER
         for rank in self._there():
@@ -257,7 +260,7 @@ class Hub:
             rank.left = True
 
     def _send(self, rank: _Rank, message: Message) -> None:
-        with suppress(OSError):  # that it is gone is seen when it is read from
+        with suppress(OSError):  # the next read notices that it is gone
             rank.wire.send(message)
 
     def _hear(self, rank: _Rank) -> None:
@@ -265,7 +268,7 @@ class Hub:
             self._obey(rank, rank.wire.receive())
         except (OSError, Garbled) as error:
             self._drop(rank, describe_loss(error))
-        except Exception as error:  # whatever a rank says, the hub goes on for the others
+        except Exception as error:  # no message of a rank stops the hub
             self._drop(rank, describe_loss(Garbled(type(error).__name__)))
 
     def _obey(self, rank: _Rank, messages: Sequence[Message]) -> None:
@@ -300,7 +303,7 @@ class Hub:
                 rank.wire.send_line(answer)
 
     def _drop(self, rank: _Rank, why: str, orderly: bool = False) -> None:
-        """A rank left: the others must know, unless everybody is leaving."""
+        """Note that a rank left. With a reason, the other ranks are told."""
         if rank.left:
             return
         rank.left = True
@@ -311,7 +314,7 @@ class Hub:
                 self._send(other, Lost(rank.number, why, rank.case, orderly))
 
     def _finish(self) -> None:
-        """Past a deadline: say to everybody where everybody was, and what some had already given."""
+        """After a deadline: send to all ranks the whereabouts of all, and the values that some had already given."""
         self.asked = None
         places = {str(rank.number): rank.place for rank in self._there()}
         given = {str(number): one.value for number, one in self.given.items()}
@@ -320,9 +323,8 @@ class Hub:
 
 
 def _listening(host: str, port: int) -> tuple[list[socket.socket], str]:
-    """(sockets that listen at this host's address, a note). If the name is not of an address of this machine (as
-    behind a router or a service), they listen at every address, and the note says so. OSError where the port is
-    taken."""
+    """(sockets that listen at this host's addresses, a note). If the name has no address of this machine (for example
+    behind a router or a service), they listen at every address, and the note tells it. OSError if the port is taken."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One machine, several processes: starts a command once for each rank, shows what each says, and ends them together.
+"""Starts a command once per rank on one machine, shows the output of all ranks, and ends them together.
 
-Each rank gets its coordinates on loopback in the variables of ranks.group, and CPU devices of its own. What a cluster
-starts (srun, mpirun, Kubernetes) needs none of this. A group of `pytest conformance` that a case has ended is started
-again, and goes on with the next case.
+Each rank gets its coordinates on loopback in the variables of ranks.group, and its own CPU devices. Ranks that a
+cluster starts (srun, mpirun, Kubernetes) do not need this. If a case ends a group of `pytest conformance`, the group is
+started again and continues with the next case.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LaunchError(BadInput, RuntimeError):
 
 
 class Shown:
-    """The output of all ranks as one: each line behind its rank, unfinished ones too."""
+    """Writes the output of all ranks to one stream, with the rank before each line, also before an incomplete one."""
 
     def __init__(self, to: IO[bytes], size: int) -> None:
         self._to, self._lock, self._width = Steady(to), threading.Lock(), len(str(size - 1))
@@ -63,7 +63,7 @@ class Shown:
         self._ends: dict[int, bytes] = {}
 
     def write(self, rank: int, data: bytes) -> None:
-        """Show what a rank has said."""
+        """Show output of a rank."""
         with self._lock:
             self._ends[rank] = (self._ends.get(rank, b"") + data)[-LONG:]
             for piece in data.splitlines(keepends=True):
@@ -77,22 +77,22 @@ class Shown:
             self._to.flush()
 
     def begin(self) -> None:
-        """Forget what the ranks of an earlier group have said."""
+        """Forget the output of an earlier group's ranks."""
         self._ends.clear()
 
     def describe_end(self, rank: int, how: str) -> str:
-        """How a rank ended, with its last words before the dump of its stacks, if it had time for one: those of a check
-        of XLA's that failed."""
+        """A description of a rank's end. If its output ends with a dump of its stacks, it has the last message before
+        the dump, such as a failed check of XLA."""
         line = containment.line_of_death(how, self._ends.get(rank, b"").decode(errors="replace"))
         return line.reason if line.data.get("stacks") else how
 
     @property
     def lost(self) -> str:
-        """Why the output is not whole; "" where it is, or its reader has seen enough."""
+        """The reason why the output is incomplete; "" if it is complete or its reader closed it."""
         return self._to.lost
 
     def line(self, text: str) -> None:
-        """A line of the launcher's own."""
+        """Show a line of the launcher."""
         with self._lock:
             if self._open is not None:
                 self._to.write(b"\n")
@@ -103,7 +103,10 @@ class Shown:
 
 @dataclass
 class Launcher:
-    """What is started, and how often."""
+    """Starts groups of ranks.
+
+    command: the command of each rank. size: the number of ranks. devices: CPU devices per rank. grace: as GRACE.
+    most_restarts: the largest number of groups after the first one."""
 
     command: Sequence[str]
     size: int
@@ -117,11 +120,12 @@ class Launcher:
     _told_to_end: int = 0
 
     def run(self, to: IO[bytes]) -> int:
-        """Run the group, again where a case has ended it; the exit code of the last one.
+        """Run the group, and run it again if a case has ended it. Gives the exit code of the last group.
 
-        That is 0 where every rank ended with 0; else 128 + the number of the signal that ended one, unless the launcher
-        sent it, for the others ended because of that; else the code of the rank that ended first. LaunchError where
-        the command can't be started. 1 where every rank ended with 0, and the roll call says otherwise.
+        It is 0 if every rank ended with 0. Otherwise it is 128 + the number of the signal that ended a rank, unless the
+        launcher sent that signal, because other ranks then ended as a consequence. Otherwise it is the code of the rank
+        that ended first. If every rank ended with 0, it is 1 if the roll call finds problems, and 2 if output was lost.
+        LaunchError if the command can't be started.
         """
         shown = Shown(to, self.size)
         with cleanup.watching(self.directory, f"{LAUNCHED}={self.directory}"):
@@ -150,12 +154,12 @@ class Launcher:
         return code
 
     def end(self, number: int) -> None:
-        """Pass a signal on to all ranks; they are killed where they do not end."""
+        """Pass a signal on to all ranks. Ranks that do not end are killed later."""
         self._told_to_end = number
         self._signal(number)
 
     def _group(self, shown: Shown, before: dict[int, str] | None) -> tuple[int, dict[int, str]]:
-        """Start all ranks and wait for their end: (exit code, how each ended that did not end well)."""
+        """Start all ranks and wait for their end. Gives (exit code, the end of each rank whose status was not 0)."""
         shown.begin()
         handover.begin_group(self.directory)
         rollcall.begin(self.directory)
@@ -177,7 +181,7 @@ class Launcher:
             self._signal(signal.SIGKILL)
             for child in self._ranks:
                 child.wait()
-            cleanup.end(f"{LAUNCHED}={self.directory}")  # what has left its rank's process group
+            cleanup.end(f"{LAUNCHED}={self.directory}")  # processes that have left their rank's process group
             for reader in readers:
                 reader.join(2.0)
 
@@ -242,7 +246,7 @@ class Launcher:
 
     def _signal(self, number: int) -> None:
         for child in self._ranks:
-            if number == signal.SIGKILL or child.poll() is None:  # what a rank started is ended with it
+            if number == signal.SIGKILL or child.poll() is None:  # a rank's child processes end with it
                 try:
                     os.killpg(child.pid, number)
                 except (ProcessLookupError, PermissionError):
@@ -260,10 +264,10 @@ def _describe(ended: dict[int, str]) -> str:
 
 
 def _pass_on(stream: IO[bytes] | None, rank: int, shown: Shown) -> None:
-    """Show what comes, in whole lines, so that those of several ranks do not mix; the beginning of a line once the rank
-    pauses in it. The line that gloo says of each connection that it makes is left out."""
+    """Show the output of a rank in whole lines, so that lines of several ranks do not mix. An incomplete line is shown
+    after the rank pauses in it. Gloo's line about each connection is left out."""
     assert stream is not None
-    # One that opens no file: with many ranks there may be none left, and a rank whose output nobody takes would wait.
+    # This selector opens no file: many ranks may use up all files, and a rank whose output is not read would block.
     coming = getattr(selectors, "PollSelector", selectors.SelectSelector)()
     coming.register(stream, selectors.EVENT_READ)
     held = b""
@@ -284,5 +288,5 @@ def _pass_on(stream: IO[bytes] | None, rank: int, shown: Shown) -> None:
 
 
 def _end_with_parent() -> None:
-    """In the child, on Linux: be killed when the launcher is."""
+    """Make the kernel kill this child process when the launcher dies (Linux)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

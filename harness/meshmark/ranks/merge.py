@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Merges FILE.rank0, FILE.rank1 ... into FILE: one line per check of each case, as one process would write it.
 
-Timings have one line per case and cadence: `samples_s` is the slowest rank's at each position, `samples_by_rank` has
-those of each rank, and `skew` how much they differ (meshmark.core.skew).
+Timings have one line per case and cadence. `samples_s` has the slowest rank's sample at each position,
+`samples_by_rank` has the samples of each rank, and `skew` has their differences (meshmark.core.skew).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from meshmark.records.writing import dumps
 
 
 def rank_files(path: Path, size: int) -> list[Path]:
-    """FILE.rank0 to FILE.rank<size-1>."""
+    """The paths FILE.rank0 to FILE.rank<size-1>."""
     return [path.with_name(f"{path.name}.rank{rank}") for rank in range(size)]
 
 
 def own_file(path: Path, rank: int, size: int, resume: bool, exist: Sequence[bool]) -> tuple[Path, bool]:
-    """(FILE.rankK of this rank, whether to append to it); `exist` says of each rank whether it has its file.
+    """(path FILE.rankK of this rank, whether to append to it). exist: whether each rank's file exists.
 
-    RecordError where there is nothing to resume, or FILE would be overwritten at the end.
+    RecordError if no rank has a file to resume, or FILE would be overwritten at the end.
     """
     own = rank_files(path, size)[rank]
     if not resume:
@@ -42,13 +42,13 @@ def own_file(path: Path, rank: int, size: int, resume: bool, exist: Sequence[boo
 
 
 def must_not_exist(path: Path) -> None:
-    """RecordError where FILE is there already: it would be overwritten at the end."""
+    """RecordError if FILE exists, because it would be overwritten at the end."""
     if path.exists():
         raise RecordError(f"{path} exists: records are never overwritten, name another file")
 
 
 def sizes(path: Path) -> int:
-    """The number of ranks that wrote these files, by the first that is there; RecordError where there is none."""
+    """The number of ranks that wrote these files, from the first existing one; RecordError if there is none."""
     found = sorted(path.parent.glob(f"{path.name}.rank*"))
     found = [p for p in found if p.name.removeprefix(f"{path.name}.rank").isdecimal()]
     if not found:
@@ -60,9 +60,9 @@ def sizes(path: Path) -> int:
 
 
 def merged(path: Path, size: int) -> list[dict[str, Any]]:
-    """The lines of FILE; RecordError where a rank's file is missing, is of another run, or can't be read wholly.
+    """The lines of FILE; RecordError if a rank's file is missing, is of another run, or can't be read completely.
 
-    A case that not every rank has finished is left out, unless one of them says that the group died of it.
+    A case that not every rank has finished is left out, unless a rank has a bad verdict for it.
     """
     files = []
     for rank, file in enumerate(rank_files(path, size)):
@@ -84,8 +84,8 @@ def merged(path: Path, size: int) -> list[dict[str, Any]]:
 
 
 def _closed(lines: list[dict[str, Any]], files: Sequence[Records]) -> list[dict[str, Any]]:
-    """With the line of what all ranks chose, and closed with the largest of their exit codes. Where a rank's file does
-    not end, the merged one does not either."""
+    """The lines with the line of the chosen cases, and with an end line that has the largest exit code of all ranks. If
+    a rank's file has no end line, the merged one has none either. RecordError if ranks chose different cases."""
     of_run = {"run": lines[0]["run"]}
     if every := [file.chosen[-1] for file in files if file.chosen]:
         if len({(one["cases"], one["digest"]) for one in every}) > 1:
@@ -115,7 +115,7 @@ def _case(files: Mapping[int, Records], name: str) -> list[dict[str, Any]]:
 
 
 def _timings(files: Sequence[Records]) -> Iterator[TimingLine]:
-    """The timing lines of those cases that all ranks have timed together, or one of which ended them."""
+    """The timing lines of those cases that all ranks have timed together, or for which a rank has a bad verdict."""
     found: dict[tuple[Any, ...], dict[int, TimingLine]] = {}
     for rank, file in enumerate(files):
         groups = {run["run"]: run.get("group") for run in file.runs}
@@ -128,8 +128,8 @@ def _timings(files: Sequence[Records]) -> Iterator[TimingLine]:
 
 
 def timing(by_rank: Mapping[int, Any], size: int) -> TimingLine:
-    """The timing line of one case and cadence from those of the ranks: that of the lowest rank with the worst verdict,
-    with the samples of all where each of them has passed. RecordError where they differ in number."""
+    """The merged timing line of one case and cadence: that of the lowest rank with the worst verdict. If all ranks
+    passed, it has the samples of all. RecordError if the ranks have different numbers of samples."""
     worst = min(by_rank, key=lambda rank: (VERDICTS.index(by_rank[rank]["verdict"]), rank))
     line: Any = dict(by_rank[worst]) | {"samples_s": []}
     for name in ("lower_s", "compile_s", "seconds"):
@@ -163,9 +163,10 @@ def _belongs(first: Mapping[str, Any], run: Mapping[str, Any], file: Path, rank:
 
 
 def _must_be_of_one_launch(path: Path, files: Sequence[Records]) -> None:
-    """RecordError where ranks that did not start together have judged or timed what is to be merged. Files of earlier
-    versions do not say which did. Of a resumed run the ranks have started together more than once. A failure stands
-    alone, so it counts whoever started with its rank."""
+    """RecordError if ranks that did not start together have judged the cases to merge.
+
+    Files of earlier versions do not have the group that started together. In a resumed run the ranks have started
+    together more than once. A bad verdict counts independent of the group of its rank."""
     groups = [{run["run"]: run.get("group") for run in file.runs} for file in files]
     common = set.intersection(*(set(own.values()) for own in groups))
     for file, own, name in zip(files, groups, rank_files(path, len(files)), strict=True):
@@ -180,8 +181,8 @@ def _must_be_of_one_launch(path: Path, files: Sequence[Records]) -> None:
 
 
 def _alike(run: Mapping[str, Any]) -> dict[str, Any]:
-    """The environment of a run line without what may differ from host to host: the number of cores, and variables that
-    say which devices a rank has."""
+    """The environment of a run line without values that may differ between hosts: the number of cores, and variables
+    that select a rank's devices."""
     found = run_line.environment(run)
     host = {name: value for name, value in (found["host"] or {}).items() if name != "cores"}
     flags = {name: value for name, value in found["flags"].items() if run_line.of_every_rank(name)}
@@ -189,7 +190,8 @@ def _alike(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_where_seen(path: Path, size: int) -> str:
-    """Merge the files of all ranks into FILE, where they can be seen from here; else what to do instead, in a line."""
+    """Merge the files of all ranks into FILE, if they are all on this machine, and give "". Otherwise give one line
+    with the command that merges them later."""
     missing = [file for file in rank_files(path, size) if not file.exists()]
     if missing:
         return f"{missing[0]} is not here: bring the files together and run `meshmark merge {path}`"
@@ -198,7 +200,8 @@ def write_where_seen(path: Path, size: int) -> str:
 
 
 def write(path: Path, lines: list[dict[str, Any]]) -> None:
-    """Write FILE whole or not at all; one that an earlier merge of the same ranks wrote is replaced."""
+    """Write FILE completely or not at all. An earlier merged file is replaced. RecordError if FILE is another file, or
+    can't be written."""
     if path.exists() and "ranks" not in read(path).runs[0]:
         raise RecordError(
             f"{path} exists and is not a merged file: records are never overwritten, move it away"

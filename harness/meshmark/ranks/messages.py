@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages between the ranks and the hub: what each kind holds, and the one place where they become bytes and back.
+"""The messages between the ranks and the hub: the fields of each kind, and their conversion to bytes and back.
 
 A message is one line of JSON: an object whose `kind` names one of the classes below, with exactly the fields of that
-class. `decode` refuses everything else with `Garbled`, so whoever handles a message need not look at its parts again.
+class. `decode` refuses everything else with `Garbled`, so the handlers of messages need not check the fields again.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LONGEST_TEXT = 1 << 16
 
 
 class Garbled(ValueError):
-    """Bytes that are not a message; the text says why, in a few words."""
+    """Bytes that are not a message; the text gives the reason briefly."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """What all kinds have."""
+    """The base class of all kinds."""
 
     kind: ClassVar[str] = ""
 
@@ -41,7 +41,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Hello(Message):
-    """Asks to take part, as rank `rank` of `size`."""
+    """Asks to join as rank `rank` of `size`."""
 
     kind: ClassVar[str] = "hello"
     protocol: str
@@ -53,7 +53,7 @@ class Hello(Message):
 
 @dataclass(frozen=True)
 class Give(Message):
-    """This rank's value in its exchange number `turn`; `what` says what the value is of."""
+    """This rank's value in its exchange number `turn`. `what` names the matter of the value."""
 
     kind: ClassVar[str] = "give"
     turn: int
@@ -71,7 +71,7 @@ class Begin(Message):
 
 @dataclass(frozen=True)
 class Whereabouts(Message):
-    """Where this rank's main thread is: because it is past its deadline, or because the hub has asked."""
+    """The position of this rank's main thread. A rank sends it after its deadline, or if the hub asks."""
 
     kind: ClassVar[str] = "whereabouts"
     place: str
@@ -79,7 +79,7 @@ class Whereabouts(Message):
 
 @dataclass(frozen=True)
 class Bye(Message):
-    """This rank leaves; with a reason, the others can't go on without it."""
+    """This rank leaves. With a reason, the others can't continue."""
 
     kind: ClassVar[str] = "bye"
     reason: str
@@ -90,7 +90,7 @@ class Bye(Message):
 
 @dataclass(frozen=True)
 class Welcome(Message):
-    """All ranks are there."""
+    """All ranks have joined."""
 
     kind: ClassVar[str] = "welcome"
     protocol: str
@@ -101,7 +101,7 @@ class Welcome(Message):
 
 @dataclass(frozen=True)
 class Refused(Message):
-    """The ranks can't come together, or this rank can't take part."""
+    """The ranks can't form a group, or this rank can't join it."""
 
     kind: ClassVar[str] = "refused"
     reason: str
@@ -109,7 +109,7 @@ class Refused(Message):
 
 @dataclass(frozen=True)
 class Given(Message):
-    """What all ranks gave in exchange number `turn`, in the order of ranks."""
+    """The values of all ranks in exchange number `turn`, in the order of ranks."""
 
     kind: ClassVar[str] = "given"
     turn: int
@@ -126,7 +126,7 @@ class Ask(Message):
 
 @dataclass(frozen=True)
 class Lost(Message):
-    """A rank left: `orderly` with a reason of its own, or it vanished in `case`."""
+    """A rank left: `orderly` with its own reason, or it vanished in `case`."""
 
     kind: ClassVar[str] = "lost"
     rank: int
@@ -137,7 +137,8 @@ class Lost(Message):
 
 @dataclass(frozen=True)
 class Over(Message):
-    """A rank is past its deadline: where each rank was (None: it did not answer), and what some had already given."""
+    """A rank exceeded its deadline. `places`: the position of each rank (None: it did not answer). `given`: the values
+    that some ranks had already given."""
 
     kind: ClassVar[str] = "over"
     places: dict[str, str | None]
@@ -145,13 +146,15 @@ class Over(Message):
 
 
 def proof(secret: str, who: str) -> str:
-    """The text by which a member of a run proves that it is one. It follows from the run's secret alone. A reader of
-    the connection can repeat it, so it tells runs apart, and keeps out everybody who can't read the connection."""
+    """The text by which a member of a run proves its membership. It depends only on the run's secret and `who`.
+
+    It distinguishes runs, and keeps out everybody who can't read the connection. A reader of the connection could
+    repeat it."""
     return hmac.new(secret.encode(errors="surrogateescape"), who.encode(), hashlib.sha256).hexdigest()
 
 
 def proves(said: str, secret: str, who: str) -> bool:
-    """Whether what somebody says of itself, which may be any text, is the proof of a member."""
+    """Whether `said`, which may be any text, is the proof of the member `who`."""
     return hmac.compare_digest(said.encode(errors="replace"), proof(secret, who).encode())
 
 
@@ -162,7 +165,7 @@ _Check = Callable[[Any], bool]
 
 
 def _check_of(hint: Any) -> _Check:
-    """What says whether a JSON value is of this type; a bool is not an int."""
+    """A function that checks whether a JSON value has this type. A bool is not an int."""
     if hint is Any:
         return lambda value: True
     origin = get_origin(hint)
@@ -188,12 +191,12 @@ _FIELDS = {kind: _fields_of(cls) for kind, cls in KINDS.items()}
 
 
 def encode(message: Message) -> bytes:
-    """The line of a message, its newline included; TypeError for a value that JSON has not."""
+    """The line of a message with its newline; TypeError for a value that is not possible in JSON."""
     return _encode({"kind": message.kind, **vars(message)}).encode() + b"\n"
 
 
 def decode(line: bytes) -> Message:
-    """The message of a line; Garbled for what is not one."""
+    """The message in a line; Garbled if the line is not a message."""
     try:
         found = json.loads(line)
     except RecursionError:
@@ -214,12 +217,12 @@ def decode(line: bytes) -> Message:
     for name, check in expected.items():
         if not check(found[name]):
             raise Garbled(f"{kind} has a wrong {name}")
-    values = {"value", "values", "given"}  # of exchanges: made printable where they are shown
+    values = {"value", "values", "given"}  # values of exchanges become printable when they are shown
     return KINDS[kind](**{n: found[n] if n in values else _printable(found[n]) for n in found})
 
 
 def _printable(said: Any) -> Any:
-    """What a peer says in words, as printable lines."""
+    """A peer's texts as printable lines, also inside lists and objects."""
     if isinstance(said, str):
         return saying.line_of(said, LONGEST_TEXT)
     if isinstance(said, list):

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meshmark bench` as one rank of several: this process times, with the others, and rank 0 speaks for all.
+"""`meshmark bench` as one rank of several: this process times together with the others, and rank 0 prints for all.
 
-Each rank writes FILE.rankK with its own samples. Rank 0 also hears the lines of the others as they come, so that its
-tables are of all ranks wherever the files lie; where it can see them it merges them into FILE (see ranks.merge). No
-child contains a case: one that kills a rank, or is past its deadline, ends the run on all ranks within seconds, with a
-line that says so, exit code 1 and what was timed kept; --resume goes on behind it.
+Each rank writes FILE.rankK with its own samples. Rank 0 also gets the lines of the others during the run, so its tables
+are of all ranks wherever the files are. If it has access to all files, it merges them into FILE (see ranks.merge).
+
+There are no child processes around cases. A case that kills a rank, or exceeds its deadline, ends the run on all ranks
+within seconds, with a record line, exit code 1 and the timings so far. --resume continues after this case.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ Value = TypeVar("Value")
 
 
 class Rank:
-    """This process, from joining the others to leaving them."""
+    """A benchmark of this process as one rank, from joining the group to leaving it."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Rank:
         seconds: float,
         expected: Expectations,
     ) -> None:
-        """Join the others. SelectionError for what makes no sense beside ranks; ChannelError and RankError as
+        """Join the group. SelectionError for options that are not possible with ranks; ChannelError and RankError as
         meshmark.ranks.group.join."""
         _refuse(arguments)
         self.arguments, self.expected = arguments, expected
@@ -96,7 +97,7 @@ class Rank:
     # Beginning ----------------------------------------------------------------------------------------------
 
     def _choose(self, seconds: float) -> None:
-        """The same cells on every rank: what any of them has no memory for is left out."""
+        """Choose the same cells on every rank. Cells that do not fit the memory of a rank are left out."""
         arguments, size = self.arguments, self.group.size
         self.facts: Facts = ranks.read_facts(self.group)
         number = self.facts.num_devices
@@ -122,7 +123,7 @@ class Rank:
             seconds=seconds,
             deadline=arguments.deadline,
         )
-        # A line holds the samples of all ranks, 16 characters each, and no more than half of the longest that is read.
+        # A line has the samples of all ranks, 16 characters each, and at most half of the longest line that is read.
         self.job = replace(
             job,
             controls=bench.controls(self.todo),
@@ -130,7 +131,8 @@ class Rank:
         )
 
     def _open(self) -> None:
-        """Open FILE.rankK, and take over what all ranks have finished before; RecordError as records.reading has it."""
+        """Open FILE.rankK, and take over the cells that all ranks have finished before; RecordError as
+        records.reading."""
         facts, job, arguments = self.facts, self.job, self.arguments
         token = uuid.uuid4().hex[:12]
         self.described: dict[str, Any] = {
@@ -171,7 +173,7 @@ class Rank:
     # Timing -------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Time, print, merge; gives the exit code, or ends the process where a rank is gone."""
+        """Time, print and merge. Gives the exit code, or ends the process if the run can't continue."""
         first = self.group.rank == 0
         interrupts.listen(self._signalled)
         endings.abort_late()
@@ -230,7 +232,7 @@ class Rank:
             self.writer.write(lines)
 
     def _close(self) -> bool:
-        """Close the file; on rank 0, merge all where they can be seen: whether that was done."""
+        """Close the file. On rank 0, merge all files if it has access to them. Gives whether they were merged."""
         if self.writer:
             self.writer.end(int(any(r["verdict"] in BAD for r in self.kept.timings)))
             self.writer.close()
@@ -276,23 +278,23 @@ class Rank:
     # Ending -------------------------------------------------------------------------------------------------
 
     def _signalled(self, number: signal.Signals) -> None:
-        """Runs in the thread that listens: a signal ends this rank, and it tells the others at once."""
+        """Handle a signal, in the thread that listens for them: end this rank, and tell the others at once."""
         self._signal = number
         self.group.channel.interrupt(number.name)
 
     def give_up(self, ending: Ending) -> None:
-        """In the channel's thread, where the main thread does not come back to hear it."""
+        """End the run in the channel's thread, because the main thread does not return to the channel."""
         self._end(ending)
 
     def _stop(self, why: str, code: int) -> NoReturn:
-        """This rank can't go on: tell the others, and leave once they have heard."""
+        """Tell the others that this rank can't continue, and leave after the channel is closed."""
         self.group.channel.interrupt(why)
         self.group.channel.close()
         self._end(Ending("", why), code)
 
     def _end(self, ending: Ending, code: int = 1) -> NoReturn:
-        """Write down the cases that the run ended in, say why, show what was timed, and leave at once: JAX would wait
-        for minutes for a rank that is gone."""
+        """Record the cases in which the run ended, print the reason and the timings so far, and end the process at
+        once. JAX would wait for minutes for a rank that is gone."""
         try:
             if self.consensus is None:
                 note(ending.reason)
@@ -324,7 +326,7 @@ class Rank:
 
 
 def done(before: Records, launch: int = 0) -> dict[str, list[Any]]:
-    """By cell, of one launch: the group of ranks that finished it last, and whether it ended them."""
+    """By cell of one launch: [the group of ranks that finished it last, whether it ended the group]."""
     groups = {run["run"]: run.get("group") for run in before.runs}
     found: dict[str, list[Any]] = {}
     for record in before.timings:
@@ -337,7 +339,7 @@ def done(before: Records, launch: int = 0) -> dict[str, list[Any]]:
 
 
 def finished(by_rank: list[dict[str, list[Any]]]) -> set[str]:
-    """The cells that need no more timing: those that all ranks have finished in one group, or that ended one."""
+    """The cells that need no more timing: all ranks have finished them in the same group, or they ended a group."""
     ended = {cell for own in by_rank for cell, (_, bad) in own.items() if bad}
     return ended | {
         cell
@@ -347,7 +349,7 @@ def finished(by_rank: list[dict[str, list[Any]]]) -> set[str]:
 
 
 def _refuse(arguments: argparse.Namespace) -> None:
-    """SelectionError for options that make no sense beside ranks."""
+    """SelectionError for options that are not possible with ranks."""
     if arguments.scaling:
         raise SelectionError(
             "--scaling times meshes of 1, 2, 4 ... devices, some of which not every process has a device of: leave it"
@@ -369,5 +371,5 @@ def run(
     seconds: float,
     expected: Expectations,
 ) -> int:
-    """`meshmark bench` where this process is one rank of several; `seconds` of sampling for each program."""
+    """Run `meshmark bench` as one rank of several; gives the exit code. seconds: sampling time per program."""
     return Rank(arguments, found, seconds, expected).run()

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timing as one rank of several: each in its own process, the same cells and modes in the same order, samples per rank.
+"""Timing as one rank of several. Each process times the same cells and modes in the same order, and has its own
+samples.
 
-Before each sample the ranks are aligned on the device: a compiled sum of one number over all devices of the cell's
-mesh is run and blocked on right before the timed call. It is not part of the sample. A host barrier would not do: it
-goes through the process of rank 0, not over the transport that is timed. What remains is how far apart the ranks come
-out of that sum: the time of its last message and of a thread's waking (two ranks of one device on two shared cores: 70
-us, where a psum of 64 KiB took 340; docs/measuring.md). A rank that enters a collective first waits for the others
-inside it, so a sample holds up to that much more than the collective needs. The samples of a collective show which
-rank comes out late, and not which one enters late.
+Before each sample the ranks are aligned on the device: a compiled sum of one number over all devices of the cell's mesh
+runs, and the ranks block on it right before the timed call. It is not part of the sample. A host barrier is not enough,
+because it uses the process of rank 0 and not the transport that is timed.
 
-All ranks must make the same calls: a rank that makes more would wait for ever. So rank 0 decides whatever depends on a
-clock, from what all ranks have seen (`meshmark.ranks.consensus`): how many calls warm up, how many make a stream, and
-after each block of rounds how many come next. Each block doubles the rounds so far, so that the channel is seldom used.
-Where one rank raises, or has wrong values, no rank times that case.
+The remaining error is the difference between the times at which the ranks leave that sum: the time of its last message
+and of a thread's wake-up (two ranks of one device on two shared cores: 70 us, when a psum of 64 KiB took 340;
+docs/measuring.md). A rank that enters a collective first waits inside it for the others, so a sample is too long by up
+to that time. The samples of a collective show which rank leaves it late, but not which rank enters it late.
+
+All ranks must make the same calls, because a rank that makes more would wait for ever. So rank 0 decides everything
+that depends on a clock, from the values of all ranks (`meshmark.ranks.consensus`): the number of calls for warm-up and
+per stream, and after each block of rounds the number of further rounds. Each block doubles the rounds so far, so the
+channel is seldom used. If one rank raises, or has wrong values, no rank times that case.
 """
 
 from __future__ import annotations
@@ -62,10 +64,10 @@ Made = TypeVar("Made")
 
 
 class Alignment:
-    """Brings the ranks together on the device: a compiled sum over all devices of a mesh."""
+    """Aligns the ranks on the device, by a compiled sum over all devices of a mesh."""
 
     def __init__(self, mesh: Mesh) -> None:
-        """Compile it; every process must have a device of the mesh. Nothing is run yet."""
+        """Compile the sum, without a run of it. Every process must have a device of the mesh."""
         spec = P(mesh.axis_names)
 
         def summed(x: Any) -> Any:
@@ -82,13 +84,13 @@ class Alignment:
 
 @dataclass
 class Aligned:
-    """A timer each of whose samples begins where the ranks come out of an alignment."""
+    """A timer that aligns the ranks before each sample."""
 
     timer: Timer
     align: Alignment
 
     def sample(self) -> float:
-        """Seconds of one call of this rank, without the alignment."""
+        """The seconds of one call on this rank, without the alignment."""
         self.align()
         return self.timer.sample()
 
@@ -107,7 +109,7 @@ class RankTimer(Timing):
     # Agreeing -----------------------------------------------------------------------------------------------
 
     def everywhere(self, case: Case, make: Callable[[], Made]) -> Made:
-        """What `make` gives on this rank, where it gives something on every rank; else Wrong, alike on every rank."""
+        """This rank's result of `make`, if it succeeds on every rank; else Wrong, equal on every rank."""
         made: Made | None = None
         bad: Sequence[Line] = ()
         try:
@@ -128,8 +130,8 @@ class RankTimer(Timing):
 
     @contextmanager
     def step(self, what: str, cases: Sequence[Case], cadence: str, factor: float = 1.0) -> Iterator[None]:
-        """One step of a cell, of these cases, as a matter of all ranks. Leaves `at` as it was where it is left by an
-        exception, for whoever writes down the ending."""
+        """The context of one step of a cell, for these cases, as a matter of all ranks. `at` keeps the step after an
+        exception, so that the ending can be recorded."""
         self.at = (list(cases), cadence, self.at[2])
         with self.consensus.on(f"{what} {cases[0].id}", self.job.deadline * factor):
             yield
@@ -137,7 +139,7 @@ class RankTimer(Timing):
     # A cell -------------------------------------------------------------------------------------------------
 
     def timed(self, cell: Cell, modes: Sequence[str]) -> list[dict[str, Any]]:
-        """The record lines of this rank: the modes of one cell, timed in turns. Ended where the run can't go on."""
+        """The record lines of this rank for the modes of one cell, timed in turns. Ended if the run can't continue."""
         start = perf_counter()
         self.at = ([], "isolated", start)
         cases = [cell.case(mode) for mode in modes]
@@ -193,7 +195,7 @@ class RankTimer(Timing):
                     yield self.everywhere(p.case, partial(prepare, p.case, self.devices, judge=self.judge))
 
     def _stream(self, p: Prepared) -> Stream:
-        """The stream of one case, with the same number of calls on every rank; Wrong, alike on every rank."""
+        """The stream of one case, with the same number of calls on every rank; Wrong, equal on every rank."""
         seconds = min(STREAM_SECONDS, max(0.002, self.budget.seconds / 20))
 
         def longest(own: float) -> float:
@@ -207,7 +209,7 @@ class RankTimer(Timing):
     def _turns(
         self, timers: Sequence[Timer], of: Sequence[Prepared], cadence: str, align: Alignment
     ) -> Iterator[dict[str, Any]]:
-        """A line for each timer: its samples, or why there are none."""
+        """One line per timer, with its samples or with the reason why there are none."""
         factor = max(1.0, 4 * len(of) * self.budget.seconds / self.job.deadline)
         aligned = [Aligned(timer, align) for timer in timers]
         with self.step(f"sample {cadence}", [p.case for p in of], cadence, factor):
@@ -226,7 +228,7 @@ class RankTimer(Timing):
     # Ending -------------------------------------------------------------------------------------------------
 
     def blamed(self, ending: Ending) -> list[dict[str, Any]]:
-        """The lines of the cases that a run ended in; [] where no case is to blame."""
+        """The lines of the cases in which a run ended; [] if no case is the cause."""
         cases, cadence, start = self.at
         if not ending.verdict or not cases:
             return []
@@ -244,13 +246,13 @@ Agree = Callable[[str, Any, Callable[[list[Any]], Any]], Any]
 
 
 def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random, agree: Agree) -> list[list[float]]:
-    """This rank's samples of each timer, in seconds, in rounds as timing.measure.sample takes them; as many on every
-    rank, and the same order of timers in each round where `rng` is seeded alike.
+    """This rank's samples of each timer, in seconds, in rounds as in timing.measure.sample. All ranks have equally
+    many, and the same order of timers in each round if `rng` has the same seed.
 
-    Warm-up: each timer once, then as often as rank 0 says: no more than WARM times, nor than a tenth of the budget by
-    the slowest rank. Rounds come in blocks that double what there is. After each block rank 0 hears how long each rank
-    took, and says how many rounds come next: none where the time is spent on any rank (`budget.seconds` for each
-    timer, alignments included), and no more than fit into what is left of it. Settled where another rank raised.
+    Warm-up: each timer runs once, and then as often as rank 0 decides, at most WARM times in all and for at most a
+    tenth of the budget of the slowest rank. Rounds come in blocks that double the rounds so far. After each block rank
+    0 gets the time of each rank, and decides how many rounds come next: as many as fit into the rest of the budget of
+    the slowest rank (`budget.seconds` per timer, with alignments), or none. Settled if another rank raised.
     """
     every: list[list[float]] = [[] for _ in timers]
     order = list(range(len(timers)))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The roll call of `meshmark launch`: which ranks joined the others, and with which exit code the run of each ended.
+"""The roll call of `meshmark launch`: which ranks joined the group, and the exit code of each rank's run.
 
 A process that ends with exit code 0 may have run nothing: Python, a plugin or a shell can end it before the suite
-begins, or hide the code of the suite. So each rank writes into the launcher's directory that it has joined, and how its
-run ended. The launcher believes exit codes of 0 only where both are there for every rank.
+begins, or hide the suite's exit code. So each rank writes two files into the launcher's directory: one after joining,
+and one with the exit code of its run. The launcher trusts exit codes of 0 only if every rank has both files.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ _ASKS = re.compile(
 
 
 def join(rank: int, size: int) -> None:
-    """Tell the launcher, if there is one, that this process is this rank of a group of so many."""
+    """Tell the launcher, if there is one, that this process has joined as rank `rank` of `size`."""
     _write(_JOINED, {"rank": rank, "size": size})
 
 
 def end(rank: int, code: int) -> None:
-    """Tell the launcher, if there is one, with which exit code the run of this rank ends."""
+    """Tell the launcher, if there is one, the exit code of this rank's run."""
     _write(_ENDED, {"rank": rank, "code": code})
 
 
 def _write(what: str, said: dict[str, int]) -> None:
     if directory := launcher_directory():
-        with suppress(OSError):  # what is not written is missed
+        with suppress(OSError):  # the launcher reports a missing file
             (directory / f"{what}.{os.getpid()}").write_text(json.dumps(said))
 
 
 def begin(directory: Path) -> None:
-    """The launcher's side: forget the group before."""
+    """Remove the files of the previous group. The launcher calls it."""
     for what in (_JOINED, _ENDED):
         for path in directory.glob(f"{what}.*"):
             path.unlink(missing_ok=True)
 
 
 def problems(directory: Path, size: int, command: Sequence[str]) -> list[str]:
-    """Why exit codes of 0 are not believed, one line for each; [] where they are."""
+    """The reasons why the launcher does not trust exit codes of 0, one line each; [] if it trusts them."""
     joined, ended = _read(directory, _JOINED), _read(directory, _ENDED)
     if not joined:
         told = "no rank joined the others: the command ended before the suite began, and nothing was run"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One TCP connection between a rank and the hub: its address, its settings, and whole messages in and out.
+"""One TCP connection between a rank and the hub: its address, its settings, and its whole messages.
 
-A cut link ends a connection by TCP's keepalive and user timeout: no message needs to be sent for that, and a process
-that holds the GIL is not taken for a dead one.
+TCP's keepalive and user timeout end the connection of a cut link. No message needs to be sent for that, and a process
+that holds the GIL does not count as dead.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SILENCE = 12.0
 
 
 class ChannelError(BadInput, RuntimeError):
-    """The ranks did not come together; the message is one line."""
+    """The ranks can't form a group, or a group can't continue; the message is one line."""
 
 
 def address(text: str) -> tuple[str, int]:
-    """(host, port) of HOST:PORT or [HOST]:PORT; ChannelError where it is neither."""
+    """(host, port) of HOST:PORT or [HOST]:PORT; ChannelError for any other text."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ChannelError(f"{text!r} is not an address: use HOST:PORT with a port from 1 to 65535")
@@ -43,36 +43,36 @@ def keep_alive(connection: socket.socket) -> None:
         ("TCP_KEEPCNT", 3),
         ("TCP_USER_TIMEOUT", int(1000 * SILENCE)),
     ):
-        if hasattr(socket, name):  # each where the system has it
+        if hasattr(socket, name):  # not every system has each option
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class Wire:
-    """One end of a connection: whole messages out of it and into it."""
+    """One end of a connection. It sends and receives whole messages."""
 
     def __init__(self, connection: socket.socket, longest: int | None = None) -> None:
-        """longest: bytes of the longest message that is taken; by default LONGEST."""
+        """longest: the largest size of a received message in bytes (default: LONGEST)."""
         self.socket, self._sending = connection, threading.Lock()
         self.longest = longest
         self._pending: list[bytes] = []
 
     def send(self, message: Message) -> None:
-        """Send one message; OSError where the other end is gone, the connection being of no use then."""
+        """Send one message. OSError if the other end is gone; then the connection can't be used any more."""
         self.send_line(encode(message))
 
     def send_line(self, data: bytes) -> None:
-        """Send a message that is encoded already."""
+        """Send a message that is already encoded."""
         with self._sending:
             try:
                 self.socket.sendall(data)
-            except OSError:  # half a message may be on its way: who reads here must see the end
+            except OSError:  # a part of the message may be sent: readers of this connection must see its end
                 with suppress(OSError):
                     self.socket.shutdown(socket.SHUT_RDWR)
                 raise
 
     def receive(self) -> list[Message]:
-        """The messages that have come whole, after waiting for some data; OSError at the end of the connection,
-        Garbled for what is not a message."""
+        """Wait for data, and give the messages that are complete. OSError at the end of the connection, Garbled for
+        data that are not a message."""
         data = self.socket.recv(1 << 16)
         if not data:
             raise ConnectionResetError("its connection closed")
