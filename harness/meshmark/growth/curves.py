@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The growth of a program's cost with the number of devices, compared with theory.
 
-A series is one operation, variant, mode and scaling over topologies of one chip, from few devices to many, each on a
-mesh of two axes that are dimensions of the topology (`mesh_of`). Strong scaling keeps the size of all arguments. Weak
-scaling keeps the size of each device's part. Sizes are powers of two, as near as the operation allows; the chosen size
-is recorded.
+A series is one operation, variant, mode and scaling over topologies of one chip, from few devices to many. Each
+topology has a mesh of two axes that are dimensions of the topology (`mesh_of`). Strong scaling keeps the size of all
+arguments. Weak scaling keeps the size of each device's part. Sizes are powers of two, as near as the operation allows;
+the chosen size is recorded.
 
-Theory, for each quantity of one device:
+The theory of each quantity of one device:
 
     bytes on the wire   the contract of manual mode: f S of each specified collective (core.hlo.wire_bytes)
     flops               the operation's flops divided by the number of devices
@@ -72,14 +72,14 @@ PART = {"bytes": 2**20, "dimension": 1024}
 
 
 class GrowthError(BadInput, ValueError):
-    """A series can't be made; the message is one line that says how to mend it."""
+    """A series can't be made; the message is one line with the solution."""
 
 
-# Which programs ---------------------------------------------------------------------------------------------
+# Programs ---------------------------------------------------------------------------------------------------
 
 
 def family(name: str) -> list[str]:
-    """The topologies of a name: v5p gives 2x2x1 to 16x16x32, v5p:4x4x4 gives itself."""
+    """The topologies of a name: v5p gives v5p:2x2x1 to v5p:16x16x32, and v5p:4x4x4 gives itself."""
     if ":" in name:
         return [name]
     if name not in FAMILIES:
@@ -88,7 +88,7 @@ def family(name: str) -> list[str]:
 
 
 def find_variant(name: str, mesh: meshes.MeshShape) -> tuple[Operation, Variant]:
-    """The operation and variant of `mlp` (its most ordinary variant) or `mlp/batch=x,model=y`."""
+    """The operation and variant of a name such as `mlp` (its most ordinary variant) or `mlp/batch=x,model=y`."""
     operation_name, _, label = name.partition("/")
     operation = OPERATIONS.get(operation_name)
     if operation is None:
@@ -138,7 +138,7 @@ def unit(operation: Operation) -> str:
 
 
 def label_of(size: int, unit: str) -> str:
-    """A size label: n4096, 64B, 4KiB, 1MiB."""
+    """A size label, such as n4096, 64B, 4KiB or 1MiB."""
     if unit == "dimension":
         return f"n{size}"
     for name, factor in (("MiB", 2**20), ("KiB", 2**10)):
@@ -148,12 +148,12 @@ def label_of(size: int, unit: str) -> str:
 
 
 def whole_bytes(plan: Plan) -> int:
-    """Bytes of all arguments, each once."""
+    """The bytes of all arguments, without copies on several devices."""
     return sum(math.prod(a.shape) * dtype_of(a.dtype).itemsize for a in plan.arguments)
 
 
 def part_bytes(items: Iterable[Argument | Result], mesh: meshes.MeshShape) -> int:
-    """Bytes of one device's blocks."""
+    """The bytes of one device's blocks of these arrays."""
     return sum(nbytes(item, mesh) for item in items)
 
 
@@ -197,7 +197,7 @@ def series(
 
 
 def cell(operation: str, variant: str, mesh: str, dtype: str, size: str) -> Cell:
-    """The cell of these labels."""
+    """The cell with these labels."""
     shape = meshes.parse(mesh)
     parse_size(size)
     made, chosen_variant = find_variant(f"{operation}/{variant}", shape)
@@ -232,7 +232,7 @@ def theory(case: Case) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class Series:
-    """The growth lines of one operation, variant, mode and scaling on one chip, fewest devices first."""
+    """The growth lines of one operation, variant, mode and scaling on one chip, the fewest devices first."""
 
     chip: str
     operation: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Growth series as Markdown and as plots (matplotlib, imported where plots are drawn)."""
+"""Writes growth series as Markdown and as plots (matplotlib is imported only for plots)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STYLES = {
 
 
 def short(value: Any) -> str:
-    """A number in three digits with thousands as k, M, G, T; "-" if there is none."""
+    """A number with three digits and k, M, G or T for thousands (below 10,000 without k); "-" if there is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "-"
     for factor, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -48,7 +48,7 @@ def short(value: Any) -> str:
 
 
 def seconds(value: Any) -> str:
-    """A time in three digits: 1.2 us, 3.4 ms."""
+    """A time in seconds as text with three digits, such as 1.2 us or 3.4 ms; "-" if there is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "-"
     for factor, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
@@ -60,7 +60,7 @@ def seconds(value: Any) -> str:
 def markdown(
     every: Sequence[Series], lines: Iterable[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]
 ) -> str:
-    """The whole Markdown text: findings, then a table for each operation and scaling."""
+    """The whole Markdown text: findings, then one table per operation and scaling."""
     return "\n".join(_markdown(every, list(lines), runs)) + "\n"
 
 
@@ -218,7 +218,7 @@ def pyplot() -> Any:
 
 
 def figure(every: Sequence[Series], title: str) -> Any:
-    """One row per operation, one column per quantity; both axes are logarithmic, the theory is dotted."""
+    """A figure with one row per operation and one column per quantity. Both axes are logarithmic; theory is dotted."""
     plt = pyplot()
     names = list({(o.operation, o.variant): None for o in every})
     shape = (len(names), len(PLOTTED))
@@ -272,7 +272,7 @@ def _panel(ax: Any, of: Sequence[Series], quantity: str) -> None:
 
 
 def _decades(ax: Any, low: float, high: float) -> None:
-    """Set at least two labelled ticks, at powers of ten or, in a small range, at 1, 2 and 5 times them."""
+    """Set the labelled ticks: at powers of ten, or in a small range also at 2 and 5 times these."""
     powers = [10.0**e for e in range(-12, 19) if low <= 10.0**e <= high]
     if len(powers) < 2:
         powers = [m * 10.0**e for e in range(-12, 19) for m in (1, 2, 5) if low <= m * 10.0**e <= high]
@@ -281,7 +281,7 @@ def _decades(ax: Any, low: float, high: float) -> None:
 
 
 def svg(drawn: Any) -> str:
-    """The figure as SVG with the same bytes each time; coordinates have two digits."""
+    """The figure as SVG, with the same bytes each time. Coordinates have two decimals."""
     file = io.StringIO()
     drawn.savefig(file, format="svg", metadata={"Date": None})
     return re.sub(r"(\d\.\d\d)\d+", r"\1", file.getvalue())
@@ -293,7 +293,9 @@ def write(
     runs: Sequence[Mapping[str, Any]],
     directory: Path,
 ) -> list[Path]:
-    """Write growth-CHIP.md and growth-CHIP-SCALING-GROUP.svg into the directory, which is made if missing."""
+    """Write growth-CHIP.md and growth-CHIP-SCALING-GROUP.svg into the directory, which is made if missing.
+
+    Gives the paths. GrowthError if it fails, or if matplotlib is not installed."""
     texts: dict[str, Any] = {}
     for chip in {one.chip: None for one in every}:
         of = [one for one in every if one.chip == chip]

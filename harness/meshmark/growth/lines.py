@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a line of a growth record holds, as far as it is relied on, and whether a line is one."""
+"""The fields of a growth record's line that other modules read, and a check of lines."""
 
 # No `from __future__ import annotations` here: TypedDict finds its optional fields in the annotations themselves.
 
@@ -43,7 +43,7 @@ _check = checking.of(GrowthLine)
 
 
 def problem(line: Mapping[str, Any]) -> str:
-    """Why an object is not a growth line; "" if it is one."""
+    """The reason why an object is not a growth line; "" if it is one."""
     found = _check(line)
     if not found and line["operation"] not in OPERATIONS:
         return "has an unknown operation"

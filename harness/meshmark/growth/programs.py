@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The child of `meshmark growth`: compiles programs for one topology and prints their cost, one line per program.
 
-It is a separate process, because compilers without the hardware can crash it and keep their memory. It reads a job
-(JSON) from standard input; its lines begin with meshmark.growth.curves.MARK.
+It is a separate process, because compilers that run without the hardware can crash, and do not free their memory. It
+reads a job (JSON) from standard input. Its lines begin with meshmark.growth.curves.MARK.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def say(message: dict[str, Any]) -> None:
 
 
 def laid_out(topology: Topology, shape: tuple[int, ...], layout: str) -> tuple[tuple[Any, ...], str]:
-    """(devices in mesh order, layout): JAX's physical layout on the chips if there is one, otherwise plain."""
+    """(devices in mesh order, layout): "physical" is JAX's layout on the chips, if it is wanted and there is one; else
+    "plain"."""
     if layout == "physical":
         try:
             return topologies.devices(topology, "physical", shape), "physical"
@@ -41,7 +42,8 @@ def laid_out(topology: Topology, shape: tuple[int, ...], layout: str) -> tuple[t
 
 
 def measure_program(case: growth.Case, topology: Topology, devices: tuple[Any, ...]) -> dict[str, Any]:
-    """The compiled cost of one program: bytes and flops of one device, and seconds; raises what JAX raises."""
+    """The cost of one compiled program: bytes and flops of one device, seconds, projection and theory. Raises JAX's own
+    errors."""
     program = Program(case, devices)
     start, worked = time.perf_counter(), time.process_time()
     compiled = program.compile()
@@ -93,7 +95,7 @@ def main() -> int:
         faulthandler.dump_traceback_later(job["deadline"], exit=True)
         try:
             ordered, layout = laid_out(topology, case.mesh.shape, job["layout"])
-            if not warm:  # the first program of a process pays for what the compiler sets up
+            if not warm:  # the first compilation of a process includes the compiler's start
                 Program(case, ordered).compile()
                 warm = True
             found = {"verdict": "pass", "reason": "", "layout": layout} | measure_program(

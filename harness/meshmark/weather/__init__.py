@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each release of JAX and its compilers changed in compiled programs."""
+"""Shows the changes in compiled programs from release to release of JAX and its compilers."""

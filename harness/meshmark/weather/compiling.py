@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the programs of the weather in an environment, place by place, each in a child process of its own."""
+"""Compiles the programs of the weather in an environment, in one child process per place."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class WeatherError(BadInput, RuntimeError):
 def compiled(
     where: Environment, places: Sequence[str], started: str, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """The record lines of all programs in one environment: a run line for each place, and a line for each program."""
+    """The record lines of all programs in one environment: one run line per place, followed by one line per program."""
     lines: list[dict[str, Any]] = []
     for place in places:
         run = uuid.uuid4().hex[:12]
@@ -48,7 +48,8 @@ def compiled(
 
 
 def _of_place(where: Environment, place: str, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
-    """The facts, then the line of each program. A child that dies costs the program that it was at."""
+    """The facts, then the line of each program. If the child dies, its current program fails and a new child
+    continues."""
     done: list[str] = []
     told = False
     for deaths in range(MOST_DEATHS + 1):
@@ -111,7 +112,8 @@ def _child(where: Environment, job: Mapping[str, Any]) -> Iterator[dict[str, Any
 
 
 def name_of(lines: Sequence[Mapping[str, Any]]) -> str:
-    """The name of the file of an environment's lines: the releases of JAX and of the compilers for topologies."""
+    """The name of the file for an environment's lines, made from the releases of JAX and of the topologies'
+    compilers."""
     parts: dict[str, None] = {}
     for line in lines:
         if line["kind"] == "run":
@@ -121,8 +123,8 @@ def name_of(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write(lines: Sequence[Mapping[str, Any]], directory: Path) -> Path:
-    """Write an environment's lines into the directory, packed; the same lines give the same bytes. WeatherError where
-    that fails."""
+    """Write an environment's lines into the directory, compressed by gzip, and give the path. Equal lines give equal
+    bytes. WeatherError if it fails."""
     path = directory / name_of(lines)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -134,5 +136,5 @@ def write(lines: Sequence[Mapping[str, Any]], directory: Path) -> Path:
 
 
 def now() -> str:
-    """The time in UTC, as run lines have it."""
+    """The current time in UTC, in the form of run lines."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history of releases as Markdown and as a plot (matplotlib, imported where it is drawn)."""
+"""Writes the history of releases as Markdown and as a plot (matplotlib is imported only for the plot)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHOWN = 5
 
 
 def shown(counter: str, value: float | None) -> str:
-    """A counter as text: exact where it is a count, else in three digits."""
+    """A counter as text: exact below a million, else with three digits; as seconds for exposed time; "-" for None."""
     if value is None:
         return "-"
     if counter == "exposed":
@@ -48,7 +48,7 @@ def shown(counter: str, value: float | None) -> str:
 
 
 def markdown(releases: Sequence[Release]) -> Iterator[str]:
-    """The lines of the page."""
+    """The lines of the page, without its plot."""
     yield "# What each release changed in compiled programs"
     yield ""
     yield "This page is made by `meshmark weather --from`. Nothing ran: each figure is read or counted from a compiled"
@@ -123,7 +123,7 @@ def _largest(of: Sequence[Change]) -> str:
 
 
 def figure(releases: Sequence[Release]) -> Any:
-    """One row per place, one column per counter: its sum over the programs of all releases, release by release."""
+    """A figure with one row per place and one column per counter: its sum over the common programs, by release."""
     plt = pyplot()
     places = history.places(releases)
     drawn, axes = plt.subplots(
@@ -159,7 +159,7 @@ def figure(releases: Sequence[Release]) -> Any:
 
 
 def write(releases: Sequence[Release], directory: Path) -> list[Path]:
-    """Write the page and its plot into the directory, which is made if missing; WeatherError where that fails."""
+    """Write the page and its plot into the directory, which is made if missing; WeatherError if it fails."""
     drawn = figure(releases)
     texts = {PAGE: page(releases), PLOT: svg(drawn)}
     pyplot().close(drawn)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The releases side by side: what each changed in which program, exactly."""
+"""Compares the releases: the exact changes of each counter of each program."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ COUNTERS: dict[str, tuple[str, Callable[[Line], Any]]] = {
 
 @dataclass
 class Release:
-    """What one environment compiled."""
+    """The programs that one environment compiled."""
 
     jax: str
     compilers: tuple[str, ...]
@@ -61,7 +61,7 @@ class Release:
 
     @property
     def label(self) -> str:
-        """JAX 0.12.0.1, libtpu 0.0.52."""
+        """The releases as a text, such as JAX 0.12.0.1, libtpu 0.0.52."""
         return ", ".join((f"JAX {self.jax}", *self.compilers))
 
     @property
@@ -70,7 +70,7 @@ class Release:
         return [line for of in self.lines.values() for line in of.values() if line["verdict"] in BAD]
 
     def value(self, place: str, case: str, counter: str) -> float | None:
-        """A counter of a program; None where it is not known."""
+        """A counter of a program; None if it is not known, or if the program did not compile."""
         line = self.lines.get(place, {}).get(case)
         if line is None or line["verdict"] in BAD:
             return None
@@ -90,17 +90,17 @@ class Change:
 
     @property
     def factor(self) -> float:
-        """How many times the old value the new one is; infinite where the old one is 0."""
+        """The new value divided by the old one; infinite if the old one is 0."""
         return self.now / self.was if self.was else math.inf
 
     @property
     def distance(self) -> float:
-        """How far the factor is from 1, either way."""
+        """The absolute logarithm of the factor; infinite if one of the values is 0."""
         return abs(math.log(self.factor)) if self.now and self.was else math.inf
 
 
 def releases(files: Sequence[Records]) -> list[Release]:
-    """The releases of record files, the oldest first; files of one release are put together."""
+    """The releases of record files, the oldest first. Files of the same release are combined."""
     found: dict[tuple[str, tuple[str, ...]], Release] = {}
     for records in files:
         if not records.schedules:
@@ -124,7 +124,7 @@ def _sortable(text: str) -> tuple[int, ...]:
 
 
 def places(every: Sequence[Release]) -> list[str]:
-    """The places that the releases compiled for, in their order."""
+    """The places of all releases, in the order in which they occur."""
     return list({place: None for release in every for place in release.lines})
 
 
@@ -147,7 +147,7 @@ def total(release: Release, place: str, cases: Sequence[str], counter: str) -> f
 
 
 def changes(old: Release, new: Release) -> Iterator[Change]:
-    """Every counter of every program of both releases that differs, exactly."""
+    """All counters that differ, exactly, of all programs that both releases have."""
     for place, of in new.lines.items():
         for case in of:
             for counter in COUNTERS:
@@ -157,7 +157,7 @@ def changes(old: Release, new: Release) -> Iterator[Change]:
 
 
 def verdicts(old: Release, new: Release) -> Iterator[tuple[str, str, Line, Line]]:
-    """(place, case, old line, new line) of the programs that compile in one release only."""
+    """(place, case, old line, new line) of the programs that compile in only one of the two releases."""
     for place, of in new.lines.items():
         for case, line in of.items():
             before = old.lines.get(place, {}).get(case)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of the weather, and the child process that compiles them for one place.
 
-The programs follow from the case table by a rule: of each operation in FAMILIES the most ordinary variant that must
-communicate (or the most ordinary one), in float32, in the three main modes, at the largest size that is timed, or else
-declared, and not larger than LARGEST. So an operation that joins one of these families joins the weather.
+One rule selects the programs from the case table. It takes from each operation in FAMILIES the most ordinary variant
+that must communicate (or else the most ordinary one), in float32 and in the three main modes. The size is the largest
+one up to LARGEST that is timed, or else declared. So a new operation in one of these families is included.
 
-The child runs in the environment whose release is watched, with this package on its path. It compiles, and runs
-nothing. Its lines begin with MARK; other lines are those of compilers.
+The child runs in the environment of the release, with this package on its path. It only compiles. Its lines begin with
+MARK; other lines come from compilers.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ LARGEST = {"bytes": 2**20, "dimension": 512}
 
 
 def mesh_of(place: str) -> MeshShape:
-    """The mesh of a place: two axes over all of its devices."""
+    """The mesh of a place, with two axes over all of its devices."""
     return preferred(DEFAULT_CPU_DEVICES) if place == CPU else curves.mesh_of(topologies.parse(place))
 
 
 def size_of(operation: Operation) -> str:
-    """The largest size within LARGEST: of those that are timed, or else of all."""
+    """The largest size within LARGEST, of the timed sizes or else of all; the smallest size if all are larger."""
     most = LARGEST[curves.unit(operation)]
     for sizes in (operation.timed, operation.sizes):
         if within := [size for size in sizes if parse_size(size) <= most]:
@@ -60,7 +60,7 @@ def size_of(operation: Operation) -> str:
 
 
 def cell_of(operation: Operation, mesh: MeshShape) -> Cell | None:
-    """The cell of an operation on a mesh; None if it has no program in MODES."""
+    """The cell of an operation on a mesh; None if it has no program in curves.MODES."""
     dtype = "float32" if "float32" in operation.dtypes else operation.dtypes[0]
     size = size_of(operation)
     cells = (Cell(operation, Request(v, mesh, dtype, size), 0) for v in curves.ordinary(operation, mesh))
@@ -71,7 +71,7 @@ def cell_of(operation: Operation, mesh: MeshShape) -> Cell | None:
 
 
 def chosen(mesh: MeshShape) -> Iterator[Case]:
-    """The programs on a mesh, in the order of the table."""
+    """The programs on a mesh, in the order of the case table."""
     for operation in OPERATIONS.values():
         if operation.family not in FAMILIES or operation.processes:
             continue
@@ -90,7 +90,7 @@ def line_of(case: Case, place: str) -> dict[str, Any]:
 
 
 def _devices(place: str) -> tuple[tuple[Any, ...], Fabric | None, dict[str, Any]]:
-    """(devices in the order of the mesh, their network, the facts of the environment)."""
+    """(devices in mesh order, their network or None, the facts of the environment)."""
     if place == CPU:
         import jax
 
@@ -102,7 +102,7 @@ def _devices(place: str) -> tuple[tuple[Any, ...], Fabric | None, dict[str, Any]
 
 
 def _compiled(case: Case, devices: tuple[Any, ...], fabric: Fabric | None, words: IO[str]) -> dict[str, Any]:
-    """Verdict and counters of one program; `words` is the file behind standard error."""
+    """The verdict and counters of one program. words: the file that gets standard error."""
     words.seek(0, os.SEEK_END)
     try:
         compiled = Program(case, devices[: case.mesh.size]).compile()
@@ -118,7 +118,8 @@ def say(message: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Compile the job from standard input: a place, the ids of the cases that are done, a deadline in seconds."""
+    """Compile the job from standard input: a place, the ids of finished cases, and a deadline per program in
+    seconds."""
     job = json.load(sys.stdin)
     place, done = job["place"], set(job["done"])
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as words:
