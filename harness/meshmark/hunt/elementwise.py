@@ -171,7 +171,7 @@ def cumlogsumexp(d: Draw) -> Node:
 
 @kind("sort", continuous=False)
 def sort(d: Draw) -> Node:
-    """A sort, or a stable argsort."""
+    """A stable sort or argsort."""
     a = d.number(1)
     name = d.choice(["sort", "argsort"])
     kwargs: dict[str, Any] = {"axis": d.axis(a)}
