@@ -58,7 +58,7 @@ FAMILIES = {
     "h200": "4 8 16 32 64 128 256 512 1024 2048 4096 8192",
     "b200": "4 8 16 32 64 128 256 512 1024 2048 4096 8192",
 }
-"""The shapes for each chip's name: 4 to 256 chips of v5e and v6e, else up to 8,192 devices."""
+"""The shapes by name of the chip: 4 to 256 chips of v5e and v6e, otherwise up to 8,192 devices."""
 
 OPERATIONS_BY_DEFAULT = (
     *("psum", "all_gather", "psum_scatter", "all_to_all", "ppermute"),
@@ -66,9 +66,9 @@ OPERATIONS_BY_DEFAULT = (
 )
 
 WHOLE = {"bytes": 2**26, "dimension": 2048}
-"""Strong scaling: bytes of all arguments of an operation whose sizes are bytes, else the dimension."""
+"""Strong scaling: bytes of all arguments if the operation's sizes are bytes, else the dimension."""
 PART = {"bytes": 2**20, "dimension": 1024}
-"""Weak scaling: bytes of one device's block, else the dimension on the fewest devices."""
+"""Weak scaling: bytes of one device's block if the sizes are bytes, else the dimension on the fewest devices."""
 
 
 class GrowthError(BadInput, ValueError):
@@ -272,7 +272,7 @@ QUANTITIES = {
     "flops": "flops of a device",
     "compile_s": "compile seconds",
 }
-"""The quantities that are followed, with their names."""
+"""The quantities that are compared with theory, with their names."""
 
 
 def grouped(lines: Iterable[Mapping[str, Any]]) -> list[Series]:

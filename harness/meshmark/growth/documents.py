@@ -31,7 +31,7 @@ STYLES = {
     "explicit": {"color": "#d55e00", "marker": "x", "linestyle": "--", "markersize": 6},
     "manual": {"color": "#009e73", "marker": ".", "linestyle": "-", "markersize": 5},
 }
-"""The marker of each mode: if lines coincide, ring, cross and dot all stay visible."""
+"""The style of each mode. If lines coincide, the markers (ring, cross and dot) all stay visible."""
 
 
 # Markdown ---------------------------------------------------------------------------------------------------

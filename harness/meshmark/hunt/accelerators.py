@@ -24,19 +24,19 @@ CONVOLUTIONS = frozenset(
         "jnp.convolve",
     )
 )
-"""The operations whose results may be rounded on an accelerator, even where the factors are not."""
+"""The operations whose results may be rounded on an accelerator, even if their factors are not."""
 
 KINDS = frozenset(("convolution", "convolve", "convolution_layouts", "convolution_transpose", "patches"))
-"""The kinds of the generator that draw CONVOLUTIONS."""
+"""The generator's kinds that draw CONVOLUTIONS."""
 
 WHOLE = 2.0**8
-"""Integers up to it survive rounding to bfloat16, the narrowest type that products take by default."""
+"""Integers up to this size are exact in bfloat16, the narrowest type to which products round factors by default."""
 
 OUT_OF_MEMORY = re.compile(r"out of memory|OUT_OF_MEMORY|failed to allocate", re.I)
-"""What JAX says where the memory of the device is full. The programs are small, so others hold it."""
+"""JAX's messages for a full device memory. The programs are small, so other processes hold the memory."""
 
 LIGHT = {"xla_gpu_autotune_level": 0}
-"""Options of XLA's GPU compiler: it takes the first kernel that fits instead of timing all of them."""
+"""Options of XLA's GPU compiler with which it takes the first kernel that fits instead of timing all kernels."""
 
 
 def find_backend() -> str:

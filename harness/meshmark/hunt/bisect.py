@@ -28,15 +28,15 @@ from meshmark.core.errors import BadInput
 INDEX = "https://pypi.org/pypi/jax/json"
 OLDEST = "0.4.30"
 MISSING = "not installed"
-"""The outcome on a release that can't be installed here."""
+"""The outcome for a release that can't be installed here."""
 DEADLINE = 120.0
-"""Seconds that a script may take."""
+"""The time limit of a script, in seconds."""
 
 INEXPRESSIBLE = re.compile(
     r"AttributeError: module 'jax[\w.]*' has no attribute|ImportError|ModuleNotFoundError"
     r"|unexpected keyword argument|TypeError: .*(?:got an unexpected|missing)"
 )
-"""What a script says on a release that lacks the function or the option."""
+"""The errors that a script prints on a release that lacks a function or an option."""
 
 
 class BisectError(BadInput, RuntimeError):
@@ -150,7 +150,7 @@ class Environments:
 
     say: Callable[[str], None]
     keep: Path | None = None
-    """Where they stay; None: each is removed when the next one is wanted."""
+    """The directory that keeps the environments; None to remove each one before the next one is made."""
     made: list[Path] = field(default_factory=list)
 
     def python(self, release: Release) -> Path | None:

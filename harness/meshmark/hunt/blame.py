@@ -11,8 +11,8 @@ from meshmark.hunt.program import Program, to_json
 from meshmark.hunt.workers import Judging
 
 PASSES = ("algsimp",)
-"""The passes of XLA that are left out one at a time, where wrong numbers have no other name: two kept causes are in
-this one."""
+"""The passes of XLA that are turned off, one at a time, to find the cause of wrong numbers. Two stored causes are in
+this pass."""
 
 
 def _job(program: Program, light: bool) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from meshmark.hunt.meanings import MEANINGS
 from meshmark.hunt.program import Body, Node, Program, ProgramError, Spec
 
 ROOTS = {"jax": jax, "jnp": jnp, "lax": lax, "nn": jax.nn}
-"""Where the first part of a name leads."""
+"""The module by the first part of a function's name."""
 
 STYLES = ("plain", "auto", "explicit")
 
@@ -300,4 +300,4 @@ FORMS: dict[str, Callable[..., Any]] = {
     "fori": _fori,
     "shard_map": _shard_map,
 }
-"""The forms, by the name that data calls them."""
+"""The forms, by their name in the data of programs."""

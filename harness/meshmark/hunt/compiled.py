@@ -24,7 +24,7 @@ from meshmark.interpreter.evaluator import interpret
 from meshmark.interpreter.faults import Fault, Refused
 
 MODES = ("auto", "explicit")
-"""The modes of a compiled program; operation by operation there is none."""
+"""The modes that can be interpreted. The mode that runs each operation alone has no compiled program."""
 
 
 @dataclass(frozen=True)

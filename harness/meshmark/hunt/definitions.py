@@ -16,7 +16,7 @@ from meshmark.hunt.program import Node, Program
 from meshmark.hunt.values import make_inputs
 
 KINDS = frozenset(("float32", "float64", "int32", "int64", "uint8", "bool"))
-"""The dtypes that NumPy computes as JAX does, so that a cast after each operation is all that differs."""
+"""The dtypes that NumPy computes as JAX does, except that its result dtypes may differ and are cast."""
 
 
 class Undefined(Exception):
@@ -220,7 +220,7 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
     "constrain": lambda x, spec: x,
     "item": lambda x, k: x[k],
 }
-"""By the operation's name in a program."""
+"""The definitions, by the operation's name in a program."""
 
 
 def compute_results(program: Program, types: Sequence[Any]) -> list[np.ndarray]:

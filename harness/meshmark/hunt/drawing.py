@@ -29,7 +29,7 @@ class Value:
     shape: tuple[int, ...]
     dtype: str
     below: int = 0
-    """Of integers that may be indices: all are from 0 to `below` - 1."""
+    """If positive: the values are integers from 0 to `below` - 1, so they may be indices."""
 
     @property
     def ndim(self) -> int:
@@ -53,7 +53,7 @@ class Value:
 
 
 MOST = 3000
-"""Elements of the largest value."""
+"""The largest number of elements of a value."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Draw:
     fresh: Callable[[tuple[int, ...], str, dict[str, Any] | None], Value] | None = None
     axes: tuple[tuple[str, int], ...] = ()
     manual: tuple[tuple[str, int], ...] = ()
-    """Inside shard_map: the axes that collectives may name."""
+    """The (name, size) of the axes that collectives may name, inside shard_map."""
     made: list[Input] = field(default_factory=list)
 
     def integer(self, low: int, high: int) -> int:
@@ -140,14 +140,14 @@ class Kind:
     draw: Callable[[Draw], Node]
     family: str
     rounds: bool = False
-    """Whether its results are not integers, or depend on the order of computing."""
+    """Whether its results are not integers, or depend on the order of computation."""
     continuous: bool = True
-    """Whether a small change of its inputs changes its results a little only: what may follow a rounding."""
+    """Whether a small change of its inputs changes its results only a little. Only such kinds may follow a rounding."""
     weight: float = 1.0
 
 
 KINDS: dict[str, Kind] = {}
-"""All kinds, by name; the modules of the vocabulary fill it when they are imported."""
+"""All kinds, by name. The modules that define kinds fill it on import."""
 
 
 def kind(
@@ -183,7 +183,7 @@ ROUNDING = frozenset(
         "nn.dot_product_attention",
     )
 )
-"""The operations whose results are not integers, or depend on the order of computing."""
+"""The operations whose results are not integers, or depend on the order of computation."""
 
 TIED = frozenset(
     (
@@ -191,4 +191,4 @@ TIED = frozenset(
         *("jax.ops.segment_max", "jax.ops.segment_min"),
     )
 )
-"""The operations whose derivative is shared among equal elements: it is divided by their number, and rounded."""
+"""The operations whose derivative is split among equal elements: it is divided by their number, and so rounded."""

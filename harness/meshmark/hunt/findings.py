@@ -21,11 +21,11 @@ from meshmark.hunt.program import Program, from_json
 from meshmark.records import checking
 
 STORE = Path("results") / "findings"
-"""Below the directory that a command runs in."""
+"""The path of the store, relative to the working directory of a command."""
 
 SEVERITIES = ("silent", "crash", "internal", "refused")
-"""What a finding does, the worst first: wrong numbers without a word; the process ends; the compiler raises an internal
-error; a right program is refused."""
+"""The severities of findings, the worst first: wrong numbers without an error; the process dies; the compiler raises an
+internal error; a correct program is refused."""
 
 
 class FindingError(BadInput, ValueError):
@@ -40,7 +40,7 @@ class Finding:
     title: str
     severity: str
     groups: list[str]
-    """The keys of `meshmark.hunt.grouping` that it explains."""
+    """The keys of the groups that it explains, as `meshmark.hunt.grouping` makes them."""
     program: dict[str, Any]
     mode: str
     expected: list[Any]
@@ -49,14 +49,14 @@ class Finding:
     sentence: str = ""
     """What it means for a user."""
     releases: dict[str, str] = field(default_factory=dict)
-    """By release of JAX: wrong, right, crash, internal, refused, inexpressible."""
+    """The outcome by release of JAX, such as wrong, right, crash, internal, refused or inexpressible."""
     workarounds: list[str] = field(default_factory=list)
     reported: str = ""
     """A link to a report, or "none found: WORDS, DATE"."""
     topology: str = ""
-    """Where it was seen by interpretation of the program compiled for it; "" where it was seen on devices."""
+    """The topology whose compiled program showed it when interpreted; "" if it was seen on devices."""
     found: dict[str, Any] = field(default_factory=dict)
-    """Where it came from: the release of JAX, the seed and number of the program that showed it first, the minute."""
+    """Its origin: the release of JAX, the seed and number of the program that showed it first, and the minute."""
 
     def data(self) -> Program:
         """The program, read from its JSON values."""
@@ -68,7 +68,7 @@ class Finding:
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-"""A finding's name, which is that of its directory."""
+"""The form of a finding's name, which is also the name of its directory."""
 
 _CHECKS = {name: checking.of(hint) for name, hint in get_type_hints(Finding).items()}
 

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from meshmark.hunt.generator import Drawing
 
 BODY_CONSTRAINTS = 0.12
-"""How often a value inside a body is constrained."""
+"""The probability of a sharding constraint after an operation inside a body."""
 
 UNCHECKED = 0.25
-"""How many shard_maps have check_vma=False."""
+"""The share of shard_maps with check_vma=False."""
 
 NESTED = 0.3
-"""How often, compared with the program itself, a form stands inside of another one."""
+"""The factor on SHARES for a form inside another form."""
 
 
 def add(drawing: Drawing, level: Level, name: str) -> None:
@@ -240,7 +240,7 @@ SHARES = {
     "fori": 0.025,
     "shard_map": 0.11,
 }
-"""How often an operation is a form with a body."""
+"""The probability that an operation of a program is this form."""
 
 FORMS: dict[str, Callable[[Drawing, Level], None]] = {
     "vmap": _vmap,
@@ -252,4 +252,4 @@ FORMS: dict[str, Callable[[Drawing, Level], None]] = {
     "fori": _fori,
     "shard_map": _shard_map,
 }
-"""What draws each form."""
+"""The function that draws each form."""

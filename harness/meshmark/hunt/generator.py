@@ -33,22 +33,23 @@ MESHES = (
     *((2,), (4,), (8,), (2, 2), (2, 4), (4, 2), (2, 2, 2)),
     *((2,), (4,), (8,), (2, 4), (2, 2), (3,), (5,), (6,), (7,), (2, 3), (3, 2), (1, 4)),
 )
-"""The shapes of meshes, the likely ones more than once."""
+"""The shapes of meshes to draw from. Likelier ones are in it more than once."""
 
 ALONE = (2, 4, 7, 8)
-"""What dimensions are multiples of where one device has all: sizes of vectors, and one that fits none."""
+"""On one device, sizes of dimensions are multiples of these: sizes of vectors, and 7, which no vector divides."""
 
 SINGLE = ((1,), (1,), (1, 1), (1, 1, 1))
 """The meshes of one device."""
 
 X64, SPECIAL = 0.06, 0.06
-"""How many programs have 64-bit types, and how many have special values."""
+"""The share of programs with 64-bit types, and the share with special values (NaN, infinities, negative zero)."""
 
 MOVING = frozenset(("shape", "edge", "index"))
-"""The families that only move elements, or add some up: special values go through them as they are."""
+"""The families that only move elements, or add a few. Special values pass through them unchanged, so programs with
+special values use only these."""
 
 TRANSFORMS = {"": 0.68, "vjp": 0.27, "jvp": 0.05}
-"""How often the whole is transformed."""
+"""The probability of each transform of the whole program."""
 
 
 class Drawing:
@@ -74,7 +75,7 @@ class Drawing:
         self.refusals: list[tuple[str, str]] = []
         self.weights = weights or {}
         self.families: dict[str, str] = {}
-        """The family of operations, or the form, that each drawn operation came of."""
+        """By name of a drawn operation, its family or the form that drew it."""
 
     # Types ----------------------------------------------------------------------------------------------------
 

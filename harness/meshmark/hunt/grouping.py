@@ -12,8 +12,8 @@ from meshmark.hunt.program import Node, Program
 from meshmark.hunt.rules import find_types
 
 NUMBERS = ("numbers", "oracles")
-"""The kinds of difference whose message does not say where they happen: wrong numbers, beside the unsharded program
-or beside NumPy."""
+"""The kinds of difference whose message does not name the place of the fault: numbers that differ from the unsharded
+program's, or whose unsharded program differs from another oracle."""
 
 TRAITS = {
     "window_strides": "strided",
@@ -25,13 +25,13 @@ TRAITS = {
     "batch_group_count": "batch groups",
     "reverse": "reverse",
 }
-"""Options that tell programs of one operation apart, where they are not at rest."""
+"""Options that distinguish programs of one operation, unless they have their neutral values."""
 
 
 VERIFIED = re.compile(
     r"Expected instruction to have shape equal to [^\n]*\n%[\w.-]+ = \S+ ([a-z-]+)\((?:%([a-z-]+))?"
 )
-"""What the verifier says of an instruction: its operation, and the name of what it reads."""
+"""The verifier's message about an instruction. Groups: its operation, and the name of its first operand."""
 
 
 def make_key(program: Program, difference: Mapping[str, Any]) -> str:
@@ -75,13 +75,13 @@ def _forwards(bounds: Any) -> bool:
 
 
 EXTREMES = re.compile(r"max|min")
-"""In the names of the operations that take the larger or the smaller of two numbers."""
+"""A part of the name of each operation that takes the larger or the smaller of two numbers."""
 
 UNGROUPED = (
     *("lax.conv_general_dilated", "lax.conv_transpose", "jnp.convolve", "jnp.correlate"),
     "lax.conv_general_dilated_patches",
 )
-"""The convolutions that are summed over all devices where some hold replicas, forwards or in a derivative."""
+"""The convolutions that may wrongly be summed over replicas too, in the forward pass or in a derivative."""
 
 
 def find_cause(program: Program, difference: Mapping[str, Any]) -> str:

@@ -20,27 +20,28 @@ from meshmark.hunt.rules import measure_weight
 from meshmark.hunt.workers import Judging, Settings, Slot
 
 ALIKE = {"numbers": 2}
-"""So many findings that look alike before they are shrunk are shrunk; of others only the number is kept. Of all other
-kinds one: the message already names the place."""
+"""By kind, how many findings with one key before shrinking are shrunk; further ones are only counted. For all other
+kinds it is 1, because the message already names the place."""
 
 SHRINK_S = 60.0
-"""Seconds that shrinking one finding may take."""
+"""The time limit for shrinking one finding, in seconds."""
 
 WORDLESS = re.compile(r"SIG[A-Z]+")
-"""What is known of a crash that says nothing. As a hang, which a loaded machine gives, it is a finding where it comes
-twice: an earlier program of the process may have spoilt its memory."""
+"""The description of a crash without a message. Such a crash is a finding only if it happens twice, because an earlier
+program of the process may have corrupted its memory. So is a hang, because a loaded machine may cause it."""
 
 PROGRESS_S = 60.0
-"""Seconds between two lines that say how far a hunt has come."""
+"""Seconds between two lines of progress."""
 
 KNOWN_S = 10.0
-"""The same where the message alone says which known finding it is; the smaller program says which kinds it takes."""
+"""The time limit for shrinking a finding whose group is known already, in seconds. Its smaller program still shows the
+kinds of operations that it needs."""
 
 TURNS = {3: "explicit", 11: "eager", 5: "permuted", 9: "turned", 13: "donated"}
-"""Beside automatic axes: which program in sixteen has which other mode."""
+"""The second mode of a program, beside automatic axes, by its number modulo 16."""
 
 ALONE = TURNS | {5: "eager", 9: "eager"}
-"""The same on one device, which has no other order and no other mesh."""
+"""The same for one device, which has no other order of devices and no other mesh."""
 
 
 def choose_modes(number: int, settings: Settings | None = None) -> tuple[str, ...]:
@@ -59,7 +60,7 @@ def choose_modes(number: int, settings: Settings | None = None) -> tuple[str, ..
 
 
 WHOLE = 4
-"""One program in this many is compiled as a user's is, the others by `meshmark.hunt.oracles.LIGHT`."""
+"""One program in this many is compiled with default options, the others with `meshmark.hunt.oracles.LIGHT`."""
 
 
 def is_light(number: int, settings: Settings) -> bool:
@@ -89,23 +90,23 @@ class Hunt:
     settings: Settings
     weights: Mapping[str, float] = field(default_factory=dict)
     meshes: Sequence[Sequence[int]] = ()
-    """The shapes of meshes to draw from; all of the generator's if empty."""
+    """The shapes of meshes to draw from; all of the generator's shapes if empty."""
     shrink_s: float = SHRINK_S
     groups: dict[str, Group] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     before: int = 0
-    """How many programs the resumed record has."""
+    """The number of programs in the resumed record."""
     slots: list[Slot] = field(default_factory=list)
     invalid: int = 0
     not_run: Counter[str] = field(default_factory=Counter)
-    """What the interpreter does not know, and how many programs it kept from being judged in a mode."""
+    """The number of programs that were not run in some mode, by reason, such as an unknown operation."""
     judged: int = 0
     judging_s: float = 0.0
     waiting_s: float = 0.0
     shrinking_s: float = 0.0
     raw: Counter[str] = field(default_factory=Counter)
     named: dict[str, str] = field(default_factory=dict)
-    """The group of findings that look alike, by what they have in common."""
+    """The group of findings that are alike before shrinking, by `grouping.make_raw_key`."""
     known: Mapping[str, str] = field(default_factory=dict)
     out: IO[str] | None = None
     next: int = 0

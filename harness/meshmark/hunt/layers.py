@@ -10,7 +10,7 @@ from meshmark.hunt.elementwise import ref
 from meshmark.hunt.program import Node
 
 SIDE = 12
-"""The longest side of a matrix that is solved or decomposed."""
+"""The largest side of a matrix that is solved or decomposed."""
 
 
 def _square(d: Draw) -> tuple[Any, int]:

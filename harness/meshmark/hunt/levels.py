@@ -34,7 +34,7 @@ class Level:
     ) -> None:
         self.depth, self.values, self.nodes, self.manual = depth, values, nodes, manual
         self.within = within
-        """Whether this is inside of a shard_map."""
+        """Whether this level is inside a shard_map."""
         self.types: dict[str, Any] = {}
 
     def infer(self, drawing: Drawing, node: Node) -> Any:

@@ -19,7 +19,7 @@ from meshmark.hunt.versions import GENERATOR, vocabulary
 from meshmark.records.reading import MOST_BYTES
 
 FORMAT = 1
-"""Of the lines; raised when older ones would be read differently."""
+"""The version of the lines' format. A change that reads older lines differently raises it."""
 
 SAME = {
     "seed": "--seed {}",
@@ -32,11 +32,11 @@ SAME = {
     "generator": "version {} of the generator",
     "vocabulary": "the generator that it was drawn by",
 }
-"""What must be the same when a hunt goes on, and how to get it."""
+"""The fields of the head that must be the same when a hunt is resumed, and how to get an older value."""
 
 
 BEFORE = {"ranks": 1, "weights": {}, "backend": "cpu"}
-"""What older records do not say."""
+"""The values of fields that older records lack."""
 
 
 def make_head(

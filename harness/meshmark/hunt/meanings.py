@@ -79,4 +79,4 @@ MEANINGS: dict[str, Callable[..., Any]] = {
     "lax.psum_scatter": psum_scatter,
     "lax.all_to_all": all_to_all,
 }
-"""By the name of the operation in a program."""
+"""The functions by the operation's name in a program."""

@@ -26,17 +26,17 @@ from meshmark.hunt.values import make_inputs
 from meshmark.interpreter.faults import Fault, Hang
 
 MODES = ("auto", "explicit", "eager", "permuted", "turned", "donated")
-"""How a program is run over its mesh: jit with automatic or explicit axes; operation by operation; over the devices in
-another order; over a mesh whose axes have each other's sizes; and with every second argument donated."""
+"""The ways to run a program over its mesh: jit with automatic or explicit axes; operation by operation; over devices in
+another order; over a mesh with the axis sizes rotated; and with every second argument donated."""
 
 NUMPY = "numpy"
-"""Not a mode of running: the unsharded program is held against NumPy."""
+"""Not a way to run: the unsharded program is compared with NumPy."""
 
 HOST = "host"
-"""Not a mode of running either: the unsharded program of an accelerator is held against that of a CPU."""
+"""Not a way to run: the unsharded program on an accelerator is compared with the one on a CPU."""
 
 ALONE = "alone"
-"""Nor is this one: the unsharded program on one CPU device is held against each of its operations alone."""
+"""Not a way to run: the unsharded program on one CPU device is compared with its operations run one by one."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Difference:
     mode: str
     kind: str
     what: str
-    """Numbers: how they are wrong. Otherwise the end of the message without its numbers."""
+    """For wrong numbers their kind of wrongness, else the first line of the message without its numbers."""
     text: str = ""
     data: dict[str, Any] = field(default_factory=dict)
 
@@ -76,7 +76,7 @@ class NotRun(Exception):
 
 
 Runner = Callable[[Program, str], Sequence[Any]]
-"""Gives the results of a program in a mode."""
+"""A function that gives the results of a program in a mode."""
 
 
 @dataclass
@@ -85,12 +85,12 @@ class Truth:
 
     results: list[np.ndarray]
     largest: float
-    """The largest absolute value of a float on the way; of the finite ones where the program has others by design."""
+    """The largest absolute value of all floats in the program; of the finite ones if it has special values."""
 
 
 LIGHT = {"xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_count": 1}
-"""Options of XLA's CPU compiler: all passes over HLO are the same, partitioning and fusion too, and LLVM does less with
-what comes of them. LLVM takes more than half of a program's time."""
+"""Options of XLA's CPU compiler. All passes over HLO stay the same, including partitioning and fusion, but LLVM does
+less. LLVM takes more than half of a program's time."""
 
 _options: Mapping[str, Any] = {}
 _without = ""
@@ -117,7 +117,7 @@ def compiler_options(beside: bool = False) -> dict[str, Any] | None:
 
 
 EXACT = 2.0**20
-"""Programs of integers whose values stay below are exact in float32: a result has at most 16 terms of this size."""
+"""Programs of integers below this size are exact in float32: a result has at most 16 terms of this size."""
 
 
 def compute_truth(program: Program, device: Any = None) -> Truth:
@@ -339,7 +339,7 @@ def _first_difference(
 
 
 BESIDE = {NUMPY: compare_with_definition, HOST: compare_with_host, ALONE: compare_with_alone}
-"""What holds the unsharded program against another opinion."""
+"""The modes that compare the unsharded program with another oracle, with their functions."""
 
 
 def derive_tolerance(known: Truth, want: np.ndarray, rounded: bool) -> float:
@@ -454,8 +454,8 @@ def describe_wrongness(want: np.ndarray, seen: np.ndarray, wrong: np.ndarray, re
 
 
 BY_RULE = ("Make sure that the axis_name passed to jax.lax",)
-"""What JAX says where it refuses by a rule that it names: from 0.11 on `ppermute` over axes in another order than the
-mesh's. Such a refusal is not a finding."""
+"""The start of JAX's message if it refuses a program by a documented rule: from 0.11 on `ppermute` over axes in another
+order than the mesh's. Such a refusal is not a finding."""
 
 
 INTERNAL = re.compile(

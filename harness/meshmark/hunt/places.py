@@ -14,7 +14,7 @@ from meshmark.hunt import accelerators, generator
 from meshmark.hunt.workers import Settings, Slot
 
 MOST = 8
-"""The most devices over which programs are drawn."""
+"""The largest number of devices of a program."""
 
 
 def adapt_to_device_count(number: int | None, settings: Settings) -> Settings:

@@ -29,10 +29,10 @@ from typing import Any
 from meshmark.core.errors import BadInput
 
 FORMAT = 1
-"""Of the JSON; raised when older data would be read differently."""
+"""The version of the JSON format. A change that reads older data differently raises it."""
 
 Spec = tuple[tuple[str, ...], ...]
-"""For each dimension the mesh axes that it is sharded over, the slowest first."""
+"""The mesh axes that shard each dimension, the slowest first."""
 
 
 class ProgramError(BadInput, ValueError):
@@ -98,7 +98,7 @@ class Program:
     """A whole program."""
 
     axes: tuple[tuple[str, int], ...]
-    """The mesh: each axis with its size, over the first devices."""
+    """The mesh: (name, size) of each axis. It takes the first devices."""
     inputs: tuple[Input, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[int, ...]

@@ -33,7 +33,7 @@ SEVERITY = {
     "internal": "The compiler raises an internal error for a right program.",
     "refused": "A right program is refused.",
 }
-"""What each severity means."""
+"""The sentence for each severity."""
 
 
 def refresh(finding: Finding, store: Path) -> None:

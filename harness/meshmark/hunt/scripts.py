@@ -15,7 +15,7 @@ from meshmark.judge.repro.literals import INLINE, array_literal, count_of, dtype
 from meshmark.judge.repro.text import Entry, literal, spelled, wrapped
 
 LETTERS = "abcdehijkmnopqrsuvwyz"
-"""Names of inputs; f and g are functions, t and x are left for others."""
+"""The names of inputs. f, g, l, t and x are left out: f and g are names of functions."""
 
 
 def write_script(

@@ -31,7 +31,7 @@ class Signature:
     kind: str
     what: str
     light: bool = False
-    """Whether it is compiled as `meshmark.hunt.oracles.LIGHT` says."""
+    """Whether programs are compiled with `meshmark.hunt.oracles.LIGHT`."""
 
     @classmethod
     def of(cls, difference: dict[str, Any], mode: str, light: bool = False) -> Signature:

@@ -13,7 +13,7 @@ from meshmark.core.values import random_bits
 from meshmark.hunt.program import Input, Program, ProgramError
 
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0)
-"""Values that arithmetic and partitioners treat in ways of their own."""
+"""Values that arithmetic and partitioners treat specially."""
 
 
 def dtype_of(name: str) -> np.dtype:

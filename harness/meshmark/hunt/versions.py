@@ -5,7 +5,7 @@ import hashlib
 from pathlib import Path
 
 GENERATOR = 9
-"""The version of the generator: raised whenever the same seed and number give another program."""
+"""The version of the generator. A change that gives another program for the same seed and number raises it."""
 
 SOURCES = (
     *(

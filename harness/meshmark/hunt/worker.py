@@ -20,7 +20,7 @@ from typing import Any
 from meshmark.devices import containment
 
 MARK = "meshmark-hunt "
-"""Begins each line that is an answer."""
+"""The start of each line that is an answer."""
 
 
 def main() -> None:

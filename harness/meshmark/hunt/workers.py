@@ -24,7 +24,7 @@ from meshmark.hunt.program import Program, to_json
 from meshmark.hunt.worker import MARK
 
 MOST_IDLE_DEATHS = 3
-"""Workers that may die one after the other before they judge anything."""
+"""The number of workers that die in a row before they judge anything, after which a slot gives up."""
 
 
 class WorkerError(BadInput, RuntimeError):
@@ -38,18 +38,18 @@ class Answer:
     differences: list[dict[str, Any]] = field(default_factory=list)
     invalid: str = ""
     not_run: list[str] = field(default_factory=list)
-    """What kept a mode from being run: what the interpreter does not know."""
+    """The reasons of modes that were not run, such as an operation that the interpreter does not know."""
     program: dict[str, Any] | None = None
     """The data of a program that the worker drew."""
     families: dict[str, str] = field(default_factory=dict)
-    """Of a drawn program: the family or form that each operation came of."""
+    """For a drawn program: the family or form of each operation."""
     truth: list[dict[str, Any]] = field(default_factory=list)
-    """What should come out, where the job asked for that alone."""
+    """The right results, if the job asks only for these."""
     seconds: float = 0.0
     restart_s: float = 0.0
-    """Of these the seconds that the slot waited for another worker."""
+    """The part of `seconds` that the slot waited for a worker."""
     cpu: float = 0.0
-    """Seconds of a processor that the worker took; 0 where it died of the program."""
+    """The worker's processor time, in seconds; 0 if it died."""
 
 
 class Worker:
@@ -69,7 +69,7 @@ class Worker:
         (directory / f"{name}.pid").write_text(str(self.process.pid))
         self.ready = False
         self.place: dict[str, Any] = {}
-        """Where it is: the name of its backend and the number of its devices."""
+        """Its first answer, with "backend" and "devices": the name of its backend and the number of its devices."""
 
     def start(self) -> bool:
         """Wait until it has started. False if it died."""
@@ -118,20 +118,20 @@ class Settings:
     """The settings of workers."""
 
     deadline: float = 120.0
-    """Seconds that one program may take in all its modes."""
+    """The time limit of one program in all its modes, in seconds."""
     environment: Mapping[str, str] = field(default_factory=dict)
     python: str = sys.executable
     source: Path = SOURCE
     topology: str = ""
-    """Compile programs for it and interpret them; "": run them on the devices here."""
+    """The topology to compile programs for, which are then interpreted; "" to run programs on the devices."""
     ranks: int = 1
-    """How many processes judge each program together."""
+    """The number of processes that judge each program together."""
     quiet: bool = True
     spare: bool = True
     backend: str = "cpu"
-    """The name of the backend that the workers have."""
+    """The name of the workers' backend."""
     devices: int = 8
-    """How many devices programs may take."""
+    """The largest number of devices of a program."""
 
 
 class Judging(Protocol):

@@ -18,7 +18,8 @@ from meshmark.hunt import logs
 from meshmark.hunt.program import from_json
 
 MOST = 3.0
-"""The largest factor by which a kind becomes likelier or rarer than by hand: yields of a few hours are rough."""
+"""The largest factor by which a kind becomes likelier or rarer than by its fixed weight. Yields of a few hours are
+rough."""
 
 TRANSFORMS = ("vjp", "jvp")
 
@@ -30,9 +31,9 @@ class Yield:
     kind: str
     programs: int
     hours: float
-    """Hours of a processor; of a worker's judging where the record has no others (older hunts, a worker that died)."""
+    """Processor hours. For a line without them (an older hunt, a worker that died), the wall time of its judging."""
     groups: int
-    """The number of different root causes, known ones too."""
+    """The number of distinct root causes, including known ones."""
 
     @property
     def interval(self) -> tuple[float, float]:

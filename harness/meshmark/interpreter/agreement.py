@@ -33,11 +33,11 @@ _HEADER: dict[str, re.Pattern[str]] = {
     "buffer_donor": re.compile(r"\{[\d{}(), ]*\}"),
     "input_output_alias": re.compile(r"\{.*\}"),
 }
-"""What the first line of a module may say, with the form of each value."""
+"""The attributes that the first line of a module may have, with the form of each value."""
 
 _ALIAS = re.compile(r"\{([\d, ]*)\}: \((\d+), \{([\d, ]*)\}(?:, (?:may|must)-alias)?\)")
 _OF_MEMORY = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-"""Instructions that take memory as it lies: their operands and results have one order of dimensions."""
+"""Instructions that move memory without a change of layout: operands and results have the same order of dimensions."""
 
 
 def check(module: Module) -> None:
@@ -86,7 +86,8 @@ def _check_operands(computation: Computation) -> None:
 # Memory that passes ------------------------------------------------------------------------------------------
 
 Passed = tuple[str, AnyShape, AnyShape]
-"""What passes, the type that it has, and the type as which it is taken."""
+"""(description of the memory that passes, the type that the giving side states, the type that the taking side
+states)"""
 
 
 def _passed(module: Module, computation: Computation, instruction: Instruction) -> Iterator[Passed]:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from meshmark.interpreter.evaluator import Evaluator
 
 TF32 = 11
-"""The significand bits of TF32. GPUs round to it with ties away from zero (cvt.rna.tf32.f32 of the PTX ISA): on an H100
-a product of 64x64 whose factors have a tie shows it."""
+"""The significand bits of TF32. GPUs round to TF32 with ties away from zero (cvt.rna.tf32.f32 of the PTX ISA). A
+product of 64x64 matrices whose factors have a tie shows it on an H100."""
 
 _ALGORITHMS = {
     "dot_f64_f64_f64": 0,
@@ -39,7 +39,7 @@ _ALGORITHMS = {
     "dot_tf32_tf32_f32": TF32,
     "dot_bf16_bf16_f32": 8,
 }
-"""The significand bits to which an algorithm rounds float32 factors; 0 for all of them."""
+"""The significand bits to which an algorithm rounds float32 factors; 0 if it keeps all bits."""
 
 
 def factor_bits(evaluator: Evaluator, instruction: Instruction, kind: np.dtype) -> int:

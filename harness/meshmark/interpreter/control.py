@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from meshmark.interpreter.evaluator import Evaluator
 
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-"""In the configuration of a loop. A compiler may count to it, without a look at the condition."""
+"""The trip count in the configuration of a loop. A compiler may use it instead of the condition."""
 
 MOST_TRIPS = 1_000_000
-"""The most trips of a loop; one that goes on is called endless."""
+"""The largest number of trips of a loop. A loop that continues counts as endless."""
 
 
 @means("fusion", attributes=("kind", "calls"))

@@ -32,14 +32,15 @@ _EPILOGUES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "DEFAULT": lambda a: a,
     "RELU": lambda a: np.maximum(a, 0),
 }
-"""What follows the product."""
+"""The function after the product, by epilogue."""
 
 _NAMES = (
     *("alpha_real", "alpha_imag", "beta", "epilogue", "dot_dimension_numbers", "precision_config"),
     *("lhs_stride", "rhs_stride", "damax_output", "scale_mode"),
     *("grad_x", "grad_y", "selected_algorithm", "autotune_workspace_size"),
 )
-"""What a product may say of itself; `scale_mode` is 0; the last four change no number."""
+"""The entries that the configuration of a product may have. `scale_mode` must be 0. The last four do not change
+numbers."""
 
 _DIMENSIONS = ("lhs_batch", "lhs_contracting", "rhs_batch", "rhs_contracting")
 

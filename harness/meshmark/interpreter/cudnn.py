@@ -40,7 +40,7 @@ _NAMES = (
     *("activation_mode", "conv_result_scale", "side_input_scale", "leakyrelu_alpha"),
     *("algorithm", "reordered_int8_nchw_vect"),
 )
-"""What a convolution may say of itself; the algorithm changes no number."""
+"""The entries that the configuration of a convolution may have. The algorithm does not change numbers."""
 
 _ACTIVATIONS: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "kNone": lambda a, alpha: a,
@@ -49,7 +49,7 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "kElu": lambda a, alpha: np.where(a > 0, a, np.expm1(a)),
     "kLeakyRelu": lambda a, alpha: np.where(a > 0, a, alpha * a),
 }
-"""What follows a forward convolution; alpha is leakyrelu_alpha."""
+"""The functions after a forward convolution, by activation mode; alpha is leakyrelu_alpha."""
 
 
 def _register(name: str, operands_of: str, compute: Callable[..., np.ndarray], more: bool = False) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from meshmark.interpreter.evaluator import Evaluator
 
 TARGETS: dict[str, Meaning] = {}
-"""The meaning of each target, and the attributes that it has beside those of every custom call."""
+"""The meaning of each target, and the attributes that it has in addition to those of every custom call."""
 
 _ATTRIBUTES = (
     *("custom_call_target", "operand_layout_constraints", "api_version", "custom_call_has_side_effect"),

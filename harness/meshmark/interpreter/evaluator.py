@@ -37,8 +37,8 @@ from meshmark.interpreter.values import UNWRITTEN, AnyValue, Pending, Value, ful
 control.register_asynchronous()
 
 Watch = Callable[["Evaluator", Instruction, Sequence[AnyValue], AnyValue, np.ndarray], None]
-"""An observer gets, for each instruction, the evaluator, its operands, its result, and the ids of the devices that
-computed it."""
+"""An observer. It gets for each instruction the evaluator, the instruction, its operands, its result, and the ids of
+the devices that computed it."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class _Frame:
     computation: Computation
     values: dict[str, AnyValue] = field(default_factory=dict)
     now: Instruction | None = None
-    """The instruction that it computes."""
+    """The instruction that it computes now."""
 
 
 class Evaluator:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from meshmark.interpreter.evaluator import Evaluator
 
 SWEEPS = 60
-"""The most sweeps of Jacobi rotations; a matrix of a hundred rows takes about ten."""
+"""The largest number of sweeps of Jacobi rotations. A matrix of a hundred rows takes about ten."""
 
 
 def _matrices(instruction: Instruction, operand: AnyValue) -> tuple[np.ndarray, np.dtype]:

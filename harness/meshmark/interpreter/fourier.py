@@ -23,7 +23,7 @@ _TRANSFORMS: dict[str, Callable[..., np.ndarray]] = {
     "RFFT": np.fft.rfftn,
     "IRFFT": np.fft.irfftn,
 }
-"""The transform of each kind; the inverse ones divide by the number of points."""
+"""The transform of each kind. Inverse transforms divide by the number of points."""
 
 
 @means("fft", attributes=("fft_type", "fft_length"))

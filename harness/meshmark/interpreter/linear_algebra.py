@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from meshmark.interpreter.evaluator import Evaluator
 
 Compute = Callable[[Mapping[str, Attribute], Sequence[np.ndarray]], Sequence[np.ndarray | None]]
-"""From the attributes and the operands to the results; None for what no program may read."""
+"""A function that gives the results for attributes and operands. A result that no program may read is None."""
 
 _LAPACK = tuple(f"lapack_{letter}" for letter in "sdcz")
 

@@ -42,8 +42,8 @@ WITHOUT_MEANING: dict[str, re.Pattern[str]] = {
     "custom_call_has_side_effect": _FLAG,
     "called_computations": _NAMES,
 }
-"""Attributes that change no number, with the form of their values: notes for placement, scheduling and the choice of
-code."""
+"""Attributes that do not change numbers, with the form of their values: notes for placement, scheduling and the choice
+of code."""
 
 _FORMS: dict[str, re.Pattern[str]] = {
     **WITHOUT_MEANING,
@@ -59,7 +59,7 @@ _FORMS: dict[str, re.Pattern[str]] = {
     "slice": re.compile(r"\{(\[\d+:\d+(:\d+)?\](, )?)*\}"),
     "output_to_operand_aliasing": re.compile(r"\{(\{[\d, ]*\}: \(\d+, \{[\d, ]*\}\)(, )?)*\}"),
 }
-"""The form of the values of attributes that no function takes apart whole."""
+"""The forms of values that no function parses completely, by attribute."""
 
 COMMON = frozenset(
     (

@@ -19,10 +19,10 @@ class Instruction:
     opcode: str
     operands: tuple[str, ...]
     literal: str
-    """What stands in the brackets of a constant or parameter; "" for other instructions."""
+    """The text in the brackets of an instruction without operands, such as a constant or parameter; else ""."""
     attributes: Mapping[str, str]
     metadata: str
-    """The text of the metadata: names and source lines; see `meshmark.interpreter.sources`."""
+    """The text of the metadata, with names and source lines (see `meshmark.interpreter.sources`)."""
     frontend: str
     """The text of the frontend attributes."""
     backend_config: str
@@ -77,7 +77,8 @@ class Module:
     partitions: int = 1
     attributes: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    """FileNames, FunctionNames, FileLocations and StackFrames, to which metadata refers: lines by number."""
+    """The tables FileNames, FunctionNames, FileLocations and StackFrames, to which metadata refers, as lines by
+    number."""
 
     @property
     def num_devices(self) -> int:

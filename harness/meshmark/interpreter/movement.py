@@ -168,7 +168,8 @@ def _bitcast(evaluator: Evaluator, instruction: Instruction, operands: Sequence[
 
 
 GARBAGE = 0xA5
-"""What the bytes of padding hold that a bitcast makes a part of an element: reading them shows in the numbers."""
+"""The value of padding bytes that a bitcast makes a part of an element. If a program reads them, its numbers are
+wrong."""
 
 
 def bitcast(value: Value, source: Shape, target: Shape) -> Value:

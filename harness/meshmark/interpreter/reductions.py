@@ -31,7 +31,7 @@ BINARY: dict[str, np.ufunc] = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }
-"""The reductions that NumPy does at once; others are folded pair by pair."""
+"""The reductions that NumPy computes directly. Others are folded in pairs."""
 
 
 def plain_reducer(computation: Computation) -> str:

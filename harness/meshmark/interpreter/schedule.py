@@ -26,11 +26,11 @@ from meshmark.interpreter.work import Account, Work
 
 _CHAIN = re.compile(r'chain_id="([^"]*)"')
 _PAIRS_OF_SEND = "_xla_send_recv_source_target_pairs"
-"""The frontend attribute of a send and recv that XLA made of a collective-permute."""
+"""The frontend attribute of a send and recv that XLA made from a collective-permute."""
 _RING = "windowed_dot_general"
-"""The start of the name of a loop that the partitioner made of a product and a collective: a ring of permutes."""
+"""A part of the name of a loop that the partitioner made from a product and a collective: a ring of permutes."""
 _AGAIN = re.compile(r"\.remat\d*(?:$|\.)")
-"""In the name of an instruction that XLA computes a second time to save memory."""
+"""A part of the name of an instruction that XLA recomputes to save memory."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,19 @@ class Pair:
     """An asynchronous operation: a start, and the done that waits for it."""
 
     kind: str
-    """What is started: an opcode such as all-gather, copy or send."""
+    """The opcode of the operation, such as all-gather, copy or send."""
     start: str
     done: str
-    """The name of the done; "" where it is not in the same computation, as when a loop waits in its next turn."""
+    """The name of the done; "" if it is not in the same computation, for example in the next turn of a loop."""
     computation: str
     trips: int | None
-    """How often it runs in one execution; None if an enclosing loop's count is unknown."""
+    """The number of runs in one execution; None if the trip count of an enclosing loop is unknown."""
     collective: Collective | None
-    """The collective that is started; None for copies, sends and other things."""
+    """The collective that is started; None for copies, sends and others."""
     between: Work | None
-    """The work of one device between start and done, in one run; None without a done."""
+    """The work of one device between start and done, in one run; None if there is no done."""
     stated: bool = False
-    """Whether the compiler says that it is synchronous (GPU: is_sync)."""
+    """Whether the text marks it as synchronous (GPU: is_sync)."""
 
     @property
     def synchronous(self) -> bool:

@@ -46,7 +46,7 @@ class Layout:
     space: int = 0
     element_bits: int = 0
     splits: str = ""
-    """Where the array is split between the memories of a chip's cores: SC(0:4)."""
+    """The split of the array between the memories of a chip's cores, such as SC(0:4)."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Reinterpretation:
 
     unit: int
     index: np.ndarray | None
-    """int64 [units of the target]; None where both lie alike."""
+    """int64 [units of the target]; None if source and target have the same order of units."""
     missing: np.ndarray | None
 
 
@@ -235,7 +235,7 @@ def _with_any_tiles(source: Shape, target: Shape) -> Reinterpretation:
 
 
 _ROWS = (1, 2, 4, 8)
-"""The rows of a tile of 32-bit elements, as openxla/xla, docs/tiled_layout.md, has them for TPUs."""
+"""The possible numbers of rows of a tile of 32-bit elements on TPU (openxla/xla, docs/tiled_layout.md)."""
 
 
 def _alike(a: Reinterpretation, b: Reinterpretation) -> bool:

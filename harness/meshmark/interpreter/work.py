@@ -34,7 +34,7 @@ ARITHMETIC = frozenset(
         *("round-nearest-even", "rsqrt", "sign", "sine", "sqrt", "subtract", "tan", "tanh"),
     )
 )
-"""Opcodes that do one operation for each element of their result."""
+"""Opcodes that do one operation per element of their result."""
 
 COLLECTIVES = frozenset(
     (
@@ -42,10 +42,10 @@ COLLECTIVES = frozenset(
         *("collective-permute", "collective-broadcast", "send", "recv"),
     )
 )
-"""Opcodes that communicate; a `-start` or `-done` behind them splits them in two."""
+"""Opcodes that communicate. With `-start` and `-done` appended they are asynchronous."""
 
 MAIN_MEMORY, FLAGS = 0, 2
-"""Memory spaces in layouts: the device's main memory, and flags for waiting, which hold no data."""
+"""Memory spaces in layouts: the device's main memory, and synchronization flags, which hold no data."""
 
 _TAKING = ("slice", "dynamic-slice", "gather")
 
@@ -56,11 +56,11 @@ class Work:
 
     flops: float = 0.0
     nbytes: int = 0
-    """Bytes of operands and results in any memory."""
+    """The bytes of operands and results in any memory."""
     main_bytes: int = 0
-    """Those of them in the device's main memory: on-chip memory is left out."""
+    """The part of `nbytes` in the device's main memory, without on-chip memory."""
     unknown: tuple[str, ...] = ()
-    """Custom calls and loops without a known number of turns, of which the text does not say what they do."""
+    """Custom calls, and loops with an unknown trip count: the text does not have their work."""
 
     def __add__(self, other: Work) -> Work:
         return Work(

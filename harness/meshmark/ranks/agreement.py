@@ -15,7 +15,7 @@ from meshmark.core.text import number
 from meshmark.core.verdicts import CHECKS, VERDICTS, Line
 
 Finding = Mapping[str, Any]
-"""One check of one case by one rank: `check`, `verdict`, `reason` and what was measured, as in a record."""
+"""One check of one case by one rank: `check`, `verdict`, `reason` and the measured values, as in a record."""
 
 
 def finding_of(line: Line) -> dict[str, Any]:

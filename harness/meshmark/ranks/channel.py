@@ -49,8 +49,8 @@ from meshmark.ranks.messages import (
 from meshmark.ranks.wire import SILENCE, ChannelError, Wire, address, keep_alive
 
 GRACE = 5.0
-"""Seconds that the main thread has to come back to the channel once a rank is lost or an interrupt came: whatever it
-waits for is left then."""
+"""Seconds in which the main thread must return to the channel after a rank is lost or an interrupt came. After that the
+process ends, whatever the main thread waits for."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Ending:
     """The reason why a run of several ranks can't continue, and the verdict of the case that it was in."""
 
     verdict: str
-    """crash, hang, or "" where no case is to blame."""
+    """crash, hang, or "" if no case is the cause."""
     reason: str
     data: Mapping[str, Any] = field(default_factory=dict)
 

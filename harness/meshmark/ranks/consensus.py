@@ -23,7 +23,7 @@ from meshmark.ranks.channel import Channel, Ending
 from meshmark.ranks.wire import ChannelError
 
 BACKUP = 15.0
-"""Seconds past its deadline after which a rank that holds the GIL, and so can't tell the others, is ended."""
+"""Seconds past its deadline after which a rank is ended that can't report it because it holds the GIL."""
 
 
 class Settled(Exception):
@@ -45,7 +45,7 @@ class Consensus:
         self.channel, self.stderr = channel, stderr
         self.matter = ""
         self.ending: Ending | None = None
-        """Why the run ended before its time."""
+        """The reason why the run ended early; None if it did not."""
         self._ending = threading.Lock()
 
     @contextmanager

@@ -31,7 +31,7 @@ from meshmark.ranks.wire import ChannelError, address
 from meshmark.records.run_line import of_every_rank
 
 JOIN = 120.0
-"""Seconds that the ranks have to come together."""
+"""Seconds in which all ranks must join."""
 
 ENVIRONMENT = {
     "coordinator": "MESHMARK_COORDINATOR",
@@ -40,17 +40,17 @@ ENVIRONMENT = {
     "control": "MESHMARK_CONTROL",
     "control_secret": "MESHMARK_CONTROL_SECRET",
 }
-"""The variables that stand for the options where these are not given; `meshmark launch` sets them."""
+"""The environment variables that replace the options if these are not given. `meshmark launch` sets them."""
 
 JOBS = (
     ("SLURM_JOB_ID", "SLURM_STEP_ID"),
     ("PMIX_NAMESPACE",),
     ("OMPI_MCA_ess_base_jobid",),
 )
-"""Variables that all processes of one job have alike, and no other job: those of Slurm, of PMIx, of Open MPI 4."""
+"""Variables that are equal in all processes of one job and differ between jobs: those of Slurm, PMIx and Open MPI 4."""
 
 TRANSPORT = "jax_cpu_collectives_implementation"
-"""The option of JAX that says what carries collectives between CPU processes."""
+"""The option of JAX that selects the transport of collectives between CPU processes."""
 
 
 class RankError(BadInput, ValueError):
@@ -66,7 +66,7 @@ class Coordinates:
     process_id: int = -1
     control: str = ""
     secret: str = ""
-    """What tells this run's ranks from those of another."""
+    """A text that distinguishes the ranks of this run from those of another run."""
 
     @property
     def given(self) -> bool:

@@ -18,8 +18,8 @@ LAUNCHED = "MESHMARK_LAUNCH"
 """The variable that names the launcher's directory."""
 
 ENDED = "MESHMARK_ENDED"
-"""The variable that says how the ranks of the group before this one ended, as JSON: rank -> how. It is set where the
-launcher goes on after it."""
+"""The variable that has the ends of the previous group's ranks, as a JSON object from rank to text. It is set if the
+launcher starts another group after one that ended."""
 
 _AGAIN = "again"
 

@@ -39,26 +39,26 @@ from meshmark.ranks.messages import (
 from meshmark.ranks.wire import SILENCE, ChannelError, Wire, keep_alive
 
 LINGER = 3.0
-"""If the ranks do not fit together, the hub tells later ranks so for this many seconds."""
+"""If the ranks can't form a group, the hub tells later ranks the reason for this many seconds."""
 
 GREETING = 20.0
-"""Seconds that a connection has to say who it is."""
+"""Seconds in which a connection must send its greeting."""
 
 LONGEST_GREETING = 1 << 12
-"""Bytes of the longest greeting."""
+"""The largest size of a greeting, in bytes."""
 
 MOST_GUESTS = 256
-"""Connections that may be about to say who they are; the oldest is turned away for a new one."""
+"""The largest number of connections without a greeting. The oldest is closed for a new one."""
 
 BACKLOG = 4096
-"""Connections that the system may hold until they are taken in."""
+"""The number of connections that the system may hold before they are accepted."""
 
 OTHER_RUN = (
     "it is of another run: give every process the same --control-secret, or none, and start them as one job"
 )
 
 GATHER = 2.0
-"""Seconds that the hub waits for the others' whereabouts once one rank is past its deadline."""
+"""Seconds that the hub waits for the others' whereabouts after one rank exceeds its deadline."""
 
 
 def describe_loss(error: Exception) -> str:
@@ -77,9 +77,9 @@ class _Rank:
     number: int
     wire: Wire
     case: str = ""
-    """The case that it runs, or ""."""
+    """The case that it has begun last; "" before the first one."""
     place: str | None = None
-    """Where it was when it was past its deadline."""
+    """Its whereabouts, after a rank exceeded its deadline; None if it has not answered."""
     left: bool = False
 
 
@@ -89,7 +89,7 @@ class _Guest:
 
     wire: Wire
     until: float
-    """When it is turned away."""
+    """The time at which it is closed."""
 
 
 class Hub:
@@ -106,7 +106,7 @@ class Hub:
         self.given: dict[int, Give] = {}
         self.asked: float | None = None
         self.strangers = 0
-        """How many of another run have come."""
+        """The number of connections from ranks of another run."""
         try:
             self._listening, self.note = _listening(host, port)
         except OSError as error:

@@ -34,17 +34,17 @@ from meshmark.ranks.group import ENVIRONMENT
 from meshmark.ranks.handover import ENDED, LAUNCHED
 
 GRACE = 10.0
-"""Seconds that ranks have to end by themselves once one has ended: they may have a verdict to write, and one that
+"""Seconds in which the ranks may end by themselves after one has ended. They may have a verdict to write. A rank that
 holds the GIL is ended 8 s after the others have given it up (meshmark.ranks.consensus.BACKUP)."""
 
 TERMINATE = 5.0
-"""Seconds between TERM and KILL."""
+"""Seconds between SIGTERM and SIGKILL."""
 
 PAUSE = 0.1
-"""Seconds without output after which the beginning of a line is shown."""
+"""Seconds without output after which an incomplete line is shown."""
 
 LONG = 1 << 16
-"""Bytes of a line beyond which it is shown in pieces."""
+"""The size in bytes above which a line is shown in pieces."""
 
 _PR_SET_PDEATHSIG = 1
 _GLOO = re.compile(rb"\[Gloo\] Rank \d+ is connected to \d+ peer ranks\.[^\n]*\n")
@@ -114,7 +114,7 @@ class Launcher:
     grace: float = GRACE
     most_restarts: int = 1000
     started: Callable[[], object] = lambda: None
-    """Called once, when all ranks are there."""
+    """Called once, after all ranks of the first group are started."""
     directory: Path = field(default_factory=lambda: scratch.make("launch-"))
     _ranks: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _told_to_end: int = 0

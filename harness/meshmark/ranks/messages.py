@@ -18,11 +18,11 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 from meshmark.core import saying
 
 PROTOCOL = "meshmark-ranks 3"
-"""The protocol and its version, which both ends say first."""
+"""The protocol and its version, which both ends send first."""
 
 
 LONGEST_TEXT = 1 << 16
-"""Characters of the longest text of a message that are taken."""
+"""The largest length of a text in a message, in characters. Longer texts are cut."""
 
 
 class Garbled(ValueError):
@@ -48,7 +48,7 @@ class Hello(Message):
     rank: int
     size: int
     run: str
-    """Proves that this rank is of the hub's run (`proof`)."""
+    """The proof that this rank belongs to the hub's run (`proof`)."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Welcome(Message):
     protocol: str
     size: int
     run: str
-    """Proves that this hub is of the rank's run."""
+    """The proof that this hub belongs to the rank's run."""
 
 
 @dataclass(frozen=True)

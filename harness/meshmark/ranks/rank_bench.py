@@ -55,7 +55,7 @@ ALIKE = (
     *("profile", "processes", "operations", "modes", "meshes", "dtypes", "sizes", "cadence", "seed"),
     *("deadline", "seconds", "record", "resume"),
 )
-"""The options in which ranks must not differ."""
+"""The options that must be equal on all ranks."""
 
 Value = TypeVar("Value")
 
@@ -79,7 +79,7 @@ class Rank:
         self.timer: RankTimer | None = None
         self.kept = Records()
         self.consensus: Consensus | None = None
-        """None while the ranks come together."""
+        """None while the ranks join."""
         self._signal: signal.Signals | None = None
         environment.set_here(
             environment.cpu_devices(arguments.num_devices, environment.CPU_DEVICES_A_PROCESS)

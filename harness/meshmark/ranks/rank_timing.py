@@ -58,7 +58,7 @@ from meshmark.timing.measure import (
 from meshmark.timing.timer import Job, Timing, doubts, untimed
 
 WARM = 10
-"""The most calls that warm up one program."""
+"""The largest number of warm-up calls per program."""
 
 Made = TypeVar("Made")
 
@@ -104,7 +104,7 @@ class RankTimer(Timing):
         self.devices = ranks.in_order(jax.devices())
         self.judge = Judge(self.devices, job.seed, meeting=consensus.compare_programs)
         self.at: tuple[list[Case], str, float] = ([], "isolated", 0.0)
-        """The cases and the cadence that it is about, and when it began the cell."""
+        """(the cases of the current step, their cadence, the time at which the cell began)"""
 
     # Agreeing -----------------------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class RankTimer(Timing):
 # Sampling ---------------------------------------------------------------------------------------------------
 
 Agree = Callable[[str, Any, Callable[[list[Any]], Any]], Any]
-"""Consensus.agree: what rank 0 makes of all ranks' values, on every rank."""
+"""The type of Consensus.agree."""
 
 
 def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random, agree: Agree) -> list[list[float]]:

@@ -21,12 +21,12 @@ from meshmark.ranks.handover import launcher_directory
 _JOINED, _ENDED = "joined", "ended"
 
 _RUNS = re.compile(r"\b(meshmark|harness)\s+(test|bench|hunt)\b|\bpytest\b.*\bconformance\b", re.DOTALL)
-"""Commands that run the suite. Others may be launched too, and need not join."""
+"""Commands that run the suite. Other commands may be launched too, and need not join."""
 
 _ASKS = re.compile(
     r"(?:^|\s)(-h|--help|-V|--version|--fixtures|--funcargs|--fixtures-per-test|--markers)(?=\s|$)"
 )
-"""Options that ask for a text alone: no rank joins for it."""
+"""Options with which a command only prints a text, so that no rank joins."""
 
 
 def join(rank: int, size: int) -> None:

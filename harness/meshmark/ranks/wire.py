@@ -15,10 +15,10 @@ from meshmark.core.errors import BadInput
 from meshmark.ranks.messages import Garbled, Message, decode, encode
 
 LONGEST = 1 << 26
-"""Bytes of the longest message that is taken."""
+"""The largest size of a message, in bytes."""
 
 SILENCE = 12.0
-"""Seconds without any sign of life from the other end's kernel after which a connection counts as cut."""
+"""Seconds without an answer from the other end's kernel after which a connection counts as cut."""
 
 
 class ChannelError(BadInput, RuntimeError):

@@ -22,10 +22,10 @@ from meshmark.timing.environments import Environment
 from meshmark.weather.programs import CPU, MARK
 
 DEADLINE = 300
-"""Seconds after which one program's compilation is a hang."""
+"""Seconds after which the compilation of one program counts as a hang."""
 
 MOST_DEATHS = 10
-"""How often the child of one place may die before its other programs are given up."""
+"""The number of times that the child of one place may die. After one more death the environment is given up."""
 
 
 class WeatherError(BadInput, RuntimeError):

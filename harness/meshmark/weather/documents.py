@@ -30,12 +30,12 @@ TOTALS = (
     "copies",
     "loops",
 )
-"""The counters whose sums over programs are shown."""
+"""The counters whose sums over programs are in the tables."""
 
 PLOTTED = ("sent", "collectives", "hidden", "exposed", "memory", "temporaries", "copies")
 
 SHOWN = 5
-"""The most programs that are named for one counter of one step."""
+"""The largest number of programs that are named per counter and step."""
 
 
 def shown(counter: str, value: float | None) -> str:

@@ -44,7 +44,7 @@ COUNTERS: dict[str, tuple[str, Callable[[Line], Any]]] = {
     "warnings": ("warnings of rematerialization", lambda line: line.get("rematerialization_warnings")),
     "host": ("kinds of host transfers", lambda line: len(line["host"]) if "host" in line else None),
 }
-"""The counters that are compared: what each is, and how it follows from a line. None: the line does not say it."""
+"""The counters that are compared: (title, function of a line). The value is None if the line lacks it."""
 
 
 @dataclass
@@ -53,11 +53,11 @@ class Release:
 
     jax: str
     compilers: tuple[str, ...]
-    """The compilers for topologies with their versions: libtpu 0.0.52."""
+    """The compilers for topologies with their versions, such as libtpu 0.0.52."""
     suite: str
-    """The suite's commit, and whether its files were as committed."""
+    """The suite's commit, followed by ", changed" if its files differed from it."""
     lines: dict[str, dict[str, Line]] = field(default_factory=dict)
-    """The line of each program, by place and case id without its place."""
+    """The line of each program, by place and by case id without the place."""
 
     @property
     def label(self) -> str:

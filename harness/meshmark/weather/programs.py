@@ -37,7 +37,7 @@ from meshmark.records.writing import dumps
 MARK = "meshmark-weather "
 
 CPU = "cpu"
-"""The place of virtual CPU devices; every other place is a topology."""
+"""The place of virtual CPU devices. All other places are topologies."""
 
 FAMILIES = ("collectives", "contraction", "layers", "training", "networks", "windows", "algebra", "programs")
 
