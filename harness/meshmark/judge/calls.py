@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds inputs that a call has changed, and chooses the cases that are called again with other values.
 
-Every case looks at its inputs afterwards. A second call costs a second reference, so a share of the cells has one, in
-all modes; another seed takes another share.
+The inputs of every case that passes are compared again after its calls. A call with other values needs a second
+reference, so only one cell in five has one, in all of its modes. Another seed chooses other cells.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def is_called_again(case: Case, seed: int) -> bool:
 
 
 def changed_argument(wanted: Sequence[np.ndarray], placed: Sequence[jax.Array]) -> str:
-    """Which argument no longer holds its values after a call, or "". `wanted`: the host arrays that were placed."""
+    """A sentence with the first argument that a call deleted or changed; "" if there is none.
+
+    `wanted`: the host arrays that were placed."""
     for number, (array, want) in enumerate(zip(placed, wanted, strict=True)):
         if array.is_deleted():
             return f"argument {number} was deleted by a call that does not donate it"
@@ -41,7 +43,7 @@ def changed_argument(wanted: Sequence[np.ndarray], placed: Sequence[jax.Array]) 
 
 
 def changed_host_array(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> str:
-    """Which host array a host call has changed, or ""."""
+    """A sentence with the first host array that a host call changed; "" if there is none."""
     for number, (was, now) in enumerate(zip(before, after, strict=True)):
         if not np.array_equal(as_bits(was), as_bits(now)):
             return f"argument {number}, a host array, was changed by the call"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the optional capabilities of the backend: the child that lists the devices judges a case of each.
+"""Finds the optional capabilities of the backend: the child that lists the devices judges cases of each.
 
-A capability is there unless the error of every tried case says that it is not implemented
-(`meshmark.judge.checks.line_of_exception`). A wrong number, or an error of another kind, is left to the run to judge.
-The child ends with its probes. Where one ends the child, or hangs, another child goes on with the next capability,
-and the answer says so.
+The backend has a capability unless the error of every tried case says that it is not implemented
+(`meshmark.judge.checks.line_of_exception`). The run itself judges wrong numbers and errors of other kinds.
+The child ends after its probes. If a probe crashes the child or hangs, that is its answer, and another child goes on
+with the next capability.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ ORDER = ("manual", "host", "explicit", "auto")
 
 
 def probe_facts(selection: Selection, wanted: Sequence[str], timeout: float = containment.START) -> Facts:
-    """The facts of the devices, with an answer for each wanted capability that the selection demands, or of which a
-    case would join it: "has", "lacks: REASON", "crash: HOW" or "hang: HOW". NoBackend as
-    `meshmark.devices.probe.probe`.
+    """The facts of the devices, with an answer for each wanted capability that matters: the selection demands it, or
+    one of its cases would join the selection. An answer is "has", "lacks: REASON", "crash: HOW" or "hang: HOW". Raises
+    NoBackend as `meshmark.devices.probe.probe` does.
     """
     if not wanted:
         return probe.probe()
@@ -69,13 +69,13 @@ def probe_facts(selection: Selection, wanted: Sequence[str], timeout: float = co
 
 
 def present(found: Mapping[str, str]) -> tuple[str, ...]:
-    """The capabilities that are there."""
+    """The capabilities that the backend has, from the answers."""
     return tuple(name for name, answer in found.items() if answer == HAS)
 
 
 def _ask(question: Mapping[str, Any], timeout: float) -> tuple[str, list[dict[str, Any]], str]:
-    """One child: (how it ended, its messages, its last line of standard error). What it leaves behind can't
-    hold up the answer: its output is a file."""
+    """Run one child: (how it ended, its messages, its last line of standard error). Its output goes to files, so that
+    processes that it leaves behind cannot block the answer."""
     command = [*CHILD, json.dumps(question)]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = subprocess.Popen(command, stdout=out, stderr=err, env=environment.of_child())
@@ -104,7 +104,7 @@ def _ask(question: Mapping[str, Any], timeout: float) -> tuple[str, list[dict[st
 
 
 def candidates(selection: Selection, num_devices: int) -> dict[str, list[Case]]:
-    """The cases of each capability that would join the selection, the likeliest to be there first."""
+    """By capability, the cases that would join the selection, in the order of their modes in ORDER."""
     found: dict[str, list[Case]] = {}
     for cell, mode in cases.optional(selection, num_devices):
         for name in cell.capabilities:

@@ -135,7 +135,7 @@ class Judge:
 
         lines = [*self.executed(program, execute)]
         passes = worst(line.verdict for line in lines) == "pass"
-        # Over several processes what runs must not hang on what one of them saw: the others would wait for it.
+        # Over several processes, what one of them saw must not decide what runs: the others would wait for it.
         after = self._after_calls(program, compiled, lines) if passes or self.meeting else lines
         yield from after if passes else lines
 

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The communication check: compares the compiled collectives with the contract of the mode.
 
-Manual modes must have the collectives of the program, with their groups and bytes, or a listed equivalent; where a
-transformation makes them, no more bytes than the theory with a factor, and the kinds that the plan names. Global
-modes (auto, explicit, pjit) must connect the devices that the operation connects. They send no more than gathering
-everything everywhere would, and no more than an older release did. What they send beyond manual mode is recorded as
-`excess_bytes`, and `told` names what is slow and not wrong. In every mode mesh axes, operations and memory are compared
-with the plan (meshmark.judge.theory). An excess is a fault if the operation says that its plan is complete, and else
-it is named in `told`. A program that waits for the host though its operation calls none is a fault. None of this
-needs committed counters; where there are some, they are compared exactly.
+Manual modes must have the collectives of the program, with their groups and bytes, or a listed equivalent. If a
+transformation makes the collectives, they must have the kinds that the plan names, and their bytes must not exceed the
+theory by more than a factor. Global modes (auto, explicit, pjit) must connect the devices that the operation connects.
+They must not send more than gathering every argument and reducing every result on all devices would. `excess_bytes`
+records what they send beyond manual mode. `told` names what is slow but not wrong.
+
+In every mode mesh axes, operations and memory are compared with the plan (meshmark.judge.theory). An excess is a fault
+if the operation declares its plan complete; otherwise `told` names it. It is a fault if a program waits for the host
+and its operation does not call the host. None of this needs committed counters. Counters of this release are compared
+exactly; without them, those of an older release limit the bytes sent.
 """
 
 from __future__ import annotations
@@ -110,7 +112,8 @@ def broken(case: Case, compiled: Any, found: Sequence[Collective], sent: float) 
 
 
 def missing_kind(found: Sequence[Collective], kinds: Sequence[str]) -> str:
-    """The first kind of collective that a program must have and has not; "" if it has all."""
+    """A sentence with the first kind of collective that a program lacks, of those that it must have; "" if it has
+    all."""
     missing = next((kind for kind in kinds if all(c.kind != kind for c in found)), "")
     return missing and f"has no {missing}, which manual mode spells; found {_describe(found)}"
 
@@ -133,7 +136,7 @@ def traffic_difference(
     itemsize: int,
 ) -> str:
     """The difference from the collectives that manual mode specifies; "" if there is none. itemsize: the bytes of an
-    element where the traffic does not say."""
+    element of traffic that does not state them."""
     want: dict[Key, int] = defaultdict(int)
     itemsizes: dict[Key, int] = defaultdict(int)
     for t in traffic:
@@ -171,7 +174,8 @@ def traffic_difference(
 
 
 def _widened(kind: str, seen: int, payload: int, width: int, own: int) -> bool:
-    """Whether a reduction of elements of `own` bits has the payload of one in a wider type, of `width` bits."""
+    """Whether the payload of a reduction of `own`-bit elements is that of the same reduction in a type of `width`
+    bits."""
     growth = width // own
     return (
         kind in ("all-reduce", "reduce-scatter")
@@ -220,7 +224,7 @@ def ceiling(case: Case) -> float:
 
 
 def spelled_bytes(case: Case) -> float | None:
-    """The bytes on the wire of what manual mode spells; None where that is not stated."""
+    """The bytes that one device sends in manual mode, by the plan; None if the plan states no collectives."""
     if case.plan.traffic is None:
         return None
     total = 0.0

@@ -70,7 +70,7 @@ class CompileOnly:
     _judged_cases: int = 0
 
     def run(self, case: Case) -> list[Line]:
-        """All check lines of a case. What it raises is a line too, never an exception."""
+        """All check lines of a case. Whatever the case raises becomes a line and is not raised."""
         lines: list[Line] = []
         self._judged_cases += 1
         clear_sometimes(self._judged_cases)
@@ -231,8 +231,8 @@ _MEGASCALE = 'handler_name="xla_megascale_runtime"'
 
 
 def transfers(text: str) -> tuple[int, int]:
-    """(number, bytes; layout padding is unknown) of one device's sends to other slices, in
-    optimized HLO text."""
+    """(number, bytes) of one device's sends to other slices, in optimized HLO text; bytes are without layout padding,
+    which is unknown."""
     sends = [line for line in text.splitlines() if _SEND.search(line) and _MEGASCALE in line]
     payloads = [hlo.payload(_SEND.search(line)[1])[1] for line in sends]  # type: ignore[index]
     return len(sends), sum(payloads)
@@ -306,7 +306,8 @@ def round_trips(text: str) -> list[str]:
 
 
 def host(case: Case, text: str) -> Line:
-    """The host line: no round trip over the host inside the program, and one at least where the case is to call it."""
+    """The host line: no round trip over the host inside the program, or at least one if the operation calls the
+    host."""
     found = round_trips(text)
     if case.operation.calls_host(case.cell.request.variant):
         return Line("host", "pass") if found else Line("host", "fail", "the program never calls the host")

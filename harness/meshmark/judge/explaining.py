@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains a compiled program step by step: what each collective moves, what a few devices hold before and after, and
-what the schedule does between the start and the done of what is asynchronous.
+"""Explains a compiled program step by step: what each collective moves, what a few devices hold before and after it,
+and which other work the schedule puts between the start and the done of an asynchronous collective.
 
     python -m meshmark.judge.explaining CASE [--topology v5e:2x4] [--devices 0,5] [--seed 0] [--text FILE]
 
-The program is interpreted (`meshmark.interpreter`); nothing runs. Without a topology it is compiled for the devices
-that are here.
+The program is interpreted (`meshmark.interpreter`) and not run. Without a topology it is compiled for the devices of
+this machine.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ ELEMENTS = 4
 
 @dataclass(frozen=True)
 class Compared:
-    """A step, held against what the program says that its operation gives."""
+    """The comparison of one step with the value that the lowered program gives for its operation."""
 
     name: str
     line: int
@@ -113,7 +113,7 @@ class Explanation:
         result: AnyValue,
         ids: np.ndarray,
     ) -> None:
-        """One instruction was computed by the devices `ids`."""
+        """Add the lines of one instruction, which the devices `ids` have just computed."""
         own = self.module.entry.by_name.get(instruction.name) is instruction
         kind = instruction.opcode
         done = kind.endswith("-done")
@@ -143,7 +143,7 @@ class Explanation:
         self.lines += self._values("after " if between else "holds ", result, ids)
 
     def _members(self, evaluator: Evaluator, instruction: Instruction) -> str:
-        """Who takes part, as mesh coordinates."""
+        """The groups or pairs of a collective, as mesh axes or as mesh coordinates."""
         if instruction.opcode.startswith("collective-permute"):
             pairs = pairs_of(evaluator, instruction)
             shown = ", ".join(f"{self._at(a)} to {self._at(b)}" for a, b in pairs[:4])
@@ -158,14 +158,14 @@ class Explanation:
         return f"{_groups(groups)}: {shown}{'; ...' * (len(groups) > 2)}"
 
     def _at(self, device: int) -> str:
-        """(x=0, y=3)."""
+        """The mesh coordinates of a device: (x=0, y=3)."""
         coordinates = np.unravel_index(device, self.mesh.shape)
         return (
             "(" + ", ".join(f"{n}={int(c)}" for n, c in zip(self.mesh.names, coordinates, strict=True)) + ")"
         )
 
     def _values(self, when: str, value: AnyValue, ids: np.ndarray) -> Iterator[str]:
-        """What the chosen devices hold of a value."""
+        """One line per chosen device: the first elements of its block of a value."""
         for part in _arrays(value):
             data = full(part.data, len(ids)) if part.data.shape[0] in (1, len(ids)) else part.data
             for row, device in enumerate(ids.tolist()):
@@ -173,7 +173,7 @@ class Explanation:
                     yield f"   {when} {self._at(device)}: {_shown(data[row], part, row)}"
 
     def _compare(self, operation: str, name: str, step: str, value: AnyValue) -> None:
-        """Hold the value of the next step against what the program says that its operation gives."""
+        """Compare the value of the next step with the one that the lowered program gives for its operation."""
         self.words[name] = step
         parts = list(_arrays(value))
         if (
@@ -189,17 +189,17 @@ class Explanation:
             self.last[operation] = Compared(name, len(self.lines), step, wrong)
 
     def close(self) -> None:
-        """Write behind the last step of each operation how many devices hold what the program says."""
+        """Append to the last step of each operation the number of devices that agree with the lowered program."""
         for step in self.last.values():
             if not self.lines[step.line].endswith(")"):
                 right = self.mesh.size - len(step.wrong)
                 self.lines[step.line] += f" ({right} of {self.mesh.size} devices hold what the program says)"
 
     def parting(self, result: int | None = None) -> str:
-        """Where the values first part from the program, of which this result is wrong.
+        """A sentence with the first step whose values differ from the lowered program. `result`: a wrong result.
 
-        A step on which a right one depends does not count: the compiler computes something else there on purpose, such
-        as the reciprocal of a divisor."""
+        A wrong step on which a right one depends does not count: the compiler computes something else there on purpose,
+        such as the reciprocal of a divisor."""
         harmless = {name for step in self.last.values() if not step.wrong for name in self._behind(step.name)}
         for step in self.last.values():
             if step.wrong and step.name not in harmless:
@@ -213,7 +213,7 @@ class Explanation:
         return f"Where the values first part from the program is not known: {why}.{made}"
 
     def _maker(self, result: int) -> str:
-        """The instruction of the entry that computes a result, behind copies and bitcasts."""
+        """The name of the entry's instruction that computes a result, before any copies and bitcasts of it."""
         found = self.module.entry.root
         if found.opcode == "tuple":
             found = self.module.entry.by_name[found.operands[result]]
@@ -222,7 +222,7 @@ class Explanation:
         return found.name
 
     def _behind(self, name: str) -> set[str]:
-        """The instructions of the entry that one of them depends on."""
+        """The names of all instructions of the entry on which the named one depends."""
         found: set[str] = set()
         left = [name]
         while left:
@@ -233,7 +233,7 @@ class Explanation:
         return found
 
     def _holds(self, value: AnyValue) -> str:
-        """How many devices hold their part of a result, where the value has its shape."""
+        """The number of devices that hold their part of a result; "" if the value has no result's shape and dtype."""
         for number, part in enumerate(self.parts):
             for seen in _arrays(value):
                 if seen.data.shape[1:] != part.shape[1:] or seen.data.dtype != part.dtype:
@@ -290,8 +290,10 @@ def explained(
     beside: Mapping[str, str] | None = None,
     program: Lowered | None = None,
 ) -> list[str]:
-    """The lines of a program, and whether every device holds its part of each result in the end. beside: what the
-    schedule says (`scheduled`). program: what each operation should give."""
+    """The lines of a program. The last ones say whether every device holds its part of each result.
+
+    parts: the expected parts of each result, [devices, *local shape]. devices: those whose values are shown. beside:
+    the lines of the schedule (`scheduled`). program: the values that each operation should give."""
     explanation = Explanation(module, mesh, devices, parts, beside or {}, program or Lowered())
     try:
         outputs = interpret(module, arguments, bits, explanation.step)
@@ -319,7 +321,7 @@ def explained(
 
 
 def scheduled(text: str, devices: int) -> dict[str, str]:
-    """What the schedule of a compiled text does while each collective is under way, by the name of its start."""
+    """A sentence per asynchronous collective, by the name of its start: the work that the schedule overlaps with it."""
     return {p.start: _meanwhile(p) for p in schedule.read(text, devices).pairs if p.kind != "copy"}
 
 
@@ -336,7 +338,7 @@ def _meanwhile(pair: schedule.Pair) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Explain one case and print the lines; 2 for a text that can't be explained, with a line that says why."""
+    """Print the explanation of one case. Returns 0, or 2 after one line that says why it can't be explained."""
     parser = argparse.ArgumentParser(prog="meshmark explain")
     parser.add_argument("case")
     parser.add_argument("--topology", default="")
@@ -365,7 +367,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def lines_of(options: Any) -> list[str]:
-    """The lines of a case: compiled for the topology or for the devices here, or as the given text has it."""
+    """The lines of a case, compiled for the topology or for the devices of this machine. With --text the given text is
+    interpreted in place of the compiled one."""
     from meshmark.devices import topologies
 
     if options.topology:

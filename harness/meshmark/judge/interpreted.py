@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers without the hardware: interprets a compiled program, and judges what it computes.
+"""Interprets a compiled program and judges the numbers that it computes, without the hardware.
 
-The lines of numbers (or gradient) and replicas that this gives carry `interpreted`. They say what the compiled text
-means, and nothing ran on a device. What the text does not state is taken from the chip's documentation and is named in
-`assumed`. What the interpreter does not know makes the lines `not_run`, with the name in `refused`.
+The lines of numbers (or gradient) and replicas carry the field `interpreted`. They judge the compiled text; nothing
+runs on a device. What the text does not state is taken from the chip's documentation and is named in `assumed`. If the
+interpreter does not know something, the lines are `not_run` and `refused` names it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def lines(program: Program, compiled: Any, topology: Topology, seed: int) -> lis
 
 
 def assumptions(program: Program, chip: chips.Chip, topology: Topology) -> list[str]:
-    """What the interpretation takes from documentation, since the text does not state it."""
+    """The assumptions of the interpretation, which the text does not state."""
     found = []
     if program.case.plan.precision == "default":
         bits = chips.factor_bits(chip)["default"]
@@ -58,7 +58,7 @@ def assumptions(program: Program, chip: chips.Chip, topology: Topology) -> list[
 
 
 def judged(program: Program, compiled: Any, factor_bits: Mapping[str, int], seed: int) -> list[Line]:
-    """The lines of a compiled program by interpretation of its text, without the marks."""
+    """The lines of a compiled program by interpretation of its text, without the fields that mark them."""
     check = numbers_check(program.case)
     try:
         if (need := program.case.mesh.size * memory_bytes(compiled)) > MOST_BYTES:
@@ -89,7 +89,7 @@ def wanted(cell: Cell, seed: int, u_factor: float) -> tuple[list[np.ndarray], li
 
 
 def memory_bytes(compiled: Any) -> int:
-    """What one device needs, by the compiler: arguments, outputs and temporaries."""
+    """Bytes of arguments, outputs and temporaries of one device, by the compiler's analysis."""
     found = compiled.memory_analysis()
     return int(found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes)
 
@@ -116,7 +116,7 @@ def arguments(program: Program, compiled: Any, seed: int) -> list[np.ndarray]:
 
 
 def claimed(program: Program, compiled: Any) -> list[list[tuple[slice, ...]]]:
-    """For each result the part of each device, by flat mesh position, as the compiled program's shardings have it."""
+    """For each result the part of each device, by flat mesh position, from the compiled program's shardings."""
     found = []
     for result, sharding in zip(program.results, jax.tree.leaves(compiled.output_shardings), strict=True):
         indices = sharding.devices_indices_map(tuple(result.shape))

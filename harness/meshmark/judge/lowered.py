@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes the values of a lowered program, which no compiler has changed yet, by operation.
+"""Computes the values of each operation of a lowered program, which no compiler has changed yet.
 
 JAX hands the compiler a program of global values and of the bodies of its `shard_map`s, with the name of each
-operation. It is interpreted as the compiled text is. So a step of the compiled text that has the same name can be held
-against what the program says there, and a wrong result can be followed to the step where the values part.
+operation. This program is interpreted in the same way as the compiled text. Steps of the compiled text are compared
+with the operation of the same name, and a wrong result is followed to the first step that differs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Lowered:
         result: AnyValue,
         ids: np.ndarray,
     ) -> None:
-        """One instruction was computed."""
+        """Keep the value of one instruction, if all devices have computed it."""
         if (
             len(ids) < evaluator.module.num_devices
             or not isinstance(result, Value)
@@ -55,11 +55,10 @@ class Lowered:
             kept.append(result.data)
 
     def apart(self, operation: str, data: np.ndarray, sizes: Mapping[str, int]) -> list[int] | None:
-        """The devices that hold something else than their part of what an operation gives; None where nothing of that
-        shape is known.
+        """The devices that do not hold their part of an operation's value; None if no value of such a shape is known.
 
         data: [devices, *local]. A part is the device's own value, or its block of a global value under one sharding
-        for all devices: of those that fit the shapes, the one that fits most devices counts."""
+        for all devices. Of the shardings that fit the shapes, the one on which most devices agree counts."""
         best: list[int] | None = None
         for known in self.values.get(operation, ()):
             if known.dtype != data.dtype:
@@ -74,7 +73,8 @@ class Lowered:
 
 
 def lowered(text: str, devices: int, arguments: Sequence[np.ndarray]) -> Lowered:
-    """The values of a lowered program, from its HLO text and its global arguments."""
+    """The values of a lowered program, from its HLO text and its global arguments. What can't be interpreted is named
+    in `refused`."""
     found = Lowered()
     try:
         module = replace(reader.read(text), partitions=devices)
@@ -85,8 +85,8 @@ def lowered(text: str, devices: int, arguments: Sequence[np.ndarray]) -> Lowered
 
 
 def _shaped(known: np.ndarray, data: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Both with as many dimensions. Compilers add and leave out dimensions of size 1; one of `data` may also be what
-    the devices hold of a larger one."""
+    """Pairs of `known` and `data` with the same number of dimensions. Compilers add and drop dimensions of size 1; one
+    of `data` may also be a device's part of a larger dimension."""
     if known.ndim == data.ndim:
         yield known, data
         return
@@ -101,7 +101,7 @@ def _shaped(known: np.ndarray, data: np.ndarray) -> Iterator[tuple[np.ndarray, n
 def _parts(
     known: np.ndarray, dims: Sequence[int], sizes: Mapping[str, int]
 ) -> Iterator[Sequence[np.ndarray]]:
-    """The values that the devices may hold, one per device."""
+    """The blocks of shape `dims` that the devices may hold of a value: lists with one block per device."""
     count = int(np.prod(list(sizes.values()), dtype=int))
     if known.shape[1:] == tuple(dims):
         yield list(known if len(known) == count else np.broadcast_to(known, (count, *dims)))
@@ -115,7 +115,7 @@ def _parts(
 
 
 def _specs(times: Sequence[int], free: tuple[str, ...], sizes: Mapping[str, int]) -> Iterator[layout.Spec]:
-    """The specs that cut the dimensions into so many parts, with each axis used once at most."""
+    """The specs that cut dimension i into times[i] parts. Each of the `free` axes is used at most once."""
     if not times:
         yield ()
         return
@@ -127,7 +127,8 @@ def _specs(times: Sequence[int], free: tuple[str, ...], sizes: Mapping[str, int]
 
 
 def same(seen: np.ndarray, want: np.ndarray) -> bool:
-    """Whether two blocks are the same value, up to what roundings change."""
+    """Whether two blocks are equal. Floats and complex numbers may differ by 1 percent plus 0.001 of the largest
+    magnitude, since the compiler may round differently."""
     if seen.dtype.kind in "fcV":
         wide = np.complex128 if seen.dtype.kind == "c" else np.float64
         a, b = seen.astype(wide), want.astype(wide)

@@ -165,7 +165,8 @@ def hidden(places: Sequence[Any], output: jax.Array) -> str:
 def difference(
     judge: str, seen: np.ndarray, want: np.ndarray, bound: np.ndarray | None, flushed: float = 0.0
 ) -> Difference | None:
-    """The worst element of a block against its reference; None if no element differs.
+    """The worst element of a block against its reference; None for an empty block, or without a bound if no element
+    differs.
 
     ValueError if a finite element of the reference has no finite bound: no result could fail there.
     """
@@ -211,9 +212,10 @@ MOST_LOST = 0.5
 
 
 def without_subnormals(array: np.ndarray, times: float = 1.0) -> np.ndarray:
-    """The array with zeros for all numbers smaller in magnitude than `times` the smallest normal number.
+    """The array with zeros for all numbers smaller in magnitude than `times` the smallest normal number, or than 0.5 if
+    that is less.
 
-    An array that holds neither floats nor complex numbers is returned as it is.
+    An array that holds neither floats nor complex numbers is returned unchanged.
     """
     if not _inexact(array):
         return array

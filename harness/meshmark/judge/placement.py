@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares where a result lies, and of what type it is, with what the case promises."""
+"""Compares the placement and the type of a result with those that the case promises."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def replica_ids(places: Sequence[Any], want: dict[Any, tuple[slice, ...]], outpu
 
 
 def described(case: Case, result: Argument | Result, output: jax.Array) -> str:
-    """The difference between what an array says of itself and what was promised: spec, names of the mesh, memory
-    kind, committed to its devices, and no weak type; "" if there is none."""
+    """The difference between an array's attributes and the promised ones: spec, names of the mesh, memory kind,
+    committed to its devices, and no weak type; "" if there is none."""
     sharding = output.sharding
     if isinstance(sharding, NamedSharding):
         names, sizes = tuple(sharding.mesh.axis_names), case.mesh.sizes

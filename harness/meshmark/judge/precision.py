@@ -62,7 +62,8 @@ def format_precision(plan: Plan, dtype: str) -> str:
 def flushes(dtype: str) -> bool:
     """Whether a device takes subnormal numbers of this dtype for zeros when it adds or compares them.
 
-    It then may do so anywhere: XLA's CPU backend flushes the float32 sum of two subnormals, and keeps their maximum.
+    Such a device may flush them in any operation: XLA's CPU backend flushes the float32 sum of two subnormals, and
+    keeps their maximum.
     """
     kind = dtype_of(dtype)
     if not kind.tiny:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schedule counters of a compiled program: what overlaps with what, memory, host transfers, loops.
 
-All of them are read or counted from the compiled program, without any noise: the same compiler gives the same
-numbers. `exposed_s` alone is a projection, by the published peaks of the chip (`meshmark.devices.projection`), and
-there is none where these are unknown.
+All of them are read or counted from the compiled program, so the same compiler gives the same numbers. Only
+`exposed_s` is a projection. It uses the published peaks of the chip (`meshmark.devices.projection`), and is None if
+these are unknown.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def of_text(text: str, case: Case, fabric: Fabric | None = None) -> dict[str, An
 
 
 def _exposed(read: Schedule, pairs: Sequence[Mapping[str, Any]], fabric: Fabric | None) -> float | None:
-    """The projected time of all communication that no work hides, in one execution; a collective that is not split is
-    all of it exposed. None where it is not known."""
+    """Seconds of communication that no work hides, in one execution, projected; None if unknown. A collective that is
+    not split into a start and a done is exposed as a whole."""
     started = [p for p in pairs if p["kind"] not in ("send", "recv")]
     if fabric is None or any("exposed_s" not in p for p in started):
         return None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the judge of this process before its first case and after its last: it must tell planted wrong answers from
-right ones.
+"""Tests the judge of this process before its first case and after its last: it must find planted wrong answers and
+accept right ones.
 
-What a process loads beside the suite may change what NumPy's comparisons say, or how its processor rounds: a
-conftest.py, a plugin, a library that flushes subnormal numbers, or a case. Such a judge could pass everything.
+Code that a process loads beside the suite may change NumPy's comparisons or the processor's rounding: a conftest.py, a
+plugin, a library that flushes subnormal numbers, or a case. Such a judge could pass everything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Pair = tuple[str, str, np.ndarray, np.ndarray, np.ndarray | None]
 
 
 def planted() -> Iterator[Pair]:
-    """Wrong answers of each kind that the judge tells apart: each differs from the right one in one element."""
+    """Wrong answers, at least one of each kind that the judge must find."""
     seen: np.ndarray
     for dtype in (np.float32, ml_dtypes.bfloat16, np.int32, np.complex64, np.bool_):
         want = np.array([1, 0, 1, 0, 1, 1]).astype(dtype).reshape(2, 3)
@@ -47,8 +47,8 @@ def planted() -> Iterator[Pair]:
 
 
 def prove() -> None:
-    """RuntimeError where the judge of this process passes a planted wrong answer, refuses a right one, or takes a
-    failure for a pass."""
+    """Raise RuntimeError if the judge of this process passes a planted wrong answer, refuses a right one or takes a
+    failure for a pass, or if its sums are not rounded to nearest."""
     for what, judge, seen, want, bound in planted():
         found: Difference | None = difference(judge, seen, want, bound)
         if found is None or not found[0] > 1:

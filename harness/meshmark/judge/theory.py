@@ -3,8 +3,8 @@
 
 The theory of an operation is its plan: the collectives of manual mode (`traffic`), or what a transformation must send
 at most (`owed`), by the mesh axes over which they run. Bytes are those that one device sends in one execution, with the
-factors of nccl-tests (core.hlo.wire_bytes). What exceeds the theory is either a fault, with a stated factor, or is
-named in the record (`told`).
+factors of nccl-tests (core.hlo.wire_bytes). An excess beyond a stated factor is a fault, or is named in the record
+(`told`).
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def axes_between(positions: tuple[int, ...], mesh: MeshShape) -> frozenset[str]:
 
 def needed_axes(case: Case) -> frozenset[str]:
     """The mesh axes over which the computation needs to exchange data: those of its theory and those that the variant
-    names (a permutation over two axes may move data along one), or where no theory is stated, those that shard an
-    argument or a result."""
+    names (a permutation over two axes may move data along one). Without a theory, the axes that shard an argument or a
+    result are added."""
     stated = owed(case)
     groups = [*case.plan.connected, *(group for traffic in stated or () for group in traffic.groups)]
     named = frozenset(case.cell.request.variant.get("axes") or ())
@@ -76,7 +76,7 @@ def sharding_axes(case: Case) -> frozenset[str]:
 
 
 def members(collective: Collective) -> tuple[tuple[int, ...], ...]:
-    """The groups, or the pairs, that exchange data."""
+    """The groups, or for collective-permute the pairs, that exchange data."""
     found = collective.pairs if collective.kind == "collective-permute" else collective.groups
     return tuple(group for group in found if len(set(group)) > 1)
 
@@ -120,7 +120,7 @@ def stray(found: Sequence[Collective], case: Case) -> str:
 
 
 def overrun(sent: float, case: Case) -> str:
-    """Why manual mode sends too much where a transformation makes its collectives; "" if it does not."""
+    """Why a program in manual mode whose collectives a transformation makes sends too much; "" if it does not."""
     theory = by_axes(case)
     if case.plan.traffic is not None or theory is None:
         return ""
@@ -135,7 +135,7 @@ def overrun(sent: float, case: Case) -> str:
 
 
 def whole_gathers(found: Sequence[Collective], case: Case) -> list[str]:
-    """Each sharded argument that the program gathers whole though the theory gathers none of that size."""
+    """A sentence per sharded argument that the program gathers whole, where the theory gathers nothing as large."""
     stated = owed(case)
     planned = max((t.nbytes for t in stated or () if t.kind == "all-gather"), default=0)
     if stated is None:  # a result may be whole on each device
@@ -154,9 +154,9 @@ def whole_gathers(found: Sequence[Collective], case: Case) -> list[str]:
 def overwork(case: Case, text: str, flops: float | None, temp_bytes: float | None, manual: bool) -> str:
     """Why the program computes or holds too much for its plan; "" if it does not, or if the backend does not say.
 
-    flops and temp_bytes: of one device, by the compiler's analysis. The analysis counts a loop once, so that the
-    contractions are counted from the text as well. It also counts the scratch memory of libraries, which is not the
-    program's.
+    flops and temp_bytes: of one device, by the compiler's analysis. The analysis counts a loop once, so the
+    contractions are also counted from the text. The scratch memory of libraries, which the analysis includes, is
+    subtracted.
     """
     plan = case.plan
     if temp_bytes is not None:
@@ -170,7 +170,7 @@ def overwork(case: Case, text: str, flops: float | None, temp_bytes: float | Non
 
 
 def overcounted(case: Case, flops: float | None, temp_bytes: float | None) -> str:
-    """As `overwork`, from the counters of a record alone."""
+    """Like `overwork`, but from the counters of a record alone."""
     plan, size = case.plan, case.mesh.size
     every: list[Argument | Result] = [*plan.arguments, *plan.results]
     # A program of empty arrays still works on a scalar or two, such as the index of its device.
@@ -185,9 +185,10 @@ def overcounted(case: Case, flops: float | None, temp_bytes: float | None) -> st
 
 
 def beyond_all(case: Case, flops: float | None, temp_bytes: float | None) -> str:
-    """Why no program of this case can compute or hold so much, however badly it is compiled; "" where one can. The
-    worst that compilers do is a scan in which each element meets every other one: half of that was the most seen, for
-    `nonzero` on XLA's CPU backend."""
+    """Why even a badly compiled program of this case can't compute or hold so much; "" if it can.
+
+    The limit is a scan in which each element meets every other one. Half of that was the most seen, for `nonzero` on
+    XLA's CPU backend."""
     plan = case.plan
     every: list[Argument | Result] = [*plan.arguments, *plan.results]
     elements = max(OPERATIONS_OF_AN_ELEMENT, sum(math.prod(a.shape) for a in every))
@@ -201,7 +202,7 @@ def beyond_all(case: Case, flops: float | None, temp_bytes: float | None) -> str
 
 
 def copies(case: Case) -> int:
-    """How many devices compute the same: those along axes that shard no argument and no result."""
+    """The number of devices that compute the same: those along the axes that shard no argument and no result."""
     return case.mesh.product(case.mesh.rest(tuple(sharding_axes(case))))
 
 
@@ -210,7 +211,7 @@ REMATERIALIZED = "Involuntary full rematerialization"
 
 
 def slow_but_right(found: Sequence[Collective], case: Case, words: str) -> list[str]:
-    """What is slow and not wrong, by name; `words` is what the compiler wrote on standard error."""
+    """Sentences about what is slow but not wrong in a program; `words` is what the compiler wrote on standard error."""
     lines = whole_gathers(found, case)
     if times := words.count(REMATERIALIZED):
         lines.append(f"the compiler says: {REMATERIALIZED} ({times} times)")
@@ -218,7 +219,7 @@ def slow_but_right(found: Sequence[Collective], case: Case, words: str) -> list[
 
 
 def grown(sent: float, before: float, release: str) -> str:
-    """Why a program sends more than an older release's did; "" if it does not."""
+    """A sentence if a program sends more bytes than it did with an older release of JAX; "" if it does not."""
     if sent <= before:
         return ""
     return f"sends {sent:.0f} B per device, and with JAX {release} it sent {before:.0f} B (its committed counters)"
@@ -231,7 +232,7 @@ HOST = re.compile(
 
 
 def asks_host(case: Case, text: str) -> str:
-    """How a program asks the host though its operation does not; "" if it does not."""
+    """How a program waits for the host although its operation does not call it; "" if it does not wait."""
     found = None if case.operation.calls_host(case.cell.request.variant) else HOST.search(text)
     return (
         f"asks the host ({next(filter(None, found.groups()))}), and the operation does not" if found else ""
