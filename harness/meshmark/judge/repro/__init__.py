@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One case as one stand-alone script that needs only jax and numpy: what a bug report wants.
+"""Prints one case as a stand-alone script for a bug report, which needs only jax and numpy.
 
-`printer` prints a program that is given as data. `reading` makes that data of a case of the table: `folding` writes the
-case's options into its spelling, `formulas` says what a result is of its input, `sources` copies what is left, and
-`contracts` says what must be compiled. `shrink` runs scripts in child processes to find a smaller one that still
-fails. Nothing here starts a JAX backend in the process that prints.
+`printer` prints a program that is given as data. `reading` makes that data from a case of the table: `folding` writes
+the case's options into its function, `formulas` finds short expressions of the results, `sources` copies the functions
+that remain, and `contracts` writes the statements about communication. `shrink` runs scripts in child processes to find
+a smaller one that still fails. The process that prints starts no JAX backend.
 """
 
 from meshmark.judge.repro.reading import read, script

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a case's compiled program must hold, in words and as the statements with which a script judges it."""
+"""The communication that a case's compiled program must have, in words and as the statements that judge it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = "all-gather|all-reduce|all-to-all|collective-broadcast|collective-permut
 
 
 def words(case: Case) -> str:
-    """The communication that the case's mode owes."""
+    """The communication that the case must have in its mode, in words."""
     plan = case.plan
     if case.mode not in communication.SPELLED:
         if not plan.connected:
@@ -31,7 +31,7 @@ def words(case: Case) -> str:
 
 
 def contract(case: Case, bundle: Bundle, reader: str = "kinds") -> printer.Contract | None:
-    """The contract of a case, judged by a reader of `Form.reader`; None where there is none to break."""
+    """The contract of a case, judged by a reader of `Form.reader`; None if there is nothing to judge."""
     if reader == "suite":
         return printer.Contract(words(case), tuple(_strict(case, bundle)))
     code = _kinds(case)
@@ -110,8 +110,9 @@ def _groups(case: Case, bundle: Bundle) -> list[str]:
 
 
 def _bytes(case: Case) -> list[str]:
-    """The statements that also judge by the bytes of an all-reduce; they follow those of `_kinds`. The result of an
-    all-reduce is its payload, also where it is asynchronous. A compiler may reduce 16 bits in 32."""
+    """The statements that also judge by the bytes of an all-reduce; they follow those of `_kinds`.
+
+    The result of an all-reduce, asynchronous or not, is its payload. A compiler may reduce 16-bit types in 32 bits."""
     assert case.plan.traffic is not None
     [traffic] = case.plan.traffic
     widened = f" or {2 * traffic.nbytes} B in 32 bits" if _itemsize(case) == 2 else ""
@@ -126,7 +127,7 @@ def _bytes(case: Case) -> list[str]:
 
 
 def _told(case: Case) -> list[str]:
-    """The statement that prints the contract."""
+    """The lines of the statement that prints the contract."""
     lines = textwrap.wrap(f"expected communication: {words(case)}", text.WIDTH - 12)
     if len(lines) == 1:
         return [f"print({text.literal(lines[0])})"]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statements that bind what a case's program should give, and the bounds of that.
+"""The statements that bind the expected results of a case's program, and their bounds.
 
-Small results are written out. A larger one is a formula of the input, where one gives the reference's numbers to the
-bit; else the reference with the case's options written in, which is run here too; else a copy of it.
+Small results are written out. A larger one is a formula of the input, if one gives the reference's numbers to the bit.
+Otherwise it is the reference with the case's options written in, if that gives them when it is run here, or else a copy
+of the reference.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def expected(subject: Subject, data: Data | None) -> list[str]:
 
 
 def result(subject: Subject, data: Data, position: int) -> str:
-    """One result written out, or as a formula of the only input; "" where neither is found."""
+    """One result written out, or as a formula of the only input; "" if neither is possible."""
     wanted = data.expected[position]
     written = array_literal(wanted)
     if written:
@@ -68,8 +69,8 @@ def result(subject: Subject, data: Data, position: int) -> str:
 
 
 def positions(subject: Subject) -> np.ndarray | None:
-    """Where each element of the result stands in the input (-1: it is zero), as the reference of the elements'
-    numbers has it; None where it is not of data that moves."""
+    """The flat position in the first input of each element of the result, -1 for a zero. The reference gives it, called
+    with the numbers of the elements. None for a program that does not only move data."""
     if subject.plan.judge != "bits" or len(subject.plan.results) != 1:
         return None
     shape = subject.plan.arguments[0].shape
@@ -83,7 +84,7 @@ def positions(subject: Subject) -> np.ndarray | None:
 
 
 def short_reference(subject: Subject, data: Data, one: bool) -> list[str]:
-    """The folded reference on the inputs, if that gives the same numbers."""
+    """The statements that call the folded reference on the inputs; [] if they do not give the same numbers."""
     folded = subject.folded(subject.reference)
     if folded is None:
         return []
@@ -112,7 +113,7 @@ def short_reference(subject: Subject, data: Data, one: bool) -> list[str]:
 
 
 def applied(subject: Subject, folded: Folded, arguments: Sequence[str]) -> str:
-    """A folded function of these expressions, as an expression."""
+    """An expression: the call of a folded function with these arguments, or its body with them in place."""
     given = dict(zip(folded.parameters, arguments, strict=True))
     expression = folded.expression
     used = [n.id for n in ast.walk(expression) if isinstance(n, ast.Name)] if expression is not None else []
@@ -126,7 +127,7 @@ def applied(subject: Subject, folded: Folded, arguments: Sequence[str]) -> str:
 
 
 def same(subject: Subject, lines: Sequence[str], data: Data, one: bool) -> bool:
-    """Whether the statements give what the suite expects."""
+    """Whether the statements give the suite's expected results, to the bit."""
     space: dict[str, Any] = dict(zip(subject.names, data.inputs, strict=True))
     space |= {"np": np, "ml_dtypes": ml_dtypes}
     imports = [line for line in subject.bundle.imports if "jax" not in line]
@@ -141,12 +142,12 @@ def same(subject: Subject, lines: Sequence[str], data: Data, one: bool) -> bool:
 
 
 def cast_of_one(subject: Subject) -> str:
-    """What gives the only result its dtype."""
+    """The call of `astype` that gives the only result its dtype; "" for results that are judged by a bound."""
     return "" if subject.plan.judge == "bound" else f".astype({dtype_code(subject.plan.results[0].dtype)})"
 
 
 def cast(subject: Subject, one: bool) -> list[str]:
-    """The statement that gives what is expected the dtypes of the results."""
+    """The statement that converts the expected results to the dtypes of the results; [] if a bound judges them."""
     if subject.plan.judge == "bound":
         return []
     kinds = [dtype_code(r.dtype) for r in subject.plan.results]
@@ -158,7 +159,7 @@ def cast(subject: Subject, one: bool) -> list[str]:
 
 
 def copied_reference(subject: Subject, one: bool) -> list[str]:
-    """The suite's reference as it stands."""
+    """The statements that call a copy of the suite's reference."""
     name = subject.bundle.add(subject.reference)
     options = "".join(
         f", {k}={literal(v)}" for k, v in select_options(subject.reference, subject.plan.options).items()
@@ -173,7 +174,7 @@ def copied_reference(subject: Subject, one: bool) -> list[str]:
 
 
 def outputs(subject: Subject, data: Data | None) -> Iterator[Output]:
-    """What should come out, with its bounds."""
+    """The description of each result, with its bound."""
     sizes = subject.case.mesh.sizes
     how, limits = bounds(subject, data)
     for r, bound in zip(subject.plan.results, limits, strict=True):
@@ -192,8 +193,8 @@ def outputs(subject: Subject, data: Data | None) -> Iterator[Output]:
 
 
 def bounds(subject: Subject, data: Data | None) -> tuple[str, list[str]]:
-    """(what the bounds are of, the bounds as expressions). Of each element, where the results are small; else
-    the largest of each result, or the largest share of what is expected, whichever is closer."""
+    """(`Output.bound_of`, the bounds as expressions). Small results have a bound per element. Larger ones have their
+    largest bound, or the largest bound relative to the expected value, whichever is closer."""
     if subject.plan.judge != "bound" or NUMBERS not in subject.form.checks:
         return "result", [""] * len(subject.plan.results)
     data = data or subject.data()
@@ -217,7 +218,7 @@ def bounds(subject: Subject, data: Data | None) -> tuple[str, list[str]]:
 
 
 def stacked(subject: Subject, name: str, item: Argument | Result) -> list[str]:
-    """The statement that cuts a global array into the stack of blocks that pmap takes."""
+    """The statement that turns a global array into the stack of blocks that pmap takes."""
     return [f"{name} = {stack(subject, name, item)}"]
 
 
@@ -236,7 +237,7 @@ def stack(subject: Subject, name: str, item: Argument | Result) -> str:
 
 
 def stacked_expected(subject: Subject) -> list[str]:
-    """The same of what is expected."""
+    """The statement that does the same with the expected results."""
     results = subject.plan.results
     if len(results) == 1:
         return stacked(subject, "expected", results[0])

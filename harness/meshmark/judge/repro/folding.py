@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Specializes functions: known values are written in, and the branches that they decide are removed.
+"""Specializes functions: writes known values in, and removes the branches that they decide.
 
-A spelling of the table serves many cases: it asks whether there are groups, and takes the axes as an option. A script
-is of one case. Here a function's syntax tree is rewritten for given values of its parameters: known names become
-literals, expressions of literals their value, branches that are not taken go, and a call of a function of the suite
-that is one expression becomes that expression.
+A function of the table serves many cases: it branches on groups, and takes the axes as an option. A script is about one
+case. So the syntax tree of a function is rewritten for given values of its parameters. Known names become literals.
+Expressions of literals become their value. Branches that are not taken are removed. A call of a function of the suite
+that consists of one expression becomes that expression.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST = 200
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a name: its value while the script is written, and what stands for it in the script."""
+    """A known name: its value while the script is written, and its source text in the script."""
 
     value: Any
     code: str
@@ -52,19 +52,19 @@ class Folded:
 
     @property
     def expression(self) -> ast.expr | None:
-        """What it returns, where that is all that it does."""
+        """The returned expression of a function that consists of one return statement; None for any other."""
         if len(self.body) == 1 and isinstance(self.body[0], ast.Return):
             return self.body[0].value
         return None
 
 
 def literal_known(value: Any) -> Known:
-    """A value that is written as it is."""
+    """A known value whose source text is its `repr`."""
     return Known(value, repr(value))
 
 
 def is_literal(value: Any) -> bool:
-    """Whether `repr` of a value gives source of it, of plain types."""
+    """Whether a value is of plain types, so that its `repr` is its source text."""
     if isinstance(value, (tuple, list)):
         return all(map(is_literal, value))
     if isinstance(value, dict):
@@ -81,8 +81,10 @@ def fold(
     callee: Callable[[FunctionType], ast.FunctionDef | ast.Lambda | None],
     callers: tuple[FunctionType, ...] = (),
 ) -> Folded:
-    """A function with these of its parameters known. `definition` is its tree; `callee` gives that of another one of
-    the suite, or None for one that stays a call. `callers` are being folded: a call of one of them stays too."""
+    """The function for the known values of parameters.
+
+    definition: its syntax tree. callee: gives the tree of another function of the suite, or None for one whose calls
+    stay. callers: the functions that are being folded; a call of one of them stays too."""
     arguments = definition.args
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
     if arguments.vararg:
@@ -118,7 +120,7 @@ class _Folder(ast.NodeTransformer):
     # Statements
 
     def statements(self, body: Sequence[ast.stmt], top: bool = False) -> list[ast.stmt]:
-        """The statements that are left of these."""
+        """The statements that remain of these after folding."""
         if top:
             self.bound = Counter(
                 node.id
@@ -140,7 +142,8 @@ class _Folder(ast.NodeTransformer):
         return left
 
     def _learned(self, statement: ast.stmt) -> bool:
-        """Whether a statement binds a name, once, to what is known: it is not needed then."""
+        """Whether a statement is the only one that binds its name, and binds it to a known value. The name is then
+        known, and the statement is not needed."""
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
             return False
         target = statement.targets[0]
@@ -175,7 +178,7 @@ class _Folder(ast.NodeTransformer):
         return self._scoped(node)
 
     def _scoped(self, node: Any) -> Any:
-        """A function inside: its own names hide what is known of others."""
+        """An inner function. Its own names hide known outer ones."""
         before = self.known
         a = node.args
         own = {p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg)))}
@@ -206,10 +209,10 @@ class _Folder(ast.NodeTransformer):
     # Expressions
 
     def value(self, node: ast.expr) -> Known | None:
-        """The value of an expression of known names, numpy and math alone, where it is known."""
+        """The value of an expression of known names, numpy, math and the functions of PURE; None if it is not known."""
         names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         own = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        # No builtin has a name here; NumPy itself imports a module for the name of a dtype.
+        # No builtin is available except __import__: NumPy imports a module for the name of a dtype.
         space: dict[str, Any] = {"__builtins__": {"__import__": builtins.__import__}}
         for name in names - own:
             if name in self.known:
@@ -283,7 +286,7 @@ class _Folder(ast.NodeTransformer):
         return self._inlined(node) or self._without_defaults(node)
 
     def _without_defaults(self, node: ast.Call) -> ast.Call:
-        """The call without the keywords that say what holds anyway."""
+        """The call without the keywords that have their default values."""
         function: Any = None
         if isinstance(node.func, ast.Name):
             function = self.space.get(node.func.id)
@@ -307,7 +310,7 @@ class _Folder(ast.NodeTransformer):
         return node
 
     def _inlined(self, node: ast.Call) -> ast.expr | None:
-        """A call of a function of the suite as the one expression that it is, or None."""
+        """The expression that replaces a call of a function of the suite; None if the call must stay."""
         target = self._function(node.func)
         if target is None or target in self.callers or any(isinstance(a, ast.Starred) for a in node.args):
             return None

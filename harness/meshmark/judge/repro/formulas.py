@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds one line of NumPy that computes a result from its input.
 
-The suite's references follow the textbook: cut the array into blocks, do what the collective does, put the blocks
-together. In a script that takes sixty lines. Most results are simpler: the input itself, its sum over a dimension, its
-blocks in another order. These are tried, and taken only where they give the reference's numbers to the bit.
+The suite's references cut the array into blocks, do what the collective does, and put the blocks together. In a script
+that takes sixty lines. Most results are simpler: the input itself, its sum over a dimension, its blocks in another
+order. Such formulas are tried, and used only if they give the reference's numbers to the bit.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MOST_BLOCKS = 64
 
 
 def formula(name: str, given: np.ndarray, wanted: np.ndarray, positions: np.ndarray | None = None) -> str:
-    """An expression of `name` that gives `wanted` to the bit, `name` being the array `given`; "" where none is found.
+    """An expression of `name`, which is the array `given`, that gives `wanted` to the bit; "" if none is found.
 
-    `positions`, where elements only move: for each element of `wanted` its flat position in `given`, -1 for a zero.
+    positions: if elements only move, for each element of `wanted` its flat position in `given`, -1 for a zero.
     """
     if not given.size or not wanted.size:
         return ""
@@ -41,7 +41,7 @@ def formula(name: str, given: np.ndarray, wanted: np.ndarray, positions: np.ndar
 
 
 def gives(expression: str, name: str, given: np.ndarray, wanted: np.ndarray) -> bool:
-    """Whether an expression of `name` is `wanted`, where the name is `given`."""
+    """Whether an expression gives `wanted` to the bit if `name` is bound to `given`."""
     try:
         return agrees(eval(expression, {"np": np, name: given}), wanted)
     except ValueError:  # shapes that don't go together
@@ -73,7 +73,7 @@ def sources(name: str, array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def arrangements(code: str, array: np.ndarray, wanted: np.ndarray) -> Iterator[str]:
-    """Expressions that could bring the elements of an array into the order that is wanted."""
+    """Expressions that may bring the elements of an array into the wanted shape and order."""
     shape = spelled(wanted.shape)
     if wanted.shape == array.shape:
         yield code
@@ -88,7 +88,7 @@ def arrangements(code: str, array: np.ndarray, wanted: np.ndarray) -> Iterator[s
 
 
 def moves(code: str, positions: np.ndarray, shape: Sequence[int], wanted: Sequence[int]) -> Iterator[str]:
-    """Expressions that could put the element at each of the flat positions where it is wanted, the shortest first."""
+    """Expressions that may take the elements at these flat positions into the wanted shape, the shortest first."""
     if np.array_equal(positions, np.arange(len(positions))):
         yield code if tuple(shape) == tuple(wanted) else f"{code}.reshape{spelled(wanted)}"
     if len(positions) == math.prod(shape) and positions.min() >= 0:
@@ -99,7 +99,7 @@ def moves(code: str, positions: np.ndarray, shape: Sequence[int], wanted: Sequen
 
 
 def runs(code: str, positions: np.ndarray, shape: Sequence[int], wanted: Sequence[int]) -> Iterator[str]:
-    """Slices along one dimension, one after the other, with zeros between them."""
+    """An expression that concatenates slices and zeros along one dimension."""
     if len(shape) != len(wanted):
         return
     for axis, size in enumerate(shape):
@@ -129,7 +129,7 @@ def spelled(shape: Sequence[int]) -> str:
 
 
 def squeezed(shape: Sequence[int], wanted: Sequence[int]) -> list[int]:
-    """The shape without as many leading ones as it has more dimensions than wanted."""
+    """The shape without leading dimensions of size 1, down to the wanted number of dimensions."""
     left = list(shape)
     while len(left) > len(wanted) and left[0] == 1:
         left.pop(0)
@@ -141,7 +141,7 @@ MOST_RUNS = 8
 
 
 def where(array: np.ndarray, wanted: np.ndarray) -> np.ndarray | None:
-    """The flat position in `array` of each element of `wanted`, or None where values repeat or are missing."""
+    """The flat position in `array` of each element of `wanted`; None if values of `array` repeat or one is missing."""
     ordered, first = np.unique(_keys(array), return_index=True)
     if len(ordered) != array.size:
         return None
@@ -158,7 +158,7 @@ def _keys(array: np.ndarray) -> np.ndarray:
 
 
 def turns(code: str, positions: np.ndarray, shape: Sequence[int], wanted: Sequence[int]) -> Iterator[str]:
-    """The dimensions in another order."""
+    """A transpose of the dimensions."""
     numbers = np.arange(len(positions)).reshape(shape)
     for order in itertools.permutations(range(len(shape))):
         turned = numbers.transpose(order)
@@ -167,7 +167,8 @@ def turns(code: str, positions: np.ndarray, shape: Sequence[int], wanted: Sequen
 
 
 def digits(code: str, positions: np.ndarray, shape: Sequence[int], wanted: Sequence[int]) -> Iterator[str]:
-    """Reshape, transpose, reshape: where the position is a sum of strides of the digits of the new position."""
+    """A reshape, a transpose and a reshape, for positions that are a sum of strides times digits of the new
+    position."""
     found: list[tuple[int, int]] = []
     left = positions - positions[0]
     if positions[0]:
@@ -204,7 +205,7 @@ def _regular(rows: np.ndarray, stride: int) -> bool:
 
 
 def blocks(code: str, positions: np.ndarray, shape: Sequence[int], wanted: Sequence[int]) -> Iterator[str]:
-    """Blocks along one dimension in another order: a roll where it is one, else a list of the order."""
+    """Blocks along one dimension in another order, as a roll or by a list of the order."""
     if tuple(shape) != tuple(wanted):
         return
     for axis, size in enumerate(shape):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statements that make a case's inputs: written out, counted, or drawn as the suite draws them.
+"""The statements that make a case's inputs: written out, counted 1, 2, 3 ..., or drawn as the suite draws them.
 
-A statement is taken where it gives the suite's own array to the bit; otherwise the suite's functions are copied.
+A short statement is used only if it gives the suite's own array to the bit. Otherwise the suite's functions are copied.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def inputs(subject: Subject, data: Data | None) -> list[list[str]]:
 
 
 def fill_of(subject: Subject, position: int) -> tuple[Folded | None, Any, Argument]:
-    """The fill of an argument, folded for its dtype and shape."""
+    """(the fill of an argument folded for its dtype and shape, or None; the fill itself; the argument)."""
     a = subject.plan.arguments[position]
     fill: Any = a.fill
     options, shape = dict(a.options), a.shape
@@ -87,13 +87,13 @@ def fill_of(subject: Subject, position: int) -> tuple[Folded | None, Any, Argume
 
 
 def one_call(subject: Subject, position: int) -> bool:
-    """Whether a fill draws random bits once only."""
+    """Whether a folded fill draws no random bits beyond those that it is given."""
     folded, _, _ = fill_of(subject, position)
     return folded is not None and "random_bits" not in "".join(map(unparse, folded.body))
 
 
 def seeded(subject: Subject, position: int, inline: bool) -> list[str]:
-    """The statements that make an argument as the suite does."""
+    """The statements that make an argument from random bits with its folded fill."""
     folded, fill, a = fill_of(subject, position)
     if folded is None:
         return copied_input(subject, position)
@@ -124,7 +124,7 @@ def seeded(subject: Subject, position: int, inline: bool) -> list[str]:
 
 
 def index_of(subject: Subject, position: int, arange: str) -> str:
-    """The flat index that a fill is given: of an arranged one in the order of its groups."""
+    """An expression of the flat index that a fill takes. An arranged fill takes it in the order of its groups."""
     a = subject.plan.arguments[position]
     if a.fill is not contraction.arranged:
         return arange
@@ -137,7 +137,8 @@ def index_of(subject: Subject, position: int, arange: str) -> str:
 
 
 def shared(subject: Subject, left: Sequence[int]) -> dict[int, list[str]]:
-    """The statements of those arguments of which several are made alike: by a function of the script."""
+    """The statements of the arguments that share their folded fill with another: calls of one function of the
+    script."""
     alike: dict[str, list[int]] = {}
     for i in left:
         folded, _, _ = fill_of(subject, i)
@@ -165,7 +166,7 @@ def shared(subject: Subject, left: Sequence[int]) -> dict[int, list[str]]:
 
 
 def copied_input(subject: Subject, position: int) -> list[str]:
-    """An argument by the suite's own functions."""
+    """The statements that make an argument with copies of the suite's own functions."""
     a = subject.plan.arguments[position]
     subject.bundle.stand_in("meshmark.core.values", "random_bits", RANDOM_BITS)
     fill = subject.bundle.add(a.fill)

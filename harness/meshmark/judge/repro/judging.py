@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The child process of `meshmark repro`: judges one case on the devices at hand, and says what the checks found.
+"""The child process of `meshmark repro`: judges one case on the devices of this machine, and prints the findings.
 
 python -m meshmark.judge.repro.judging CASE DEVICES SEED
 """
@@ -14,7 +14,7 @@ MARK = "meshmark-judged "
 
 
 def main(case_id: str, number: int, seed: int) -> None:
-    """Judge the case. Print its lines, where it ran, and the precision to which the devices round factors."""
+    """Judge the case. Print its lines, JAX's release and the devices, and the unit roundoff of factors of products."""
     import jax
 
     from meshmark.judge.checks import Judge

@@ -19,7 +19,7 @@ INLINE = 32
 
 
 def unparse(node: Any) -> str:
-    """Source of a tree, strings in double quotes."""
+    """The source of a syntax tree, with strings in double quotes."""
     text = ast.unparse(ast.fix_missing_locations(node))
     return re.sub(r"(?<![\w\"'])'([^'\"\\\n]*)'", r'"\1"', text)
 
@@ -53,7 +53,7 @@ def dtype_code(name: str) -> str:
 
 
 def up(number: float) -> str:
-    """A bound with few digits, rounded up."""
+    """A bound as source of three digits, rounded up."""
     if number == 0 or not np.isfinite(number):
         return repr(float(number))
     text = f"{number:.3g}"
@@ -61,7 +61,7 @@ def up(number: float) -> str:
 
 
 def array_literal(array: np.ndarray) -> str:
-    """A small array written out; "" where it is large, or where writing it would lose a bit."""
+    """A small array written out; "" if it is large, or if the text would lose a bit."""
     if array.size > INLINE or not array.size:
         return f"np.zeros({array.shape}, {dtype_code(array.dtype.name)})" if not array.size else ""
     flat = array.ravel()
@@ -86,7 +86,7 @@ def array_literal(array: np.ndarray) -> str:
 
 
 def count_of(array: np.ndarray) -> str:
-    """The expression of such an array; "" for any other."""
+    """The expression of an array of 1, 2, 3 ...; "" for any other array."""
     kind = dtype_code(array.dtype.name)
     shape = "" if array.ndim == 1 else f".reshape{reshaped(array.shape)}"
     text = f"np.arange(1, {array.size + 1}, dtype={kind}){shape}"

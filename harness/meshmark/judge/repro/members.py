@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The members of collectives in compiled text, read by a function that is short enough for a script."""
+"""Reads the members of collectives in compiled text with a function that is short enough for a script."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program, as data, printed as a script that stands alone: what a bug report wants.
+"""Prints a program, given as data, as a stand-alone script for a bug report.
 
-Nothing here knows of cases: a caller with a function, its inputs and the expected result makes a `Program` and prints
-it. The script imports jax and numpy (and ml_dtypes where a dtype needs it), prints each wrong device once, and exits
-with 1 where something is wrong, with 0 where all is as expected, with 2 where there are too few devices.
+This module does not know cases: a caller with a function, its inputs and the expected result makes a `Program` and
+prints it. The script imports jax and numpy (and ml_dtypes if a dtype needs it) and prints each wrong device once. Its
+exit code is 0 if all is as expected, 1 if something is wrong, and 2 if there are too few devices.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Input:
-    """An argument: its name, the statements that bind it to a NumPy array, its partition spec."""
+    """An argument: its name, the statements that bind it to a NumPy array, and its partition spec."""
 
     name: str
     code: tuple[str, ...]
@@ -83,8 +83,8 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """What should come out: dtype and spec; `judge` as the case table has it: "bits", "exact" or "bound". A bound is an
-    expression."""
+    """A result: its dtype, its spec, and how it is judged. `judge` is "bits", "exact" or "bound", as in the case table.
+    `bound` is an expression."""
 
     dtype: str
     itemsize: int
@@ -99,7 +99,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Contract:
-    """What a compiled program must hold: in words, and the statements that clear `good` where it does not."""
+    """What a compiled program must hold, in words, and the statements that clear `good` if it does not."""
 
     words: str
     code: tuple[str, ...]
@@ -107,7 +107,7 @@ class Contract:
 
 @dataclass(frozen=True)
 class Program:
-    """Everything that a script says."""
+    """The contents of a script."""
 
     heading: tuple[str, ...]
     """The lines of its docstring."""
@@ -183,7 +183,7 @@ def _imports(program: Program, text: str) -> Iterator[str]:
 
 
 def ordered(lines: Iterable[str]) -> Iterator[str]:
-    """Import lines in order, those of one module as one."""
+    """Import lines in order; those of one module are joined."""
     groups: dict[bool, dict[str, list[str]]] = {False: {}, True: {}}
     for line in sorted(set(lines)):
         source, _, name = line.partition(" import ")
@@ -222,7 +222,7 @@ def _mesh(program: Program) -> Iterator[str]:
 
 
 def _run(program: Program) -> Iterator[str]:
-    """The statements that bind `out` (of several results `outs`), and `compiled` where it is looked into."""
+    """The statements that bind `out` (for several results `outs`), and `compiled` if its communication is judged."""
     out = "outs" if len(program.outputs) != 1 else "out"
     leaves = ("jax.tree.leaves(", ")") if out == "outs" else ("", "")
     if program.mode == "host":
@@ -292,7 +292,7 @@ def _placed(program: Program) -> Iterator[str]:
 
 
 def _briefly(program: Program) -> Iterator[str]:
-    """The comparison of small results, each device's whole."""
+    """The statements that compare small results and print whole shards."""
     several = len(program.outputs) != 1
     out, expected, indent = ("out", "expected", "") if not several else ("x", "want_all", "    ")
     yield "good = True"
@@ -314,7 +314,7 @@ def _briefly(program: Program) -> Iterator[str]:
 
 
 def _judgement(program: Program) -> Iterator[str]:
-    """What compares, prints and exits."""
+    """The statements that compare, print and exit."""
     outputs = program.outputs
     if program.brief and NUMBERS in program.checks:
         yield from _briefly(program)
@@ -379,7 +379,7 @@ def _bound(program: Program) -> Iterator[str]:
 
 
 def _one(program: Program, o: Output, expected: str, bound: str, indent: str) -> Iterator[str]:
-    """The comparison of `out`, device by device."""
+    """The statements that compare `out` device by device."""
     lines: list[str] = []
     if SHARDING in program.checks:
         wanted, have, deep = "NamedSharding(mesh, spec)" if indent else sharding(o.spec), "out.sharding", ""
@@ -399,7 +399,7 @@ def _one(program: Program, o: Output, expected: str, bound: str, indent: str) ->
 
 
 def _shards(o: Output, expected: str, bound: str, replicas: bool, alike: bool) -> Iterator[str]:
-    """The comparison of every device's shard, which says each wrong device once."""
+    """The statements that compare every device's shard and print each wrong device once."""
     if replicas:
         yield "replicas = {}"
     yield "for shard in out.addressable_shards:"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A case of the table as a program that the printer takes: its spelling folded, its inputs and reference made short.
+"""Turns a case of the table into a program for the printer, with a folded function and short inputs and references.
 
-Nothing is printed untested. The statements that make the inputs and the expected values are run here, in NumPy. Where
-they do not give the suite's own numbers to the bit, the suite's functions are copied as they stand.
+The statements that make the inputs and the expected values are run here, in NumPy, before they are printed. If they do
+not give the suite's own numbers to the bit, the suite's functions are copied.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WHOLE = Form()
 
 
 def script(case: Case, num_devices: int, seed: int = 0, form: Form = WHOLE) -> str:
-    """The script of one case, for this many devices; ReproError if it can't be printed."""
+    """The script of one case for `num_devices` devices; ReproError if it can't be printed."""
     return printer.render(read(case, num_devices, seed, form))
 
 
@@ -38,7 +38,7 @@ def read(case: Case, num_devices: int, seed: int = 0, form: Form = WHOLE) -> Pro
 
 
 def program(subject: Subject) -> Program:
-    """The program."""
+    """The program of a subject."""
     case, plan = subject.case, subject.plan
     data = subject.data() if subject.short and NUMBERS in subject.form.checks else None
     checks = tuple(c for c in subject.form.checks if c != COMMUNICATION or case.mode != "host")
@@ -79,7 +79,7 @@ def program(subject: Subject) -> Program:
 
 
 def heading(subject: Subject) -> Iterator[str]:
-    """The lines of the docstring."""
+    """The lines of the script's docstring."""
     case = subject.case
     about = inspect.getdoc(subject.cls) or case.operation.name
     sentence = " ".join(about.split("\n\n")[0].split()).partition(". ")[0].rstrip(".") + "."
@@ -95,7 +95,7 @@ def heading(subject: Subject) -> Iterator[str]:
 
 
 def spelling(subject: Subject) -> str:
-    """The function of the mode, as an expression."""
+    """The function of the case's mode, as an expression."""
     function, name = subject.function, subject.case.operation.name
     folded = subject.folded(function)
     if folded is None:
@@ -127,7 +127,7 @@ def host_call(subject: Subject) -> str:
 
 
 def pull_back(subject: Subject) -> str:
-    """The gradient as an expression of `function`: arguments and cotangents in, gradients out."""
+    """The gradient as an expression of `function`. It takes the arguments and cotangents and gives the gradients."""
     count = len(subject.plan.arguments) - len(subject.plan.forward)
     primals, seeds = subject.names[:count], subject.names[count:]
     wrt = [primals[i] for i in subject.plan.wrt]

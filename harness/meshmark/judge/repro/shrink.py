@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The smallest script of a case that still fails on the devices at hand.
+"""Finds the smallest script of a case that still fails on the devices of this machine.
 
-Each candidate is printed and run as the script that would be handed over, in a child process of its own: a crash or a
-hang costs one candidate, and no JAX backend starts here. A case that passes here, or that can't be
-run, gets the script of the whole case: the failure was seen elsewhere.
+Each candidate is printed and run in a child process of its own. So a crash or a hang costs one candidate, and no JAX
+backend starts in this process. A case that passes or can't be run on this machine gets the script of the whole case,
+because the failure was seen on another machine.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ CHECKS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a script ended: "pass", "fail" (a check said no), "error NAME" (an exception), "crash NAME", "hang"."""
+    """How a script ended: "pass", "fail" (a check failed), "error NAME" (an exception), "crash NAME" (a signal), "hang"
+    or "exit CODE"."""
 
     how: str
     output: tuple[str, ...] = ()
@@ -71,13 +72,13 @@ class Runner:
 
     @property
     def left(self) -> float:
-        """Seconds that are left."""
+        """The seconds that remain."""
         return self.seconds - (time.monotonic() - self.started)
 
     def run(
         self, command: list[str], environment: dict[str, str] | None = None, text: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """Run Python, with `text` as its file case.py; subprocess.TimeoutExpired past the time that is left."""
+        """Run Python in an empty directory with `text` as case.py; subprocess.TimeoutExpired when the time is over."""
         with tempfile.TemporaryDirectory(prefix="meshmark-repro-") as directory:
             Path(directory, "case.py").write_text(text, encoding="utf-8")
             return subprocess.run(
@@ -112,8 +113,8 @@ class Runner:
         return Outcome("fail" if done.returncode == 1 else f"exit {done.returncode}", lines)
 
     def judged(self, case: Case, number: int, seed: int) -> dict[str, Any]:
-        """What the suite finds of a case here: `lines`, `where`, `u_factor`. A crash or hang is a line; without a
-        device, or with too few, there is no line, and `where` says why."""
+        """The suite's findings for a case on this machine: `lines`, `where`, `u_factor`. A crash is a line. If the case
+        could not be judged (no device, too few devices, too little time), `lines` is None and `where` says why."""
         path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
         environment = {"PYTHONPATH": path}
         if "JAX_NUM_CPU_DEVICES" not in os.environ:
@@ -136,7 +137,7 @@ class Runner:
 
 
 def shrunk(case: Case, num_devices: int, seed: int, seconds: float, say: Callable[[str], None]) -> str:
-    """The script of the smallest form of a case that still fails here; of the whole case where none does.
+    """The script of the smallest form of a case that still fails on this machine; of the whole case if none does.
 
     say: takes a line about each step. The search ends after `seconds`.
     """
@@ -173,7 +174,7 @@ class _Search:
     """What the suite says of the whole case here."""
 
     def of(self, form: Form) -> str:
-        """The script that shows what this form checks."""
+        """The script of the smallest form that fails the checks of this form."""
         base, outcome = self.base(form)
         if outcome is None:
             self.runner.say("the script alone does not show it here: this is the script of the whole case")
@@ -196,8 +197,10 @@ class _Search:
         )
 
     def base(self, form: Form) -> tuple[Form, Outcome | None]:
-        """The first form of the whole case that fails: with inputs of zeros where no value matters, with the first
-        reader of collectives that shows what is wrong (`contracts.readers`); (form, None) where none does."""
+        """(the first form of the whole case that fails, its outcome); (form, None) if none does.
+
+        If no value matters, inputs of zeros are tried first. For communication, the readers of collectives are tried in
+        the order of `contracts.readers`."""
         forms = [form]
         if form.checks != (NUMBERS,):
             forms = [replace(form, inputs="zeros"), form]
@@ -214,7 +217,7 @@ class _Search:
         return form, None
 
     def attempt(self, case: Case, number: int, form: Form, like: Outcome) -> Outcome | None:
-        """The outcome of a smaller case if it fails in the same way."""
+        """The outcome of a smaller case; None if it does not fail in the same way."""
         try:
             outcome = self.runner.outcome(script(case, number, self.seed, form))
         except (ReproError, ValueError, ZeroDivisionError, IndexError, TypeError):
@@ -229,7 +232,7 @@ class _Search:
     def counted(
         self, best: tuple[Case, int, Form], outcome: Outcome
     ) -> tuple[tuple[Case, int, Form], Outcome]:
-        """The same with inputs 1, 2, 3 ..., if that fails too."""
+        """The best case with inputs 1, 2, 3 ..., and its outcome, if it still fails; otherwise the arguments."""
         case, number, form = best
         simple = replace(form, inputs="counted")
         if self.runner.left < 0 or not exact_when_counted(case):
@@ -238,7 +241,7 @@ class _Search:
         return ((case, number, simple), seen) if seen is not None else (best, outcome)
 
     def seen_lines(self, outcome: Outcome, devices: int) -> Iterator[str]:
-        """What the script showed here, for its heading; the first wrong device stands for the others."""
+        """The lines of the script's docstring about this run; they show the first wrong device."""
         lines = [line for line in outcome.output if " wrong, first at " in line]
         if lines:
             yield f"Seen with {self.where}, wrong on {len(lines)} of {devices}:"
@@ -252,7 +255,8 @@ class _Search:
 
 
 def smaller(case: Case) -> list[Case]:
-    """Cases of the same operation, variant, mode and dtype with fewer elements or devices, the smallest first."""
+    """At most MOST cases of the same operation, variant, mode and dtype with fewer elements, the smallest first. Each
+    has at least twice the elements of the one before."""
     found: dict[Any, tuple[int, int, Case]] = {}
     whole = elements(case)
     for mesh, size in itertools.product(_meshes(case.mesh), _sizes(case)):
@@ -277,7 +281,7 @@ def smaller(case: Case) -> list[Case]:
 
 
 def elements(case: Case) -> int:
-    """Elements of all arguments and results together."""
+    """The number of elements of all arguments and results together."""
     total = 0
     items: list[Any] = [*case.plan.arguments, *case.plan.results]
     for item in items:
@@ -289,7 +293,8 @@ def elements(case: Case) -> int:
 
 
 def _meshes(mesh: MeshShape) -> Iterator[MeshShape]:
-    """Meshes of as many axes, none of them longer; of more than one device."""
+    """The mesh itself, then meshes of the same number of axes in which some axes are cut to 2, of more than one
+    device."""
     yield mesh
     if mesh.order:
         return
@@ -312,7 +317,7 @@ def _sizes(case: Case) -> Iterator[str]:
 
 
 def _cell(case: Case, mesh: MeshShape, size: str) -> Case | None:
-    """The same case on another mesh and of another size; None where the operation has no such variant there."""
+    """The same case on another mesh and of another size; None if the operation lacks the variant there."""
     operation, request = case.operation, case.cell.request
     variants = itertools.chain(operation.variants(mesh), operation.timed_variants(mesh))
     variant = next((v for v in variants if v.label == request.variant.label), None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies the suite's own functions as text, with all that they use, without annotations and docstrings.
+"""Copies the suite's own functions as text, with everything that they use, without annotations and docstrings.
 
-The copy is made from the code that judges, so no second version can drift from it. Other packages are imported. Nothing
-here starts a JAX backend.
+The copy is made from the code that judges, so it cannot drift from it. Other packages are imported. This module starts
+no JAX backend.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STAND_INS = (("meshmark.core.bounds", "Bounded"), ("meshmark.core.extras", "comm
 
 
 def command(extra):
-    """How a script's reader installs what is missing."""
+    """The command that a script names for a missing package."""
     return f"pip install {extra}"
 
 
@@ -34,13 +34,13 @@ class ReproError(BadInput, ValueError):
 
 
 class Bounded:
-    """Stands for the suite's arrays that carry error bounds: a script has none."""
+    """Stands for the suite's arrays with error bounds, which a script does not have."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A module's source: its lines, the statement that binds each global, those that add to one (`NAMES |= ...`), the
-    functions by first line."""
+    """A module's source: its lines, the statement that binds each global, the statements that add to one
+    (`NAMES |= ...`), and the functions by first line."""
 
     lines: list[str]
     globals: dict[str, ast.stmt]
@@ -145,7 +145,8 @@ def _local_names(table: symtable.SymbolTable) -> set[str]:
 
 @cache
 def _analysed(text: str) -> tuple[ast.Module, set[str], set[str]]:
-    """(tree, the globals that it uses, all names that are local somewhere in it); not to be changed."""
+    """(tree, the globals that it uses, all names that are local somewhere in it). The results are shared: do not change
+    them."""
     table = symtable.symtable(text, "script", "exec")
     return ast.parse(text), _global_names(table), _local_names(table)
 
@@ -167,8 +168,7 @@ def _bound_names(statement: ast.stmt) -> Iterator[str]:
 class Bundle:
     """Definitions in the order in which a script needs them, and the imports that they use.
 
-    Functions of the suite (and of the package that a case's operation is from) are copied; of everything else
-    the import is.
+    Functions of the suite, and of the package that a case's operation is from, are copied. Everything else is imported.
     """
 
     def __init__(
@@ -177,8 +177,8 @@ class Bundle:
         reserved: Sequence[str] = (),
         chosen: Sequence[str] = (),
     ) -> None:
-        """Copy from these packages, import from all others; take none of the reserved names. chosen: the entries to
-        copy of a table of functions, where it has any of them."""
+        """Copy from `packages`, import from all others, and use none of the `reserved` names. chosen: if a table of
+        functions has any of these entries, only they are copied."""
         self.packages = {p.split(".")[0] for p in packages}
         self.imports: dict[str, None] = {}
         self.parts: list[str] = []
@@ -187,18 +187,18 @@ class Bundle:
         self._chosen = frozenset(chosen)
 
     def marked(self) -> tuple[int, dict[str, None], dict[Any, str]]:
-        """What is here now, for `back_to`."""
+        """The present state, for `back_to`."""
         return len(self.parts), dict(self.imports), dict(self._names)
 
     def back_to(self, mark: tuple[int, dict[str, None], dict[Any, str]]) -> None:
-        """Forget what was added since."""
+        """Forget everything that was added since `marked` gave this state."""
         count, self.imports, self._names = mark
         del self.parts[count:]
 
     def add(self, function: Callable[..., Any]) -> str:
-        """Copy a function with all that it uses; gives its name in the script.
+        """Copy a function with everything that it uses, and give its name in the script.
 
-        ReproError where it uses what has no source here.
+        ReproError if it uses something whose source is not available.
         """
         if not isinstance(function, FunctionType):
             raise ReproError(f"{function!r} is not a plain function: write it as one in the table")
@@ -217,17 +217,17 @@ class Bundle:
         return name
 
     def add_class(self, cls: type) -> str:
-        """Copy a class of a module of the suite; gives its name in the script."""
+        """Copy a class of a module of the suite, and give its name in the script."""
         return self._global(sys.modules[cls.__module__], cls.__name__)
 
     def stand_in(self, module: str, name: str, text: str) -> None:
-        """Let this text define what a function of a module of the suite does, in place of a copy."""
+        """Use this text as the definition of a function of a module of the suite, in place of a copy."""
         if (module, name) not in self._names:
             self._names[module, name] = name
             self.parts.append(text)
 
     def define(self, name: str, text: str, function: FunctionType) -> str:
-        """Add a definition that was made of a function's own source; gives its name in the script."""
+        """Add a definition that was made from a function's source, and give its name in the script."""
         key = ("defined", text)
         if key not in self._names:
             claimed = self._claim(key, name, "its")
@@ -235,7 +235,7 @@ class Bundle:
         return self._names[key]
 
     def resolved(self, text: str, function: FunctionType) -> str:
-        """Source that was made of a function's own, with the names that the script has for what it uses."""
+        """Text that was made from a function's source, with the script's names for everything that it uses."""
         return self._resolved(text, "", "", sys.modules[function.__module__], closure_of(function)).strip()
 
     def _claim(self, key: Any, name: str, prefix: str) -> str:
@@ -249,7 +249,7 @@ class Bundle:
         return (module or "").split(".")[0] in self.packages
 
     def _global(self, module: ModuleType, name: str) -> str:
-        """The script's name of a module's global, which is copied or imported unless it was before."""
+        """The script's name of a module's global, which is copied or imported if it was not before."""
         found = source(module)
         statement = found.globals.get(name)
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
@@ -281,7 +281,7 @@ class Bundle:
         return name
 
     def _copy(self, text: str, name: str, old: str, module: ModuleType, closure: Mapping[str, Any]) -> None:
-        """Append a definition, after what it uses, with the names that these have in the script."""
+        """Append a definition, after everything that it uses, with the script's names."""
         self.parts.append(
             self._resolved(unannotated(textwrap.dedent(text)), name, old, module, closure).strip()
         )
@@ -289,7 +289,7 @@ class Bundle:
     def _resolved(
         self, text: str, name: str, old: str, module: ModuleType, closure: Mapping[str, Any]
     ) -> str:
-        """The text with the names that the script has for what it uses, after these were copied."""
+        """The text with the script's names for everything that it uses, which is copied first."""
         tree, globals_, shadowed = _analysed(text)
         edits: list[Edit] = []
         # `values.distinct` or `AllToAll.auto`: a function of ours, by way of its module or class
@@ -347,7 +347,7 @@ def is_table(value: Any) -> bool:
 
 
 def with_entries(text: str, wanted: frozenset[str]) -> str:
-    """The statement of a table with these of its entries alone; as it is where they are none."""
+    """The statement of a table with only the wanted entries; unchanged if it has none of them."""
     [statement] = ast.parse(text).body
     table = getattr(statement, "value", None)
     if not isinstance(table, ast.Dict) or not wanted:
@@ -373,7 +373,7 @@ def closure_of(function: FunctionType) -> dict[str, Any]:
 
 
 def tree_of(function: FunctionType) -> ast.FunctionDef | ast.Lambda | None:
-    """The syntax tree of a function, or None where its file does not show it alone in its line."""
+    """The syntax tree of a function; None if its file can't be read, or if its line defines another one too."""
     try:
         found = source(sys.modules[function.__module__])
     except (OSError, TypeError):

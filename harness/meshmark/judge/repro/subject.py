@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of one script: its case, the form in which it is printed, and the definitions so far."""
+"""The state of one script: its case, its form, and the definitions so far."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COUNTABLE = ("distinct", "special", "summands", "odd_rows", "odd", "plus_minus",
 
 @dataclass(frozen=True)
 class Form:
-    """How a case is to be printed."""
+    """The form in which a case is printed."""
 
     checks: tuple[str, ...] = CHECKS
     inputs: str = "seeded"
@@ -49,7 +49,7 @@ class Form:
 
 @dataclass
 class Data:
-    """The arrays of a case: what goes in and what should come out, as the program sees them."""
+    """The arrays of a case: inputs, expected results and their bounds, as global arrays."""
 
     inputs: list[np.ndarray]
     expected: list[np.ndarray]
@@ -57,7 +57,7 @@ class Data:
 
 
 def callee(function: Any) -> Any:
-    """The tree of a function of the suite, or None: it stays a call."""
+    """The syntax tree of a function of the suite; None for any other function, whose calls stay."""
     return tree_of(function) if function.__module__.split(".")[0] == "meshmark" else None
 
 
@@ -76,7 +76,7 @@ class Subject:
     """One case, in one form."""
 
     def __init__(self, case: Case, num_devices: int, seed: int, form: Form) -> None:
-        """ReproError, later, where the table has what can't be printed."""
+        """Prepare the script. A case that can't be printed raises ReproError later."""
         self.case, self.num_devices, self.seed, self.form = case, num_devices, seed, form
         self.plan = case.plan
         self.cls = type(case.operation)
@@ -102,7 +102,7 @@ class Subject:
         return names
 
     def folded(self, function: Any) -> Folded | None:
-        """A spelling or reference for the plan's options; None where its source can't be folded."""
+        """A function of the operation, folded for the plan's options; None if it can't be folded."""
         definition = tree_of(function)
         if definition is None:
             return None
@@ -118,7 +118,7 @@ class Subject:
         return ", ".join(f"*{n}" if n in star else n for n in folded.parameters)
 
     def data(self) -> Data:
-        """The arrays, as the suite judges by them."""
+        """The arrays with which the suite judges the case."""
         cell = self.case.cell
         given = cell.arguments(self.seed)
         if self.form.inputs == "counted":
@@ -128,7 +128,8 @@ class Subject:
 
 
 def counted(argument: Argument, given: np.ndarray) -> np.ndarray:
-    """1, 2, 3 ... in the place of values that only have to be distinct; the given values where they are needed."""
+    """1, 2, 3 ... in place of values that only have to be distinct; the given values if the fill or dtype needs
+    them."""
     kind = dtype_of(argument.dtype)
     fits = given.size < 2**kind.digits and kind.kind in ("float", "int", "uint")
     if argument.fill.__name__ not in COUNTABLE or not fits:
@@ -137,8 +138,8 @@ def counted(argument: Argument, given: np.ndarray) -> np.ndarray:
 
 
 def exact_when_counted(case: Case) -> bool:
-    """Whether every intermediate result is exact in any order of computing where the inputs are 1, 2, 3 ...: judged
-    generously, by the reference of the absolute values times the number of devices."""
+    """Whether inputs of 1, 2, 3 ... keep every intermediate result exact, in any order of computation. The limit is the
+    reference of the absolute values times the number of devices."""
     plan = case.plan
     if plan.judge != "exact":
         return plan.judge == "bits"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a script spells plain values, partition specs, and calls that are too long for a line."""
+"""Writes plain values, partition specs and long calls as the source of a script."""
 
 from __future__ import annotations
 

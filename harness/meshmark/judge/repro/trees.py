@@ -13,7 +13,7 @@ LONGEST = 96
 
 
 class _Substitute(ast.NodeTransformer):
-    """Puts expressions in the place of names."""
+    """Replaces names with expressions."""
 
     def __init__(self, given: Mapping[str, ast.expr]) -> None:
         self.given = given
@@ -29,17 +29,17 @@ class _Unwrapped(ast.NodeTransformer):
 
 
 def without_uint64(definition: ast.FunctionDef | ast.Lambda) -> Any:
-    """A definition with n for np.uint64(n): beside an array of uint64, NumPy 2 takes a Python number as one."""
+    """A definition with n in place of np.uint64(n): next to a uint64 array, NumPy 2 takes a Python number as uint64."""
     return _Unwrapped().visit(copy.deepcopy(definition))
 
 
 def substituted(expression: ast.expr, given: Mapping[str, ast.expr]) -> ast.expr:
-    """An expression with others in the place of names."""
+    """An expression with its names replaced by other expressions."""
     return _Substitute(given).visit(copy.deepcopy(expression))
 
 
 def joined(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Statements with what is bound once and used once written where it is used, where the line stays short."""
+    """The statements, with each value that is bound once and used once moved to its use if the line stays short."""
     left = list(body)
     for statement in body:
         if not (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)):
