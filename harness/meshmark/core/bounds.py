@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derives every tolerance: the reference's operations, run once more on error bounds, give it.
+"""Derives every tolerance by running the reference's operations once more, on error bounds.
 
 A reference is a plain NumPy function. Called with float64 arrays it gives the reference values. Called with
 `Bounded` arrays the same function gives the same values and, element by element, how far a correct
@@ -17,8 +17,8 @@ because rounding to nearest is within u / (1 + u) (Theorem 2.3).
 
 The bound holds for an implementation that does the reference's operations, on exactly the given inputs, with
 each operation rounded as above. It does not cover an equal formula made of other operations. The bound is
-infinite if nothing can be promised (a divisor that may be zero, a result that may overflow): such a case is
-faulty, and does not pass.
+infinite if the error has no limit (a divisor that may be zero, a result that may overflow). Such a case is faulty and
+does not pass.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class Bounded(_Carried):
 class Decision(_Carried):
     """A comparison of bounded numbers: the reference's answer, and the elements where an implementation may differ.
 
-    np.where, arithmetic (as 0 and 1) and logical operators take it. They cover both answers if it is undecided.
+    np.where, arithmetic (as 0 and 1) and logical operators accept it. They cover both answers of undecided elements.
     """
 
     __slots__ = ()

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the clock that times programs with the kernel's clock.
 
-A time is only as good as its clock. A library in LD_PRELOAD may slow down the clock of a process, and every program
-then looks faster. Such a library does not change the kernel's own file, so the two are compared. Linux only: elsewhere
-nothing is known.
+A library in LD_PRELOAD may slow down the clock of a process, and every program then looks faster. Such a library does
+not change the kernel's own file, so the two are compared. This works on Linux only; elsewhere no problem is found.
 """
 
 from __future__ import annotations

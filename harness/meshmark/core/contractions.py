@@ -2,8 +2,8 @@
 """Counts the floating-point operations of the contractions in a compiled program: dots and convolutions.
 
 The input is optimized HLO text, as for meshmark.core.hlo. A product of two numbers and its addition count two (eight
-for complex numbers). A contraction in a loop counts as often as the loop runs it; in a branch of a conditional, as if
-it ran.
+for complex numbers). A contraction in a loop counts as often as the loop runs. A contraction in a branch of a
+conditional counts as if the branch ran.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _LIBRARY_CALL = re.compile(r'custom_call_target="([^"]*(?:matmul|gemm|dot|conv)[
 
 
 def flops(text: str) -> int | None:
-    """Operations of one device in one execution; None where a loop's count is unknown, or a library that the compiler
-    calls does a contraction."""
+    """Operations of one device in one execution; None if the count of a loop is unknown, or if the compiler calls a
+    library for a contraction."""
     module = parse(text)
     total = 0
     for computation, lines in module.lines.items():
@@ -56,8 +56,8 @@ def _of_one(instruction: Instruction, instructions: dict[str, Instruction]) -> i
 
 
 def _products(attributes: str, left: Sequence[int], kernel: Sequence[int], result: Sequence[int]) -> int:
-    """The products of a convolution. Those with padding do not count: libtpu writes a product of several dimensions as
-    a window that is mostly past the edge."""
+    """The number of products of a convolution. Products with padding do not count: libtpu writes a product of several
+    dimensions as a window that is mostly past the edge."""
     labels = _LABELS.search(attributes)
     if labels is None:
         return math.prod(result)
@@ -85,7 +85,7 @@ def _products(attributes: str, left: Sequence[int], kernel: Sequence[int], resul
 
 
 def _meetings(places: range, spread: int, edge: int) -> int:
-    """How many of these places are multiples of `spread` from 0 to `edge`."""
+    """The number of these places that are multiples of `spread` from 0 to `edge`."""
     if places.step > 1:
         return sum(0 <= place <= edge and place % spread == 0 for place in places)
     low, high = max(places.start, 0), min(places.stop - 1, edge)

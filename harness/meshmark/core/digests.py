@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The digest of a case's outputs, `bits` in records: modes are compared by it, and reviewers compute it again."""
+"""The digest of a case's outputs, `bits` in records. It compares modes, and reviewers compute it again."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def of_arrays(arrays: Sequence[np.ndarray]) -> str:
 
 
 def of_ranks(digests: Iterable[str]) -> str:
-    """The digest of what several ranks hold, from the digest of each; positions that a rank does not own are zero in
-    its own."""
+    """The digest of the outputs of several ranks, from the digest of each rank. In a rank's own digest the positions
+    that it does not own are zero."""
     return hashlib.blake2b(" ".join(digests).encode(), digest_size=8).hexdigest()

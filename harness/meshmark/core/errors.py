@@ -12,7 +12,7 @@ FEW = 10
 
 
 class BadInput(Exception):
-    """Something that was named can't be used; the message is one line that names it and the mend."""
+    """The user named something that can't be used; the message is one line that names it and the mend."""
 
 
 def unknown(what: str, name: str, valid: Iterable[str], see: str = "") -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Escapes strings of record files, which anyone may have written, for the places that show them.
+"""Escapes strings of record files, which anyone may have written, for the places where they are shown.
 
 The places are Markdown, HTML, a terminal (control sequences) and a spreadsheet (formulas).
 """

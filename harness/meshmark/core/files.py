@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a file that somebody names, of a bounded size and in a bounded time: a device such as /dev/zero has no end,
-and a pipe into which nobody writes has no beginning."""
+"""Reads files that a user names, with bounds of size and time: a device such as /dev/zero never ends, and a pipe
+without a writer never begins."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ WRITER = 5.0
 
 
 def opened(path: Path | str) -> BinaryIO:
-    """The file, to be read as bytes; OSError where it can't be read. A pipe is waited for as long as somebody has it
-    open to write, and not for ever where nobody has: `open` alone would wait for one."""
+    """The file, opened to read bytes; OSError if it can't be read. `open` alone would wait for ever for a writer of a
+    pipe. Here a pipe that no writer opens within WRITER seconds is an OSError."""
     if not hasattr(os, "O_NONBLOCK"):  # Windows, where no path names such a pipe
         return open(path, "rb")
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
@@ -51,7 +51,7 @@ def _wait_for_writer(file: BinaryIO) -> None:
 
 
 def parts(path: Path, most: int = MOST) -> Iterator[bytes]:
-    """The bytes of a file, piece by piece; OSError where it can't be read, BadInput where it has more than these."""
+    """The bytes of a file in pieces; OSError if it can't be read, BadInput if it has more than `most` bytes."""
     size = 0
     with opened(path) as file:
         while data := file.read(PART):
@@ -64,10 +64,11 @@ def parts(path: Path, most: int = MOST) -> Iterator[bytes]:
 
 
 def whole(path: Path, most: int = MOST) -> bytes:
-    """The same in one piece."""
+    """All bytes of a file; raises what `parts` raises."""
     return b"".join(parts(path, most))
 
 
 def text(path: Path, most: int = MOST, errors: str = "strict") -> str:
-    """The same as text of UTF-8, each line ended by \\n; ValueError if it is not UTF-8."""
+    """The text of a UTF-8 file, with \\n as the only end of line. Raises what `parts` raises, and ValueError if it is
+    not UTF-8."""
     return whole(path, most).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")

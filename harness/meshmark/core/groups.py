@@ -54,14 +54,14 @@ def groups(rest: str, devices: int) -> Groups:
 
 
 def spelled(text: str, devices: int) -> Groups:
-    """The replica groups of a spelling, with nothing around it; ValueError for an unknown form."""
+    """The replica groups of a text that holds nothing else; ValueError for an unknown form."""
     if not any(form.fullmatch(text) for form in (_LIST, _IOTA, _MESH)):
         raise ValueError(f"unknown form of replica groups: {text[:200]!r}")
     return expand(text, devices)
 
 
 def spelled_pairs(text: str) -> tuple[tuple[int, int], ...]:
-    """Source and target of each pair of a spelling, with nothing around it; ValueError for an unknown form."""
+    """Source and target of each pair in a text that holds nothing else; ValueError for an unknown form."""
     if not _PAIRS.fullmatch(f"source_target_pairs={text}"):
         raise ValueError(f"unknown form of pairs: {text[:200]!r}")
     return pairs(f"source_target_pairs={text}")

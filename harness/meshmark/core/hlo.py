@@ -155,7 +155,7 @@ class Module:
 
     @property
     def num_devices(self) -> int:
-        """How many devices the header says that the program is for."""
+        """The number of devices of the program, from the module's header."""
         return math.prod(map(int, _DEVICES.findall(self.header)))
 
     def root(self, name: str) -> str:
@@ -164,8 +164,8 @@ class Module:
         return root[3] if root else ""
 
     def generated(self, name: str) -> bool:
-        """Whether the partitioner put the collective there that a computation wraps: what calls it says so, or what
-        goes on with its chain."""
+        """Whether the partitioner inserted the collective that a computation wraps. An instruction that calls the
+        computation, or another computation of the same chain, carries the partitioner's mark."""
         chains = {chain for line in self.lines[name] for chain in _CHAIN.findall(line)}
         same = {
             other

@@ -64,8 +64,8 @@ def _git_state(checkout: Path) -> dict[str, Any]:
 
 @cache
 def digest() -> str:
-    """The digest of the package's files when this process first asked. It differs for an edited installation, and shows
-    whether all ranks use the same package."""
+    """The digest of the package's files at the first call in this process. It differs for an edited installation, and
+    shows whether all ranks use the same package."""
     return compute_digest()
 
 

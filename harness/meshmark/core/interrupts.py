@@ -18,16 +18,16 @@ from contextlib import contextmanager
 
 
 class FromOutside(BaseException):
-    """What ends a case from outside of it: a signal, or the end of the run. Whatever else a case raises is its own,
-    SystemExit and KeyboardInterrupt too, and becomes its verdict."""
+    """The base of exceptions that end a case from outside: a signal, or the end of the run. Any other exception, also a
+    SystemExit or KeyboardInterrupt, is the case's own and becomes its verdict."""
 
 
 class Interrupted(FromOutside, KeyboardInterrupt):
-    """SIGINT came."""
+    """SIGINT arrived."""
 
 
 class Terminated(FromOutside, KeyboardInterrupt):
-    """SIGTERM came: the run ends as with Ctrl-C."""
+    """SIGTERM arrived. The run ends as with Ctrl-C."""
 
     def __init__(self) -> None:
         super().__init__("signal SIGTERM")
@@ -40,8 +40,8 @@ def interrupt(number: int, frame: object) -> None:
 
 
 def from_outside(error: BaseException) -> bool:
-    """Whether what a case seems to raise comes from outside of it. Where no handler of this suite is in place, a
-    KeyboardInterrupt may be a person's Ctrl-C."""
+    """Whether an exception that a case seems to raise comes from outside of it. Without a SIGINT handler of this suite,
+    a KeyboardInterrupt counts as Ctrl-C."""
     if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         return True
     return isinstance(error, FromOutside)
@@ -59,13 +59,14 @@ _came: dict[int, float] | None = None
 
 
 def expect_doubles() -> None:
-    """A terminal sends its signals to all processes, and the parent of this one passes them on: each counts once."""
+    """Count signals that arrive twice only once: a terminal sends its signals to all processes, and the parent of this
+    process passes them on."""
     global _came
     _came = {}
 
 
 def _started_as() -> int:
-    """The process that a person has started: this one, or the parent that passes signals on."""
+    """The id of the process that the user started: this one, or the parent that passes signals on."""
     return os.getpid() if _came is None else os.getppid()
 
 

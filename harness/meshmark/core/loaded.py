@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that the functions and methods that this process has loaded are those of their source files.
 
-Records hold a digest of the package's sources. Python may run something else: a compiled file (`__pycache__`) that does
-not belong to its source, or a method that a plugin has put in the place of another. So each source is compiled again,
-and what is loaded is held against it. Constants, and code that changes this module, are not seen.
+Records hold a digest of the package's sources. Python may run other code: a compiled file (`__pycache__`) that does not
+belong to its source, or a method with which a plugin has replaced another. So each source is compiled again and
+compared with the loaded code. Changed constants, and code that changes this module, are not found.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _of_module(module: ModuleType) -> Iterator[tuple[str, str]]:
 
 
 def _of_names(names: Any, prefix: str, sources: Sources, file: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with the members of a module, or of the class whose qualified name is the prefix."""
+    """(name, why) of the members that differ from their source, of a module or of the class named by the prefix."""
     for name, value in list(names.items()):
         # A function's code has this flag, the body of a class doesn't.
         own = [code for code in sources.get(f"{prefix}{name}", []) if code.co_flags & CO_OPTIMIZED]
@@ -95,7 +95,7 @@ def _of_names(names: Any, prefix: str, sources: Sources, file: str) -> Iterator[
 
 
 def functions_of(value: Any) -> Iterator[FunctionType]:
-    """The functions of Python that a value runs, from the outside to the inside."""
+    """The Python functions that a value runs, the outermost first."""
     for _ in range(20):
         if isinstance(value, property):
             for part in (value.fget, value.fset, value.fdel):
@@ -117,7 +117,7 @@ def functions_of(value: Any) -> Iterator[FunctionType]:
 
 @cache
 def _compiled(file: str) -> Sources | None:
-    """What a source file defines; None where it can't be read."""
+    """The code objects that a source file defines; None if it can't be read or compiled."""
     try:
         whole = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
     except (OSError, SyntaxError, ValueError):
@@ -133,7 +133,7 @@ def _compiled(file: str) -> Sources | None:
 
 
 def _same(one: CodeType, other: CodeType) -> bool:
-    """Whether two pieces of code do the same, wherever their lines are."""
+    """Whether two code objects are the same, apart from their line numbers."""
     return one is other or _content(one) == _content(other)
 
 
@@ -146,7 +146,7 @@ def _content(code: CodeType) -> tuple[Any, ...]:
 
 
 def _constant(value: Any) -> Any:
-    """A constant with its type: 0, False and 0.0 are equal."""
+    """A constant with its type, because 0, False and 0.0 compare equal."""
     if isinstance(value, CodeType):
         return _content(value)
     if isinstance(value, (tuple, frozenset)):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one turn of a counted loop does, by the optimized HLO text: its contractions, custom calls, flops and bytes.
+"""Reads the work of one turn of a counted loop from optimized HLO text: contractions, custom calls, flops, elements.
 
-A stream is a program whose loop runs as often as its first argument says. It is timed as so many calls, so each of the
-single call's collectives and contractions must stand in the body of that very loop, as often as in the single call.
-`divide` cuts the text of a stream in two: what one turn does, and what is done once. Both are texts of a module, which
-`meshmark.core.hlo.collectives` and the functions here read as any other.
+A stream is a program whose first argument is the number of turns of its loop. Each turn is timed as one call. So the
+body of that loop must hold all collectives and contractions of the single call, the same number of times. `divide`
+splits the text of a stream into the work of one turn and the work that is done once. Both are texts of a module, which
+`meshmark.core.hlo.collectives` and the functions here can read.
 
 Element types are not compared: a compiler may convert what does not change before the loop, as TPU compilers do with
 the float32 inputs of a bfloat16 product.
@@ -66,12 +66,12 @@ REDUCING = ("reduce", "reduce-window", "sort", "scatter", "select-and-scatter")
 
 
 class NoLoop(ValueError):
-    """No loop of the program runs as often as its first argument says; the message says what was found."""
+    """No loop of the program has its first argument as the number of turns; the message says what was found."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """What a program without collectives and contractions does in one execution, on one device.
+    """The work of one execution on one device, for a program without collectives and contractions.
 
     An unknown trip count is taken as 1.
     """
@@ -83,10 +83,10 @@ class Effort:
 
 
 def contractions(text: str) -> Counter[str]:
-    """Every dot, convolution and working custom call of a program, with its sizes, and how often it runs.
+    """The number of each kind of dot, convolution and working custom call of a program, by sizes and trip count.
 
-    Operands are in no order and without element types, since compilers swap and convert them. What runs in a branch
-    says so.
+    Operands have no order and no element types, since compilers swap and convert them. A text ends with "in a branch"
+    if a conditional may skip it.
     """
     module = Module(text)
     found: Counter[str] = Counter()
@@ -106,7 +106,7 @@ def contractions(text: str) -> Counter[str]:
 
 
 def effort(text: str) -> Effort:
-    """What a program does."""
+    """The effort of a program, from its optimized HLO text."""
     module = Module(text)
     flops = written = 0
     fused = _fused(module)
@@ -129,7 +129,7 @@ def effort(text: str) -> Effort:
 
 
 def branches(text: str) -> Counter[str]:
-    """Every conditional of a program, with its type, and how often it is met: its branches may never run."""
+    """The number of each kind of conditional of a program, by type and trip count. Their branches may never run."""
     module = Module(text)
     return Counter(
         f"{found[3]} of {found[2]} {module.runs(name)[0]} times"
@@ -140,14 +140,16 @@ def branches(text: str) -> Counter[str]:
 
 
 def derived(text: str, parameters: frozenset[int]) -> int:
-    """Flops, as `effort` counts them, of what is computed from these parameters of a module's entry, loops taken to run
-    once. A loop whose body is not in the text gives what is derived from its carry."""
+    """Flops, as `effort` counts them, of everything that is computed from these parameters of a module's entry.
+
+    Each loop counts as one turn. The results of a loop that takes such a value count as computed from it, also if the
+    loop's body is not in the text."""
     module = Module(text)
     return _derived(module, module.entry, parameters)
 
 
 def _derived(module: Module, name: str, parameters: frozenset[int]) -> int:
-    """Flops of what derives from these parameters of a computation."""
+    """Flops of everything that is computed from these parameters of one computation."""
     flops, known = 0, set[str]()
     own = module.instructions(name)
     for key, instruction in own.items():
@@ -175,9 +177,9 @@ def _derived(module: Module, name: str, parameters: frozenset[int]) -> int:
 
 
 def divide(text: str) -> tuple[str, str]:
-    """(what one turn of the loop does that the first argument bounds, what is done once), each the text of a module.
+    """(the work of one turn of the loop that the first argument bounds, the work that is done once), as module texts.
 
-    NoLoop where no loop of the program counts from 0 in steps of 1 up to the first argument.
+    NoLoop if no loop of the program counts from 0 in steps of 1 up to the first argument.
     """
     module = Module(text)
     seen = []
@@ -193,7 +195,8 @@ def divide(text: str) -> tuple[str, str]:
 
 
 def _called_once(module: Module) -> list[str]:
-    """The entry, and the computations that it calls: CPU compilers put small loops into a call of their own."""
+    """The entry and the computations that run once by `call`: CPU compilers put small loops into a call of their
+    own."""
     found = [module.entry]
     for place in found:
         for key, instruction in module.instructions(place).items():
@@ -205,7 +208,8 @@ def _called_once(module: Module) -> list[str]:
 
 
 def _part(module: Module, start: str, without: tuple[str, ...]) -> str:
-    """The text of a module whose entry is `start`, with all that it calls, except what only `without` call."""
+    """The text of a module with the entry `start` and everything that it calls, except the computations `without` and
+    those that only they call."""
     wanted, left = [start], [start]
     while left:
         for line in module.lines[left.pop()]:
@@ -224,7 +228,7 @@ def _part(module: Module, start: str, without: tuple[str, ...]) -> str:
 
 
 def _not_counted(module: Module, place: str, loop: Instruction, called: dict[str, str]) -> str:
-    """Why a loop does not run as often as the first argument says; "" where it does. `place` is where it stands."""
+    """Why the first argument is not the number of turns of a loop; "" if it is. place: the computation of the loop."""
     condition, body = (module.instructions(called[name]) for name in ("condition", "body"))
     outside, carry = _followed(module, place, operands(loop)[0])
     if carry[3] != "tuple":
@@ -260,7 +264,8 @@ def _not_counted(module: Module, place: str, loop: Instruction, called: dict[str
 
 
 def _followed(module: Module, place: str, name: str) -> tuple[str, Instruction]:
-    """(its computation, the operation) that computes the value of a name, followed through the calls into it."""
+    """(the computation, the instruction) that computes the value of a name. A parameter of a computation that one
+    `call` calls is followed to the caller."""
     while True:
         own = module.instructions(place)
         name = _source(own, name)
@@ -283,8 +288,8 @@ def _constant(found: Instruction | None, value: int) -> bool:
 def _inside_fusion(
     module: Module, instruction: Instruction
 ) -> tuple[Instruction, dict[str, str], dict[str, Instruction]]:
-    """(the operation that a fusion is made of, what each of its operands is outside, what else the fusion holds); of no
-    fusion (the operation itself, its operands, nothing)."""
+    """(root of a fusion, the name outside of each of its operands, all instructions of the fusion); for an instruction
+    that is not a fusion (itself, its operands, nothing)."""
     if instruction[3] != "fusion":
         return instruction, {name: name for name in operands(instruction)}, {}
     called = NAME.findall(dict(CALL.findall(instruction[4]))["calls"])[0]
@@ -299,14 +304,14 @@ def _inside_fusion(
 
 
 def _source(own: dict[str, Instruction], name: str) -> str:
-    """The name behind operations that only hand it on."""
+    """The name of the value, before operations that only pass it on."""
     while name in own and own[name][3] in PASSING and operands(own[name]):
         name = operands(own[name])[0]
     return name
 
 
 def _element(own: dict[str, Instruction], name: str) -> int | None:
-    """Which element of the computation's parameter a name is; None for another thing."""
+    """The index of the element of a tuple, such as the computation's parameter, that a name is; None if it is none."""
     found = own.get(_source(own, name))
     if found is None or found[3] != "get-tuple-element":
         return None
@@ -317,7 +322,8 @@ def _element(own: dict[str, Instruction], name: str) -> int | None:
 
 
 def _contraction(instruction: Instruction) -> str:
-    """What a working operation is called: TPU compilers write dots as convolutions. "" for any other."""
+    """The name of a working operation, "" for any other. Dots and convolutions have the same name, because TPU
+    compilers write dots as convolutions."""
     opcode = instruction[3]
     if opcode in ("dot", "convolution", "ragged-dot"):
         return "contraction"
@@ -333,7 +339,7 @@ def _elements(shape: str) -> int:
 
 
 def _branches(module: Module) -> set[str]:
-    """The computations that a conditional chooses from."""
+    """The computations that are branches of a conditional."""
     return {
         name
         for lines in module.lines.values()
@@ -351,7 +357,7 @@ def _below(module: Module, name: str, marked: set[str]) -> bool:
 
 
 def _fused(module: Module) -> set[str]:
-    """The computations whose results stay in registers: of fusions, and what is applied to elements."""
+    """The computations whose results stay in registers: those of fusions, and those that are applied to elements."""
     return {
         name
         for lines in module.lines.values()

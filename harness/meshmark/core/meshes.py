@@ -130,7 +130,7 @@ def shapes(n: int, axes: int) -> Iterator[tuple[int, ...]]:
 
 
 def weighted(n: int, processes: int = 1) -> dict[MeshShape, int]:
-    """The meshes of n devices with their weight: how far each is from the preferred one (0).
+    """The meshes of n devices with their weight: the distance from the preferred one, which has 0.
 
     The weight decides in which profiles a mesh is used (see `meshmark.operations.cases`). Sub-meshes of the first 3
     and 6 devices are included if n is larger and each process has one of those devices: a process without a device

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of two environments by pairs of processes: the rule, its noise, what it can detect.
+"""Compares two environments by pairs of processes: the rule, its noise, and the changes that it can detect.
 
 In a comparison the process is the replicate. Each pair is one process of A and one of B, in an order that is drawn at
 random: a fixed order resonates with a disturbance of the same period. Each process gives one figure. The two processes
@@ -172,11 +172,12 @@ class Outcome:
 
 
 def signed_rank_p(d: Array) -> float:
-    """Give the exact two-sided p of the signed-rank test of [n], whatever its ties; 1 if no pair differs.
+    """Give the exact two-sided p of the signed-rank test of [n], also with ties; 1 if no pair differs.
 
-    Given the magnitudes, each of the 2**n choices of signs is as likely as any other: that is what the drawn order of
-    a pair gives. Zeros are left out, and equal magnitudes share the mean of their ranks (Hollander, Wolfe and Chicken,
-    section 3.1, which scipy approximates by the normal distribution where there are ties). Beyond 200 pairs: normal.
+    Given the magnitudes, each of the 2**n choices of signs is equally likely, because the order of a pair is drawn at
+    random. Zeros are left out, and equal magnitudes share the mean of their ranks (Hollander, Wolfe and Chicken,
+    section 3.1; scipy uses the normal approximation for samples with ties). Beyond 200 pairs the normal approximation
+    is used.
     """
     from scipy import stats
 
@@ -370,11 +371,11 @@ def unchanged(
     resamples: int = 1000,
     seed: int = 0,
 ) -> tuple[int, int]:
-    """Judge real A/A pairs by the very rule: (cases flagged, cases judged).
+    """Apply the rule to real A/A pairs, and give (cases flagged, cases judged).
 
-    Each case's A/A pairs are taken as if they were pairs of A and B; which of the two processes is called B is
-    drawn at random, alike for all cases. Nothing is resampled, so whatever the machine did between the processes is in
-    it. A case with too few A/A pairs to flag anything is not judged. Raises ValueError as `compare`.
+    Each case's A/A pairs are judged as pairs of A and B. Which of the two processes is called B is drawn at random,
+    alike for all cases. Nothing is resampled, so the result includes what the machine did between the processes. A case
+    with too few A/A pairs to flag anything is not judged. Raises ValueError as `compare_pairs` does.
     """
     enough = {name: case for name, case in pairs.items() if case.null.size >= max(_ENOUGH, rule.needed(1))}
     longest = max((case.null.size for case in enough.values()), default=0)
@@ -385,10 +386,9 @@ def unchanged(
 
 
 def upper_limit(hits: int, trials: int, confidence: float = 0.95) -> float:
-    """Give the exact upper limit of a share of which `hits` of `trials` were seen, 1 without a trial.
+    """Give the exact one-sided upper limit of a share, from `hits` in `trials` independent trials; 1 without a trial.
 
-    One-sided, of independent trials (C. J. Clopper and E. S. Pearson, Biometrika 26 (1934) 404). Raises ValueError for
-    hits outside 0 to trials.
+    Source: C. J. Clopper and E. S. Pearson, Biometrika 26 (1934) 404. Raises ValueError for hits outside 0 to trials.
     """
     from scipy import stats
 
@@ -400,7 +400,7 @@ def upper_limit(hits: int, trials: int, confidence: float = 0.95) -> float:
 
 
 def detectable_before(spread: float, pairs: int, rule: Rule, cases: int, resamples: int = 1000) -> float:
-    """Give the smallest slowdown that this many pairs find with probability 0.95, known before the first sample.
+    """Give the smallest slowdown that this many pairs find with probability 0.95, before the first sample.
 
     spread: the standard deviation of log times of identical processes, which are taken as normal and independent.
     The look is the last one of the rule. 0.1 is 10 percent; inf if this many pairs find nothing.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of the loopback address for processes that are about to start."""
+"""Finds ports of the loopback address for processes that are about to start."""
 
 from __future__ import annotations
 

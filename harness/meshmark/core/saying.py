@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a case says, made safe before it travels: to another process, to a record, to a terminal.
+"""Makes the texts and data of a case safe for another process, a record or a terminal.
 
-A case may raise anything: an exception whose `str` raises too, a text with a lone surrogate or a NUL, a message of
-many megabytes, data that JSON has no word for. None of these may cost the case its verdict.
+A case may raise anything: an exception whose `str` raises too, a text with a lone surrogate or a NUL, a message of many
+megabytes, or data that JSON can't hold. The case must still get its verdict.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEEPEST = 20
 
 
 def text_of(value: object) -> str:
-    """`str(value)`; where that raises, what is raised and the name of the type."""
+    """`str(value)`; if that raises, a text with the type of the value and the type of the exception."""
     try:
         return str(value)
     except BaseException as error:
@@ -42,8 +42,8 @@ def first_line(value: object) -> str:
 
 
 def data_of(value: Any, depth: int = 0) -> Any:
-    """The value in JSON types: texts are printable lines, NumPy's numbers are plain ones, and what JSON has no word
-    for becomes text. What is nested too deeply, or in itself, is cut off."""
+    """The value in JSON types. Texts become printable lines, NumPy's numbers become plain numbers, and what JSON can't
+    hold becomes text. Data that is nested too deeply, or in itself, is cut off."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -65,9 +65,9 @@ def data_of(value: Any, depth: int = 0) -> Any:
 
 
 def encodable(value: Any, depth: int = 0) -> Any:
-    """The value in the types that pytest-xdist's channel carries, with texts that UTF-8 has.
+    """The value in the types that pytest-xdist's channel carries, with texts that UTF-8 can encode.
 
-    A worker's reports, warnings and errors go through this. Text that UTF-8 has is left as it is.
+    A worker's reports, warnings and errors go through this. Text that UTF-8 can encode is unchanged.
     """
     if value is None or isinstance(value, (bool, bytes, complex)):
         return value

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Temporary directories of a process that may be killed: a later run removes those that nobody holds any more.
+"""Makes temporary directories for processes that may be killed. A later run removes those of ended processes.
 
-Each directory holds a file `lock`, which its process keeps locked for as long as it lives.
+Each directory holds a file `lock`, which its process keeps locked while it lives.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _held: dict[Path, int] = {}
 
 
 def make(what: str = "") -> Path:
-    """A new directory, after removing what killed processes of this user have left; OSError where there can't be
-    one."""
+    """A new directory, after removing those that killed processes of this user have left; OSError if none can be
+    made."""
     sweep()
     made = Path(tempfile.mkdtemp(prefix=PREFIX + what))
     if fcntl:
@@ -43,7 +43,7 @@ def remove(directory: Path) -> None:
 
 
 def sweep() -> list[Path]:
-    """Remove directories whose process is gone: those removed."""
+    """Remove this user's directories whose process has ended, and return them."""
     found = []
     for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_LOCK}"):
         with suppress(OSError):

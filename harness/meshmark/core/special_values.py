@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Special values among ordinary ones: NaN, infinities, zeros, subnormal numbers, the largest, and ties.
 
-A kind names what is mixed in, and where. Each keeps a result that is exact in any order exact: a kind that could
-overflow in one order of a sum and not in another has one sign alone.
+A kind names the special values and their places. With each kind, a result that is exact in any order of computation
+stays exact. So a kind whose sum could overflow in one order and not in another has values of one sign only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MIXED = "special"
 
 
 def has(dtype: str, kind: str) -> bool:
-    """Whether a dtype has the values of a kind, so that exact results stay exact."""
+    """Whether a dtype has the values of a kind, and exact results stay exact with them."""
     what = dtype_of(dtype)
     if kind == "ties":
         return True
@@ -43,7 +43,8 @@ def has(dtype: str, kind: str) -> bool:
 
 
 def allows(kind: str | None, fills: Sequence[str], dtype: str) -> bool:
-    """Whether a dtype goes with a variant's kind of values, where `fills` are the kinds that the operation has."""
+    """Whether a dtype has the values of a variant's kind. True for kinds that are not in `fills`, the operation's
+    special kinds."""
     return kind is None or kind not in fills or has(dtype, kind)
 
 
@@ -57,10 +58,8 @@ def replaced(
     base: Callable[..., np.ndarray],
     **options: Any,
 ) -> np.ndarray:
-    """The values of `base`, with special ones of a kind among them.
-
-    Of a complex number the real part is special.
-    """
+    """The values of `base`, with special ones of a kind among them. In complex numbers only the real part is
+    special."""
     ordinary = base(bits, index, shape, dtype, **options)
     if dtype.kind == "c":
         real = np.dtype(f"f{dtype.itemsize // 2}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of samples: medians, tails, ratios of pairs, lines over sizes, each with its interval.
+"""Computes figures of samples: medians and ratios of pairs with their intervals, tails, and lines over sizes.
 
 This module is plain arithmetic: numpy and scipy, no JAX, and no other module of this project. Times are in seconds,
 sizes in bytes, changes are relative (0.03 is 3 percent) unless a name says log. No sample is ever removed. scipy is
@@ -77,12 +77,12 @@ def median(samples: Floats, confidence: float = 0.95) -> Estimate:
 
 
 def series_median(samples: Floats, confidence: float = 0.95) -> Estimate:
-    """Give `median` of samples in the order in which they were taken, which may be like their neighbours.
+    """Give `median` of samples, in the order in which they were taken, that may resemble their neighbours.
 
-    Twelve processes one after the other are fewer than twelve independent ones where the machine has slow and fast
-    hours. So the interval has the ends of n (1 - r) / (1 + r) samples, r being the first autocorrelation of the ranks
-    (without its bias of -1 / n); at least as many count as have an interval at all. It is never narrower than `median`
-    gives. It cannot know of an hour in which no sample was taken.
+    On a machine with slow and fast hours, twelve processes in a row count as fewer than twelve independent ones. So the
+    interval is that of n (1 - r) / (1 + r) samples, r being the first autocorrelation of the ranks (without its bias of
+    -1 / n), and of no fewer samples than an interval needs. It is never narrower than that of `median`. It does not
+    cover hours in which no sample was taken.
     """
     x = _sample(samples)
     plain = median(x, confidence)

@@ -54,7 +54,7 @@ class Steady:
             self.silent = True
 
     def _empty(self) -> None:
-        """Let what the stream holds go nowhere: Python would try to write it when it ends, and fail."""
+        """Discard what the stream still holds: Python would try to write it at its end, and fail."""
         with suppress(OSError, ValueError, AttributeError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
@@ -63,7 +63,7 @@ class Steady:
 
 
 def standard_output() -> Steady:
-    """This process's standard output, steady from now on; all streams as `standard_streams` makes them."""
+    """This process's standard output, made steady. Calls `standard_streams` first."""
     standard_streams()
     if not isinstance(sys.stdout, Steady):
         sys.stdout = Steady(sys.stdout)  # type: ignore[assignment]
@@ -71,8 +71,8 @@ def standard_output() -> Steady:
 
 
 def standard_streams() -> None:
-    """Standard streams that were closed before Python began (`>&-`) lead nowhere from now on: their descriptors would
-    be those of the next files, such as the records, and what a library prints would be written there."""
+    """Connect standard streams that were closed before Python began (`>&-`) to the null device. Otherwise the next
+    files, such as the records, would get their descriptors, and a library's output would be written there."""
     while (made := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(made, True)
     os.close(made)

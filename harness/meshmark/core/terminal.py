@@ -31,7 +31,7 @@ _VERDICT = re.compile(rf"(?<![\w/=-])({'|'.join(COLOURS)})(?![\w/=-])")
 
 
 def width() -> int:
-    """Characters of a line: COLUMNS where it is set, else the terminal's, and 80 where the output goes elsewhere."""
+    """The characters of a line: COLUMNS if it is set, otherwise the terminal's width, or 80 without a terminal."""
     return shutil.get_terminal_size((80, 24)).columns
 
 
@@ -41,7 +41,7 @@ def has_colours(stream: TextIO) -> bool:
 
 
 def pieces(line: str) -> Iterator[tuple[str, str]]:
-    """The line in pieces with the colour of each, "" for none: verdicts have one."""
+    """(text, colour) of the pieces of a line. Verdicts have a colour; other pieces have ""."""
     for text in filter(None, _VERDICT.split(line)):
         yield text, COLOURS.get(text, "")
 

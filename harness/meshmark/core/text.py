@@ -68,8 +68,8 @@ def text_table(
 ) -> list[str]:
     """Lines of a plain table: the first column to the left and the others to the right, or all to the left.
 
-    width: the most characters of a line, None for as many as it takes. A table that is too wide has its cells
-    wrapped; then each row's first cell on a line of its own; then a row becomes sentences of `name value`.
+    width: the most characters of a line; None for no limit. In a table that is too wide, cells are wrapped (if `left`),
+    or each row's first cell gets a line of its own. If that is too wide too, each row becomes `name: value` texts.
     """
     grid = [[printable(str(value)) for value in row] for row in (header, *rows)]
     parts = _breaks_anywhere if left else _breaks_before_brackets
@@ -89,7 +89,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _shrunk(natural: Sequence[int], least: Sequence[int], width: int) -> list[int]:
-    """Widths between `least` and `natural` that fit: the widest column gives first."""
+    """Widths between `least` and `natural` that fit into `width`. The widest column is narrowed first."""
     widths = list(natural)
     while _total(widths) > width:
         at = max((i for i, w in enumerate(widths) if w > least[i]), key=lambda i: widths[i])

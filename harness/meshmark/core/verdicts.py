@@ -25,7 +25,7 @@ CHECKS = (
 class Line:
     """The outcome of one check of one case; `data` holds what was measured, in JSON types.
 
-    A case may say anything, so the constructor makes it safe: the reason becomes a printable line, the data JSON types.
+    A case may give anything. So the constructor turns the reason into a printable line, and the data into JSON types.
     """
 
     check: str

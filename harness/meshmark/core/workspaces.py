@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the memory that the libraries of a GPU ask for, from the optimized HLO text of a program.
+"""Reads the scratch memory that GPU libraries ask for from the optimized HLO text of a program.
 
-XLA gives cuBLAS, cuDNN and CUB scratch memory of a size that they choose: 32 MiB for each product on an H100, whatever
-its size (openxla/xla, xla/service/gpu/matmul_utils.h, GemmConfig::kHopperWorkspace). The compiler's memory analysis
-counts it among the temporaries, though it says nothing of the partitioned program.
+XLA gives cuBLAS, cuDNN and CUB scratch memory of a size that they choose: 32 MiB for each product on an H100, for any
+size of product (openxla/xla, xla/service/gpu/matmul_utils.h, GemmConfig::kHopperWorkspace). The compiler's memory
+analysis counts it among the temporaries, although it says nothing about the partitioned program.
 """
 
 from __future__ import annotations
