@@ -3,9 +3,9 @@
 
 `harness/meshmark/levels/data/counters/<jax>-<backend>-<devices>.tsv` (for a topology
 `<jax>-<compiler>-<topology>.tsv`) holds one line per case of the standard profile: the case id, a tab, and its
-collectives. A difference fails the communication check, so that a change of what a program communicates is always
-noticed. A release without a file may send no more than the newest older release that has one. A backend without a
-file is judged by the contract alone, and the run's header says so.
+collectives. A difference fails the communication check, so every change of a program's communication is noticed. A
+program of a release without a file may send no more bytes than with the newest older release that has one. A backend
+without any file is judged by the contract alone, and the run's header has a line about it.
 `--counters DIR` names a vendor's files, which replace the suite's. Flops and temporary memory are recorded with every
 run but not compared here: they depend on the processor's vector width.
 
@@ -77,8 +77,8 @@ def read(path: Path) -> dict[str, str]:
 
 
 def identity(facts: Mapping[str, Any]) -> tuple[str, str, str]:
-    """What the counters of a run belong to, as `path_for` takes it: the release of JAX, the backend and the number of
-    devices. For a topology: compiler (libtpu0.0.52) and topology (v5e.2x4), because another libtpu compiles other
+    """The arguments of `path_for` for a run: the release of JAX, the backend and the number of devices. For a topology
+    the last two are the compiler (libtpu0.0.52) and the topology (v5e.2x4), because another libtpu compiles other
     programs."""
     versions, topology = facts.get("versions", {}), str(facts.get("topology") or "")
     if not topology:
@@ -100,7 +100,7 @@ _COUNTED = re.compile(r"(\d+) ([a-z-]+) (\d+)B \d+(?:x(\d+)| pairs)(?: x(\d+|Non
 
 
 def sent_bytes(text: str) -> float:
-    """Bytes that one device sends by the text of `format_collectives`, as core.hlo.wire_bytes counts them; ValueError
+    """Bytes that one device sends, from a text of `format_collectives`, counted as in core.hlo.wire_bytes; ValueError
     for other text."""
     total = 0.0
     for part in text.split("; ") if text != "none" else ():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Committed rows of where unsharded JAX itself differs from NumPy on special values.
+"""Committed rows of operations in which unsharded JAX itself differs from NumPy on special values.
 
-NumPy stays the reference. Where a row covers a case, a result that is not NumPy's is held against the same
-function on one device, unsharded, and must be equal to it. What no row covers is a `fail`.
+NumPy stays the reference. If a row covers a case, a result that differs from NumPy's is compared with the same function
+on one device, unsharded, and must be equal to it. A difference that no row covers is a `fail`.
 
 The rows are in `harness/meshmark/levels/data/deviations.toml`, one table [[deviation]] each:
 
@@ -39,7 +39,7 @@ class Deviation:
     why: str
 
     def covers(self, case: Case, jax: str, backend: str) -> bool:
-        """Whether the row is about this case on this release and backend."""
+        """Whether the row covers this case on this release and backend."""
         from packaging.specifiers import SpecifierSet  # where only JAX is installed, `compare` still times
         from packaging.version import Version
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run is judged by, in addition to each case's contract: known issues and committed counters.
+"""Known issues and committed counters, by which a run is judged in addition to each case's contract.
 
 The suite's own are in the package. A vendor may name more with `--known-issues FILE` and `--counters DIR`. The records
-of a run name these, with a digest of their contents.
+of a run name these files, with a digest of their contents.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Expectations:
         return {case: (release, text) for case, text in older.items()}
 
     def lines(self, facts: Mapping[str, Any]) -> Iterator[str]:
-        """The lines about them in the header of a run."""
+        """The lines about counters and known issues in the header of a run."""
         identity = counters.identity(facts)
         path = counters.find_file(*identity, own=self.directory)
         if path is None:
@@ -96,7 +96,7 @@ class Expectations:
 
 
 def _digest(paths: Sequence[Path]) -> str:
-    """SHA-256 (the first 16 hexadecimal digits) of names and contents."""
+    """SHA-256 (the first 16 hexadecimal digits) of the names and contents of files."""
     found = hashlib.sha256()
     for path in paths:
         found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many must-pass cases of each level pass by interpretation of what was compiled for a topology.
+"""Counts the must-pass cases of each level that pass by interpretation of programs compiled for a topology.
 
-It is not a level: nothing ran. A level is named with "interpreted" beside it, and counts the cases that have a program
-over all devices.
+This is not a level, because nothing ran. Texts name the level with "(interpreted)", and count the cases that have a
+program over all devices.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Interpreted:
 def levels(
     lists: Iterable[tuple[str, Sequence[str]]], judged: Mapping[str, Sequence[Judged]], devices: int
 ) -> tuple[Interpreted, ...]:
-    """The levels of these lists of case ids; `judged`: the cases by id without the topology."""
+    """The counts for these lists of (level, case ids). `judged`: the cases by id without the topology."""
     found = []
     for level, ids in lists:
         chosen = [name for name in ids if _over_all(name, devices)]

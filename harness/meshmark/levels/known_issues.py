@@ -95,13 +95,14 @@ class Issue:
 
     def explains(self, check: object, verdict: object, reason: object) -> bool:
         """Whether a failure of a covered case is the listed one. Any other failure stays a failure. The symptom is
-        sought in the text as records have it, without paths, so that a reader of a record finds what the run found."""
+        searched in the redacted text, as in records, so that a reader of records comes to the same answer as the
+        run."""
         told = redact(str(reason))
         return check in self.checks and verdict in self.verdicts and bool(self._symptom.search(told))
 
 
 def read(path: Path = FILE) -> list[Issue]:
-    """All issues of a file; KnownIssuesError if it can't be read or does not have the form above."""
+    """All issues of a file; KnownIssuesError if it can't be read or does not have this module's form."""
     if not path.is_file():
         mend = "install meshmark again" if path == FILE else "name a file that is there"
         raise KnownIssuesError(f"there is no file of known issues {path}: {mend}")
@@ -114,8 +115,8 @@ def read(path: Path = FILE) -> list[Issue]:
 
 @lru_cache(maxsize=4)
 def _issues(text: str, path: Path) -> tuple[Issue, ...]:
-    """The issues of a file that holds this text. A reviewer asks for them several times for each product, and reading
-    them takes longer than the rest."""
+    """The issues of a file that holds this text. A review needs them several times per product, and parsing them takes
+    longer than the rest of it."""
     try:
         found = tomllib.loads(text)
     except ValueError as error:
@@ -135,7 +136,7 @@ _LISTS = ("cases", "modes", "checks", "verdicts", "backends")
 
 
 def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
-    """The faults of an [[issue]], each with the way to mend it."""
+    """The faults of an [[issue]], each with the mend."""
     if lacking := sorted({*_TEXTS, *_LISTS} - set(entry)):
         yield f"`{lacking[0]}` is missing: add it"
         return

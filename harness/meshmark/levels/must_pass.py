@@ -5,14 +5,14 @@ The list of a level on n devices holds the cases that the standard profile selec
 capabilities (`by_rule`). The table grows, so each list is frozen: `data/must_pass/v<version>/<level>.txt` holds every
 case for 4, 8 and 16 devices, and the number of cases and a digest for the other counts of DIGESTS. Meshes depend on
 the number of devices, so each count has its own list, and one full list takes up to 35 kB. The most common counts
-have full lists: their old versions stay available when the table changes. For the other counts the rule must give
-the list of the digest. If it does not, the table has drifted from that version, and only the suite's commit of that
-time gives the list. Any other count follows the rule, and a statement says so. Old versions stay; `write` makes a new
-one.
+have full lists: their old versions stay available when the table changes. For the other counts of DIGESTS, some version
+of the table must give the list of the digest. If none does, the table has drifted from that version of the lists, and
+only the suite's commit of that time gives the list. Any other count follows the rule, and a statement names that. Old
+versions stay; `write` makes a new one.
 
-L4 is the level of several processes. Its list depends on their number too. It holds all that the standard profile
-without optional capabilities selects for these devices and processes: L0 to L3 over processes, and the operations
-that need several. A run over several processes makes a statement of L4 alone, and a run of one process makes none.
+L4 is the level of several processes. Its list depends on their number too. It holds everything that the standard
+profile without optional capabilities selects for these devices and processes: L0 to L3 over processes, and the
+operations that need several. A run over several processes can only meet L4, and a run of one process can't meet L4.
 
 meshmark.levels.statements makes the statement that a run's records support.
 """
@@ -84,8 +84,8 @@ def names(processes: int = 1) -> tuple[str, ...]:
 
 @cache
 def _has_cases(level: str) -> bool:
-    """Whether the table has a case of a level. Every run asks, so this looks for one case, first among the operations
-    of the level, and walks the whole table only where a variant alone could have it."""
+    """Whether the table has a case of a level. Every run needs the answer, so this looks for one case, first among the
+    operations of the level. It walks the whole table only if a variant alone can have the level."""
     likely = tuple(name for name, operation in OPERATIONS.items() if operation.level == level)
     chosen = Selection(levels=(level,), covering=False)
     return any(
@@ -102,7 +102,7 @@ def by_rule(level: str, devices: int, processes: int = 1, table: int | None = No
 
 @lru_cache(maxsize=16)
 def _by_level(devices: int, processes: int, table: int | None) -> dict[str, list[str]]:
-    """The sorted case ids of every level: one walk of the table serves all of them."""
+    """The sorted case ids of every level, from one walk of the table."""
     version = table_versions.as_of(table)
     found: dict[str, list[str]] = {}
     for case in filter(version.has, _standard(devices, processes, version.covers)):
@@ -112,8 +112,8 @@ def _by_level(devices: int, processes: int, table: int | None) -> dict[str, list
 
 @lru_cache(maxsize=2)
 def _standard(devices: int, processes: int, covering: bool) -> tuple[Case, ...]:
-    """The standard profile of today's table. A list that is kept as a digest is looked for in one version of the table
-    after the other, and one walk serves them."""
+    """The standard profile of the present table. The search for a list that is kept as a digest tries several versions
+    of the table, and one walk serves them."""
     return tuple(cases.cases(Selection(processes=processes, covering=covering), devices))
 
 
@@ -245,11 +245,11 @@ def find_drift(
     places: Collection[tuple[int, int]] | None = None,
     older: bool = True,
 ) -> list[str]:
-    """How the table has drifted from a version (by default the newest), one line per list; [] if it has not: today's
-    table gives each list, or an older version of the table does.
+    """How the table has drifted from a version (by default the newest), one line per list that neither the present
+    table nor an older version of it gives.
 
     places: the (devices, processes) to look at; by default all that a version keeps, which takes minutes.
-    older: whether an older version of the table may give a list; a new version of the lists is of today's alone.
+    older: whether an older version of the table may give a list. A new version of the lists needs the present table.
     Levels that the version lacks (`find_missing_levels`) are not included."""
     version = versions(directory)[-1] if version is None else version
     frozen, found = read(version, directory), []

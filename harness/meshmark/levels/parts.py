@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which run judged a case: a level is met by one run, and a statement is of one environment.
+"""Groups judged cases by their run: one run meets a level, and one statement is about one environment.
 
-A run that was interrupted and resumed has several run lines that say the same; they are one run. Runs with another
-selection or seed are other runs, though the environment is the same.
+A run that was interrupted and resumed has several equal run lines, which count as one run. Runs with another selection
+or seed are other runs, also in the same environment.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statement that a run's records support: which level it meets.
+"""Makes the statement that a run's records support: the level that it meets.
 
-A case is met if its verdict is pass or known (known issues are counted). `unsupported` does not meet a case: the
-lists (meshmark.levels.must_pass) hold nothing optional. A level is met if one run meets every case of its list, and
-every lower level is met too: what another run judged can't fill gaps, and counts where it is worse. All runs of a
-statement have one environment (meshmark.levels.parts). A compile-only run meets no level, and virtual devices are
-called virtual.
+A case is met if its verdict is pass or known (known issues are counted). `unsupported` does not meet a case, because
+the lists (meshmark.levels.must_pass) hold nothing optional. A level is met if one run meets every case of its list, and
+every lower level is met too. Another run can't fill gaps, but its worse verdicts count. All runs of a statement have
+one environment (meshmark.levels.parts). A compile-only run meets no level. A statement names virtual devices as
+virtual.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from meshmark.records.reading import Judged, Records
 
 @dataclass(frozen=True)
 class Standing:
-    """The result of one level: its list against the judged cases."""
+    """The result of one level: its list compared with the judged cases."""
 
     must: MustPass
     passed: int
@@ -67,7 +67,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Statement:
-    """The statement that a run may make."""
+    """The statement that the records of a run support."""
 
     devices: int
     device_kind: str
@@ -171,9 +171,9 @@ def statement(
 ) -> Statement:
     """The statement of the conformance lines of one run, or of several runs in the same environment.
 
-    Only the lines count: the `level` that a line names is ignored, and a case that was judged more than once has its
-    worst verdict. LevelError if the runs differ in their environment or seed, lack release or devices, or are the
-    record of one rank of several.
+    The `level` that a line names is ignored, and a case that was judged more than once has its worst verdict.
+    LevelError if the runs differ in their environment or seed, lack the release or the devices, or are the records of
+    one rank of several.
     """
     files = [records] if isinstance(records, Records) else list(records)
     facts = environment(files)
@@ -210,7 +210,7 @@ def statement(
 
 
 def _table_version(files: Sequence[Records]) -> int | None:
-    """The version of the case table that the judged cases come from; LevelError for several or an unknown one."""
+    """The version of the case table of the judged cases; LevelError for several versions or an unknown one."""
     judged = {line["run"] for file in files for one in file.cases.values() for line in one.lines}
     found = {run_line.table_version(run) for file in files for run in file.runs if run["run"] in judged}
     if len(found) > 1:
@@ -228,7 +228,7 @@ def _table_version(files: Sequence[Records]) -> int | None:
 
 
 def _vendor_issues(run: Mapping[str, Any]) -> str:
-    """Known issues that a vendor named for a run, as its selection has them: acme.toml (0123456789abcdef)."""
+    """The files of known issues that a vendor named for a run, from its selection: acme.toml (0123456789abcdef)."""
     listed = field_of(run.get("selection"), "known_issues")
     named = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     told = (f"{one.get('file')} ({one.get('digest')})" for one in named)
@@ -248,7 +248,7 @@ def _require_all_ranks(files: Sequence[Records], processes: int) -> None:
 
 
 def _standing(must: MustPass, judged: parts.Parts) -> Standing:
-    """The standing of the run that comes nearest to the level, each case with the worst verdict of any run."""
+    """The standing of the run that meets the most cases, each case with the worst verdict of any run."""
     every: dict[str, list[Judged]] = {}
     for cases_ in judged.values():
         for name, one in cases_.items():

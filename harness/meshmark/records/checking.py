@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a value is what the definition says: checks that are made from annotations, without a schema library.
+"""Makes checks of values from the annotations of the definition, without a schema library.
 
-A check takes a value and gives the first problem, or "". It holds types, limits, choices and, where asked, required
-fields. Patterns are left to the JSON Schema, except of those texts that code takes apart (`shaped`).
+A check takes a value and gives the first problem, or "". It covers types, limits, choices and, on request, required
+fields. Only the JSON Schema checks patterns, except those of texts that code parses (`shaped`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ CALLED = {str: "text", int: "a whole number", float: "a number"}
 
 
 def of(hint: Any, absent: bool = False) -> Check:
-    """The check of an annotation. `absent`: whether objects may lack fields that the definition requires, as those of a
-    hand-made file, or of another version, do."""
+    """The check of an annotation. `absent`: whether objects may lack required fields, as in files that were made by
+    hand or by another version."""
     plain, fields = taken_apart(hint)
     origin, arguments = get_origin(plain), get_args(plain)
     if plain is Any:
@@ -95,7 +95,7 @@ def _object(definition: type, absent: bool) -> Check:
 
 
 def inside(value: Mapping[str, Any], known: Mapping[str, Check]) -> str:
-    """The first problem of the listed fields of an object that are there."""
+    """The first problem of those fields of an object that have a check; "" for none."""
     for name, inner in value.items():
         one = known.get(name)
         if one is not None and (problem := one(inner)):
@@ -171,7 +171,7 @@ def _primitive(plain: Any, fields: tuple[Field, ...]) -> Check:
 
 
 def shaped(pattern: str, called: str) -> Check:
-    """The check of a text that code takes apart."""
+    """The check of a text that code parses: it must match `pattern`. `called`: its name in the problem."""
     form = re.compile(pattern)
     return lambda value: (
         "" if type(value) is str and form.search(value) else f"is not a {called}: {str(value)[:60]!a}"

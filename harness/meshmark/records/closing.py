@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a record file is whole: the line of what a run chose, and the line that closes it.
+"""Tells whether a record file is complete, from the line of the chosen cases and the closing line.
 
-Lines are appended one by one, so a file that was cut after a whole case looks like a whole one. A run therefore writes
-how many cases it chose once it knows that (`chosen`), and closes with what the file holds up to there (`end`): counts,
-and a digest of what the lines say. An end that does not fit the lines before it is a problem of the file. A file
-without an end is of a run that did not end, or was cut.
+Lines are appended one by one, so a file that was cut after a case looks complete. A run therefore writes how many cases
+it chose as soon as it knows them (`chosen`). Its last line (`end`) holds counts and a digest of the lines before it. An
+end that does not fit the lines before it is a problem of the file. A file without an end was cut, or its run did not
+end.
 
-A run line says `closes` where its version writes both. Older files are read as before, and a cut can't be seen in them.
+A run line has the field `closes` if its version writes both lines. A cut of an older file can't be seen.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def of_cases(names: Iterable[str]) -> str:
 
 
 def make_chosen_line(names: Iterable[str], deselected: int = 0) -> dict[str, Any]:
-    """The line of what a run is to judge: all of it, with what was finished before."""
+    """The `chosen` line of the cases that a run is to judge, including those that were finished before it was
+    resumed."""
     every = set(names)
     return {
         "schema": 1,
@@ -56,14 +57,14 @@ def make_chosen_line(names: Iterable[str], deselected: int = 0) -> dict[str, Any
 
 
 def unexplained(end: Mapping[str, Any], bad: Iterable[str]) -> str:
-    """A note for a closing line whose exit code is not explained by a verdict, or "". bad: the bad verdicts."""
+    """A note if no verdict explains the exit code of a closing line; else "". bad: the bad verdicts."""
     if end.get("exit_code") == 1 and not set(end["verdicts"]) & set(bad) and end["cases"]:
         return "its run ended with exit code 1, and no case has a bad verdict: ask for what the run printed"
     return ""
 
 
 class Account:
-    """What the lines of one record file add up to, line by line."""
+    """Adds up the lines of one record file."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -80,7 +81,8 @@ class Account:
         """The closing line, where it is the last one."""
 
     def add(self, record: Mapping[str, Any] | None) -> str:
-        """Count one line; None is one that could not be read. Gives what is wrong with its place, or ""."""
+        """Count one line, or None for a line that could not be read. Gives the problem of its place in the file, or
+        ""."""
         record, problem = record or {}, ""
         kind = record.get("kind")
         if self._end:
@@ -107,7 +109,7 @@ class Account:
         return problem
 
     def end(self, exit_code: int) -> dict[str, Any]:
-        """The closing line of what was added up to now."""
+        """The closing line for the lines that were added."""
         return {
             "schema": 1,
             "kind": "end",
@@ -126,7 +128,7 @@ class Account:
         return bool(self._end)
 
     def state(self) -> str:
-        """What is to be said of the end of the file, as the rest of a sentence; "" of a whole one."""
+        """A note about the end of the file; "" if it is complete."""
         if self._end:
             code, lacking = self._end["exit_code"], self._lacking()
             early = lacking or code not in WELL
@@ -146,7 +148,7 @@ class Account:
         }
 
     def _unlike(self, end: Mapping[str, Any]) -> str:
-        """How a closing line departs from the lines before it, or ""."""
+        """How a closing line differs from the lines before it, or ""."""
         if end.get("run") != self._run.get("run"):
             return f"the closing line is not of the run before it: {MADE_AGAIN}"
         for name, there in self._counted().items():
@@ -155,7 +157,7 @@ class Account:
         return ""
 
     def _lacking(self) -> bool:
-        """Whether the cases that are there are other ones than were chosen."""
+        """Whether the finished cases are not exactly the chosen ones."""
         there = self._finished or self._timed
         return (self._chosen.get("digest"), self._chosen.get("cases")) != (of_cases(there), len(there))
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The definition of a record line: every kind of line and every field, with its type, unit, limits and meaning.
 
-Three things follow from it, so that none of them can say something else: the JSON Schema with its descriptions
-(meshmark.records.schema), from which the documentation is made; the checks of the reader (meshmark.records.reading);
-and the types that the code names in its signatures.
+Three things are made from it, so they agree: the JSON Schema with its descriptions (meshmark.records.schema), from
+which the documentation is made; the checks of the reader (meshmark.records.reading); and the types in the code's
+signatures.
 
 A file is JSON lines: one run line, then one line per check of a case or per measurement. Every line has `schema`,
-`kind` and `run`. A field that the definition does not list may be there, except where an object is `closed`.
-Readers leave such fields alone.
+`kind` and `run`. An object may have fields that the definition does not list, unless it is `closed`. Readers ignore
+them.
 """
 
 # No `from __future__ import annotations` here: TypedDict finds its optional fields in the annotations themselves.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the definition of records says of a value beside its type, and how to read it from an annotation."""
+"""The meaning, unit and limits of a value of a record, and how to read them from an annotation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def entries(definition: type) -> list[Entry]:
 
 
 def taken_apart(hint: Any) -> tuple[Any, tuple[Field, ...]]:
-    """(the plain type, what is said of it) of an annotation; what is said last is the most particular."""
+    """(the plain type, its Fields) of an annotation. The last Field is the most specific one."""
     if get_origin(hint) is not Annotated:
         return hint, ()
     plain, *said = get_args(hint)
@@ -65,6 +65,6 @@ def taken_apart(hint: Any) -> tuple[Any, tuple[Field, ...]]:
 
 
 def last(fields: tuple[Field, ...], attribute: str) -> Any:
-    """The most particular value of an attribute that is set; its default where none is."""
+    """The value of an attribute in the most specific Field that sets it; the default if none does."""
     default = getattr(Field, attribute)
     return next((v for f in reversed(fields) if (v := getattr(f, attribute)) != default), default)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads record files: keeps the valid lines, and turns every other line into a problem.
 
-Every command reads records here. The checks follow from the definition (meshmark.records.definition): of each kind of
-line, the fields that the code relies on must be there, and every listed field that is there has the type and limits of
-the definition, however deep. A name that comes twice in one object is a problem: readers would differ in what they
-take. A file beyond the limits is refused before it fills the memory.
+Every command reads records with this module. The checks follow from the definition (meshmark.records.definition). Each
+kind of line must have the fields that the code relies on. Every listed field must have the type and limits of the
+definition, at any depth. A name that comes twice in one object is a problem, because readers would differ in the value
+that they use. A file beyond the limits is refused before it fills the memory.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ class Judged:
 
     @property
     def interpreted(self) -> bool:
-        """Whether its numbers pass by interpretation of the compiled text, without a run and without a failed check."""
+        """Whether its numbers pass by interpretation of the compiled text: nothing ran, and no check failed."""
         numbers = [line for line in self.lines if line.get("interpreted") is True]
         judged = {line["check"] for line in numbers} & {"numbers", "gradient"}
         return self.verdict == "not_run" and bool(judged) and all(n["verdict"] == "pass" for n in numbers)
 
     @property
     def finished(self) -> bool:
-        """Whether its last line is there: it holds the seconds that the case took."""
+        """Whether its closing line was read, which holds the seconds that the case took."""
         return any("seconds" in line for line in reversed(self.lines))
 
     @property
@@ -97,8 +97,8 @@ class Judged:
 
 @dataclass
 class Records:
-    """The contents of a record file: the run lines, the judged cases by id, timings, ceilings, comparisons, schedules,
-    and what runs chose and closed with in their order, and what could not be read."""
+    """The contents of a record file: the run lines, the judged cases by id, the lines of each other kind in their
+    order, and the problems of what could not be read."""
 
     runs: list[RunLine] = field(default_factory=list)
     cases: dict[str, Judged] = field(default_factory=dict)
@@ -120,7 +120,8 @@ class Records:
 
     @property
     def cut(self) -> str:
-        """Why some of the chosen cases are missing; "" if none is, or if the file can't show it."""
+        """Why chosen cases may be missing: the run ended early or did not end. "" if it ended well, or if the file
+        can't show it."""
         return self.state if self.closes else ""
 
     def add(self, record: Any) -> None:
@@ -149,8 +150,8 @@ class Records:
 
 
 def read(path: Path) -> Records:
-    """Read a file, plain or packed (.gz). Lines that can't be used become `problems` and the rest is kept;
-    RecordError where the file as a whole can't be read, is larger than the limits, or holds no run."""
+    """Read a file, plain or packed (.gz). Lines that can't be used become `problems`, and the other lines are kept.
+    RecordError if the file as a whole can't be read, is larger than the limits, or holds no run."""
     records, account, seals = Records(), Account(), sealing.Seals()
     for place, text in _texts(path):
         record = _parsed(text)
@@ -170,8 +171,8 @@ def read(path: Path) -> Records:
 
 
 def each(path: Path) -> Iterator[tuple[str, dict[str, Any] | RecordError]]:
-    """(FILE:LINE, the record or why there is none) of each line, one at a time in bounded memory; ends where lines
-    have no end. RecordError as `read` has it."""
+    """(FILE:LINE, the record or the error) of each line, one at a time in bounded memory. It ends after a line that is
+    too long. RecordError as in `read`, but not for a file without a run."""
     return ((place, _parsed(text)) for place, text in _texts(path))
 
 
@@ -202,7 +203,7 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
 
 
 class _Packed(gzip.GzipFile):
-    """An unpacked file, which closes the packed one with itself."""
+    """An unpacked file. Closing it closes the packed one too."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(fileobj=file, mode="rb")
@@ -215,7 +216,7 @@ class _Packed(gzip.GzipFile):
 
 
 def opened(path: Path) -> IO[str]:
-    """The text of a record file, unpacked where its name ends in .gz; bytes that are not UTF-8 are replaced."""
+    """The text stream of a record file, unpacked if its name ends in .gz; bytes that are not UTF-8 are replaced."""
     file = files.opened(path)
     raw: Any = _Packed(file) if path.suffix == ".gz" else file
     return io.TextIOWrapper(raw, encoding="utf-8", errors="replace")
@@ -229,8 +230,8 @@ def _parsed(text: str) -> dict[str, Any] | RecordError:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The record of one line of text, with its end of line; RecordError says why a line is not a record. A seal is a
-    matter of the file, and no part of what a line says."""
+    """The record of one line of text, which must include its end of line. RecordError says why a line is not a record.
+    The seal is removed, because it is about the file and not about the record."""
     if len(text) > LONGEST:
         raise RecordError(f"a line of more than {LONGEST} characters is not a record; the rest is left out")
     if not text.endswith("\n"):
@@ -263,7 +264,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON. Names are kept once for all lines, which halves the memory of many."""
+    """A JSON object; ValueError if a name comes twice. Names are interned, which halves the memory of many lines."""
     found = {intern(name): value for name, value in pairs}
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
@@ -273,7 +274,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _depth(value: Any) -> int:
-    """How deep a value of JSON is, up to a little more than DEEPEST."""
+    """The depth of a JSON value, counted no further than DEEPEST + 1."""
     level, depth = [value], 0
     while level and depth <= DEEPEST:
         depth += 1
@@ -287,7 +288,7 @@ def _depth(value: Any) -> int:
 
 
 def _encodable(value: Any) -> Any:
-    """The value with `?` for halves of surrogate pairs, which no file can hold."""
+    """The value with `?` in place of lone surrogates, which UTF-8 can't encode."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, list):

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is published: the layout of `results/`, and reading it.
+"""Reads published results, and defines the layout of `results/`.
 
     results/<jax release>/<product>/
         conformance.jsonl.gz, timing.jsonl.gz ...   raw records; plain .jsonl is read too
         product.yaml        who and what, and the command that repeats it (see `read_product`)
-        environment.json    the facts of each run, as its run line has them
+        environment.json    the facts of each run, from its run line
         manifest.json       SHA-256 and size of each file, totals, the level statement, marks
-    results/compile-only/<jax release>/*.jsonl      another kind: nothing ran there, and nothing here reads it
+    results/compile-only/<jax release>/*.jsonl      compile-only records, which this module does not read
 
-Records are packed: the standard profile on eight devices is some 16,000 lines, which gzip makes 28 times smaller
-(smoke records: 199,049 to 7,130 bytes; timings 7.6 times), and a repository that holds many products is cloned by
-people who want one. `zcat FILE | sed -n 12p` shows the line that a complaint names.
+Records are packed, because people who want one product clone all of them. The standard profile on eight devices is some
+16,000 lines, and gzip makes it 28 times smaller (smoke records: 199,049 to 7,130 bytes; timings 7.6 times).
+`zcat FILE | sed -n 12p` shows the line that a complaint names.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ResultError(BadInput, ValueError):
 
 @dataclass(frozen=True)
 class Product:
-    """One product of one release: what stands in its directory."""
+    """One product of one release: the contents of its directory."""
 
     release: str
     name: str
@@ -80,13 +80,13 @@ class Product:
     """product.yaml: texts by the names of FIELDS, `notes` (list of {about, text}) and `marks` (list of texts)."""
 
     def read(self) -> list[Records]:
-        """Each record file, read; RecordError where one can't be."""
+        """The records of each file; RecordError if one can't be read."""
         return [reading.read(path) for path in self.records]
 
 
 def find(root: Path) -> list[Product]:
-    """The products below results/, the newest release first and then by name. ResultError where a directory that
-    should hold one does not; directories that are no JAX release (compile-only, the page) are left alone."""
+    """The products below results/, sorted by release (the newest first) and then by name. ResultError if a directory
+    that should hold a product does not. Directories that are not a JAX release (compile-only, the page) are ignored."""
     found = []
     for release in _directories(root):
         if not RELEASE.fullmatch(release.name):
@@ -137,8 +137,8 @@ def _version(release: str) -> Version:
 
 
 def expired(release: str, newest: str) -> bool:
-    """Whether a result of this release is more than two JAX minors older than the newest. Nobody knows how many
-    minors a major has had when the next one comes, so the first minor of a new major counts as one more."""
+    """Whether a result of this release is more than two JAX minors older than the newest. The number of minors of a
+    major release is not known here, so the first minor of the next major counts as one more."""
     old, new = _version(release), _version(newest)
     if new.major == old.major:
         return new.minor - old.minor > EXPIRES_AFTER
@@ -146,7 +146,7 @@ def expired(release: str, newest: str) -> bool:
 
 
 def newest(releases: Iterable[str]) -> str:
-    """The newest of these releases; "" of none."""
+    """The newest of these releases; "" if there is none."""
     return max(releases, key=_version, default="")
 
 
@@ -164,8 +164,10 @@ def read_product(path: Path) -> dict[str, Any]:
 
 
 def parse_product(data: bytes, path: str) -> dict[str, Any]:
-    """The same of its bytes. Anchors and aliases are refused (a few lines of them make gigabytes), as are tags (they
-    name types that a text is not of) and names that come twice."""
+    """The contents of a product.yaml from its bytes; ResultError, in one line, if they are not valid.
+
+    Anchors and aliases are refused, because a few lines of them make gigabytes. So are tags, which name other types
+    than text, and names that come twice."""
     yaml = _yaml()
     if len(data) > LONGEST_PRODUCT:
         raise ResultError(f"{path}: more than {LONGEST_PRODUCT} bytes: shorten it")
@@ -203,14 +205,15 @@ def parse_product(data: bytes, path: str) -> dict[str, Any]:
 
 
 def checked_product(found: dict[Any, Any], path: str = PRODUCT) -> dict[str, Any]:
-    """The contents of a product.yaml with `notes` and `marks` there; ResultError names the field and the mend."""
+    """The contents of a product.yaml, with `notes` and `marks` added; ResultError names the first wrong field and the
+    mend."""
     for problem in problems_of_product(found, path):
         raise ResultError(problem)
     return {**found, "notes": found.get("notes", []), "marks": found.get("marks", [])}
 
 
 def problems_of_product(found: Mapping[Any, Any], path: str = PRODUCT) -> Iterator[str]:
-    """What is wrong in the contents of a product.yaml, one line per field, each with its mend."""
+    """The problems in the contents of a product.yaml, one line each, with the mend."""
     valid = (*FIELDS, "notes", "marks")
     for name in found:
         if name not in valid:
@@ -239,7 +242,7 @@ def problems_of_product(found: Mapping[Any, Any], path: str = PRODUCT) -> Iterat
 
 
 def _is_text(value: Any, most: int) -> bool:
-    """Whether a value is one line of text of at most so many characters."""
+    """Whether a value is one line of text of 1 to `most` characters."""
     return isinstance(value, str) and bool(value.strip()) and value.isprintable() and len(value) <= most
 
 

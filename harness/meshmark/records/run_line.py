@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run line says of a run: its processes, devices and place, and the version of the case table.
+"""Reads from a run line what identifies a run: processes, devices, topology, environment, and version of the case
+table.
 
-Runs on equally many devices over one and over several processes are different things: other cases, another level,
-other times. Everything that tells runs apart, or names them, asks here.
+Runs over one process and over several differ, also with equally many devices: they have other cases, another level and
+other times. All code that names or distinguishes runs uses this module.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ FACTS = (
 
 
 def environment(run: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that are equal in all run lines of one environment: devices, versions of packages, flags, host, and
-    the suite's commit, clean state and digest. Fields that a run line lacks are None."""
+    """The fields that are equal in all run lines of one environment: devices, versions of packages, flags,
+    surroundings, host, and the suite's version, commit, clean state and digest. Fields that a run line lacks are None,
+    or empty."""
     facts = run.get("facts") or {}
     suite, flags = facts.get("suite") or {}, facts.get("flags")
     kept = {k: v for k, v in flags.items() if not k.startswith(OF_ONE_RANK)} if flags else {}
@@ -65,9 +67,9 @@ def environment(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def departures(facts: Mapping[str, Any]) -> list[str]:
-    """What makes the numbers or programs of a run other ones than those of JAX as it comes, as escaped texts such as
-    `jax_default_matmul_precision = float32`: settings, replaced functions, flags of the compiler, and variables of the
-    libraries."""
+    """The differences from JAX's defaults that may change the numbers or programs of a run: settings, replaced
+    functions, flags of the compiler, and variables of libraries. Escaped texts such as `jax_default_matmul_precision =
+    float32`."""
     own, flags = facts.get("surroundings") or {}, facts.get("flags") or {}
     found = [f"{plain(name)} = {plain(value)}" for name, value in sorted(own.items())]
     for name in COMPILER_FLAGS:
@@ -82,8 +84,8 @@ def settings(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """The first field in which two of these differ, and its values: "flags ('...' and '...')"; "" for none. Of objects
-    it names the entry: "versions.python"."""
+    """The first field of `one` that differs in `other`, and both values: "flags ('...' and '...')"; "" for none. For a
+    field that is an object, the name includes the entry: "versions.python"."""
     for name, was in one.items():
         now = other.get(name)
         if was == now:
@@ -96,8 +98,8 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 
 def processes(facts: Mapping[str, Any]) -> int:
-    """The number of processes that the programs of a run went over. 1 where nothing ran (a topology's processes are
-    its hosts) or the facts name no number."""
+    """The number of processes over which the programs of a run ran. 1 if nothing ran (a topology's processes are its
+    hosts), or if the facts have no number."""
     number = facts.get("num_processes")
     return number if type(number) is int and number > 1 and not facts.get("topology") else 1
 
@@ -108,13 +110,13 @@ def table_version(run: Mapping[str, Any]) -> Any:
 
 
 def place_of(facts: Mapping[str, Any]) -> str:
-    """The topology and its layout as case ids name them (v5e:2x4, v5e:2x4-physical); "" for real devices."""
+    """The topology and its layout in the form of case ids (v5e:2x4, v5e:2x4-physical); "" for real devices."""
     topology, layout = str(facts.get("topology") or ""), str(facts.get("layout", "plain"))
     return topology if not topology or layout == "plain" else f"{topology}-{layout}"
 
 
 def devices_per_process(facts: Mapping[str, Any]) -> int:
-    """The number of devices per process; 0 where the processes do not have equally many."""
+    """The number of devices per process; 0 if the processes can't have equally many."""
     number, over = facts.get("num_devices"), processes(facts)
     return number // over if type(number) is int and number % over == 0 else 0
 
@@ -128,5 +130,5 @@ def device_count(facts: Mapping[str, Any]) -> str:
 
 
 def single_rank(run: Mapping[str, Any]) -> str:
-    """Which rank wrote the run line, where one rank of several wrote it alone: "rank 0 alone"; else ""."""
+    """ "rank 0 alone" if one rank of several wrote the run line alone; else ""."""
     return f"rank {plain(run['rank'])} alone" if "rank" in run else ""

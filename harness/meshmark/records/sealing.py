@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the lines of a record file are those that its run wrote, also where the run did not end.
+"""Tells whether the lines of a record file are those that its run wrote, also if the run did not end.
 
-A run that is killed leaves no closing line, and a run that goes on closes the file as it finds it. So each piece that
-is written ends with a *seal*: its last line holds, as its last field, a digest of every byte of the file up to there.
-A line that was changed, taken out, added or moved does not fit the seals behind it. A file that is cut behind a seal is
+A run that is killed leaves no closing line, and a resumed run closes the file as it finds it. So each piece that is
+written ends with a *seal*: the last field of its last line is a digest of every byte of the file up to there. A line
+that was changed, removed, added or moved does not fit the seals after it. A file that is cut after a seal looks like
 that of a run that was killed there.
 
-A seal is a plain digest. It shows a slip, and an edit by hand. It does not prove anything against a person who makes
-the seals anew."""
+A seal is a plain digest. It shows mistakes and edits by hand. It is not a protection against a person who computes new
+seals."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ UNSEALED = (
 
 
 def sealed(before: Any, texts: Sequence[str]) -> bytes:
-    """The bytes of these lines, the last of them sealed. `before`: the hashlib object of all bytes before them, which
-    stays as it is."""
+    """The bytes of these lines, with a seal on the last one. `before`: the hashlib object of all bytes before them,
+    which is not changed."""
     data = "".join(texts).encode()
     assert data.endswith(b"}\n")
     data = data[: -len(b"}\n")]
@@ -45,13 +45,13 @@ def sealed(before: Any, texts: Sequence[str]) -> bytes:
 
 
 def seal_of(text: str) -> str:
-    """The digest with which a line of text is sealed, or ""."""
+    """The digest in the seal of a line of text; "" if it has none."""
     found = _SEAL.fullmatch(text[-LENGTH:])
     return found[1] if found else ""
 
 
 class Seals:
-    """Reads the lines of one file from its beginning."""
+    """Checks the seals of one file, line by line from its beginning."""
 
     def __init__(self) -> None:
         self.promised = False
@@ -65,8 +65,8 @@ class Seals:
         self._told = False
 
     def add(self, text: str, record: Mapping[str, Any] | None) -> str:
-        """Take one line, of which the record is None where it can't be read. Gives what is wrong with the file up to
-        there, once."""
+        """Check one line; `record` is None if it could not be read. Gives the first problem of the file, once, else
+        ""."""
         self._number += 1
         seal = seal_of(text)
         head, tail = (text[:-LENGTH], text[-LENGTH:]) if seal else (text, "")
@@ -92,6 +92,6 @@ class Seals:
 
 
 def closes(record: Mapping[str, Any]) -> bool:
-    """Whether a line is the last of a piece in every file."""
+    """Whether a line is always the last one of a piece: a closing line, or the closing line of a case."""
     kind = record.get("kind")
     return kind == "end" or (kind == "conformance" and "seconds" in record)

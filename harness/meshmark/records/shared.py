@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several kinds of record lines share: the version, types of values, collectives and counters of a program."""
+"""Definitions that several kinds of record lines share: the version, types of values, collectives, counters."""
 
 # No `from __future__ import annotations` here: TypedDict finds its optional fields in the annotations themselves.
 

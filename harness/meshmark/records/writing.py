@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing record files: append-only, strict JSON, flushed per case (timings: per cell), each piece with a seal.
+"""Writes record files: append-only, strict JSON, flushed per case (timings: per cell), with a seal on each piece.
 
-A file has one writer: it is locked from the first line to the last, so that two runs can't tear each other's lines.
+A file has one writer. It is locked from the first line to the last, so that two runs can't mix their lines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from meshmark.records.shared import SCHEMA
 
 
 def dumps(record: Mapping[str, Any]) -> str:
-    """One line of strict JSON. Numbers that JSON lacks become the texts "inf", "-inf" and "nan"."""
+    """One line of strict JSON. Infinities and NaN, which JSON lacks, become the texts "inf", "-inf" and "nan"."""
     return json.dumps(_finite(record), allow_nan=False, separators=(",", ":"))
 
 
@@ -40,7 +40,7 @@ def _finite(value: Any) -> Any:
 
 
 class Held:
-    """What a file holds: the digest of its bytes, and what its lines add up to."""
+    """The contents of a file: the digest of its bytes, and the account of its lines."""
 
     def __init__(self) -> None:
         self.written = hashlib.sha256()
@@ -48,10 +48,12 @@ class Held:
 
 
 class Writer:
-    """Appends records to a file; every `write` is one case, handed to the operating system at once."""
+    """Appends records to a file. Every `write` is one piece, such as a case, and goes to the operating system at
+    once."""
 
     def __init__(self, path: Path, file: BinaryIO, run: Mapping[str, Any], held: Held | None = None) -> None:
-        """Write the run line at the end of the file; use `create` or `resume`. `held`: that of another run in it."""
+        """Write the run line at the end of the file; use `create` or `resume` instead. `held`: the contents of the
+        file, if another run in it has counted them."""
         self.path, self.run, self._file = path, uuid.uuid4().hex[:12], file
         self.ended = False
         """Whether the closing line is written."""
@@ -64,8 +66,8 @@ class Writer:
         self.write([{"schema": SCHEMA, "kind": "run", **run}])
 
     def _count(self) -> None:
-        """Count what the file holds. A signal may have come between writing records and counting them: records that lie
-        there whole are counted, and the beginning of others is cut off."""
+        """Count the contents of the file. A signal may have arrived between writing and counting records: complete ones
+        are counted, and incomplete ones are cut off."""
         if self._uncounted and self.path.stat().st_size != self._uncounted[1]:
             self._file.truncate(self._uncounted[0])
             self._file.seek(self._uncounted[0])
@@ -94,18 +96,17 @@ class Writer:
 
     @classmethod
     def resume(cls, path: Path, run: Mapping[str, Any]) -> tuple[Writer, dict[str, Judged]]:
-        """Go on with the file of an interrupted run of `meshmark test`: (writer, the cases that it finished);
-        see `going_on`."""
+        """Resume the file of an interrupted run of `meshmark test`: (writer, the cases that it finished); see
+        `going_on`."""
         writer, records = cls.going_on(path, run)
         return writer, {name: judged for name, judged in records.cases.items() if judged.finished}
 
     @classmethod
     def going_on(cls, path: Path, run: Mapping[str, Any]) -> tuple[Writer, Records]:
-        """Go on with the file of an interrupted run: (writer, what it has finished).
+        """Resume the file of an interrupted run: (writer, its records).
 
-        What follows the last finished case or cell is cut off. RecordError where the file can't be read, another run
-        writes it, or it was made in another environment or with other settings (run_line.environment and settings
-        say what that is).
+        Everything after the last finished case or cell is cut off. RecordError if the file can't be read, if another
+        run is writing it, or if its environment or settings differ (run_line.environment and run_line.settings).
         """
         _plain(path)
         try:
@@ -129,8 +130,8 @@ class Writer:
             raise
 
     def write(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Append these records in one piece. OSError when the disk is full, the file then being as before. RecordError
-        for a record that no reader would take: it would be lost, and nobody would miss it."""
+        """Append these records in one piece. OSError if the disk is full; the file is then unchanged. RecordError for a
+        record that readers would refuse, because it would be lost without a notice."""
         if self._uncounted:
             self._count()
         unsealed = [{k: v for k, v in r.items() if k != sealing.FIELD} for r in records]
@@ -160,14 +161,15 @@ class Writer:
         self._uncounted = None
 
     def choose(self, names: Iterable[str], deselected: int = 0) -> None:
-        """Write down what this run is to judge; a worker that collects it again changes nothing. OSError as `write`."""
+        """Write the line of the cases that this run is to judge. The same cases a second time, from another worker, are
+        not written again. OSError as in `write`."""
         said = closing.make_chosen_line(names, deselected)
         if said != self._chosen and not self._file.closed:
             self.write([said])
             self._chosen = said
 
     def end(self, exit_code: int) -> None:
-        """Write the closing line, once; nothing is written behind it. OSError as `write`."""
+        """Write the closing line, once. It must be the last line. OSError as in `write`."""
         if not self.ended and not self._file.closed:
             if self._uncounted:
                 self._count()
@@ -175,8 +177,8 @@ class Writer:
             self.ended = True
 
     def changed(self) -> str:
-        """What somebody else did to the file since this writer began, or "": it must hold what was there and what was
-        written here. Of a closed file nothing is known."""
+        """A sentence if the file does not hold what was there and what this writer wrote, because something else
+        changed it; else "". A closed file is not checked."""
         if self._file.closed:
             return ""
         try:
@@ -194,7 +196,7 @@ class Writer:
         )
 
     def mend(self) -> None:
-        """Cut off a line that another process with this file, which died, has not written to its end."""
+        """Cut off an incomplete last line of another process that had this file and died."""
         data = self.path.read_bytes()
         self._file.truncate(data.rfind(b"\n") + 1)
         self._file.seek(0, os.SEEK_END)
@@ -202,7 +204,7 @@ class Writer:
         self._count()
 
     def beside(self, run: Mapping[str, Any]) -> Writer:
-        """Another run in the same file, such as the other environment of a comparison."""
+        """The writer of another run in the same file, such as the other environment of a comparison."""
         return Writer(self.path, self._file, run, self._held)
 
     def close(self) -> None:
@@ -211,8 +213,8 @@ class Writer:
 
 
 def _lock(file: BinaryIO, path: Path) -> None:
-    """Lock the file until it is closed; RecordError where another process has it. A file system without locks is taken
-    as it is."""
+    """Lock the file until it is closed; RecordError if another process has locked it. On a file system without locks
+    nothing is locked."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -224,7 +226,7 @@ def _lock(file: BinaryIO, path: Path) -> None:
 
 
 def _same_run(path: Path, records: Records, run: Mapping[str, Any]) -> None:
-    """RecordError where the file can't be gone on with by this run."""
+    """Raise RecordError if this run can't resume the file."""
     if cut := [p for p in records.problems if not p.endswith(TORN)]:
         raise RecordError(f"can't resume: {cut[0]}")
     before: Mapping[str, Any] = records.runs[0]
@@ -245,8 +247,8 @@ def _same_run(path: Path, records: Records, run: Mapping[str, Any]) -> None:
 
 
 def _end_of_finished(path: Path) -> int:
-    """Offset behind the last line that closes a case or cell, or is one of the run; where runs seal what they write,
-    behind the seal of its piece."""
+    """The offset after the last line that closes a case or cell, or is a run line or a ceiling. If the run seals its
+    pieces, the offset is after the seal of that line's piece."""
     end = position = 0
     promised = whole = False
     with open(path, "rb") as file:
@@ -264,6 +266,6 @@ def _end_of_finished(path: Path) -> int:
 
 
 def _plain(path: Path) -> None:
-    """RecordError for a name under which a packed file would be expected: only plain files are appended to."""
+    """Raise RecordError for a name that ends in .gz: only plain files can be appended to."""
     if path.suffix == ".gz":
         raise RecordError(f"{path}: records are written to plain files, name one that ends in .jsonl")
