@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs run on: probing, chips and their peaks, topologies, projections, containment of processes."""
+"""The devices and processes that programs run on: probes, chips and their peaks, topologies, projections,
+containment."""

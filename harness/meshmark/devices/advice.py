@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which mesh shape for which parallelism, for the given devices: rules of thumb, each with its reason.
+"""Advises a mesh shape for each kind of parallelism on the given devices: rules of thumb, each with its reason.
 
 Every rule follows from two facts. A collective on the critical path of every layer (tensor, sequence, expert
-parallelism) needs the fastest links, those within a process or along a ring of the torus. A collective once per step
-(data parallelism), or one that only passes an activation on (pipeline parallelism), tolerates slow links. So its
-axis is the outermost, the one that crosses processes. The suite measures whether the rules hold.
+parallelism) needs the fastest links, those within a process or along a ring of the torus. A collective that runs once
+per step (data parallelism), or that only sends activations to the next stage (pipeline parallelism), tolerates slow
+links. So its axis is the outermost, which crosses processes. The suite can measure whether the rules hold.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Advice:
 
     @property
     def mesh(self) -> str:
-        """2x4 (data, model)."""
+        """The shape and the axis names as text: 2x4 (data, model)."""
         return f"{'x'.join(map(str, self.shape))} ({', '.join(self.axes)})"
 
 
 def local_devices(facts: Facts) -> int:
-    """Devices of each process (of the one with the fewest)."""
+    """The number of devices per process; the fewest, if processes differ."""
     return min(Counter(d["process"] for d in facts.devices).values(), default=facts.num_devices)
 
 
 def torus(facts: Facts) -> tuple[int, ...]:
-    """The extent of the devices' coordinates, without dimensions of one; () if the devices have none."""
+    """The extent of the devices' coordinates, without dimensions of size 1; () if the devices have no coordinates."""
     coords = [d["coords"] for d in facts.devices]
     if not coords or not all(coords):
         return ()

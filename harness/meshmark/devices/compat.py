@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The differences between the supported JAX releases (0.10 to 0.12), and what has no public name in them."""
+"""The differences between the supported JAX releases (0.10 to 0.12), and functions that have no public name in them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def whole_text(compiled: Any) -> str:
     """The optimized HLO text of a compiled program, with all of its constants.
 
     `as_text` leaves out constants of more than a few elements (`{...}`), and no supported release has a public way to
-    print them. If a later release moves this one, the text stays as it is.
+    print them. If a later release moves the one used here, the constants stay left out.
     """
     text: str = compiled.as_text()
     if "{...}" not in text:

@@ -3,11 +3,11 @@
 
 In a worker, file descriptor 2 is a separate file, and `faulthandler.dump_traceback_later` ends the process when a
 case is past its deadline. Its watchdog is a native thread that needs no GIL, so it also ends code that holds the GIL
-or never returns. A case can cancel that timer, and a stopped process has no threads that run: so the worker also writes
-down until when it may be silent (`Clock`), and the controller ends one that is late (`Overseer`). `post_mortem` reads
-what a dead worker left: the signal, whether a deadline ended it, and the end of its standard error. A worker ends with
-its controller: on Linux at once, on other systems when its pipe is closed, or at its deadline at the latest. Posix
-only; on Windows the signal is unknown.
+or never returns. But a case can cancel that timer, and in a stopped process no thread runs. So the worker also writes
+the time until which it may be silent into a file (`Clock`), and the controller ends a worker that is late (`Overseer`).
+`post_mortem` reads what a dead worker left: the signal, whether a deadline ended it, and the end of its standard error.
+A worker ends with its controller: on Linux at once, on other systems when its pipe is closed, or at its deadline at the
+latest. Posix only; on Windows the signal is unknown.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<funct
 
 
 class Silence(Protocol):
-    """Receives for how long this process may be silent."""
+    """Receives the time for which this process may be silent."""
 
     def within(self, seconds: float) -> None:
         """Allow silence for this many seconds from now on; `math.inf`: for ever."""
 
 
 class Clock:
-    """A small file that says until when a process may be silent, in seconds of the monotonic clock, which all
+    """A small file with the time until which a process may be silent, in seconds of the monotonic clock, which all
     processes of a machine share. Its length never changes, so a full disk does not matter."""
 
     def __init__(self, path: Path) -> None:
@@ -85,7 +85,7 @@ class Clock:
 
 
 def read_clock(path: Path) -> float:
-    """Until when the process may be silent; inf where nothing says so."""
+    """The time until which the process may be silent; inf if the file is missing or not a number."""
     try:
         return float(path.read_bytes())
     except (OSError, ValueError):
@@ -105,8 +105,8 @@ class Watchdog:
 
     @contextmanager
     def over(self, seconds: float = 0.0) -> Iterator[None]:
-        """Watch one case, or work that may take `seconds`; empties standard error first, so that its end
-        belongs to this case."""
+        """Watch one case, or work that may take `seconds`. Standard error is emptied first, so that all of it belongs
+        to this case."""
         with suppress(OSError, ValueError):  # a case before may have closed it
             os.ftruncate(self.stream.fileno(), 0)
         limit = seconds or self._deadline()
@@ -123,26 +123,26 @@ class Watchdog:
         return stretched(self.seconds, BRISK * self.starvation.factor()) if self.starvation else self.seconds
 
     def silent(self, seconds: float) -> None:
-        """Tell the watcher outside for how long this process may be silent."""
+        """Tell the controller for how many seconds this process may be silent."""
         if self.clock:
             self.clock.within(seconds)
 
 
 @dataclass
 class Overseer:
-    """In the controller: a thread that ends workers which are late, and what dead workers have left behind."""
+    """A thread of the controller. It ends workers that are late, and processes that dead workers left behind."""
 
     directory: Path
     _stop: threading.Event = field(default_factory=threading.Event)
     _swept: set[str] = field(default_factory=set)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start watching."""
         offspring.adopt()
         threading.Thread(target=self._watch, name="meshmark-overseer", daemon=True).start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._stop.set()
 
     def _watch(self) -> None:
@@ -171,7 +171,7 @@ MARK = "MESHMARK_WORKERS"
 
 
 def sweep(directory: Path) -> None:
-    """End the processes that dead workers of this directory have left to this one."""
+    """End the processes that dead workers of this directory left behind, and that this process adopted."""
     if sys.platform != "linux":
         return
     found = offspring.marked(offspring.descendants(), f"{MARK}={directory}")
@@ -185,8 +185,8 @@ def sweep(directory: Path) -> None:
 
 
 def _is_worker(pid: int) -> bool:
-    """Whether this is a worker (which may not have written down its id yet), and not a forked copy of one: a worker
-    is a program that execnet has started."""
+    """Whether this is a worker, which execnet started as a program, and not a forked copy of one. A worker may not have
+    written its id to its file yet."""
     with suppress(OSError, ValueError, IndexError):
         flags = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6])
         return not flags & _PF_FORKNOEXEC and _EXECNET in Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -194,7 +194,8 @@ def _is_worker(pid: int) -> bool:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a child of this process runs; False for any other process. Its status stays to be collected."""
+    """Whether this child of the present process runs; False for any other process. The child's status is not
+    collected."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
     except (OSError, AttributeError):
@@ -230,8 +231,8 @@ def own_stderr(directory: Path, worker: str) -> IO[str]:
 
 
 def words_so_far() -> str:
-    """The end of what the case at hand, its compiler included, wrote on standard error; "" where this process has no
-    file of its own behind it."""
+    """The end of what the present case and its compiler wrote on standard error; "" if standard error of this process
+    is not a file of its own."""
     return end_of(_own_file) if _own_file else ""
 
 
@@ -284,7 +285,7 @@ def line_of_death(how: str, raw: str, overdue: bool = False) -> Line:
 
 
 def cause(directory: Path, worker: str) -> str:
-    """How the worker ended: the name of the signal, or its exit code; waits a moment for its end."""
+    """How the worker ended: the name of the signal, or its exit code. Waits up to 5 seconds for its end."""
     try:
         pid = int((directory / f"{worker}.pid").read_text())
         for _ in range(100):
@@ -301,7 +302,7 @@ def cause(directory: Path, worker: str) -> str:
 
 
 def end_of(path: Path) -> str:
-    """The end of a file, as text; "" where there is none."""
+    """The end of a file, as text; "" if there is no file."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL))

@@ -77,7 +77,7 @@ class Facts:
         return [*lines, *self._departures()]
 
     def _departures(self) -> list[str]:
-        """What is not as JAX comes, one line each."""
+        """Lines about what differs from JAX's defaults."""
         found = departures({"surroundings": self.surroundings, "flags": self.flags})
         lines = [f"not as JAX comes: {', '.join(found)}"] if found else []
         if self.flags.get("JAX_COMPILATION_CACHE_DIR"):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds files that are not as they were installed: of JAX and NumPy, and compiled files of this package.
 
-A directory on PYTHONPATH may stand before the installed JAX, somebody may have changed a file of NumPy, and a compiled
+A directory on PYTHONPATH may come before the installed JAX, somebody may have changed a file of NumPy, and a compiled
 file (`__pycache__`) may be of another source than the one beside it. A version number shows none of this. Installers
-write a hash of each file (RECORD), so the files are held against it. Shared libraries are compared by size alone, and
-compiled files of other packages not at all.
+write a hash of each file (RECORD), and the files are compared with it. Shared libraries are compared by size only, and
+compiled files of other packages are not compared.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST = 5
 
 
 def altered() -> dict[str, str]:
-    """What is wrong, by the name of a package or of a file in it; {} in a usual installation."""
+    """The problems, by the name of a package or of a file in it; {} in an unchanged installation."""
     found: dict[str, str] = {}
     for name in OTHERS:
         for where, why in _of_package(name):
@@ -64,7 +64,8 @@ def _of_package(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _differs(own: Distribution, file: PackagePath) -> bool:
-    """Whether a file that is there is another one than was installed. Libraries are large: their size is compared."""
+    """Whether a file differs from the installed one; False for a missing file. Libraries are large, so only their size
+    is compared."""
     path = Path(str(own.locate_file(file)))
     try:
         if file.suffix != ".py":

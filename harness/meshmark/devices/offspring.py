@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends the processes that a case starts and leaves behind, with its verdict. Linux; elsewhere nothing is ended.
+"""Ends the processes that a case started and left behind, at the end of the case. On Linux only.
 
-A process that watches over cases adopts what they orphan, so that a child of a child is found too. Without this a
-forked child could hold a dead worker's pipe open, and the controller would wait for it for ever.
+A process that watches cases adopts their orphans, so that a child of a child is found too. Without this a forked child
+could hold a dead worker's pipe open, and the controller would wait for ever.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def adopt() -> None:
 
 @contextmanager
 def ended_after() -> Iterator[None]:
-    """What is started inside of this context ends with it. A forked copy of this process that comes to the end of
-    the context ends there: only the original goes on."""
+    """End the processes that were started inside this context when it ends. A forked copy of this process that reaches
+    the end of the context is ended there."""
     own, before = os.getpid(), descendants() if has_children() else set()
     try:
         yield
@@ -42,7 +42,7 @@ def ended_after() -> Iterator[None]:
 
 
 def has_children() -> bool:
-    """Whether this process has any child; one call of the system."""
+    """Whether this process has any child, by one system call."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -69,7 +69,7 @@ def descendants(pid: int | None = None) -> set[int]:
 
 
 def marked(pids: Iterable[int], mark: str) -> set[int]:
-    """Those of these processes that began with this text in their environment."""
+    """The processes among these whose environment held this text at their start."""
     found = set()
     for pid in pids:
         with suppress(OSError):

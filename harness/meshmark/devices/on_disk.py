@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what changed on disk while a run went on: an edit, a checkout of another commit, a package that was upgraded.
+"""Finds changes on disk during a run: an edit, a checkout of another commit, an upgrade of a package.
 
-A run starts processes until its end: after a crash, and for each process of a benchmark. They import what they find, so
-after such a change they would run other code than the run line says.
+A run starts processes until its end: after a crash, and for each process of a benchmark. After such a change they would
+import other code than that of the run line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from meshmark.devices.installed import OTHERS
 
 @dataclass(frozen=True)
 class OnDisk:
-    """What a process that starts imports."""
+    """The state of the code that a new process would import."""
 
     suite: str
     """The digest of this package's files."""
@@ -28,12 +28,12 @@ class OnDisk:
 
     @classmethod
     def read(cls, facts: Facts | None = None) -> Self:
-        """What is there now; `facts`: of a run that began, whose digest counts as that of now."""
+        """The present state. `facts`: those of a run that has just begun; its digest is used in place of a new one."""
         began = facts.suite.get("digest") if facts else None
         return cls(began or compute_digest(), {name: _version(name) for name in OTHERS})
 
     def list_changes(self) -> Iterator[str]:
-        """What is another now, a line each."""
+        """The changes since this state, one line each."""
         now = OnDisk.read()
         if now.suite != self.suite:
             yield f"the suite's files changed while it ran (digest {self.suite}, now {now.suite}): {MEND}"

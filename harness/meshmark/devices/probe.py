@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the devices that JAX sees, once, in a short child process.
+"""Lists the devices that JAX sees, in a short child process.
 
 The pytest controller and the command line never start a JAX backend themselves: a process that holds a TPU, or most of
 a GPU's memory, would take it from its own workers.
@@ -62,7 +62,7 @@ LEAST_SPACE, LEAST_FILES = 8 << 30, 128
 
 
 def _limits() -> str:
-    """Which limits of this process may keep JAX from starting, and how to lift them; "" where none does."""
+    """The limits of this process that may keep JAX from starting, and how to raise them; "" if there are none."""
     try:
         import resource
     except ImportError:  # Windows
@@ -81,8 +81,8 @@ def _limits() -> str:
 def facts_said(
     said: Sequence[dict[str, Any]], last: str, variables: Mapping[str, str] | None = None
 ) -> Facts:
-    """The facts in the messages of a child; NoBackend if it gave none, or has another number of CPU devices than was
-    asked for. last: the last line of its standard error."""
+    """The facts in the messages of a child; NoBackend if it gave none, or if its number of CPU devices is not the
+    requested one. last: the last line of its standard error."""
     if not said:
         raise NoBackend(
             f"JAX found no device: {last} (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')!r}){_limits()}"
@@ -178,12 +178,13 @@ def _facts(devices: Sequence[Any], backend: str, num_processes: int) -> Facts:
 
 
 def _named(name: str, value: str) -> str:
-    """The value of a variable, of libraries their names."""
+    """The value of a variable. For a variable that names libraries, only their file names."""
     return " ".join(Path(one).name for one in re.split("[ :]+", value)) if name in LOADING else value
 
 
 def _kept(value: str) -> str:
-    """The value of a variable as a run line holds it: of one that is too long the beginning, and a digest of all."""
+    """The value of a variable in the form of a run line: a long value becomes its beginning and a digest of the
+    whole."""
     if len(value) <= LONGEST_FLAG:
         return value
     digest = hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:16]

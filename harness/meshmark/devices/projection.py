@@ -170,7 +170,7 @@ def network_seconds(collective: Collective, fabric: Fabric) -> float:
 
 
 def slowest_links(collective: Collective, fabric: Fabric) -> tuple[float, str]:
-    """(the least time of one collective with its trips, which links take that long); (0, "") without any."""
+    """(the least time of one collective with its trips, the links that take it); (0, "") if nothing crosses links."""
     times = [(_seconds(collective, fabric, region), region.name) for region in fabric.regions]
     if collective.kind == "collective-permute" and len(_moved(collective, fabric)):
         times.append((collective.nbytes / fabric.route, "on one route"))
@@ -207,8 +207,8 @@ def exposed_seconds(
     precision: str = "default",
 ) -> float:
     """The projected time of one run of an asynchronous collective that the work between its start and done does not
-    hide: max(0, communication - work). The work is `flops` and `main_bytes`, bytes of the main memory, of one device;
-    it takes as long as its roofline says, by the published peaks. Both are least times, so this is not a bound."""
+    hide: max(0, communication - work). The work is `flops` and `main_bytes`, bytes of the main memory, of one device.
+    Its time is the roofline by the published peaks. Both are least times, so the difference is not a bound."""
     once = replace(collective, trips=1)
     done = project((), fabric, flops, main_bytes, dtype, precision)
     return max(0.0, network_seconds(once, fabric) - (done.seconds or 0.0))

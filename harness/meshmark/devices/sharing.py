@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many worker processes may have the same devices at once, and what each one gets of them.
+"""Decides how many worker processes use the same devices at once, and how they share the memory.
 
-Each process has virtual devices and compilers of its own. A TPU takes one process. GPUs take several, but the
-collectives of two processes would take turns on them. One GPU has no collectives, so several workers are the default
-there.
+Each process has virtual devices and compilers of its own. A TPU can be used by one process. GPUs can be used by
+several, but the collectives of two processes would take turns. A single GPU has no collectives, so several workers are
+the default there.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ FRACTION, PREALLOCATE = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PRE
 
 
 def default_workers(facts: Facts, cores: int) -> int:
-    """The number of workers if no option names one. Most of a case is compiling, which takes a core and no device."""
+    """The number of workers if no option names one. Most of the time of a case is compilation, which needs a core and
+    not a device."""
     if facts.virtual or facts.topology:
         return cores
     return min(cores, MOST_ON_A_GPU) if facts.backend == "gpu" and facts.num_devices == 1 else 1
 
 
 def memory_shares(facts: Facts, workers: int, variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables by which each of several workers takes its share of a GPU's memory; {} for one worker, on another
-    backend, and where the user set either of them. The first of several would take three quarters otherwise, and the
-    next would not start."""
+    """The variables that give each of several workers its share of a GPU's memory. Without them the first one would
+    take three quarters, and the next would not start. {} for one worker, for another backend, and if the user set one
+    of the variables."""
     if facts.backend != "gpu" or workers < 2 or FRACTION in variables or PREALLOCATE in variables:
         return {}
     return {FRACTION: f"{SHARED / workers:.3f}"}

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much longer work takes in this process because others use the processors.
+"""Measures how much longer work takes in this process because other processes use the processors.
 
-A deadline means seconds of work. On a machine that runs more than it has processors for, a thread that could run waits
-for its turn, and a compile of 3 seconds takes 20. Linux counts both for each thread, in nanoseconds:
-/proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst in its sources). Elsewhere nothing is known, and
-the factor is 1."""
+A deadline means seconds of work. On an overloaded machine threads wait for a processor, and a compilation of 3 seconds
+takes 20. Linux counts the running and the waiting time of each thread, in nanoseconds: /proc/PID/task/TID/schedstat
+(Documentation/scheduler/sched-stats.rst in its sources). On other systems the factor is 1."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ LEAST = 0.5
 
 @dataclass
 class Starvation:
-    """Of one process, from look to look."""
+    """Measures the factor of one process, between calls of `factor`."""
 
     tasks: Path = Path("/proc/self/task")
     used: Callable[[], float] = time.process_time
@@ -30,9 +29,10 @@ class Starvation:
     _factor: float = 1.0
 
     def factor(self) -> float:
-        """(time running + time waiting for a processor) / time running, since the look before; at least 1.
+        """(time running + time waiting for a processor) / time running, since the measurement before; at least 1.
 
-        There is a file for each of dozens of threads, so they are read only where the process has run for long enough.
+        Each of dozens of threads has a file. They are read only after LEAST more seconds of processor time; until then
+        the last factor is returned.
         """
         used = self.used()
         if used - self._used < LEAST:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds settings and replaced functions that change numbers, so that no reader takes them for JAX's defaults.
+"""Finds settings and replaced functions that may change numbers, so that readers know that they are not JAX's defaults.
 
 Settings of JAX come from variables, from a conftest.py, from a plugin or from `sitecustomize`. So they are read from
 JAX itself and compared with those of a fresh process, rather than with a list of known names. Functions of
@@ -103,7 +103,7 @@ OWN_TYPES = {
 
 def unusual_settings() -> dict[str, str]:
     """The settings of JAX that are not the default ones, and the functions of NumPy and JAX that something else has
-    replaced, by name; {} in a usual process. Texts are of bounded length and name no path."""
+    replaced, by name; {} in a process with JAX's defaults. Texts have a bounded length and name no path."""
     import jax
     import jax.numpy
     import jax.sharding
@@ -119,7 +119,7 @@ def unusual_settings() -> dict[str, str]:
 
 
 def changed_settings(own: Mapping[str, str]) -> dict[str, str]:
-    """Those of these settings that a fresh process without variables has otherwise."""
+    """The settings among these that differ from those of a fresh process without variables."""
     import jax
 
     if digest(own) == DEFAULTS.get(jax.__version__):
@@ -129,8 +129,8 @@ def changed_settings(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def judge_replaced(rooms: tuple[str, ...] = JUDGING) -> Iterator[tuple[str, str]]:
-    """(name, why) of the functions and methods of this package, as far as they compare and count, that are not those of
-    its sources: somebody replaced them, or Python took another compiled file."""
+    """(name, why) of the functions and methods of this package's judging rooms that are not those of its sources:
+    somebody replaced them, or Python loaded another compiled file."""
     homes = _homes("jax", "jaxlib", "numpy", "ml_dtypes", "meshmark")
     for name, module in list(sys.modules.items()):
         if f"{name}.".startswith(tuple(f"{room}." for room in rooms)):
@@ -148,8 +148,8 @@ def _homes(*packages: str) -> frozenset[Path]:
 
 def replaced(module: ModuleType, homes: frozenset[Path], private: bool = False) -> Iterator[tuple[str, str]]:
     """(name, file) of the functions of a module, and of the methods of the classes in it, that come from files outside
-    of these directories, or from the packages that are installed inside of them. A function that wraps one of theirs is
-    not theirs."""
+    of these directories, or from packages that are installed inside them. A function from outside that wraps one from
+    inside is listed."""
     for name, value in list(vars(module).items()):
         if name.startswith("__" if private else "_") or isinstance(value, ModuleType):
             continue
@@ -183,7 +183,7 @@ def _inside(file: str, homes: frozenset[Path]) -> bool:
 
 
 def digest(settings: Mapping[str, str]) -> str:
-    """A short digest of settings."""
+    """A digest of settings: SHA-256, the first 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -200,7 +200,8 @@ def _settings() -> dict[str, str]:
 
 @cache
 def _default_settings() -> dict[str, str]:
-    """The settings of a process that no variable, no file of the directory and no customization of the user reaches."""
+    """The settings of a fresh process without variables, without files of the working directory, and without the user's
+    customizations."""
     code = (
         "import json, jax;"
         " print(json.dumps({n: v if isinstance(v, str) else repr(v) for n, v in jax.config.values.items()}))"

@@ -15,7 +15,7 @@ from meshmark.devices.chips import CHIPS
 
 @dataclass(frozen=True)
 class Gpu:
-    """What XLA needs to know of a GPU, except memory and peaks, which are in `meshmark.devices.chips`."""
+    """The figures of a GPU that XLA needs, except memory and peaks, which are in `meshmark.devices.chips`."""
 
     title: str
     """The name that CUDA gives, which JAX shows as the device kind."""

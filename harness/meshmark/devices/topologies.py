@@ -165,7 +165,7 @@ def prepare_environment(*names: str) -> None:
 
 @lru_cache
 def compiler(topology: Topology) -> dict[str, str]:
-    """The versions of the distributions that compile for it; TopologyError if they are not installed.
+    """The versions of the distributions that compile for a topology; TopologyError if they are not installed.
 
     The compiled program depends on them, so they are part of the identity of counters and records.
     """
@@ -277,7 +277,7 @@ def layout_problem(topology: Topology, mesh: MeshShape, layout: str) -> str:
 def silence_stderr() -> Iterator[None]:
     """Discard standard error of the whole process, also from native code: libtpu warns of the missing TPU.
 
-    An exception carries the text of a failure. If the process dies, only the text of this call is lost: a worker whose
+    The text of a failure is in its exception. If the process dies, only the text of this call is lost: a worker whose
     standard error is a file keeps all other text.
     """
     try:
