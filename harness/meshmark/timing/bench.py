@@ -70,9 +70,9 @@ class Progress:
             self.left[cell] -= 1
 
     def rest(self) -> float | None:
-        """Seconds that the rest will take; None before any cell was timed.
+        """The expected seconds until the end; None before any cell was timed.
 
-        A cell that was timed before takes as long again; one that was not takes as long as those that were, on average.
+        A cell that was timed in a process before counts with its last time, and any other one with the average.
         """
         if not self.seconds:
             return None
@@ -81,9 +81,11 @@ class Progress:
 
 
 def select_cells(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
-    """(the cells to time, the reasons for omitted ones); SelectionError if a named size does not fit or nothing is
-    selected. In a sweep a size with the payload of the size before, which can't be cut finer, is not a cell of its own;
-    the first size that does not fit stands for the larger ones."""
+    """(the cells to time with their modes, the reasons for omitted ones). SelectionError if a named size does not fit,
+    or if nothing is selected.
+
+    In a sweep a size with the same payload as the size before is omitted. After the first size that does not fit, the
+    larger ones are omitted without a reason of their own."""
     found: Todo = []
     left_out = []
     payloads: dict[str, int] = {}
@@ -112,8 +114,10 @@ def select_cells(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
 def scaling(selection: Selection, facts: Facts) -> tuple[Todo, list[str]]:
     """The cells of strong and weak scaling over meshes of one axis of 1, 2, 4 ... devices.
 
-    Collectives: the same S per device (weak) and the same S over all (strong), from two devices on. Others:
-    the same dimensions (strong), and dimensions whose flops per device are nearest to those on one device (weak).
+    Collectives, from two devices on: the same S over all devices (strong), and the same S per device (weak). Others:
+    the same dimensions (strong), and the dimensions whose flops per device are nearest to those on one device (weak).
+    Returns (the cells with their modes, the reasons for omitted ones). SelectionError for an operation that is not
+    timed.
     """
     counts = [2**i for i in range(20) if 2**i <= facts.num_devices]
     every: Todo = []
@@ -203,9 +207,9 @@ def run(
 
 
 def controls(todo: Todo) -> list[str]:
-    """The cases that are timed twice, under two names: one of each family, so that each table has a control row.
+    """The cases that are timed twice, under two names: one per family, so that each table has a control row.
 
-    It is the middle cell of the family, and of its modes the one that the others are compared with.
+    It is the middle cell of the family, in the mode with which the others are compared.
     """
     found = []
     for _, group in groupby(todo, lambda pair: pair[0].operation.family):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ceilings: the best rates that this machine reaches on all of its devices, for shares without a published peak.
+"""Measures ceilings: the best rates of all devices of this machine, for shares without a published peak.
 
 There are two ceilings. *copy bandwidth*: bytes read and written per second by a loop that negates arrays larger than
 any cache. *largest matmul*: FLOP/s of the fastest product of square matrices, one pair per device, per dtype. Each is

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timing records by cell: what the modes of one cell took stands side by side."""
+"""Groups timing records by cell, so that the times of one cell's modes are side by side."""
 
 from __future__ import annotations
 

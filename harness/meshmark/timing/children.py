@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs timing jobs in child processes, contained: a case that crashes or hangs loses only itself.
+"""Runs timing jobs in child processes, so that a crash or hang loses only the case itself.
 
 `Children.run` gives the messages of meshmark.timing.timer one by one. If a child dies, the cases that it was working on
-get a line with the cause, and another child goes on. It goes on with the other modes of the cell if one mode was being
-prepared, and with the next cell if the modes were timed in turns, because then the mode is unknown.
+get a line with the cause, and another child goes on. If the child worked on one mode alone, the new child goes on with
+the other modes of the cell. If it timed the modes in turns, the guilty mode is unknown, and the new child goes on with
+the next cell.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ class Children:
     """The child that was started ahead of its job."""
 
     def begin(self, process: int) -> None:
-        """Start the child of a process ahead of its job: it imports, and waits."""
+        """Start the child of a process ahead of its job. It imports its modules and then waits."""
         assert not self._waiting
         self._waiting = self._start(process)
 
     def ready(self) -> None:
-        """Wait until the child that was started ahead is ready for its job. If it is dead, `run` finds that."""
+        """Wait until the child that was started ahead is ready for its job. If it has died, `run` finds that."""
         assert self._waiting and self._waiting.stdout
         for text in self._waiting.stdout:
             if (message := _message(text)) and "ready" in message:
@@ -201,7 +202,7 @@ class Children:
 
 
 def _message(text: str) -> dict[str, Any] | None:
-    """The message of a line; None for a line of something else, or half of one."""
+    """The message of a line; None for another line, or for an incomplete one."""
     if text.startswith(MARK) and text.endswith("\n"):
         return dict(json.loads(text.removeprefix(MARK)))
     return None

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of two environments: pairs of processes in random order, planned looks, counters exactly.
+"""Compares two environments: pairs of processes in random order, planned looks, and compiled counters exactly.
 
-A first process of each side compiles, verifies and counts; it is not a sample, since it also warms the disk's cache
-and writes bytecode, which the later ones find done. Then the processes that are samples run in pairs, one of A and one
-of B, in an order that is drawn for each pair; each gives one figure per case and cadence, the median of its samples.
-core.pairs judges at the looks.
+A first process of each side compiles, verifies and counts. It is not a sample, because it also warms the disk's cache
+and writes bytecode. Then the sampling processes run in pairs, one of A and one of B, in an order that is drawn for each
+pair. Each gives one figure per case and cadence, the median of its samples. core.pairs judges at the looks.
 
-`Comparison` knows neither processes nor files: `run` gives the messages of a job (meshmark.timing.children), `write`
-takes record lines, so that its logic is tested without either.
+`Comparison` uses neither processes nor files itself: `run` gives the messages of a job (meshmark.timing.children), and
+`write` takes record lines. So its logic is tested without them.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class Difference:
 
 
 def counted(line: Mapping[str, Any]) -> dict[str, str | float | None]:
-    """The compiled counters of a timing line; empty where it has none (a host call, a failure, a strange record)."""
+    """The compiled counters of a timing line; {} if it has none (a host call, a failure, an invalid record)."""
     try:
         found = counters.format_collectives(line["communication"])
     except (KeyError, TypeError):
@@ -84,7 +83,7 @@ def counted(line: Mapping[str, Any]) -> dict[str, str | float | None]:
 def differences(
     a: Mapping[str, Mapping[str, str | float | None]], b: Mapping[str, Mapping[str, str | float | None]]
 ) -> list[Difference]:
-    """Every counter of the cases of both sides that differs, in the order of A; no tolerance."""
+    """Every counter that differs, without tolerance, of the cases that both sides have, in the order of A."""
     return [
         Difference(case, name, mine.get(name), b[case].get(name))
         for case, mine in a.items()
@@ -98,8 +97,8 @@ def differences(
 
 
 def incomparable(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Why times of these facts (meshmark.devices.facts) must not be ranked; virtual devices share the cores of their
-    machine, so that for these the machine counts too."""
+    """Why times of runs with these facts (meshmark.devices.facts) must not be ranked; [] if they may. For virtual
+    devices the machine must be the same too, because they share its cores."""
     found = []
     if bool(a.get("virtual")) != bool(b.get("virtual")):
         found.append(f"A has {_kind(a)} devices and B {_kind(b)} ones")
@@ -136,9 +135,10 @@ def key_of(case: str, cadence: str) -> str:
 
 
 def planned(looks: Sequence[int], cases: int, least: float, earlier: int = 0) -> Rule:
-    """The rule for this many cases: the looks that were asked for, or enough of them; CompareError if those that were
-    asked for can find nothing. least: the smallest change that is reported, 0.03 is 3 percent. earlier: how often it
-    ended before."""
+    """The rule for this many cases, with the given looks, or with enough pairs if there are none.
+
+    CompareError if the given looks can find nothing. least: the smallest change that is reported, 0.03 is 3 percent.
+    earlier: the number of times that the comparison ended before."""
     try:
         if looks:
             return Rule(least=least, looks=tuple(looks), cases=cases, earlier=earlier)
@@ -221,12 +221,12 @@ class Comparison:
 
     @property
     def pairs(self) -> int:
-        """The pairs whose both processes ended."""
+        """The number of pairs of which both processes ended."""
         return len(self._pairs())
 
     @property
     def remaining(self) -> float:
-        """Seconds of the budget."""
+        """The seconds that remain of the budget."""
         return max(0.0, self.budget - (self.clock() - self.started))
 
     @property
@@ -288,7 +288,8 @@ class Comparison:
     # The processes that are samples
 
     def proceed(self) -> None:
-        """Run processes until the answer is clear at a look, the last look is taken or the budget is spent."""
+        """Run processes until every case has a clear verdict at a look, the last look is taken, or the budget is
+        spent."""
         if self.rule is None:
             self.ended = "nothing is left to compare"
             return
@@ -307,8 +308,8 @@ class Comparison:
         self.ended = "nothing is left to compare"
 
     def _look(self) -> bool:
-        """Take the looks that are due; says whether the comparison ends. A look sees the pairs that were planned for
-        it and no others, so that a run that goes on finds at it what it found before."""
+        """Take the looks that are due. Returns whether the comparison ends. A look judges only the pairs that were
+        planned for it, so a resumed run finds the same at it as before."""
         assert self.rule
         looks = self.rule.looks
         while self.looked < len(looks) and self.pairs >= looks[self.looked]:
@@ -383,7 +384,7 @@ class Comparison:
         self.tell(self)
 
     def take(self, name: str, i: int, lines: Iterable[Mapping[str, Any]]) -> None:
-        """The timing lines of one process that ended."""
+        """Take the timing lines of one process that ended: its figures, and the cases that it lost."""
         self.order[i] = name
         for line in lines:
             key = key_of(line["case"], line["cadence"])
@@ -400,7 +401,7 @@ class Comparison:
                 self.say(f"left out: {key}: {self.left_out[key]}")
 
     def _check_environment(self, name: str, facts: Mapping[str, Any]) -> None:
-        """CompareError where a later process is not of the environment of the first."""
+        """Raise CompareError if a later process of a side has another environment than the first one."""
         was, now = (
             {**each, "files": dict_of(each.get("suite")).get("digest")}
             for each in (self.sides[name].facts, facts)
@@ -414,7 +415,7 @@ class Comparison:
     # What is told
 
     def tally(self) -> str:
-        """How many cases have which verdict: 3 slower, 1 inconclusive."""
+        """The number of cases per verdict as text: 3 slower, 1 inconclusive."""
         verdicts = [outcome.verdict for outcome in self.outcomes.values()]
         found = [
             f"{n} {v}" for v in ("slower", "faster", "no change", "inconclusive") if (n := verdicts.count(v))
@@ -424,8 +425,8 @@ class Comparison:
         return ", ".join(found) or "nothing to compare"
 
     def false_alarms(self) -> tuple[float, float]:
-        """(mean, largest) over the cases: the share of A/A comparisons, resampled from this one's own A/A pairs,
-        that its rule flags; nan where there were too few."""
+        """(mean, largest) over the cases of the share of A/A comparisons, resampled from this one's A/A pairs, that the
+        rule flags; nan if there are too few pairs."""
         shares = [o.false_alarms for o in self.outcomes.values() if not math.isnan(o.false_alarms)]
         return (float(np.mean(shares)), max(shares)) if shares else (math.nan, math.nan)
 
@@ -440,7 +441,7 @@ class Comparison:
 
 
 def figure(line: Mapping[str, Any]) -> float | None:
-    """The one figure of a process: the median of its samples in seconds; None without any."""
+    """The figure of one process: the median of its samples in seconds; None without a finite one."""
     if not line["samples_s"]:
         return None
     found = float(np.median(line["samples_s"]))
@@ -454,7 +455,8 @@ def _told(line: Mapping[str, Any]) -> str:
 def verdict_lines(
     outcomes: Mapping[str, Outcome], left_out: Mapping[str, str], earlier: int = 0
 ) -> list[dict[str, Any]]:
-    """The record lines of what was found, without `run`. earlier: how often verdicts were given before."""
+    """The record lines of the verdicts and the omitted cases, without `run`. earlier: how often verdicts were given
+    before."""
     head: dict[str, Any] = {"schema": SCHEMA, "kind": "comparison", "what": "verdict"}
     head |= {"earlier": earlier} if earlier else {}
     judged = [

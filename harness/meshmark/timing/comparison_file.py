@@ -25,9 +25,9 @@ class ComparisonFile:
     """The file that a comparison writes; without a path nothing is written."""
 
     def __init__(self, record: Path | None, resume: Path | None, runs: Mapping[str, dict[str, Any]]) -> None:
-        """Create `record`, or go on with `resume`. runs: the run line of each side.
+        """Create `record`, or resume the file `resume`. runs: the run line of each side.
 
-        RecordError where the file exists, or holds another comparison.
+        RecordError if `record` exists, or if `resume` holds another comparison.
         """
         self.path = record or resume
         self.before: dict[int, tuple[str, list[TimingLine]]] = {}
@@ -64,7 +64,7 @@ class ComparisonFile:
                 raise reading.RecordError(
                     f"can't resume {file}: processes {min(i, i ^ 1)} and {max(i, i ^ 1)} are both of {side}"
                 )
-        # Going on cuts the verdicts off, so that each line says how often that was done.
+        # Resuming cuts the verdicts off, so each later line holds how often that was done.
         ends = (c.get("earlier", 0) + (c["what"] == "verdict") for c in before.comparisons)
         self.earlier = max(ends, default=0)
         if self.earlier:
@@ -82,7 +82,7 @@ class ComparisonFile:
             self.writers[str(lines[-1].get("environment", "B"))].write(lines)
 
     def close(self, raw: Sequence[str]) -> None:
-        """Close the file; the raw standard error of children that died goes beside it."""
+        """Close the file, and write the raw standard error of dead children to a file beside it."""
         if self.writers:
             self.writers["A"].close()
         if raw and self.path:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of a running comparison, and of one that was interrupted."""
+"""Messages of a running comparison, and of an interrupted one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ SPREADS = (0.01, 0.03, 0.1, 0.3)
 
 
 def detectable(rule: Rule, pairs: int, cases: int) -> str:
-    """What this many pairs can find, before the first of them: how much processes differ here is not known yet."""
+    """A line about the changes that this many pairs can find, for several spreads of processes: before the first pair
+    the spread of this machine is not known."""
     if pairs < rule.needed(cases):
         return (
             f"{pairs} pairs of {cases} cases find no change, however large: {rule.needed(cases)} are needed"
@@ -79,8 +80,8 @@ def _or(numbers: Sequence[int]) -> str:
 
 @contextmanager
 def shown(comparison: Comparison, plain: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
-    """Shows progress on stderr: a line that changes where rich is installed and a person looks, else one now and
-    then. Gives what tells a line at once."""
+    """Show progress on stderr: a changing line on a terminal if rich is installed, otherwise a line from time to time.
+    Gives the function that prints a line at once."""
     try:
         from rich.console import Console
         from rich.status import Status

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a comparison: a table of verdicts, the compiled counters, JSON."""
+"""Reports a comparison: a table of verdicts, the compiled counters, and JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_DIFFERENCES = 40
 
 @dataclass
 class Findings:
-    """What a comparison found."""
+    """The findings of a comparison."""
 
     outcomes: Mapping[str, Outcome]
     """By case and cadence."""
@@ -108,7 +108,8 @@ class Findings:
         return told
 
     def _false_alarms(self) -> str:
-        """How often the rule flags an unchanged case: counted in real A/A pairs, or simulated if there are none."""
+        """A line about how often the rule flags an unchanged case: counted in real A/A pairs, or simulated for
+        files."""
         if self.same is not None:
             flagged, judged = self.same
             if not judged:
@@ -141,7 +142,7 @@ class Findings:
 
 
 def notes_on_files(fewest: int, outcomes: Mapping[str, Outcome]) -> list[str]:
-    """The remarks that every comparison of files needs."""
+    """The remarks on a comparison of two files. fewest: the smallest number of processes of a side."""
     notes, number = [], len(outcomes)
     if shift := file_comparison.common_shift(outcomes):
         notes.append(shift)
@@ -187,7 +188,7 @@ def row(key: str, o: Outcome) -> list[str]:
 
 
 def counter_lines(found: Sequence[Difference], counted: int) -> Iterator[str]:
-    """The compiled counters, which need no statistics."""
+    """The lines about the compiled counters that differ."""
     if not found:
         yield f"compiled counters: the same in all {counted} programs that both sides have"
         return

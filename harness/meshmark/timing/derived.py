@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of several timings: the fit over message sizes, dispatch, and efficiency over meshes.
+"""Computes figures of several timings: the fit over message sizes, dispatch, and efficiency over meshes.
 
-The process is the replicate here too. Each figure is computed in every process from that process's own medians, and its
+The process is the replicate. Each figure is computed in every process from that process's own medians, and its
 value is the median over processes. From six processes on it has a 95 percent interval; fewer give infinite ends.
 """
 
@@ -26,8 +26,9 @@ Times = Mapping[int, float]
 
 
 def over_processes(function: Callable[..., float], *times: Times) -> Estimate | None:
-    """`function` of the times of one process, its arguments one for each of `times`: the median over the processes that
-    have all of them, with its interval. None where no process has all."""
+    """The median over processes of `function`, with its interval; None if no process has all of the times.
+
+    In each process `function` is called with one time from each of `times`."""
     shared = _shared(times)
     if not shared:
         return None
@@ -49,7 +50,7 @@ def dispatch(cells: Cells) -> dict[tuple[str, str], Estimate]:
 
 
 def usual_dispatch(cells: Cells) -> Estimate | None:
-    """The median dispatch of all cases in seconds, over processes; None where no process has any."""
+    """The median dispatch of all cases in seconds, over processes; None if no process has any."""
     each: dict[int, list[float]] = defaultdict(list)
     for alone, streamed in _isolated_and_streamed(cells).values():
         for process in alone.keys() & streamed.keys():
@@ -139,7 +140,7 @@ def cost_of(record: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _inverse(pace: Estimate) -> Estimate:
-    """Bytes per second of seconds per byte, which are never negative; without an interval its ends are infinite."""
+    """Seconds per byte, which are never negative, as bytes per second. Without an interval the ends are infinite."""
     value, low = (1 / v if v > 0 else math.inf for v in (pace.value, pace.high))
     if not math.isfinite(pace.high):
         return Estimate(value, -math.inf, math.inf)
@@ -151,7 +152,7 @@ def _inverse(pace: Estimate) -> Estimate:
 
 @dataclass(frozen=True)
 class _Point:
-    """What one mesh took."""
+    """The time of one case on one mesh."""
 
     seconds: float
     work: float

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device time of a program from `jax.profiler`: the time of the devices, without dispatch and the host.
+"""Measures the device time of a program with `jax.profiler`: the time of the devices, without dispatch and the host.
 
 There is one trace per call. A device's time is the time in which it is busy: the duration of the event on its "XLA
 Modules" line (TPU), or of the union of the events on its streams (GPU, whose raw trace has kernels and copies alone).
@@ -47,9 +47,9 @@ class Span:
 def apart(call: Sequence[Span]) -> tuple[float, float]:
     """(launch skew, time on the wire) of one call on several devices, in seconds.
 
-    A device that starts early waits inside a collective for those that start late, so its own duration holds the launch
-    skew: from the first to the last device's start. From the last start on, all take part: until the last end is the
-    time on the wire. The two make up the whole.
+    A device that starts early waits inside a collective for those that start late, so its own duration includes the
+    launch skew, which is the time from the first to the last device's start. The time on the wire is that from the last
+    start, when all devices take part, to the last end. The sum of the two is the time of the call.
     """
     last = max(span.start for span in call)
     return last - min(span.start for span in call), max(span.stop for span in call) - last

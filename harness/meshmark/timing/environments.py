@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What A and B of a comparison may be: an interpreter, a virtual environment, a JAX release, a commit.
+"""Finds the environments of a comparison: an interpreter, a virtual environment, a JAX release, or a commit.
 
-A JAX release becomes a virtual environment in the cache (`$XDG_CACHE_HOME/meshmark` or `~/.cache/meshmark`), made once
-by `pip install` of that release and nothing else, and used again afterwards. A commit is one of this checkout: its
-files are copied into a temporary directory, and its own harness times itself under the present interpreter. All
-others are timed by this harness.
+A JAX release becomes a virtual environment in the cache (`$XDG_CACHE_HOME/meshmark` or `~/.cache/meshmark`). It is made
+once, by `pip install` of that release and nothing else, and used again later. A commit is one of this checkout. Its
+files are copied into a temporary directory, and its own harness times itself under the present interpreter. This
+harness times all other environments.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class NoEnvironment(BadInput, ValueError):
 
 @dataclass(frozen=True)
 class Layout:
-    """What the modules are called that a comparison starts or imports in another environment."""
+    """The names of the modules that a comparison starts or imports in another environment."""
 
     source: str
     """The directory of a checkout that holds the package."""
@@ -116,17 +116,17 @@ class Environment:
 
     @property
     def shown(self) -> str:
-        """The name, and which commit it is."""
+        """The name, with the start of the commit's hash."""
         return f"{self.name} ({self.commit[:12]})" if self.commit else self.name
 
 
 def resolve(
     text: str, python: str, directory: Path, say: Callable[[str], None], oldest: str = ""
 ) -> Environment:
-    """The environment that a text names; NoEnvironment where there is none.
+    """The environment that a text names; NoEnvironment if there is none.
 
-    python: the interpreter for releases and commits. directory: where files may be put that go with the comparison.
-    say: is told what takes long. oldest: the oldest JAX release that will do; "" for any.
+    python: the interpreter for releases and commits. directory: a directory for files that are removed after the
+    comparison. say: takes a line about each long step. oldest: the oldest JAX release that is allowed; "" for any.
     """
     if text.startswith("commit:"):
         path, commit = exported(text.removeprefix("commit:"), directory)
@@ -144,7 +144,7 @@ def resolve(
 
 
 def _interpreter(text: str) -> str:
-    """The interpreter: a file, what a directory holds, or a command on the path."""
+    """The interpreter that a text names: a file, a directory that holds bin/python, or a command on the path."""
     if not text or "\0" in text:
         raise NoEnvironment(f"{text!a} names nothing: name {FORMS}")
     path = Path(os.path.expanduser(text))
@@ -169,7 +169,8 @@ def _python_of(directory: Path) -> Path | None:
 
 
 def _package(directory: Path) -> Path:
-    """Where children find this package and nothing else. An installed package lies beside a JAX, so it is copied."""
+    """A directory with this package and no JAX, for the children's path. An installed package lies beside a JAX, so it
+    is copied."""
     if SOURCE.name not in ("site-packages", "dist-packages") and not (SOURCE / "jax").exists():
         return SOURCE
     copy = directory / "package-alone"
@@ -182,13 +183,13 @@ def _package(directory: Path) -> Path:
 
 
 def cache() -> Path:
-    """The directory of the environments that were made."""
+    """The directory of the virtual environments that this module makes."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return Path(base if os.path.isabs(base) else Path.home() / ".cache") / "meshmark" / "environments"
 
 
 def environment_of(version: str, extras: str, python: str, say: Callable[[str], None]) -> Path:
-    """The interpreter of the virtual environment with this JAX release, made where there is none."""
+    """The interpreter of the virtual environment with this JAX release, which is made if there is none."""
     wanted = f"jax{extras}=={version}"
     tag = _output_of(
         [python, "-c", "import platform, sys; print(sys.implementation.cache_tag, platform.machine())"]
@@ -240,7 +241,7 @@ def _pip(python: str, wanted: str, say: Callable[[str], None]) -> None:
 
 
 def _output_of(command: Sequence[str]) -> str:
-    """What a short command prints; NoEnvironment where it fails."""
+    """The output of a short command; NoEnvironment if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -280,7 +281,7 @@ def exported(ref: str, directory: Path) -> tuple[Path, str]:
 
 
 def layout_of(path: Path, name: str) -> Layout:
-    """The layout of a commit's files; NoEnvironment where the commit can't time itself."""
+    """The layout of a commit's files; NoEnvironment if the commit can't time itself."""
     for layout in (TODAY, BEFORE_ROOMS):
         if (path / layout.source / f"{layout.timer.replace('.', '/')}.py").exists():
             return layout
@@ -291,8 +292,8 @@ def layout_of(path: Path, name: str) -> Layout:
 
 
 def read_facts(environment: Environment, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The facts of an environment (devices.facts), read by its interpreter with `variables` set; NoEnvironment where
-    JAX is missing, finds no device, or is another release than was asked for."""
+    """The facts of an environment (devices.facts), read by its interpreter with `variables` set. NoEnvironment if JAX
+    is missing, finds no device, or is not the requested release."""
     found = _ask_interpreter(environment, ["-m", environment.layout.probe], "", variables)
     version = found["versions"]["jax"]
     if environment.jax and version != environment.jax:
@@ -305,7 +306,7 @@ def read_facts(environment: Environment, variables: Mapping[str, str] | None = N
 
 
 def table_version(environment: Environment) -> int:
-    """The version of the environment's case table; only a commit's can be another than this one's."""
+    """The version of the environment's case table. Only that of a commit can differ from the present one."""
     if not environment.commit:
         return TABLE_VERSION
     if not environment.layout.versions:
@@ -315,7 +316,7 @@ def table_version(environment: Environment) -> int:
 
 
 def missing(environment: Environment, ids: Sequence[str], num_devices: int) -> set[str]:
-    """Which of these case ids the environment's table does not have; only a commit's can lack any."""
+    """The case ids among these that the environment's table lacks. Only the table of a commit can lack any."""
     if not environment.commit:
         return set()
     return set(
@@ -333,7 +334,7 @@ def _ask_interpreter(
     words: str,
     variables: Mapping[str, str] | None = None,
 ) -> Any:
-    """Run the interpreter with the harness on its path: what it printed behind MARK."""
+    """Run the interpreter with the harness on its path, and return the JSON value that it printed after MARK."""
     try:
         done = subprocess.run(
             [environment.python, *arguments],

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a mode relative to manual mode over several cells: one factor, with its interval over processes.
+"""Computes one factor for the time of a mode relative to manual mode over several cells, with its interval.
 
-The process is the replicate. In each process the factor is the median of that process's own ratios, and its value is
-that of the processes together. Only cells that every process timed count: otherwise processes would have medians of
-different cells. From six processes on a factor has a 95 percent interval, which nothing else corrects. Fewer give none,
-and then the factor is not published. A factor claims no order: the ratios of the cells do, corrected over their table.
+The process is the replicate. In each process the factor is the median of that process's ratios, and the value is the
+median over processes. Only cells that every process timed count: otherwise the medians of processes would be over
+different cells. From six processes on a factor has a 95 percent interval, which is not corrected for other factors.
+With fewer processes it has none and is not published. A factor claims no order. The ratios of the cells do, corrected
+over their table.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class Factor:
 def ratios(
     tables: Mapping[str, Ratios], published: Collection[Key] | None = None
 ) -> dict[Key, Mapping[int, float]]:
-    """The ratio to manual mode in each process, of the tables by cadence; where `published` is given, only of times
-    that it holds."""
+    """The ratio to manual mode in each process, by cell, cadence and mode. `tables`: by cadence. `published`: if given,
+    only ratios of two times that it holds."""
     return {
         (cell, cadence, mode): each
         for cadence, table in tables.items()
@@ -59,7 +60,7 @@ def ratios(
 def find_factors(
     ratios: Mapping[Key, Mapping[int, float]], group: Callable[[str], tuple[str, ...]]
 ) -> list[Factor]:
-    """The factor of each group of cells, cadence and mode; `group` names the group of a cell, from its id."""
+    """The factor of each group of cells, cadence and mode. `group` gives the group of a cell's id."""
     every: dict[tuple[tuple[str, ...], str, str], list[Mapping[int, float]]] = defaultdict(list)
     for (cell, cadence, mode), each in ratios.items():
         every[group(cell), cadence, mode].append(each)
@@ -76,12 +77,11 @@ def find_factors(
 
 
 def find_trend(of: Sequence[Mapping[Any, Mapping[int, float]]]) -> tuple[int, list[tuple[int, Estimate]]]:
-    """How the times of several runs stand to the first: (the number of cells that all of them have, for each run its
-    processes and its factor).
+    """The times of several runs relative to the first one: (the number of shared cells, (processes, factor) per run).
 
-    `of`: for each run, seconds by cell and process. A process's factor is the median over the shared cells of its time
-    over the first run's median of that cell, so the interval says how far the processes of one run differ. It knows
-    nothing of what the machine did between two runs. No shared cell: (0, []).
+    `of`: for each run, seconds by cell and process. The factor of a process is the median over the shared cells of its
+    time over the first run's median of that cell. So the interval shows how far the processes of one run differ. It
+    does not cover what the machine did between two runs. Without a shared cell the result is (0, []).
     """
     shared = [cell for cell in of[0] if all(run.get(cell) for run in of)] if of else []
     each = [{p for cell in shared for p in run[cell]} for run in of]

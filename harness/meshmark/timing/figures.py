@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a timing record: times, bandwidths, FLOP/s, shares of a peak.
+"""Computes the figures of timing records: times, bandwidths, FLOP/s, shares of a peak.
 
 Bandwidths and rates are computed from the aggregated time, never averaged, in bytes/s and FLOP/s (decimal). With S and
 f of the case's cost (the bandwidth table of NVIDIA's nccl-tests, doc/PERFORMANCE.md): algbw = S / t, busbw = S / t * f.
-A share is of the ceiling that binds the case (meshmark.timing.rooflines), and names it. Without any there is no share.
+A share is relative to the ceiling that binds the case (meshmark.timing.rooflines), and names it. Without a ceiling
+there is no share.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from meshmark.timing.rooflines import Rooflines
 
 
 def of(record: Mapping[str, Any], rooflines: Rooflines | None = None) -> dict[str, Any]:
-    """The figures of one timing record from its samples; {} if it has none. The interval is of its samples: it says
-    nothing of another process."""
+    """The figures of one timing record from its samples; {} if it has none. The interval is over its samples and does
+    not cover other processes."""
     samples = record["samples_s"]
     if not samples:
         return {}
@@ -37,8 +38,9 @@ def of(record: Mapping[str, Any], rooflines: Rooflines | None = None) -> dict[st
 
 
 def rates(record: Mapping[str, Any], seconds: float, rooflines: Rooflines | None = None) -> dict[str, Any]:
-    """algbw, busbw (bytes/s), flops_per_s (all devices), intensity (FLOP/B) and moved_bytes (of one device, at least);
-    and of the ceiling that binds its share, its part (compute, memory, network) and its name. None: not applicable."""
+    """algbw, busbw (bytes/s), flops_per_s (all devices), intensity (FLOP/B) and moved_bytes (the least of one device);
+    and for the ceiling that binds: `share`, `bound_by` (compute, memory or network) and `share_of` (its name). What
+    does not apply is None, or ""."""
     cost = record.get("cost") or {}
     nbytes, factor, flops = cost.get("nbytes", 0), cost.get("factor", 0.0), cost.get("flops", 0)
     found: dict[str, Any] = {
@@ -62,8 +64,8 @@ def rates(record: Mapping[str, Any], seconds: float, rooflines: Rooflines | None
 
 
 def by_process(records: Sequence[Mapping[str, Any]], samples: str = "samples_s") -> dict[int, float]:
-    """The one figure of each process, in their order: the median of its samples, in seconds. Over ranks, a launch is a
-    process."""
+    """The figure of each process, in order: the median of its samples, in seconds. With several ranks, one launch of
+    all ranks is a process."""
     found = {r["process"]: statistics.median(r[samples]).value for r in records if r.get(samples)}
     return dict(sorted(found.items()))
 
@@ -71,16 +73,17 @@ def by_process(records: Sequence[Mapping[str, Any]], samples: str = "samples_s")
 def pooled(records: Sequence[Mapping[str, Any]]) -> Estimate | None:
     """The time of one case and cadence over its processes, in seconds: the median of the processes' medians.
 
-    The process is the replicate: from six processes on there is a 95 percent interval, which no other row corrects. It
-    is wider where processes are like those before and after them. Fewer give none, whatever their samples say, and the
-    figure is a single run's. None without samples.
+    The process is the replicate. From six processes on there is a 95 percent interval, which is not corrected for other
+    rows. It is wider if processes resemble their neighbours in time. With fewer processes there is no interval, also
+    with many samples. None without samples.
     """
     found = by_process(records)
     return statistics.series_median(list(found.values())) if found else None
 
 
 def extremes(each: Mapping[int, float]) -> tuple[float, float]:
-    """Medians of the fastest and of the slowest process, in seconds, of those of `by_process`; (0, 0) of none."""
+    """The medians of the fastest and of the slowest process, in seconds, from those of `by_process`; (0, 0) without
+    any."""
     medians = each.values()
     return (min(medians), max(medians)) if medians else (0.0, 0.0)
 
@@ -93,8 +96,8 @@ def tails(records: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """p10_s, p50_s, p90_s and p99_s: the median over processes of each process's quantile, in seconds; p10_low_s,
     p10_high_s and so on are the ends of their intervals over processes.
 
-    A process whose samples are too few for a quantile gives none (p99 needs 100); None where no process gives it. The
-    ends are None where fewer than six give it.
+    A process with too few samples for a quantile does not count for it (p99 needs 100). A quantile is None if no
+    process counts, and its ends are None if fewer than six do.
     """
     found: dict[str, float | None] = {}
     ordered = sorted((r for r in records if r["samples_s"]), key=lambda r: r.get("process", 0))
@@ -106,7 +109,7 @@ def tails(records: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
 
 
 def with_ends(name: str, time: Estimate | None) -> dict[str, float | None]:
-    """A time as the columns NAME_s, NAME_low_s and NAME_high_s; an end that too few processes give is None."""
+    """A time as the columns NAME_s, NAME_low_s and NAME_high_s. The ends are None without an interval."""
     if time is None:
         return {f"{name}_s": None, f"{name}_low_s": None, f"{name}_high_s": None}
     known = math.isfinite(time.low) and math.isfinite(time.high)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two record files of `meshmark bench`, compared: counters exactly, process medians unpaired.
+"""Compares two record files of `meshmark bench`: counters exactly, process medians unpaired.
 
-Processes of two files ran at different times, so they are not pairs: Mann and Whitney's rank-sum test and the
-Hodges-Lehmann shift of two samples take the place of the signed ranks. Both take it that the two sides differ by their
-level alone. A day may be noisier than another, though: with 40 quiet and 8 noisy processes of the same median, half of
-the runs of 40 cases flagged something. So a change also needs the intervals of both sides' medians to part, and the
-interval of the ratio is made of theirs (core.statistics.series_median, which knows that neighbours are alike). What
-the machine did between the two runs is in the shift, and nobody can take it out afterwards; whoever needs the stated
-error rate runs `meshmark compare` on the environments themselves.
+Processes of two files ran at different times, so they are not pairs. Mann and Whitney's rank-sum test and the
+Hodges-Lehmann shift of two samples replace the signed ranks. Both assume that the two sides differ in their level only.
+But a day may be noisier than another: with 40 quiet and 8 noisy processes of the same median, half of the runs of 40
+cases flagged something. So a change also needs disjoint intervals of both sides' medians, and the interval of the ratio
+is made from these (core.statistics.series_median, which takes into account that neighbours resemble each other). The
+shift includes what the machine did between the two runs, and that can't be removed afterwards. For the stated error
+rate run `meshmark compare` on the environments themselves.
 
 Sources: H. B. Mann and D. R. Whitney, On a test of whether one of two random variables is stochastically larger
 than the other, Ann. Math. Statist. 18 (1947) 50; Hollander, Wolfe and Chicken, Nonparametric statistical methods, 3rd
@@ -59,7 +59,7 @@ class Recorded:
 
 
 def taken(records: Records, name: str) -> Recorded:
-    """The process medians of a file; CompareError, which names it, where it has none or those of a comparison."""
+    """The process medians of a file; CompareError, which names the file, if it has none or holds a comparison."""
     if any("environment" in line for line in records.timings):
         raise CompareError(f"{name} holds both sides of a comparison already: its verdicts are in it")
     found = Recorded(records.runs[0]["facts"])
@@ -102,26 +102,28 @@ def _below(n: int, m: int) -> Array:
 
 
 def _critical(n: int, m: int, level: float) -> int | None:
-    """The largest u with 2 P(U <= u) < level; None where none is as rare."""
+    """The largest u with 2 P(U <= u) < level; None if there is none."""
     below = int(np.searchsorted(2 * _below(n, m), level, side="left")) - 1
     return below if below >= 0 else None
 
 
 def _p(ties: Counts, above: Counts, n: int, m: int) -> Array:
-    """Two-sided p of numbers of pairs above and tied; half a pair is rounded to the side of no difference."""
+    """The two-sided p from the numbers of pairs above and tied. A half pair is rounded towards no difference."""
     u = np.minimum(above, n * m - ties - above) + ties / 2
     return np.minimum(1.0, 2 * _below(n, m)[np.minimum(np.ceil(u).astype(int), n * m)])
 
 
 def between(a: Array, b: Array, confidence: float) -> tuple[float, float]:
-    """The ends of b - a, by the intervals of the two medians; -inf to inf where one has none."""
+    """The ends of b - a from the intervals of the two medians; -inf to inf if one has none."""
     first, second = (series_median(x, confidence) for x in (a, b))
     return second.low - first.high, second.high - first.low
 
 
 def parted(a: Array, b: Array, confidence: float) -> bool:
-    """Whether the intervals of the two medians part at this confidence. Where a side has too few processes for such an
-    interval: whether all of a and all of b do, and both spread alike, as the rank-sum test takes it."""
+    """Whether the intervals of the two medians at this confidence are disjoint.
+
+    If a side has too few processes for such an interval: whether all of a lie on one side of all of b, and both have
+    similar spreads, as the rank-sum test assumes."""
     if all(end_rank(x.size, confidence) for x in (a, b)):
         low, high = between(a, b, confidence)
         return low > 0 or high < 0
@@ -130,7 +132,8 @@ def parted(a: Array, b: Array, confidence: float) -> bool:
 
 
 def _gap(a: Array, b: Array, confidence: float) -> Array:
-    """By how much b, of [resamples, m], must be shifted so that it is parted from a, without regard to spreads."""
+    """[resamples] The shift of b, [resamples, m], from which on it is `parted` from a, [resamples, n], whatever their
+    spreads."""
     first, second = (max(1, end_rank(x.shape[1], confidence)) for x in (a, b))
     return np.asarray(np.sort(a)[:, -first] - np.sort(b)[:, second - 1])
 
@@ -142,15 +145,15 @@ def compare_times(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Outcome]:
-    """Judge the cases of two files: seconds by process of each.
+    """Judge the cases of two files. `pairs`: by case, the seconds of each process of A, and of B.
 
-    As meshmark.core.pairs.compare_pairs at a single, final look, with the rank-sum test and, as noise, comparisons
-    drawn from the processes' own deviations from their side's median (enlarged by sqrt(n / (n - 1))). `false_alarms`
-    is of those draws, each p compared with alpha / cases: it knows nothing of what the machine did between the two
-    runs. The interval has confidence 0.95: from the lower end of B's median over the upper end of A's to the
-    opposite, from six processes of each side on. A change needs both sides to be `parted` at the confidence 1 -
-    alpha / cases. `pairs` of an outcome is the smaller number of processes. least: the smallest change that is
-    reported, 0.03 is 3 percent. Raises ValueError for times that are not positive.
+    The rules are those of meshmark.core.pairs.compare_pairs at a single, final look, with the rank-sum test. The noise
+    is that of comparisons drawn from the processes' deviations from their side's median (enlarged by sqrt(n / (n -
+    1))). `false_alarms` is the share of these draws that is flagged, each p compared with alpha / cases; it does not
+    cover what the machine did between the two runs. The interval has confidence 0.95, from six processes of each side
+    on: from the lower end of B's median over the upper end of A's to the opposite. A change needs both sides to be
+    `parted` at the confidence 1 - alpha / cases. `pairs` of an outcome is the smaller number of processes. least: the
+    smallest change that is reported, 0.03 is 3 percent. Raises ValueError for times that are not positive.
     """
     from scipy import stats
 
@@ -206,9 +209,9 @@ def compare_times(
 
 
 def common_shift(outcomes: Mapping[str, Outcome]) -> str:
-    """A line where nearly all cases went the same way: so would they if the machine had changed; else "".
+    """A line if nearly all cases changed in the same direction, as on a machine that changed; else "".
 
-    At least ten cases, nine tenths of them on one side of 1, half of them by more than 3 percent.
+    The condition: at least ten cases, nine tenths of them on one side of 1, and a median shift of more than 3 percent.
     """
     shifts = [math.log(o.change.value) for o in outcomes.values() if o.change.value > 0]
     if len(shifts) < 10:

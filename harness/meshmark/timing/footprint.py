@@ -20,12 +20,12 @@ HOST_BYTES = 24
 
 
 def device_bytes(cell: Cell) -> int:
-    """Bytes on one device."""
+    """The bytes that timing a cell needs on one device."""
     return COPIES * sum(nbytes(item, cell.request.mesh) for item in _arrays(cell))
 
 
 def host_bytes(cell: Cell) -> int:
-    """Bytes on the host for inputs and reference."""
+    """The bytes that a cell needs on the host, for inputs and reference."""
     return HOST_BYTES * sum(math.prod(item.shape) for item in _arrays(cell))
 
 
@@ -34,7 +34,7 @@ def _arrays(cell: Cell) -> list[Argument | Result]:
 
 
 def available_bytes() -> int:
-    """Bytes that this machine can still give: Linux's available memory, on other systems the physical memory."""
+    """The available memory of this machine in bytes; on systems other than Linux the physical memory."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             for line in file:
@@ -66,5 +66,5 @@ def refusal(cell: Cell, facts: Any) -> str:
 
 
 def gigabytes(number: float) -> str:
-    """Decimal GB."""
+    """A number of bytes as text, in decimal GB."""
     return f"{number / 1e9:.3g} GB"

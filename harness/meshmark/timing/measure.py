@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measuring core: programs that are compiled ahead of time, verified, warmed up, and timed in turns.
+"""Times programs that are compiled ahead of time, verified, warmed up, and timed in turns.
 
-There are three cadences, and each answers its own question. *plain*: one call of the compiled program, blocked on, with
-the same buffers each time and no other program between: what a user's own loop measures. *isolated*: one call,
-blocked on, with two sets of buffers in turns, the modes of a cell in turns: what a comparison of modes needs, since
-what disturbs the machine disturbs all alike. It is up to a tenth longer, because neither buffers nor programs stay in
-the caches. *stream*: dependent calls inside one program, which amortizes dispatch. Its trip count is an argument,
-and each pass needs the result of the one before it, so that nothing is hoisted or elided.
+There are three cadences, for three questions. *plain* is one call of the compiled program, blocked on, with the same
+buffers each time and no other program between: it is what a user's own loop measures. *isolated* is one call, blocked
+on, with two sets of buffers in turns and the modes of a cell in turns: it serves to compare modes, because disturbances
+of the machine affect all of them alike. It takes up to a tenth longer, because neither buffers nor programs stay in the
+caches. *stream* is dependent calls inside one program, which amortizes dispatch. Its trip count is an argument, and
+each pass needs the result of the one before it, so that nothing is hoisted or elided.
 
 Every sample is kept. The clock is `time.perf_counter`; releasing a result and choosing the inputs are not timed.
 
@@ -71,8 +71,8 @@ class Wrong(RuntimeError):
 class Budget:
     """How long to sample one program in one cadence.
 
-    seconds: the time for its calls. least, most: numbers of samples, which override it. Sampling never ends because an
-    interval looks narrow: how narrow it looks depends on the samples themselves.
+    seconds: the time for its calls. least, most: numbers of samples, which override it. Sampling does not end when an
+    interval is narrow, because the width depends on the samples themselves.
     """
 
     seconds: float = 0.25
@@ -273,8 +273,8 @@ def verify_stream(prepared: Prepared, judge: Judge) -> Stream:
     constrained = prepared.case.mode in ("auto", "pjit")
 
     def pinned(arrays: Sequence[Any], where: Sequence[Any]) -> tuple[Any, ...]:
-        """In a global program without types, constrain the sharding of the arrays: the loop's carry is inside the
-        program, where in_shardings and out_shardings do not apply."""
+        """Constrain the sharding of the arrays in modes auto and pjit: the loop's carry is inside the program, where
+        in_shardings and out_shardings do not apply."""
         if not constrained:
             return tuple(arrays)
         return tuple(lax.with_sharding_constraint(a, p) for a, p in zip(arrays, where, strict=True))
@@ -314,13 +314,14 @@ def verify_stream(prepared: Prepared, judge: Judge) -> Stream:
 
 
 def hollow(alone: str, streamed: str, size: int) -> str:
-    """Why a stream is not as many calls as it counts, by the optimized HLO of the call and of the stream; else "".
+    """Why a turn of a stream does not do the work of one call, by the optimized HLO of the call and of the stream; ""
+    if it does.
 
-    Each collective, contraction and custom call of the call stands in the body of the loop that `count` bounds, runs as
-    often there as in the call, and nowhere else; a turn has no branch that the call has not. All other arithmetic is
-    held by its flops: none that needs the inputs stands before or behind the loop, and a turn does at least half of
-    what the call does. A program without collectives and contractions is held by what it writes, too. size: the number
-    of devices.
+    The body of the loop that `count` bounds must hold each collective, contraction and custom call of the call, as
+    often as the call has it, and the rest of the stream must hold none. A turn must have the same conditionals as the
+    call. Other arithmetic is compared by flops: almost none that needs the inputs may be outside the loop, and a turn
+    must do at least half of the call's. For a program without collectives and contractions the written elements are
+    compared too. size: the number of devices.
     """
     try:
         turn, once = loops.divide(streamed)
@@ -405,8 +406,8 @@ def undisturbed() -> Iterator[None]:
 
 
 def sample(timers: Sequence[Timer], budget: Budget, rng: random.Random) -> list[list[float]]:
-    """Samples of each timer, taken in rounds: each round samples every timer once, in random order. Disturbances of the
-    machine then affect all timers alike, and the samples of one round are pairs.
+    """The samples of each timer, in seconds. They are taken in rounds: each round samples every timer once, in random
+    order. Disturbances of the machine then affect all timers alike, and the samples of one round are pairs.
 
     Sampling ends when the time is spent (`budget.seconds` per timer), or at `budget.most` rounds.
     """

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which orders the ratios of a table may claim: slower, faster, the best mode, or nothing.
+"""Decides which orders the ratios of a table may claim: slower, faster, the best mode, or none.
 
-A table of m ratios claims an order from `needed(m)` processes on, by intervals that are corrected over all of them.
-That holds where what a process adds to a mode is gone in the next process. Two things of the table's own say that it
-is not so, and then it claims no order: controls that exclude 1, and neighbouring processes that are alike.
+A table of m ratios can claim an order from `needed(m)` processes on, by intervals that are corrected over all ratios.
+This assumes that the effect of a process on a mode does not persist in the next process. Two observations in the table
+contradict that, and then it claims no order: controls that exclude 1, and neighbouring processes that resemble each
+other.
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ class Table:
         return "slower" if found.low > 1 else "faster"
 
     def best(self, against: Mapping[str, Sequence[float]], base: str) -> str:
-        """The mode that corrected intervals part from all others, as the fastest; "" if they part none.
+        """The mode whose corrected interval lies below those of all other modes; "" if there is none.
 
-        `against`: the ratios of each other mode to `base`, by process. Intervals that do not meet part two modes: all
-        of them hold together with the probability that the correction is for.
+        `against`: the ratios of each other mode to `base`, by process. All intervals of the table hold together with
+        the probability of the correction, so disjoint intervals order two modes.
         """
         if self.doubt:
             return ""
@@ -111,15 +112,15 @@ class Ratios:
         return cls(dict(modes), controls, Table.of(each, list(controls.values())), by_process)
 
     def best(self, cell: str) -> str:
-        """The mode of a cell that the table parts from all others; "" for none."""
+        """The fastest mode of a cell, by the table's corrected intervals; "" if none is certain."""
         return self.table.best(self.modes.get(cell, {}), BASE)
 
 
 def distrust_controls(controls: Sequence[Sequence[float]]) -> str:
     """Why the controls of a table, one list of ratios over processes each, leave its orders in doubt; else "".
 
-    Five in a hundred controls exclude 1 by chance. Where there are more than that explains (binomial, 5 percent), a
-    mode has something of its own that stays from process to process, and every interval over processes is too narrow.
+    Five in a hundred controls exclude 1 by chance. If significantly more do (binomial, 5 percent), a difference between
+    modes persists from process to process, and every interval over processes is too narrow.
     """
     from scipy import stats  # only here: it takes half a second to import
 
@@ -136,8 +137,8 @@ def distrust_neighbours(ratios: Sequence[Sequence[float]]) -> str:
     """Why the order of its processes leaves the ratios of a table in doubt; else "".
 
     The rank of each process in a ratio is compared with that of the next process: the rank version of von Neumann's
-    ratio (R. Bartels, J. Am. Statist. Assoc. 77 (1982) 40), summed over the table. It is held against the same sum with
-    all processes in random orders, so ratios may depend on each other. A ratio that some process lacks is left out.
+    ratio (R. Bartels, J. Am. Statist. Assoc. 77 (1982) 40), summed over the table. This sum is compared with the sums
+    for random orders of all processes, so ratios may depend on each other. A ratio that some process lacks is left out.
     """
     number = max(Counter(map(len, ratios)).items(), key=lambda kv: kv[1], default=(0, 0))[0]
     if number < needed(1):

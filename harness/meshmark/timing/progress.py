@@ -49,7 +49,7 @@ def shown(total: int) -> Iterator[Callable[[Progress], None]]:
 
 
 def _rest(progress: Progress) -> str:
-    """, about 3 min left."""
+    """The rest of a line: ", about 3 min left"; "" if the time is not known."""
     left = progress.rest()
     if left is None:
         return ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rooflines: the least time of the same work, by published peaks of the devices or by ceilings measured here.
+"""Computes rooflines: the least time of the same work, by published peaks of the devices or by measured ceilings.
 
 The model is the roofline (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009) with a third part,
 the network:
@@ -8,17 +8,17 @@ the network:
     memory  = bytes moved / memory bandwidth    arguments read once and results written once, per device
     network = the time that the links need      the collectives of the theory, see devices.projection
 
-The longest part is the ceiling that binds. The share of the ceiling is its time over the time that was measured. The
-arithmetic intensity is flops over bytes moved. The bytes moved are the least that the program must move: what it moves
-more, for temporaries, makes the share smaller. A program whose arrays stay in a cache can pass the memory's ceiling.
+The longest part is the ceiling that binds. The share of the ceiling is its time over the measured time. The arithmetic
+intensity is flops over bytes moved. The bytes moved are the least that the program must move, so further traffic for
+temporaries makes the share smaller. A program whose arrays stay in a cache can exceed the memory's ceiling.
 
-A collective (a case with a factor of bus bandwidth) has the network alone. Its links are those that its groups can use:
-the axes of the torus along which they lie, shared by all groups at once, or the switch of the host and its network
+A collective (a case with a factor of bus bandwidth) has only the network part. Its links are those that its groups can
+use: the axes of the torus along which they lie, shared by all groups at once, or the switch of the host and its network
 adapters. Its peak of bus bandwidth is S f over the time that these links need, with S and f of the bandwidth table of
 nccl-tests (doc/PERFORMANCE.md).
 
 Published peaks come from devices.chips. For a kind of device that is not listed there, the ceilings that the same run
-measured (timing.ceilings) take their place, and are named so. Virtual devices have no network.
+measured (timing.ceilings) replace them, and texts name them as measured. Virtual devices have no network part.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Rooflines:
-    """The peaks and ceilings of one run: its kind of device, where its devices lie, and its ceiling lines."""
+    """The peaks and ceilings of one run: its kind of device, the places of its devices, and its ceiling lines."""
 
     device_kind: str = ""
     virtual: bool = False
@@ -135,8 +135,8 @@ class Rooflines:
     # The network ----------------------------------------------------------------------------------------------
 
     def _network(self, record: Mapping[str, Any]) -> Ceiling | None:
-        """The time of the links. Messages of virtual devices go through caches and share the cores, so that no
-        bandwidth of the machine bounds them."""
+        """The ceiling of the links. Virtual devices have none: their messages go through caches and share the cores, so
+        no bandwidth of the machine bounds them."""
         if self.virtual:
             return None
         cost = record.get("cost") or {}
@@ -155,7 +155,7 @@ class Rooflines:
         return Ceiling("network", bus / every, f"{chip.name}, all {chip.links} links, published")
 
     def _fabric(self, record: Mapping[str, Any]) -> Fabric | None:
-        """The links between the devices of a record's mesh; None where the record does not say enough."""
+        """The links between the devices of a record's mesh; None if the record does not give enough."""
         chip = self.chip
         try:
             order = meshes.parse(record.get("mesh", "")).ordinals.ravel()

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decoder's steps as figures that people choose a mode by: tokens/s, MFU, bytes by collective, memory.
+"""Computes figures of the decoder's steps for the choice of a mode: tokens/s, MFU, bytes by collective, memory.
 
 tokens/s: the tokens of one call over its time. A forward pass and a training step take all tokens of the batch, a
 decode step one token per sequence. MFU (model flops utilization, A. Chowdhery et al., "PaLM",
 https://arxiv.org/abs/2204.02311, appendix B): the flops of the model over the peak of the devices in the same time,
-without what a program computes twice. It is None where no peak of arithmetic is known, published or measured by the
-same run.
+without recomputation. It is None if no peak of arithmetic is known, published or measured by the same run.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def rows(records: Records) -> Iterator[dict[str, Any]]:
 
 
 def _rate_of(rate: float, relative: float) -> str:
-    """Tokens/s with the relative half width of the time behind them, if it has an interval."""
+    """Tokens/s as text, with the relative half width of their time, if it has an interval."""
     return f"{rate:,.0f}{_width(relative)}"
 
 
@@ -71,7 +70,7 @@ def _width(relative: float) -> str:
 
 
 def _share_of(row: Mapping[str, Any]) -> str:
-    """MFU in percent, with the ends that the time's interval gives it."""
+    """MFU in percent as text, with the ends that follow from the time's interval."""
     percents = 100 * row["mfu"]
     if not math.isfinite(row["spread"]):
         return f"{percents:.2g} %"

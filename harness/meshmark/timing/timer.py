@@ -5,8 +5,8 @@ It takes one JSON object on standard input (a Job) and prints lines that begin w
 of the keys ready, facts, ceilings, at (the next step), timings (the record lines of one cell), end. It imports only
 JAX, NumPy and their dependencies, so that any interpreter with JAX can time.
 
-What needs no device comes first (imports, the digest of the package), and `ready` says that it is done. Then the child
-waits for its job and takes no processor time, so that it can be started while nothing is measured.
+Work without a device comes first (imports, the digest of the package), and `ready` follows. Then the child waits for
+its job without using processor time. So it can be started while nothing is measured.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class Job:
     deadline: float = 60.0
 
     def to_json(self) -> str:
-        """The line on standard input. What has its default is left out: a commit of before may not know it."""
+        """The line for standard input. Fields with their default are left out, because an older commit may not have
+        them."""
         empty = Job([], self.num_devices, precision=-1.0)  # which is always said
         said = {f.name: getattr(self, f.name) for f in fields(self)}
         return json.dumps(
@@ -93,7 +94,7 @@ def say(**message: Any) -> None:
 
 
 def spread(number: int = 40) -> float:
-    """How much a fixed piece of work varies here: the 90th percentile of its time over the smallest, minus one."""
+    """The variation of a fixed piece of work: the 90th percentile of its time over the smallest, minus one."""
     taken = []
     for _ in range(number):
         start = perf_counter()
@@ -103,8 +104,8 @@ def spread(number: int = 40) -> float:
 
 
 def doubts() -> str:
-    """Why this process is not to be trusted with verifying what it times, as one line: something has replaced the judge
-    or the measuring core, or changed how its processor rounds; "" for nothing."""
+    """A line if this process can't be trusted to verify its programs, because something has replaced the judge or the
+    measuring core, or has changed how the processor rounds; else ""."""
     if replaced := next(surroundings.judge_replaced((*surroundings.JUDGING, "meshmark.timing")), None):
         return f"what times here is not to be trusted: {': '.join(replaced)}"
     try:
@@ -134,7 +135,7 @@ class Timing:
         self.budget = Budget(job.seconds, job.least, job.most)
 
     def watched(self, what: str, ids: Sequence[str], factor: float = 1.0) -> AbstractContextManager[None]:
-        """Report the next step, and bound its time."""
+        """Report the next step, and give the context that limits its time."""
         say(at=what, cases=list(ids))
         return self.watchdog.over(self.job.deadline * factor) if self.watchdog else nullcontext()
 
@@ -190,7 +191,7 @@ class Timing:
         return lines
 
     def alone(self, every: Sequence[Prepared]) -> Iterator[dict[str, Any]]:
-        """One line per case, each program sampled alone, in drawn order."""
+        """One line per case. Each program is sampled alone, in random order."""
         found: dict[str, dict[str, Any]] = {}
         taken: dict[int, list[float]] = {}
         for i in self.rng.sample(range(len(every)), len(every)):
@@ -212,7 +213,7 @@ class Timing:
     def sampled(
         self, timers: Sequence[Timer], of: Sequence[Prepared], cadence: str
     ) -> Iterator[dict[str, Any]]:
-        """One line per case; a second timer of a case is its control."""
+        """One line per case, from timers sampled in turns. A second timer of a case is its control."""
         if not timers:
             return
         found: dict[str, dict[str, Any]] = {}
@@ -294,7 +295,7 @@ class Timing:
 
 
 def main() -> int:
-    """Run the job from standard input."""
+    """Run the job from standard input. Returns 0, or 1 if the parent ended before it sent a job."""
     digest()
     if why := doubts():
         raise SystemExit(why)

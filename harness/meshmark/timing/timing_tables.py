@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of timing records: modes side by side, sweeps with their fit, scaling."""
+"""Makes tables of timing records: modes side by side, sweeps with their fit, scaling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CADENCES = ("plain", "isolated", "stream", "device")
 
 
 def rooflines_of(records: Records) -> Rooflines:
-    """The peaks for the shares of a file."""
+    """The peaks and ceilings for the shares of a file, from its first run line and its ceiling lines."""
     return Rooflines.of(records.runs[0]["facts"], records.ceilings)
 
 
@@ -34,13 +34,13 @@ def find_ratios(cells: Cells) -> dict[str, orders.Ratios]:
 
 
 def rows(records: Records, tables: Mapping[str, orders.Ratios] | None = None) -> list[dict[str, Any]]:
-    """One tidy row per case and cadence, and one per control: figures over all of its processes, the fastest and the
-    slowest of them, counters, the ratio to manual mode of the same cell (of a control: to its own case) with its
-    interval and its order, whether it is the best of its cell, and dispatch (isolated minus stream).
+    """One tidy row per case and cadence, and one per control. A row has figures over all processes, the fastest and the
+    slowest process, counters, the ratio to manual mode of the same cell (for a control: to its own case) with its
+    interval and its order, whether the mode is the best of its cell, and dispatch (isolated minus stream).
 
-    An interval is over processes and None with fewer than six (`interval`: single run). An order is corrected over all
-    ratios of the same cadence; the best is parted by such intervals from every other mode. `tables`: the ratios of
-    these records, where they are known.
+    Intervals are over processes, and None with fewer than six (`interval`: single run). Orders are corrected over all
+    ratios of the same cadence. The best mode is faster than every other one by such intervals. `tables`: the ratios of
+    these records, if they were computed before.
     """
     of = rooflines_of(records)
     found = []
@@ -106,7 +106,7 @@ def _row(own: Sequence[Mapping[str, Any]], cadence: str, of: Rooflines) -> dict[
 
 
 def times(time: Estimate) -> dict[str, Any]:
-    """median_s, low_s, high_s and interval: the ends are None where too few processes give any."""
+    """median_s, low_s, high_s and interval. The ends are None with too few processes."""
     known = math.isfinite(time.low) and math.isfinite(time.high)
     return {
         "median_s": time.value,
@@ -117,8 +117,8 @@ def times(time: Estimate) -> dict[str, Any]:
 
 
 def _compared(ratios: Sequence[float], table: orders.Table) -> dict[str, Any]:
-    """ratio, its ends (None where too few processes give any), the order that its table claims, and why it claims none
-    ("")."""
+    """The ratio, its ends (None with too few processes), the order that its table claims, and `doubt`: why the table
+    claims none, or ""."""
     versus = figures.over_processes(ratios)
     known = math.isfinite(versus.high)
     return {
@@ -215,7 +215,7 @@ LEAST = 6
 
 
 def _claims(table: orders.Table, processes: int) -> Iterator[str]:
-    """What the ratios of a table may claim."""
+    """The lines about the orders that the ratios of a table may claim."""
     if table.number:
         least = orders.needed(table.number)
         enough = "" if processes >= least else f"; this one has {processes}: ? is not resolved"
@@ -256,7 +256,7 @@ def _modes(
 
 
 def _cells_of_mode(own: Sequence[Mapping[str, Any]], of: Rooflines) -> dict[str, str]:
-    """The cells of a row that are of one mode."""
+    """The cells of a row that are about one mode."""
     row = _row(own, "", of)
     width = half_width(row)
     told = {"rate": rate(row) + width, "runs": str(row["processes"])}
@@ -325,7 +325,7 @@ def _of_ranks(records: Records) -> str:
 
 
 def _dispatch(overhead: Estimate, cases: int) -> str:
-    """Dispatch in words. Noise, or steps of a stream that cost more than a call, can hide it."""
+    """Dispatch as a sentence. It is not resolved if noise hides it, or if a stream's steps cost more than a call."""
     label = f"dispatch (isolated minus stream), median of {cases} cases"
     if overhead.value > 0:
         return f"{label}: {interval(overhead, seconds)}"
@@ -405,8 +405,8 @@ def _rooflines(cells: Cells, of: Rooflines) -> Iterator[list[str]]:
 
 
 def half_width(row: Mapping[str, Any], name: str = "") -> str:
-    """The relative half width of the time of a row, which is that of its rates and shares too; of p10, dispatch and so
-    on with a `name`. "" of a single run, which has none, and of a row without a rate."""
+    """The relative half width of a row's time as text, which is also that of its rates and shares; with a `name`, that
+    of p10, dispatch and so on. "" for a single run, and for a row without this time."""
     value, low, high = (
         row.get(k)
         for k in (
@@ -419,7 +419,8 @@ def half_width(row: Mapping[str, Any], name: str = "") -> str:
 
 
 def share(row: Mapping[str, Any]) -> str:
-    """The share of a ceiling, with the ends that the time's interval gives it: 17.1 % (16.6-17.6); "" without one."""
+    """The share of a ceiling, with the ends that follow from the time's interval: 17.1 % (16.6-17.6); "" without a
+    share."""
     if not row.get("share"):
         return ""
     percents = 100 * row["share"]
@@ -434,12 +435,12 @@ def _scaling(cells: Cells) -> Iterator[list[str]]:
 
 
 def percent(value: float) -> str:
-    """A share: 87 %."""
+    """A share as text: 87 %."""
     return f"{100 * value:.0f} %"
 
 
 def interval(found: Estimate, text: Callable[[float], str]) -> str:
-    """A figure with the ends of its interval, if it has one and they are not the figure: 1.2 ms (1.1 ms-1.3 ms)."""
+    """A figure as text, with the ends of its interval if they are finite and differ: 1.2 ms (1.1 ms-1.3 ms)."""
     value = text(found.value)
     if math.isinf(found.low) or found.low == found.high:
         return value
