@@ -31,7 +31,7 @@ from meshmark.operations.base import Argument, Operation, Plan, Request, Result,
 from meshmark.operations.placements.placement import fill_of, from_host, home, matrix, spec_labels, spec_of
 
 MOVED = ("float32", "bfloat16", "int32", "bool")
-"""Dtypes of data that moves between processes."""
+"""The dtypes of the operations that move data between processes."""
 
 
 class OverProcesses(Operation):

@@ -47,19 +47,20 @@ LAUNCHERS = (
     *("SLURM_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "KUBERNETES_", "JOB_", "TPU_", "CLOUD_TPU_"),
     *("JAX_COORDINATOR_", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", "MESHMARK_"),
 )
-"""Prefixes of the variables by which a process finds its group, which a child must not join."""
+"""Prefixes of the environment variables by which a process finds its group. A child must not join the group."""
 
 PATIENCE = 60.0
-"""Seconds after which children are killed: importing JAX on a busy machine takes most of them."""
+"""The time limit of children in seconds. On a busy machine importing JAX takes most of it."""
 
 LEASH = """
 import os, threading
 threading.Thread(target=lambda: (os.read(0, 1), os._exit(9)), daemon=True).start()
 """
-"""The start of a child's program: the child ends with the process that started it, however that process ends."""
+"""The start of a child's program. It ends the child when the process that started it ends, for whatever reason."""
 
 SHARED = "MESHMARK_SHARED_DIR"
-"""The variable that names a directory shared by all processes, if the one for temporary files is not shared."""
+"""The environment variable that names a directory shared by all processes. It is needed if the directory for temporary
+files is not shared."""
 
 
 def children(programs, seconds=PATIENCE):
@@ -98,7 +99,7 @@ def children(programs, seconds=PATIENCE):
 # Checkpoints -------------------------------------------------------------------------------------------------
 
 KEPT: list[tempfile.TemporaryDirectory] = []
-"""Directories of checkpoints; process 0 deletes them when it ends, after the other processes have read them."""
+"""Directories of checkpoints. Process 0 deletes them when it ends, after the other processes have read them."""
 
 SAVE = """
 import jax, numpy as np, orbax.checkpoint as ocp
@@ -246,10 +247,10 @@ WRONG = {
     "taken_port": ('"127.0.0.1:{taken}", 1, 0, initialization_timeout=2', ""),
     "after_computing": ('"127.0.0.1:{port}", 1, 0', "jax.numpy.zeros(3) + 1"),
 }
-"""Wrong ways to start: the arguments, and the statements before the start."""
+"""Wrong ways to start: the arguments of `initialize`, and a statement that runs before it."""
 
 TRIED = {"taken_port": 3}
-"""How many children start in a way that goes wrong in more than one manner; the worst outcome counts."""
+"""The number of children for ways to start that fail in more than one manner. The worst outcome counts."""
 
 NOT_ASKED = -1
 """The result of the processes that start no children."""

@@ -23,7 +23,8 @@ REPEATS = 20
 """How often a large message is sent, each time with different values."""
 
 PERIOD = 4093
-"""Elements of the argument that a large message repeats: a prime, so that a shift by a power of two is detected."""
+"""The length of a device's argument, which a large message repeats. It is a prime, so that a shift by a power of two is
+detected."""
 
 
 def weights_of(count):

@@ -152,7 +152,7 @@ class AssertEqual(OverProcesses):
 
 
 LATE = 0.5
-"""Seconds by which the last process is late at a barrier."""
+"""How many seconds the last process is late at a barrier."""
 
 
 class SyncGlobalDevices(OverProcesses):

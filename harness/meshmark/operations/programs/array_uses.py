@@ -355,7 +355,7 @@ ARRAY_USES: dict[str, Callable[..., Any]] = {
     "guarded_put": _guarded_put,
     "pictures": _pictures,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class ArrayUse(ProgramForm):

@@ -426,7 +426,7 @@ BLOCK_CORNERS: dict[str, Callable[..., Any]] = {
     "mutable_inside": _mutable_inside,
     "noted": _noted,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class BlockCorner(ProgramForm):

@@ -393,7 +393,7 @@ BLOCK_FORMS: dict[str, Callable[..., Any]] = {
     "alike_but_not_equal": _alike_but_not_equal,
     "named_places": _named_places,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class BlockForm(ProgramForm):

@@ -285,7 +285,7 @@ BLOCK_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "counted": _counted,
     "pulled": _pulled,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class BlockFunction(ProgramForm):

@@ -271,7 +271,7 @@ COLLECTIVE_OPTIONS: dict[str, Callable[..., Any]] = {
     "cycle": _cycle,
     "made_alike": _made_alike,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class CollectiveOption(ProgramForm):

@@ -539,7 +539,7 @@ CONDITIONS: dict[str, Callable[..., Any]] = {
     "asked_places": _asked_places,
     "meshes_alike": _meshes_alike,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class ProgramCondition(ProgramForm):

@@ -174,10 +174,10 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "inspect_local": _inspect_local,
     "visualize": _visualize,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 OPTIONAL = ("visualize", "print_scan", "print_global", "inspect_argument")
-"""What the standard profile leaves out: one needs a library, and the others cost more than they add."""
+"""The views that the standard profile leaves out. One needs a library; the others cost more than they add."""
 
 
 class DebuggingView(Operation):

@@ -396,7 +396,7 @@ DERIVATIVE_FORMS: dict[str, Callable[..., Any]] = {
     "writes": _writes,
     "derived_inside": _derived_inside,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class DerivativeForm(ProgramForm):

@@ -37,11 +37,11 @@ def takes(function, option):
 
 EXACT_DRAWS = ("bits", "uniform", "rademacher")
 ROUNDED_DRAWS = ("normal", "exponential", "gumbel", "laplace", "logistic", "cauchy")
-"""Draws that an elementary function makes of a uniform one."""
+"""Draws that apply an elementary function to a uniform draw."""
 
 DRAWN = 2 * 2 * FLOAT32.elementary * FLOAT32.u
-"""How far two programs may draw apart: at most two elementary functions, one of the other, in each. A logarithm of
-what is near one makes an absolute error of a relative one."""
+"""How far the draws of two programs may differ: in each at most two nested elementary functions. The logarithm of a
+number near one turns a relative error into an absolute one."""
 
 
 def _into_shardings(mesh, a, x):

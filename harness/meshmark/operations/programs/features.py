@@ -323,7 +323,7 @@ FEATURES: dict[str, Callable[..., Any]] = {
     "vmap_spmd_closed": _vmap_spmd_closed,
     "scanned_auto_axes": _scanned_auto_axes,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class ProgramFeature(ProgramForm):

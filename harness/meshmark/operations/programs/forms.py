@@ -382,11 +382,11 @@ FORMS: dict[str, Callable[..., Any]] = {
     "switching": _switching,
     "smap": _smap,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 OPTIONAL = ("smap", "shard_alike", "host_memory")
-"""The forms that a release or backend may lack: no level demands them."""
+"""The forms that a release or backend may lack. No level requires them."""
 
 
 class ProgramForm(Operation):

@@ -35,9 +35,9 @@ class Found(Operation):
     sizes: ClassVar[dict[str, int]] = {"n8": 0}
     kinds: ClassVar[tuple[str, ...]] = ()
     rare: ClassVar[tuple[str, ...]] = ()
-    """The kinds that the full profile alone takes."""
+    """The kinds that only the full profile runs."""
     axes: ClassVar[int] = 1
-    """How many mesh axes it needs."""
+    """The number of mesh axes that the operation needs."""
 
     def variants(self, mesh: MeshShape) -> Iterator[Variant]:
         if len(mesh.shape) < self.axes:

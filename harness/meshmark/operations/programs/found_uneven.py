@@ -24,7 +24,7 @@ from meshmark.operations.models.programs import constrained
 from meshmark.operations.programs.found import Found, small
 
 BELOW = 16
-"""Indices are smaller than this."""
+"""All indices are below this number."""
 
 
 class UnevenScatter(Found):

@@ -328,7 +328,7 @@ FUNCTION_FORMS: dict[str, Callable[..., Any]] = {
     "specs_of_trees": _specs_of_trees,
     "axes_in_turn": _axes_in_turn,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class FunctionForm(ProgramForm):

@@ -20,11 +20,11 @@ from meshmark.operations.programs.forms import ProgramForm, at, over
 from meshmark.operations.programs.options import wrong
 
 Pairs = dict[str, tuple[Callable[..., Any], Callable[..., Any]]]
-"""By name: a function of JAX, and its definition."""
+"""By name: a JAX function and its definition."""
 
 FAR = 1e-3
-"""How far a number may be, beside the larger of one and its size: float32 and its iterations stay far below, and an
-element that is missed is far above."""
+"""The relative and the absolute tolerance. The errors of float32 and of its iterations stay far below it; a missed
+element is far above."""
 
 
 def close(found: Any, right: Any, what: str) -> None:
@@ -317,7 +317,7 @@ LIBRARY: dict[str, Callable[..., Any]] = {
     "signals": _signals,
     "matrices": _matrices,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class LibraryForm(ProgramForm):

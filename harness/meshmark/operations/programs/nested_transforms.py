@@ -54,7 +54,7 @@ COLLECTIVES: tuple[tuple[Callable[..., Any], Callable[[np.ndarray], np.ndarray]]
     (scattered, lambda v: np.repeat(v.sum(axis=0)[:, None], len(v), axis=1)),
     (exchanged, lambda v: v.T),
 )
-"""Each as a function of a block, and of all blocks in NumPy: [devices, elements]."""
+"""Each collective as a function of a block, and as a NumPy function of all blocks [devices, elements]."""
 
 
 def matrix(function: Callable[[np.ndarray], np.ndarray], n: int) -> np.ndarray:
@@ -121,19 +121,20 @@ CONTROLS: dict[str, tuple[Callable[..., Any], Callable[[np.ndarray], np.ndarray]
     ),
     "jit": (lambda c, b, a: jax.jit(c)(b), lambda m: m),
 }
-"""What holds a collective: a function of the collective, the block and the axis; and its matrix."""
+"""The code around a collective: a function of the collective, the block and the axis; and its matrix, given the
+collective's matrix."""
 
 TANGENT = {"own_tangent": 3}
-"""How many times its matrix the tangent is, where a rule says so."""
+"""The factor of the tangent, where a custom rule changes it."""
 
 PULLBACK = {"own_tangent": 3, "own_pullback": 2}
-"""The same of the pullback."""
+"""The factor of the pullback, where a custom rule changes it."""
 
 FORWARD = ("while",)
-"""Those that have no pullback."""
+"""The controls that have no pullback."""
 
 BACKWARD = ("own_pullback",)
-"""Those that have no tangent."""
+"""The controls that have no tangent."""
 
 
 def nested(mesh, a, x, form):

@@ -409,7 +409,7 @@ OPTION_FORMS: dict[str, Callable[..., Any]] = {
     "gradient_on_host": _gradient_on_host,
     **EXPLICIT_FORMS,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class OptionForm(ProgramForm):

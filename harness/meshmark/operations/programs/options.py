@@ -391,7 +391,7 @@ OPTIONS: dict[str, Callable[..., Any]] = {
     "repeated": _repeated,
     "two_dimensions_reversed": _two_dimensions_reversed,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class ProgramOption(ProgramForm):

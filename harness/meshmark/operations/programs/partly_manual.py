@@ -69,7 +69,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[np.ndarray], np.ndarr
         lambda p: np.pad(np.unique(p), (0, p.size - np.unique(p).size)) + np.repeat(p[::2], 2),
     ),
 }
-"""Name -> (the function of a block, the same in NumPy)."""
+"""By name: a function of a block, and its NumPy definition."""
 
 
 class PartlyManual(Operation):

@@ -37,7 +37,7 @@ def placed(mesh, a):
 
 
 KINDS = {"threefry2x32": 2, "rbg": 4, "unsafe_rbg": 4}
-"""The kinds of keys, and how many words a key has."""
+"""The key implementations, and the number of words of a key."""
 
 
 def _kinds_of_keys(mesh, a, x):
@@ -194,7 +194,7 @@ RANDOM_SETTINGS: dict[str, Callable[..., Any]] = {
     "offset_of_seeds": _offset_of_seeds,
     "choices_of_rows": _choices_of_rows,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class RandomSetting(ProgramForm):

@@ -218,7 +218,7 @@ RARE: dict[str, Callable[..., Any]] = {
     "half_numbers": _half_numbers,
     "draws": _draws,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class RareForm(ProgramForm):

@@ -510,7 +510,7 @@ REFUSALS: dict[str, tuple[Callable[..., Any], str]] = {
     "deleted_argument": (_deleted_argument, "deleted|donated"),
     "uneven_batch": (_uneven_batch, "vmap got inconsistent sizes|inconsistent"),
 }
-"""Calls by name, and what the message must contain. Each takes a mesh, a host array and the last axis of the mesh."""
+"""By name: a call of (mesh, host array, last mesh axis), and a pattern that the error's message must contain."""
 
 
 def reason_of(error: Exception) -> str:
@@ -519,7 +519,7 @@ def reason_of(error: Exception) -> str:
 
 
 ENDING = ("repeated_reduction", "deleted_argument")
-"""What ends the process on some release: the full profile alone takes it."""
+"""The kinds that end the process on some release. Only the full profile runs them."""
 
 
 class Refusal(Operation):

@@ -387,7 +387,7 @@ REPORTED: dict[str, Callable[..., Any]] = {
     "row_gradients": _row_gradients,
     "exchanged_in_a_loop": _exchanged_in_a_loop,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class ReportedForm(ProgramForm):

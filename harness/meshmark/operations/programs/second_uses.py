@@ -323,7 +323,7 @@ SECOND_USES: dict[str, Callable[..., Any]] = {
     "within_a_batch": _within_a_batch,
     "called_back": _called_back,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class SecondUse(ProgramForm):

@@ -478,7 +478,7 @@ SETTINGS: dict[str, Callable[..., Any]] = {
     "host_arrays": _host_arrays,
     "byte_orders": _byte_orders,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class ProgramSetting(ProgramForm):

@@ -239,7 +239,7 @@ SLOPES: dict[str, Callable[..., Any]] = {
     "products": _products,
     "scattered": _scattered,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class SlopeForm(ProgramForm):

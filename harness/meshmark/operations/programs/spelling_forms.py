@@ -470,7 +470,7 @@ SPELLINGS: dict[str, Callable[..., Any]] = {
     "meshes": _meshes,
     "values": _values,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class SpellingForm(ProgramForm):

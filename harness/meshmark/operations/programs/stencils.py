@@ -22,13 +22,13 @@ from meshmark.operations.collective_base import groups_of
 from meshmark.operations.programs.found import nonzero
 
 LENGTHS = {"one": 1, "four": 4}
-"""Elements of a shard, by name."""
+"""The number of elements per shard, by name."""
 
 BEHIND = 3.0
-"""The weight of the neighbour behind. The one before has 1, so that the stencil is not its own transpose."""
+"""The weight of the next element. The previous one has weight 1, so the stencil is not its own transpose."""
 
 ONCE = ("forward", "transposed")
-"""The kinds that apply the stencil once; the others do it twice."""
+"""The kinds that apply the stencil once; the others apply it twice."""
 
 
 def _applied(kind: str, stencil: Callable[[Any], Any], x: Any) -> Any:

@@ -318,7 +318,7 @@ TYPED: dict[str, Callable[..., Any]] = {
     "put": _put,
     "custom_partitioning": _custom_partitioning,
 }
-"""Each takes the mesh, its last axis and the input, placed over that axis."""
+"""Each function takes the mesh, its last axis, and the input sharded over that axis."""
 
 
 class TypedForm(ProgramForm):

@@ -34,7 +34,7 @@ from meshmark.operations.functions.rounded_functions import bessel, correlation,
 from meshmark.operations.functions.wholes import Form
 
 LARGEST = 8
-"""The most devices: the differences take calls for each element."""
+"""The most devices of a mesh: the differences call the definition twice per element."""
 
 STEP = 2.0**-20
 ROUNDED = 256
@@ -388,7 +388,7 @@ SMOOTH: Groups = {
     "products": PRODUCTS,
 }
 FILLS: dict[str, tuple[Any, dict[str, Any]]] = {"zeros": (values.tokens, {"below": 3})}
-"""The values of the groups that have their own."""
+"""The fill and its options of groups whose values differ from `SmoothFunctions.fill`."""
 
 
 def differences(

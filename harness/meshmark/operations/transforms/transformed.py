@@ -46,7 +46,7 @@ from meshmark.operations.transforms.transforms import (
 )
 
 LARGEST = 8
-"""The most blocks: a matrix has n**2 rows, and its gradient in NumPy takes a call for each element."""
+"""The most blocks. A matrix has n**2 rows, and its gradient in NumPy needs a call for each element."""
 
 
 def _closed_over(f, x, y):
@@ -145,14 +145,14 @@ TRANSFORMS: dict[str, Callable[..., Any]] = {
     "custom_vjp": _custom_vjp,
     "custom_jvp": _custom_jvp,
 }
-"""Each takes the function, its argument, and a cotangent or tangent of the same shape."""
+"""Each transformation takes the function, its argument, and a cotangent or tangent of the same shape."""
 
 
 TWICE = ("scan", "scan_vjp", "scan_remat", "stacked", "fori_loop", "while_loop", "jacfwd", "jacrev")
-"""Those that run the function twice; those of vmap have a batch of two."""
+"""The transformations that run the function twice. Those of vmap have a batch of two."""
 
 DERIVATIVES = ("vjp", "jvp", "jac", "linear", "second", "closed_over", "remat")
-"""What is in the names of those that differentiate."""
+"""Substrings of the names of the transformations that differentiate."""
 
 
 KINDS = {"all_to_all": "all-to-all", "ppermute": "collective-permute"}
@@ -324,7 +324,7 @@ def _vmap_spmd(f, x, y, axis, size):
 
 
 EAGER = ("vmap",)
-"""What the standard profile runs eagerly, on one function."""
+"""The transformations that the standard profile runs eagerly, each on one function."""
 
 
 class TransformedShardMap(Grid):

@@ -297,14 +297,15 @@ FUNCTIONS: dict[str, Function] = {
     "sort": (_local_sort, _whole_sort, _numpy_sort),
     "max": (_local_max, _whole_max, _numpy_max),
 }
-"""Of the local block, of the whole array, and in NumPy."""
+"""The programs of each function: for the local block, for the whole array, and in NumPy."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "collectives": ("all_gather", "psum_scatter", "ppermute", "all_to_all", "psum"),
     "products": ("contraction", "convolution", "layer", "pmean"),
     "elements": ("gather", "scatter", "cumsum", "sort", "max"),
 }
-"""What one program of the standard profile transforms: a program for each function would cost three times as much."""
+"""The functions that one program of the standard profile transforms. A program per function would cost three times as
+much."""
 
 
 def exact_for(name, n):

@@ -179,14 +179,14 @@ TRANSFORMS: dict[str, Callable[..., Any]] = {
     "pure_callback": _pure_callback,
     "barrier": _barrier,
 }
-"""Each takes the function, its argument, and a cotangent or tangent of the same shape."""
+"""Each transformation takes the function, its argument, and a cotangent or tangent of the same shape."""
 
 CALLBACKS = ("debug_callback", "pure_callback")
-"""Those that call a function of the host."""
+"""The transformations that call a function of the host."""
 
 ONLY_LOCAL = ("pure_callback", "vmap", "vmap_vjp", "vmap_named")
-"""Those that auto and explicit mode leave out: a callback in a global program sees the whole array on one device, and
-the global function has a reshape that is not local to a column."""
+"""The transformations that auto and explicit mode leave out. A callback in a global program sees the whole array on one
+device, and the global function has a reshape that is not local to a column."""
 
 
 class Transform(Operation):
