@@ -3,10 +3,10 @@
 
     python -m tests.studies.agreeing [--processes 2,4] [--cases 2000]
 
-Starts real ranks on loopback. Each case is what pytest_plugin.rank does around it: the marker file, and with
-ranks.consensus the exchange of what a program compiled to, that of the lines found (the size of real ones), and the
-merging of all ranks' lines. Prints the median and the quantiles over all cases of the slowest rank; exits with 1 above
-LIMIT.
+It starts real ranks on loopback. For each case it does what pytest_plugin.rank does around a case: the marker file, and
+with ranks.consensus the exchange of compiled collectives, the exchange of check lines (as large as real ones), and the
+merge of all ranks' lines. It prints the median and the quantiles over all cases of the slowest rank. The exit code is 1
+above LIMIT.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DATA = {"communication": {"collectives": COLLECTIVES} | COUNTERS, "execute": {},
 
 
 def rank(cases: int) -> None:
-    """One rank: prints its seconds a case as JSON."""
+    """Run one rank. Rank 0 prints the seconds per case of the slowest rank as JSON."""
     import os
     from types import SimpleNamespace
 
@@ -63,7 +63,7 @@ def rank(cases: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure with each number of processes, and print a line each."""
+    """Measure with each number of processes, and print one line per number; 1 if a median is above LIMIT."""
     import io
 
     from meshmark.ranks.launch import Launcher

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far apart ranks of one machine begin a sample, and what that does to it: nothing, a host barrier, a device sum.
+"""Measures how far apart ranks of one machine begin a sample after nothing, a host barrier, or a sum on the devices.
 
     meshmark launch -n 2 --devices-per-process 1 -- python -m tests.studies.alignment [ROUNDS]
 
-In each round the three ways to bring the ranks together come in random order, each before one call of a verified psum
-of 64 KiB a device over all devices. *apart*: from the first to the last rank reading its clock right before that call
-(ranks of one machine share CLOCK_MONOTONIC). *slowest*: the slowest rank's sample. Medians over rounds, with the 90th
-percentile of *apart*.
+In each round the three ways to align the ranks run in random order, each before one call of a verified psum of 64 KiB
+per device over all devices. It prints medians over rounds. *apart* is the time from the first to the last rank's
+reading of its clock right before that call (ranks of one machine share CLOCK_MONOTONIC), also as the 90th percentile.
+*slowest* is the slowest rank's sample. The last column is the cost of the way itself.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Overlap, message rate, donation and transfers, by the definitions of the OSU and Intel MPI benchmarks.
+"""Measures overlap, message rate, donation and transfers, by the definitions of the OSU and Intel MPI benchmarks.
 
     python -m tests.studies.concurrent [--processes 6] [--seconds 0.3] [--bytes 1048576] [--markdown FILE]
 
-Every program is compiled ahead, and its result is held against NumPy before it is timed. A call is blocked on. Each
-fresh process gives the median of each program, all in turns in random order; the table has the median over processes
-with its interval, and what follows from it:
+Every program is compiled ahead of time, and its result is compared with NumPy before it is timed. A call is blocked on.
+Each fresh process gives the median of each program, with all programs in turns in random order. The table has the
+median over processes with its interval, and these figures:
 
 - overlap: a psum (communication) and a product (computation), each alone and both in one program without a
   dependence, for auto (the compiler's schedule) and manual. OSU: 1 - (both - computation) / communication. Intel:
@@ -17,7 +17,7 @@ with its interval, and what follows from it:
 - donated: x = f(x) with the input donated and not.
 - host: an array to the devices and back.
 
-Not part of the case table yet: nothing here has a verdict, a level or a record. Six processes take about a minute on a
+These programs are not in the case table: they have no verdict, level or record. Six processes take about a minute on a
 quiet machine.
 """
 
@@ -174,12 +174,12 @@ def one_process(nbytes: int, seconds: float, number: int) -> dict[str, float]:
 
 
 def osu(communication: float, computation: float, both: float) -> float:
-    """The overlap as osu_ireduce and its kin print it, as a share."""
+    """The overlap by the definition of osu_ireduce and similar benchmarks, as a share."""
     return min(1.0, max(0.0, 1 - (both - computation) / communication))
 
 
 def intel(communication: float, computation: float, both: float) -> float:
-    """The overlap as IMB-NBC prints it, as a share."""
+    """The overlap by the definition of IMB-NBC, as a share."""
     smaller = min(communication, computation)
     return min(1.0, max(0.0, (communication + computation - both) / smaller))
 
@@ -214,7 +214,7 @@ def table(found: list[dict[str, float]], nbytes: int) -> list[str]:
 
 
 def main() -> int:
-    """The command."""
+    """Run the processes and print the tables."""
     parser = argparse.ArgumentParser(description="Overlap, message rate, donation and transfers.")
     parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=0.3, help="time of each program in each process")

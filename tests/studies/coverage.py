@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do intervals of six processes hold what other processes measure, and do control rows claim nothing?
+"""Measures whether intervals of six processes hold the median of other processes, and whether control rows exclude 1.
 
     python -m tests.studies.coverage [--processes 60] [--seconds 0.03] [--cells ID ...] [--json FILE] [--markdown FILE]
     python -m tests.studies.coverage --read FILE    # the medians that --json wrote: groups in their order alone
 
-So many fresh processes time the same cells, each in an order of its own, and each cell's program twice, under two
-names. They are drawn into groups of six. A group's 95 percent interval of a figure (timing.figures.pooled) holds the
-median of all other processes, or it does not; a group's interval of a control ratio holds 1, or it does not. On a
-quiet machine 60 processes take about 8 minutes. Exit code 1 where the share that holds is outside 90 to 99 percent, or
-the upper limit of controls that exclude 1 is 8 percent or more.
+The fresh processes time the same cells, each in an order of its own, and each cell's program twice, under two names.
+They are drawn into groups of six. The study counts the groups whose 95 percent interval of a figure
+(timing.figures.pooled) holds the median of all other processes, and the groups whose interval of a control ratio
+excludes 1. On a quiet machine 60 processes take about 8 minutes. The exit code is 1 if the share that holds is outside
+90 to 99 percent, or if the upper limit of controls that exclude 1 is 8 percent or more.
 
-Groups that are drawn are of processes that have nothing to do with each other. A person's run has them one after the
-other, and a machine has fast and slow hours. So the table also has every group of 6, 8, 12 and 20 neighbours, and the
-same groups with the interval of independent processes (core.statistics.median).
+The processes of a drawn group are independent. In a user's run they follow each other, and a machine has fast and slow
+hours. So the table also has every group of 6, 8, 12 and 20 neighbours, and the same groups with the interval of
+independent processes (core.statistics.median).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CELLS = (
 
 
 def timed(cells: list[str], processes: int, seconds: float, seed: int) -> dict[str, list[dict[str, Any]]]:
-    """The timing lines by case, one a process, in the order in which the processes ran."""
+    """The timing lines by case, one per process, in the order in which the processes ran."""
     found: dict[str, list[dict[str, Any]]] = {case: [] for case in cells}
     rng, start = random.Random(seed), time.monotonic()
     with Children(environment=cpu_devices(None)) as children:
@@ -81,7 +81,8 @@ def timed(cells: list[str], processes: int, seconds: float, seed: int) -> dict[s
 
 
 def judged(found: dict[str, list[dict[str, Any]]], rng: random.Random) -> dict[str, Any]:
-    """How many intervals hold, their half widths as shares of the time, and how many controls exclude 1."""
+    """The number of intervals that hold, their half widths as shares of the time, and the number of controls that
+    exclude 1."""
     held, widths, excluded, controls = [], [], 0, 0
     for lines in found.values():
         own = figures.by_process(lines)
@@ -104,7 +105,8 @@ def judged(found: dict[str, list[dict[str, Any]]], rng: random.Random) -> dict[s
 def in_order(
     medians: dict[str, list[float]], size: int, rule: Callable[[list[float]], Estimate]
 ) -> tuple[int, int]:
-    """(how many intervals of `size` neighbours hold the median of all other processes, how many groups)."""
+    """(the number of intervals of `size` neighbours that hold the median of all other processes, the number of
+    groups)."""
     held = number = 0
     for own in medians.values():
         for start in range(len(own) - size + 1):
@@ -115,7 +117,7 @@ def in_order(
 
 
 def table_in_order(medians: dict[str, list[float]]) -> list[str]:
-    """The Markdown table of neighbours."""
+    """The Markdown table of groups of neighbours."""
     lines = [
         "| neighbours | their interval holds the median of the others | as if they were independent |",
         "|---|---|---|",
@@ -146,7 +148,7 @@ def table(result: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    """The command."""
+    """Run the study; 1 if a share is outside its limits."""
     parser = argparse.ArgumentParser(description="Coverage of the intervals of six processes.")
     parser.add_argument("--processes", type=int, default=60)
     parser.add_argument(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the covering arrays of the case table, or extends them by rows at their ends.
+"""Makes the covering arrays of the case table, or adds rows at their ends.
 
     python -m tests.studies.covering [FAMILY ...]
 
-Within each family the rows cover every pair of classes that some case on eight devices has, the operation being one
-of the coordinates, and some triples (see meshmark.operations.pairs). What needs no optional capability is covered
-first, without help of the rest: those are the rows that every run has. Rows that are there stay, in their order.
+Within each family the rows cover every pair of classes that some case on eight devices has, and some triples (see
+meshmark.operations.pairs). The operation is one of the coordinates. Classes without an optional capability are covered
+first, by rows of their own, because every run has these rows. Existing rows stay, in their order.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def possible(operation: Operation) -> set[Row]:
 
 
 def projections(rows: Iterable[Row], chosen: Sequence[str]) -> set[tuple[str, ...]]:
-    """What the rows have of these coordinates."""
+    """The combinations of values of these coordinates in the rows."""
     return {tuple(getattr(row, name) for name in chosen) for row in rows}
 
 
 def covered(allowed: set[Row], before: list[Row]) -> list[Row]:
-    """The rows before, and those that cover the rest of the pairs."""
+    """The rows of `before`, and further ones that cover the remaining pairs and triples."""
     factors = {name: sorted({getattr(row, name) for row in {*allowed, *before}}) for name in NAMES}
     known: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
     for keys in [
@@ -93,7 +93,7 @@ def covered(allowed: set[Row], before: list[Row]) -> list[Row]:
 
 
 def main(families: list[str]) -> None:
-    """Extend the arrays of these families, or of all."""
+    """Extend the arrays of these families, or of all families."""
     by_family: dict[str, list[Operation]] = {}
     for operation in OPERATIONS.values():
         if not operation.processes:

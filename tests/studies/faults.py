@@ -3,9 +3,9 @@
 
     python -m tests.studies.faults [--profile standard] [--only NAME,...] [--part 1/2] [--markdown FILE]
 
-A fault is a small patch to JAX's public functions, or to what a compiled program returns, active while cases
-are judged. The command puts in one fault after the other and judges the cases of the profile, those that the
-fault is likely to touch first, until one is no longer what it was; the table says which check caught it.
+A fault is a small patch to JAX's public functions, or to the results of a compiled program. It is active while cases
+are judged. The command activates one fault after the other and judges the cases of the profile until one fails. Cases
+that the fault is likely to affect come first. The table names the check that caught the fault.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def load_families() -> None:
 
 @dataclass
 class Outcome:
-    """What became of one fault."""
+    """The outcome of one fault."""
 
     fault: Fault
     case: str = ""
@@ -54,12 +54,12 @@ class Outcome:
 
     @property
     def caught(self) -> bool:
-        """Whether some case was no longer a pass."""
+        """Whether some case failed."""
         return bool(self.checks)
 
 
 def hunt(what: Fault, chosen: Iterable[Case], issues: Sequence[known_issues.Issue] = ()) -> Outcome:
-    """Judge cases under a fault until one is caught that is not a known issue."""
+    """Judge cases under a fault until one fails that is not a known issue."""
     judge, outcome, start = Judge(tuple(jax.devices())), Outcome(what), time.perf_counter()
     with what.put_in():
         for case in chosen:
@@ -75,7 +75,7 @@ def hunt(what: Fault, chosen: Iterable[Case], issues: Sequence[known_issues.Issu
 
 
 def likely_cases(what: Fault, profile: str) -> Iterator[Case]:
-    """The cases of a profile that the fault is likely to touch."""
+    """The cases of a profile that the fault is likely to affect."""
     chosen = cases.cases(Selection(profile, **what.likely), jax.device_count())  # type: ignore[arg-type]
     return filter(what.only, chosen)
 
@@ -91,7 +91,7 @@ def in_order(what: Fault, profile: str) -> Iterator[Case]:
 
 
 def part_of(text: str) -> tuple[int, int]:
-    """(1, 2) of 1/2; the error of argparse for anything else."""
+    """(1, 2) from 1/2; argparse.ArgumentTypeError for any other text."""
     found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
     if not found or int(found[1]) > int(found[2]):
         raise argparse.ArgumentTypeError(f"{text!a} is not a part: write 1/2 for the first of two")
@@ -99,7 +99,7 @@ def part_of(text: str) -> tuple[int, int]:
 
 
 def main() -> int:
-    """The command; exit code 1 when a fault is missed."""
+    """Run the catalogue; 1 if a fault is missed."""
     parser = argparse.ArgumentParser(description="Run the catalogue of faults against the suite.")
     parser.add_argument("--profile", default="standard", choices=PROFILES)
     parser.add_argument("--only", default="", help="names of faults, by commas")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that show only over several processes.
+"""Faults that are visible only over several processes.
 
-tests/operations/test_processes_operations.py puts them in, over two real processes.
+tests/operations/test_processes_operations.py activates them in two real processes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.studies.planting import patched
 
 @dataclass
 class ProcessFault:
-    """A fault of one spelling over processes, and the case (operation/variant) that must notice it."""
+    """A fault of a function over processes, and the case (operation/variant) that must catch it."""
 
     name: str
     case: str
@@ -33,7 +33,7 @@ OVER_PROCESSES: dict[str, ProcessFault] = {}
 
 
 def process_fault(case: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Register a function that makes a context manager as a fault over processes."""
+    """Register a function, which makes a context manager, as a fault over processes."""
 
     def register(make: Callable[[], Any]) -> Callable[[], Any]:
         name = make.__name__.replace("_", " ")
@@ -44,7 +44,7 @@ def process_fault(case: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]
 
 
 def local_rows(edit: Callable[[np.ndarray], np.ndarray]) -> Any:
-    """`make_array_from_process_local_data` of what the last process edits in its data."""
+    """A patch of `make_array_from_process_local_data`: the last process edits its data before the call."""
 
     def make(real):
         def make_array_from_process_local_data(sharding, data, *shape):
@@ -58,7 +58,7 @@ def local_rows(edit: Callable[[np.ndarray], np.ndarray]) -> Any:
 
 
 def without_last(rows: np.ndarray) -> np.ndarray:
-    """The rows with the last that is not zero put to zero."""
+    """A copy of the rows in which the last row that is not zero is set to zero."""
     out = rows.copy()
     filled = np.flatnonzero(out.reshape(len(out), -1).any(axis=1))
     out[filled[-1:]] = 0
@@ -309,7 +309,7 @@ def gradients_are_summed_instead_of_averaged():
 
 @process_fault("process_data_parallel/spelled=manual")
 def gradients_are_averaged_within_an_axis_alone():
-    """What a process does that reduces over its own devices."""
+    """The mean is taken over the last axis only, as by a process that reduces over its own devices."""
     return patched(lax, "pmean", lambda real: lambda x, a: lax.pmax(real(x, a[-1:]), a[:1]))
 
 
@@ -330,7 +330,7 @@ def one_element_of_a_large_sum_is_off():
 
 @process_fault("large_psum_scatter/plain")
 def the_tail_of_the_first_members_chunk_is_wrong():
-    """As jax-ml/jax#40830: wrong values at the end of rank 0's chunk."""
+    """Wrong values at the end of rank 0's chunk, as in jax-ml/jax#40830."""
 
     def make(real):
         def psum_scatter(x, a, **k):

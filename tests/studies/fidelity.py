@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fidelity: what the cadences measure beside a loop that someone else would write.
+"""Compares the times of the cadences with those of an independent timing loop.
 
     python -m tests.studies.fidelity [--processes 20] [--seconds 2] [--cases ID ...] [--markdown FILE]
 
-The loop is independent: its own program, written here and compiled by a plain `jax.jit`, its own buffers, which are the
-same in each call, and its own clock. In each of so many fresh processes, blocks of that loop and of the cadences run in
-random order, so that what disturbs the machine disturbs all alike:
+The loop is independent: it has its own program, written here and compiled by a plain `jax.jit`, its own buffers, which
+are the same in each call, and its own clock. In each fresh process, blocks of that loop and of the cadences run in
+random order, so that disturbances of the machine affect all of them alike:
 
-- plain: the suite's program, the same buffers, alone.
+- plain: the suite's program, with the same buffers, alone.
 - rotated: the suite's program with its two sets of buffers in turns, alone.
-- isolated: the same beside the two other modes, as tables have it.
+- isolated: the same in turns with the other modes, as in tables.
 
-A process gives one ratio per case and cadence, the Hodges-Lehmann estimate over its blocks, and the table has the
-median ratio of the processes with its 95 percent interval. On a quiet machine 20 processes take about 6 minutes.
-Exit code 1 where an interval of the plain cadence is not within 0.98 to 1.02.
+A process gives one ratio per case and cadence, the Hodges-Lehmann estimate over its blocks. The table has the median
+ratio of the processes with its 95 percent interval. On a quiet machine 20 processes take about 6 minutes. The exit code
+is 1 if an interval of the plain cadence is not within 0.98 to 1.02.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ MODES = ("auto", "explicit", "manual")
 
 
 def psum(x: Any, axis: str) -> Any:
-    """The sum over an axis, by shard_map."""
+    """The sum over an axis, with shard_map."""
     import jax
 
     return jax.shard_map(lambda a: jax.lax.psum(a, axis), in_specs=jax.P(axis), out_specs=jax.P())(x)
 
 
 def all_gather(x: Any, axis: str) -> Any:
-    """All shards on every device, by shard_map."""
+    """All shards on every device, with shard_map."""
     import jax
 
     def gathered(a: Any) -> Any:
@@ -58,7 +58,7 @@ def all_gather(x: Any, axis: str) -> Any:
 
 
 def ppermute(x: Any, axis: str) -> Any:
-    """Each shard to its own device, by shard_map."""
+    """Each shard sent to its own device, with shard_map."""
     import jax
 
     def moved(a: Any) -> Any:
@@ -68,14 +68,14 @@ def ppermute(x: Any, axis: str) -> Any:
 
 
 def matmul(a: Any, b: Any, axis: str) -> Any:
-    """A product."""
+    """A matrix product."""
     import jax.numpy as jnp
 
     return jnp.matmul(a, b, precision="highest")
 
 
 def mlp(x: Any, w1: Any, w2: Any, axis: str) -> Any:
-    """Two layers."""
+    """Two dense layers with a ReLU between them."""
     import jax
     import jax.numpy as jnp
 
@@ -164,7 +164,7 @@ def one_process(cases_: list[str], seconds: float, number: int) -> dict[str, dic
 
 
 def _block(timers: list[Callable[[], float]], calls: int, rng: random.Random) -> float:
-    """The median of the first timer's samples, all timers taking turns in random order."""
+    """The median of the first timer's samples. All timers are sampled in turns, in random order."""
     order, samples = list(range(len(timers))), []
     for _ in range(calls):
         if len(order) > 1:
@@ -177,7 +177,7 @@ def _block(timers: list[Callable[[], float]], calls: int, rng: random.Random) ->
 
 
 def table(found: list[dict[str, dict[str, float]]]) -> tuple[list[str], int]:
-    """(the Markdown table, how many intervals of the plain cadence are not within the limits)."""
+    """(the Markdown table, the number of intervals of the plain cadence that are not within the limits)."""
     lines = [
         "| case | processes | loop, median, us | plain / loop | rotated / loop | isolated / loop |",
         "|---|---|---|---|---|---|",
@@ -196,7 +196,7 @@ def table(found: list[dict[str, dict[str, float]]]) -> tuple[list[str], int]:
 
 
 def main() -> int:
-    """The command."""
+    """Run the processes and print the table; 1 if an interval of the plain cadence is not within the limits."""
     parser = argparse.ArgumentParser(description="The cadences beside an independent loop.")
     parser.add_argument("--processes", type=int, default=20, help="fresh processes (default 20, at least 6)")
     parser.add_argument("--seconds", type=float, default=2.0, help="time of each case in each process")

@@ -30,7 +30,7 @@ MOST = 1
 def every(
     one: Honest, parts: Iterable[Honest], most: int = MOST, pairs: bool = False, classes: bool = False
 ) -> list[Falsehood]:
-    """The false values of a part; `parts`: where values of other runs are from."""
+    """The false values of a part. `parts`: the parts from which values of other runs are taken."""
     pool = changes.pools(list(parts))
     counted: Counter[tuple[str, str, str]] = Counter()
     found = []
@@ -50,7 +50,7 @@ def every(
 
 
 def outcome(one: Honest, lie: Falsehood, usual: dict[str, list[str]]) -> str:
-    """`refused`, `told`, `on trust` or `hole`; or the traceback of an exception."""
+    """The outcome of one false value: `refused`, `told`, `on trust` or `hole`, or the traceback of an exception."""
     try:
         if lie.file not in usual:
             usual[lie.file] = bundles.review(one, lambda files, product: None, "", lie.file)[1]
@@ -65,13 +65,13 @@ def outcome(one: Honest, lie: Falsehood, usual: dict[str, list[str]]) -> str:
 
 
 def run(one: Honest, lies: Sequence[Falsehood]) -> dict[str, str]:
-    """The outcome of each, by its name."""
+    """The outcome of each false value, by its name."""
     usual: dict[str, list[str]] = {}
     return {lie.name: outcome(one, lie, usual) for lie in lies}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Audit every part; 1 where there is a hole."""
+    """Audit every part; 1 if there is a hole or an exception."""
     parser = argparse.ArgumentParser(prog="python -m tests.studies.field_audit", description=__doc__)
     parser.add_argument("--most", type=int, default=MOST, help=f"values of a sort and field (default {MOST})")
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="N of them alone (default: all)")

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command with bad files and in bad surroundings: `python -m tests.studies.hostile_places`.
 
-Each command line is given files that are none (a directory, a pipe without a writer, a device without an end), places
-where nothing can be written, and shells in which something lacks: descriptors, memory, room on the disk, a home, a
-standard stream. A command may do without, or end with an exit code and a line. An exception that leaves it, an end by
-a signal, silence, and no end at all are faults of the command; so is exit code 0 where what was asked for is not there.
+Each command line gets inputs that are not regular files (a directory, a pipe without a writer, an endless device),
+places where nothing can be written, and shells without enough of something: descriptors, memory, disk space, a home, a
+standard stream. A command may work without it, or end with an exit code and a line. It is a fault of the command if an
+exception leaves it, if a signal ends it, if it fails silently, or if it does not end. Exit code 0 for a bad input is a
+fault too.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ SHELLS = {
 
 @dataclass(frozen=True)
 class Attack:
-    """One command line and what is bad for it."""
+    """One command line with its bad input, output or surroundings."""
 
     name: str
     words: tuple[str, ...]
@@ -193,7 +194,7 @@ class Ending:
 
 
 def bad_inputs(directory: Path) -> dict[str, str]:
-    """Files that are none, made below a directory."""
+    """Bad inputs by name, made below a directory: files that can't be read, or do not hold what a command needs."""
     made = directory / "bad"
     made.mkdir(exist_ok=True)
     (made / "directory").mkdir()
@@ -244,7 +245,7 @@ BAD_OUTPUTS = {
 
 
 def prepare(directory: Path) -> None:
-    """The good files that command lines name."""
+    """Write the good files that command lines name."""
     submissions.write(directory / "good.jsonl", submissions.level())
     submissions.write(directory / "timed.jsonl", submissions.timed())
     made = submissions.bundle(directory)
@@ -255,12 +256,12 @@ def prepare(directory: Path) -> None:
 
 
 def variables() -> dict[str, str]:
-    """The variables of a command: where the package is found, in a directory that is not the checkout."""
+    """The environment variables of a command, which runs outside of the checkout and must find the package."""
     return os.environ | {"PYTHONPATH": str(ROOT / "harness"), "JAX_PLATFORMS": "cpu", "COLUMNS": "200"}
 
 
 def attacks(directory: Path) -> Iterator[Attack]:
-    """Every attack."""
+    """All attacks."""
     bad = bad_inputs(directory)
     for command, words in READING.items():
         for name, path in bad.items():
@@ -299,7 +300,7 @@ def run(attack: Attack, directory: Path) -> Ending:
 
 
 def _forked(words: Sequence[str], directory: Path, out: int) -> int:
-    """The command in a fork, which spares it the imports; the fork leads a session."""
+    """Run a command in a fork of this process, which saves the imports, and return its id. The fork leads a session."""
     if pid := os.fork():
         return pid
     code = 70
@@ -325,7 +326,7 @@ def _forked(words: Sequence[str], directory: Path, out: int) -> int:
 
 
 def _waited(pid: int, seconds: float) -> int | None:
-    """The exit code of a process, which is ended with its session; None where it does not end by itself."""
+    """The exit code of a process; None if it does not end in time. Its session is killed in both cases."""
     end = time.monotonic() + seconds
     while (found := os.waitpid(pid, os.WNOHANG))[0] == 0 and time.monotonic() < end:
         time.sleep(0.01)
@@ -352,7 +353,7 @@ def _faults(attack: Attack, ending: Ending) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run all attacks, or those whose name matches, and print what is a fault; 1 where there is any."""
+    """Run all attacks, or those whose name matches, and print the faults; 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", metavar="PATTERN")
     parser.add_argument("--verbose", action="store_true")

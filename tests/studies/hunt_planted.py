@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ten planted faults, as a partitioner would make them: does the hunt find each, and shrink it to its operation?
+"""Measures whether the hunt finds ten planted faults of a partitioner, and shrinks each to its operation.
 
     python -m tests.studies.hunt_planted [SECONDS] [NAME ...]
 
-A fault changes the result of one operation wherever a program runs over its mesh, and leaves the plain program alone.
-It is put in by a sitecustomize.py that the workers import. A program without the operation can't show the fault, so it
-is drawn and counted, and not run.
+A fault changes the result of one operation in programs that run over a mesh, and does not change the plain program. A
+sitecustomize.py, which the workers import, activates it. A program without the operation can't show the fault, so it is
+drawn and counted, but not run.
 """
 
 import sys
@@ -65,7 +65,7 @@ def hunt(op: str, result: str, seconds: float, seed: int = 40) -> tuple[int, int
 
 
 def main() -> int:
-    """Print a row for each fault; 1 where one was not found or not shrunk to its operation."""
+    """Print one row per fault; 1 if one was not found or not shrunk to its operation."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
     missed = 0
     for name in sys.argv[2:] or FAULTS:

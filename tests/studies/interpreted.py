@@ -3,14 +3,14 @@
 
     python -m tests.studies.interpreted [--place cpu] [--profile standard] [--stride 1] [--offset 0] [--markdown FILE]
 
-On the devices of this process (`--place cpu`, `--place gpu`) every case that is taken is compiled once, run, and
-interpreted. Both results are judged by the reference, as a run judges them; and they are compared with each other: to
-the bit where the judge asks for bits, as numbers where it asks for exact ones, within the bound where there is one. On
-a topology (`--place v5e:2x4`) the interpretation is judged by the reference. The table says how many programs are
-interpreted, the reasons of the others, how many agree, and the seconds of compiling and of interpreting.
+On the devices of this process (`--place cpu`, `--place gpu`) every chosen case is compiled once, run and interpreted,
+and the two results are compared: to the bit for the judge "bits", as numbers for "exact", and within twice the bound
+for "bound". On a topology (`--place v5e:2x4`) the interpretation is judged by the reference. The table has the number
+of interpreted programs, the reasons of the others, the number that agree, and the seconds of compilation and
+interpretation.
 
-Exit code 1 if fewer than 99.5 % of the programs on CPU are interpretable (97 % for a TPU, 90 % for a GPU), or one
-disagrees.
+The exit code is 1 if fewer than 99.5 % of the programs on CPU are interpretable (97 % for a TPU, 90 % for a GPU), or if
+one disagrees.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ HERE = ("cpu", "gpu")
 
 @dataclass
 class Tally:
-    """What was found of the programs of one place."""
+    """The counts over the programs of one place."""
 
     programs: int = 0
     interpreted: int = 0
@@ -67,7 +67,7 @@ class Tally:
 
 
 def taken(place: str, profile: str, number: int, stride: int, offset: int) -> Iterator[Case]:
-    """The cases with a program over all devices (on CPU also over some)."""
+    """The chosen cases with a program over all devices (on the devices of this process also over some)."""
     selection = Selection(profile).checked(number)
     found = [
         case
@@ -80,8 +80,8 @@ def taken(place: str, profile: str, number: int, stride: int, offset: int) -> It
 def differing(
     program: Program, ours: Sequence[np.ndarray], theirs: Sequence[jax.Array], bits: Mapping[str, int]
 ) -> str:
-    """How the interpretation differs from the execution of the same program; "" if it does not. bits: those to which
-    the chip's products round their factors, by precision."""
+    """How the interpretation differs from the execution of the same program; "" if it does not. bits: the significand
+    bits to which the chip's products round their factors, by precision."""
     case = program.case
     _, bounds = interpreted.wanted(case.cell, 0, interpreted.u_factor(case, bits))
     for number, (result, plan, own, ran, bound) in enumerate(
@@ -102,7 +102,7 @@ def differing(
 
 
 def study(place: str, profile: str, stride: int, offset: int) -> Tally:
-    """Compile, run where that is possible, interpret and compare."""
+    """Compile each case, interpret it, and compare with its execution, or on a topology with the reference."""
     topology = None if place in HERE else topologies.parse(place)
     devices = tuple(jax.devices(place)) if topology is None else topologies.devices(topology)
     chip = chips.chip_of(devices[0].device_kind) if topology is None else chips.CHIPS[topology.chip]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""False alarms and margins: every case compiled once and executed with several seeds.
+"""Counts false alarms and measures margins: every case is compiled once and executed with several seeds.
 
     python -m tests.studies.margins [--profile standard] [--seeds 10] [--every 1] [--markdown FILE]
 
-On a right backend no seed may fail: the count of failures is the false-alarm figure. The largest error as a share
-of its bound, by operation and dtype, says how tight the bounds are; that a fault of a few times the bound is caught is
-shown by the catalogue of faults.
+On a correct backend no seed may fail, so the number of failures is that of false alarms. The largest error as a share
+of its bound, by operation and dtype, shows how tight the bounds are. The catalogue of faults shows that a fault of a
+few times the bound is caught.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def judged(case: Case, seeds: range) -> list[list[Line]]:
 
 
 def main() -> int:
-    """The command; exit code 1 at a false alarm."""
+    """Run the study; 1 if there is a false alarm."""
     parser = argparse.ArgumentParser(description="False alarms and margins over seeds.")
     parser.add_argument("--profile", default="standard", choices=PROFILES)
     parser.add_argument("--seeds", type=int, default=10)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planting faults where two unusual coordinates meet: a test of the call decides where a function is wrong.
+"""Plants faults where two unusual coordinates meet: a test of the call decides where a function is wrong.
 
-`meet` plants below a public function or a primitive: wherever the operands, the options and the mesh pass the test,
-the result is edited. `parted` plants in what the partitioner makes: wherever a program has an operation that passes the
-test and its mesh does too, what the program returns moves on by one device. Neither knows of cases.
+`meet` plants a fault in a public function or a primitive: if the operands, the options and the mesh pass the test, the
+result is edited. `parted` plants a fault of the partitioner: if an operation of a program passes the test with the
+mesh, the program's results are shifted by one device. Both are independent of cases.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PARTED: dict[str, Test] = {}
 
 
 def off_by_one(real: Any, found: Any, *operands: Any, **options: Any) -> Any:
-    """The first element of the last result is one more, or the other truth."""
+    """An edit that changes one element of the last result by one, or negates a bool."""
     leaves, tree = jax.tree.flatten(found)
     return jax.tree.unflatten(tree, [*leaves[:-1], nudged(leaves[-1], True)])
 
@@ -45,7 +45,7 @@ def reversed_along(dimension: int) -> Callable[..., Any]:
 
 
 def passes(test: Test, *operands: Any, **options: Any) -> bool:
-    """Whether a call passes a test; one that the test does not fit does not."""
+    """Whether a call passes a test. A call for which the test raises does not."""
     try:
         return bool(test(*operands, **options))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, NameError):
@@ -70,7 +70,7 @@ def meet(
 
 
 def sizes() -> dict[str, int]:
-    """The axes of the mesh over which a manual program runs."""
+    """The sizes of the mesh axes over which a manual program runs."""
     return dict(jax.sharding.get_abstract_mesh().shape)
 
 
@@ -81,7 +81,7 @@ def label(mesh: Mesh) -> str:
 
 
 def operations(jaxpr: Any) -> Iterator[Any]:
-    """Every equation of a program, those within others too."""
+    """Every equation of a program, nested ones included."""
     for equation in jaxpr.eqns:
         yield equation
         for value in jax.tree.leaves(
@@ -93,7 +93,7 @@ def operations(jaxpr: Any) -> Iterator[Any]:
 
 
 def rotated(shards: Shards) -> Shards:
-    """Every device has what the next should have."""
+    """An edit that gives every device the shard of the next one."""
     return [*shards[1:], shards[0]]
 
 
@@ -108,13 +108,14 @@ def made_wrong(test: Test, traced: Any, mesh: Mesh) -> bool:
 
 
 def manual(traced: Any) -> bool:
-    """Whether any of a program is manual."""
+    """Whether a program has a shard_map."""
     return any(e.primitive.name == "shard_map" for e in operations(traced.jaxpr.jaxpr))
 
 
 @contextmanager
 def partitioned(test: Test) -> Iterator[None]:
-    """Programs without shard_map in which an operation passes the test give the results of the next device."""
+    """In this context, programs without shard_map in which an operation passes the test give each device the result of
+    the next one."""
     real = programs.Program.compile
 
     def compile_(program: programs.Program) -> Any:
@@ -142,7 +143,7 @@ def partitioned(test: Test) -> Iterator[None]:
 
 
 def parted(title: str, test: Test, **likely: Any) -> None:
-    """Register a fault of the partitioner. The test takes the name of an operation, the types of its operands, its
+    """Register a fault of the partitioner. The test takes the name of a primitive, the types of its operands, its
     parameters and the label of the mesh."""
 
     def make() -> Any:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutated files through the commands that read files: `python -m tests.studies.mutated_inputs`.
 
-Each command line gets one mutated file among good ones. It may take the file, or refuse it in a line: an exception that
-leaves the command is a fault of the command. `tests.studies.mutations` does the same for what is published.
+Each command line gets one mutated file among good ones. It may accept the file, or refuse it in one line. An exception
+that leaves the command is a fault of the command. `tests.studies.mutations` does the same for published files.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ expires = "0.14"
 
 @dataclass(frozen=True)
 class Reader:
-    """A kind of file, and what reads it."""
+    """A kind of file, and the steps that read it."""
 
     name: str
     good: Callable[[], bytes]
@@ -82,7 +82,8 @@ class Reader:
 
 
 def command(*words: object) -> Callable[[], object]:
-    """One command line in this process, its output thrown away."""
+    """One command line in this process, with its output discarded. It fails for an exit code above 2, for a traceback,
+    and for a refusal without a line."""
 
     def run() -> None:
         said = io.StringIO()
@@ -105,19 +106,19 @@ def packed(path: Path, number: int) -> list[Any]:
 
 
 def as_lines(records: Sequence[Any]) -> bytes:
-    """Records as a file."""
+    """Records as the bytes of a file."""
     return "".join(dumps(record) + "\n" for record in records).encode()
 
 
 def of_rank() -> bytes:
-    """The file of rank 0 of two."""
+    """The record file of rank 0 of two ranks."""
     lines = submissions.over(2, 4, "psum")[:20]
     lines[0] = {k: v for k, v in lines[0].items() if k != "ranks"} | {"rank": 0}
     return as_lines(lines)
 
 
 def merged(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
-    """The mutated file of rank 0 beside a good one of rank 1, and beside itself."""
+    """Merge the mutated file of rank 0 with a good one of rank 1, and with a copy of itself as rank 1."""
     good = [json.loads(line) for line in of_rank().splitlines()]
     good[0]["rank"] = 1
     for name in ("a", "b"):
@@ -131,7 +132,7 @@ def merged(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
 
 
 def goes_on(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
-    """A run that goes on with the mutated file."""
+    """Resume a run with the mutated file."""
 
     def resume() -> None:
         try:
@@ -146,7 +147,7 @@ HEAD = logs.make_head(3, "", 4)
 
 
 def hunted() -> bytes:
-    """The record of a hunt: programs that were right, and one that was not."""
+    """The record of a hunt: right programs, one that was not run in a mode, and a wrong one."""
     program = to_json(generator.draw(3, 2))
     difference = {"mode": "auto", "kind": "numbers", "what": "x", "text": "wrong", "data": {}}
     found = {"n": 2, "s": 0.5, "differences": [difference], "program": program, "group": "numbers x"}
@@ -157,7 +158,7 @@ def hunted() -> bytes:
 
 
 def hunts_on(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
-    """A hunt that goes on with the mutated record."""
+    """Resume a hunt with the mutated record."""
 
     def resume() -> None:
         hunt = Hunt(3, Settings())
@@ -175,7 +176,7 @@ def hunts_on(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
 
 
 def of_findings(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
-    """The mutated finding in a store."""
+    """Read a store with the mutated finding."""
     from meshmark.hunt import findings
 
     store = directory / "store"
@@ -194,7 +195,7 @@ def of_findings(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
 
 
 def of_records(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
-    """What reads records."""
+    """The commands that read records."""
     good = directory / "good.jsonl"
     good.write_bytes(as_lines(base()))
 
@@ -218,7 +219,7 @@ def of_records(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
 
 
 def reviewed(option: str) -> Callable[[Path, Path], Sequence[Callable[[], object]]]:
-    """The mutated file as an option of the reviewer."""
+    """Steps that name the mutated file in an option of `meshmark validate`."""
 
     def steps(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
         product = directory / "0.12.0.1" / "cpu-4"
@@ -232,7 +233,7 @@ def reviewed(option: str) -> Callable[[Path, Path], Sequence[Callable[[], object
 
 @contextlib.contextmanager
 def replaced(*others: tuple[object, str, object]) -> Iterator[None]:
-    """Other attributes for a while: what would start processes, or ask the network."""
+    """Replace attributes in this context, such as functions that start processes or use the network."""
     with contextlib.ExitStack() as stack:
         for where, name, value in others:
             stack.enter_context(mock.patch.object(where, name, value))
@@ -240,7 +241,7 @@ def replaced(*others: tuple[object, str, object]) -> Iterator[None]:
 
 
 def within(run: Callable[[], object], *others: tuple[object, str, object]) -> Callable[[], object]:
-    """One step with other attributes."""
+    """One step with replaced attributes."""
 
     def step() -> None:
         with replaced(*others):
@@ -253,12 +254,12 @@ PRODUCT = ("--product", "cpu-4", "--by", "Somebody", "--level", "none", "--mark"
 
 
 def submitted(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
-    """The mutated file as records that are submitted."""
+    """Submit the mutated file as records."""
     return (command("submit", path, *PRODUCT, "--output", directory / "out"),)
 
 
 def logged(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
-    """The mutated file as a log that is attached to good records."""
+    """Submit good records with the mutated file as a log."""
     good = directory / "good.jsonl"
     good.write_bytes(as_lines(base()))
     return (command("submit", good, *PRODUCT, "--output", directory / "out", "--log", path),)
@@ -274,7 +275,7 @@ records: run.jsonl
 
 
 def badge_of(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
-    """The mutated words of a statement on a badge, which must stay an SVG below its directory."""
+    """Draw a badge with the mutated words of a statement. It must be a valid SVG in its directory."""
 
     def draw() -> None:
         try:
@@ -296,7 +297,7 @@ def badge_of(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
 
 
 def badges_written(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
-    """The mutated product.yaml in a product whose badge is asked for."""
+    """Write the badge of a product with the mutated product.yaml."""
     product = directory / "0.12.0.1" / "cpu-4"
     product.mkdir(parents=True, exist_ok=True)
     (product / "a.jsonl").write_bytes(as_lines(base()))
@@ -317,12 +318,12 @@ OPTIONS = "--num-devices 8 --seed 0"
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a mutated text, as a command line has them: without a NUL."""
+    """The words of a mutated text that a command line can hold: those without a NUL."""
     return [word for word in text.split() if "\0" not in word] or [""]
 
 
 def named(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
-    """The mutated words of each line as arguments of the commands that take a case."""
+    """Pass the mutated words of each line to the commands that take a case."""
     child = SimpleNamespace(stdout="", stderr="", returncode=0)
     steps: list[Callable[[], object]] = []
     for line in path.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
@@ -334,7 +335,7 @@ def named(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
 
 
 def found_again(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
-    """The mutated finding, which is replayed and bisected."""
+    """Replay and bisect the mutated finding."""
     place = directory / "a-finding"
     place.mkdir(exist_ok=True)
     (place / "finding.json").write_bytes(path.read_bytes())
@@ -364,7 +365,7 @@ def found_again(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
 
 
 def bisected(*words: object) -> Callable[[], object]:
-    """`meshmark bisect` over two releases, of which nothing is installed."""
+    """`meshmark bisect` over two releases, without installing them."""
     every = [bisect.Release("0.11.2", "2026-01-01"), bisect.Release("0.12.0", "2026-06-01")]
     return within(
         command("bisect", *words),
@@ -375,7 +376,7 @@ def bisected(*words: object) -> Callable[[], object]:
 
 
 def scripted(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
-    """The mutated script of a finding, and its words as options."""
+    """Bisect a finding with the mutated script, and with a word of it as the oldest release."""
     place = directory / "a-finding"
     place.mkdir(exist_ok=True)
     (place / "finding.json").write_bytes((ROOT / FINDING).read_bytes())
@@ -397,7 +398,7 @@ def compiled() -> bytes:
 
 
 def explained(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
-    """The mutated text as that of a case, in the process that explains."""
+    """Read the mutated text, and explain it as the compiled text of a case."""
 
     def run() -> None:
         said = io.StringIO()
@@ -413,7 +414,7 @@ def explained(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
 
 
 def interpreted(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
-    """What `meshmark explain --text` reads."""
+    """Read the mutated text with the interpreter's reader."""
 
     def read() -> None:
         with contextlib.suppress(Refused, BadInput):
@@ -519,7 +520,7 @@ READERS = (
 
 
 def run(number: int, seed: int = 0, only: str = "") -> list[str]:
-    """So many of each; every exception, with its place."""
+    """Read `number` mutated files of each kind, and return every exception with its place."""
     faults = list[str]()
     for kind in READERS:
         if only not in kind.name:

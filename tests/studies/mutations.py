@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutated records and manifests through every command that reads them: `python -m tests.studies.mutations`.
 
-Each file differs from a good one by one to three mutations: of its values, its names, its bytes. A command may refuse
-it in one line, or take it; an exception is a fault of the command. The tests run a few, `tox run -e mutations` all.
+Each file differs from a good one by one to three mutations of its values, its names or its bytes. A command may refuse
+it in one line, or accept it. An exception is a fault of the command. The tests run a few of them, and
+`tox run -e mutations` runs all.
 """
 
 import argparse
@@ -93,7 +94,7 @@ YAML = r"""!!bool x
 
 
 def base() -> list[dict]:
-    """A short record file with every kind of line, of a run that closes it."""
+    """A short record file of a run that closes it, with most kinds of lines."""
     case = cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", submissions.DEVICES)
     of_run = {"run": submissions.RUN}
     timed = [line | of_run for line in submissions.timed()[1:5]]
@@ -123,7 +124,7 @@ def base() -> list[dict]:
 
 
 def closed(lines: list[dict]) -> list[dict]:
-    """The lines with the closing line that they ask for; as they are where no run could have written them."""
+    """The lines with the closing line that fits them; unchanged if the reader refuses one of them."""
     account = closing.Account()
     try:
         for line in lines:
@@ -134,7 +135,7 @@ def closed(lines: list[dict]) -> list[dict]:
 
 
 def places(value: object, place: tuple = ()) -> list[tuple]:
-    """Every place in a value."""
+    """The path of every place in a value: names and numbers; of a list only the first three items."""
     found = [place] if place else []
     if isinstance(value, dict):
         return found + [p for name, inner in value.items() for p in places(inner, (*place, name))]
@@ -144,7 +145,7 @@ def places(value: object, place: tuple = ()) -> list[tuple]:
 
 
 def mutated(value: dict, draw: random.Random) -> dict:
-    """A value with another value, without a name, or with a new one, somewhere."""
+    """A copy of a value in which one place has another value, or one name is missing or added."""
     value = copy.deepcopy(value)
     place = draw.choice(places(value))
     inner = value
@@ -179,8 +180,7 @@ def bytes_of(text: str, draw: random.Random) -> bytes:
 
 
 def records(draw: random.Random, good: list[dict]) -> bytes:
-    """A mutated record file: one that is closed, one that somebody closed anew behind his change, or one without its
-    end."""
+    """A mutated record file: with its old closing line, with a new one made after the change, or without one."""
     end = draw.randrange(3)
     lines = list(good) if end == 0 else list(good[:-1])
     for _ in range(draw.randint(1, 3)):
@@ -200,7 +200,7 @@ def records(draw: random.Random, good: list[dict]) -> bytes:
 
 
 def through_readers(data: bytes, directory: Path) -> None:
-    """A record file through the commands that read one; what they refuse is refused."""
+    """Pass a record file to the code of the commands that read one. They may refuse it in one line."""
     path = directory / "r.jsonl"
     path.write_bytes(data)
     steps: list[Callable[[], object]] = [
@@ -235,7 +235,7 @@ def manifests(draw: random.Random, made: submissions.Bundle) -> submissions.Bund
 
 
 def through_reviewer(made: submissions.Bundle) -> None:
-    """A bundle through the reviewer, and its product.yaml through the reader of published results."""
+    """Pass a bundle to the reviewer, and its product.yaml to the reader of published results."""
     check(made)
     try:
         results.parse_product(made.files["product.yaml"].data, "product.yaml")
@@ -244,7 +244,7 @@ def through_reviewer(made: submissions.Bundle) -> None:
 
 
 def run(number: int, seed: int = 0) -> list[str]:
-    """So many of each; every exception, with its place."""
+    """Read `number` mutated records and manifests, and return every exception with its place."""
     draw, faults = random.Random(seed), list[str]()
     good = base()
     with tempfile.TemporaryDirectory() as name:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds which public functions of JAX the programs of the table take, while they are traced.
+"""Finds the public functions of JAX that the programs of the table use while they are traced.
 
     python -m tests.studies.names
 
 It makes the rows of kind `case` and `processes` of harness/meshmark/operations/data/names.tsv again, and leaves the
 others. A public function that has neither a case nor a reason gets the kind `not covered`.
 
-While a program is traced, the modules of the table see proxies in place of the modules of JAX. A proxy notes each
-function that is taken from it, and gives JAX's own. So a function counts only where the table itself takes it from its
-public module. JAX's own uses of it don't count. What takes several processes is not run here: the source of an
-operation must call the function by its name.
+While a program is traced, the modules of the table have proxies in place of the modules of JAX. A proxy notes each
+function that is taken from it, and returns JAX's own. So a function counts only if the table itself takes it from its
+public module. JAX's internal uses don't count. Operations that need several processes are not run: their source must
+call the function by its name.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MODES = ("auto", "explicit", "manual", "host")
 
 
 class Seen:
-    """A module of JAX that notes which of its functions are taken."""
+    """A proxy of a module of JAX that notes the functions that are taken from it."""
 
     def __init__(self, module: ModuleType, note: Callable[[str], None]) -> None:
         self._module, self._note = module, note
@@ -60,16 +60,16 @@ class Seen:
 
 
 class Enough(BaseException):
-    """All that was wanted has been taken: the rest of the program does not matter."""
+    """Raised when all wanted functions were taken, because the rest of the program does not matter."""
 
 
 class Taken(set[str]):
-    """The names that were taken; raises Enough as soon as it has those that are wanted."""
+    """The names that were taken. `note` raises Enough as soon as all wanted names are there."""
 
     wanted: frozenset[str] = frozenset()
 
     def note(self, name: str) -> None:
-        """One name more."""
+        """Add a name."""
         self.add(name)
         if self.wanted and self.wanted <= self:
             raise Enough
@@ -77,7 +77,7 @@ class Taken(set[str]):
 
 @contextmanager
 def watched() -> Iterator[Taken]:
-    """The public names that the modules of the table take from JAX in this context."""
+    """Collect the public names that the modules of the table take from JAX in this context."""
     found = Taken()
     public = {id(function): name for name, function in names.functions()}
 
@@ -105,7 +105,7 @@ def watched() -> Iterator[Taken]:
 
 
 def run(case: Case) -> None:
-    """Trace a program, or make the calls of a case without one."""
+    """Trace the program of a case, or call a host operation."""
     program = Program(case, tuple(jax.devices()))
     with x64(case.cell):
         if case.mode == "host":
@@ -116,7 +116,7 @@ def run(case: Case) -> None:
 
 
 def taken(case: Case) -> set[str]:
-    """The public functions that a case takes; none where it raises, or this release lacks what it needs."""
+    """The public functions that a case takes; none if it raises, or if this release lacks what it needs."""
     with watched() as found:
         try:
             run(case)
@@ -127,7 +127,7 @@ def taken(case: Case) -> set[str]:
 
 
 def not_taken(case: Case, wanted: frozenset[str]) -> set[str]:
-    """Those of these public functions that a case does not take."""
+    """The wanted public functions that a case does not take."""
     with watched() as found:
         found.wanted = wanted
         try:
@@ -138,12 +138,12 @@ def not_taken(case: Case, wanted: frozenset[str]) -> set[str]:
 
 
 def is_spelled(operation: WholeFunction, mode: str) -> bool:
-    """Whether a function of whole arrays has a spelling of its own in a mode, beside that of every such function."""
+    """Whether a function of whole arrays has its own program in a mode, other than that of all such functions."""
     return getattr(type(operation), mode).__module__ != wholes.__name__
 
 
 def candidates() -> Iterator[Case]:
-    """One case for each choice of an operation in each mode: those of the shorter profiles first."""
+    """One case per choice of options of an operation and mode, those of the shorter profiles first."""
     done = set()
     for profile in ("smoke", "standard", "full"):
         for cell, modes in cells(Selection(profile, capabilities=tuple(CAPABILITIES)), 8):
@@ -164,7 +164,7 @@ def candidates() -> Iterator[Case]:
 
 
 def called_over_processes(name: str) -> str | None:
-    """An operation over several processes whose source calls a function of multihost_utils."""
+    """The name of an operation over several processes whose source calls this function; None if there is none."""
     module, _, function = name.rpartition(".")
     for operation in OPERATIONS.values():
         source = inspect.getsource(type(operation)) if operation.processes else ""
@@ -174,7 +174,7 @@ def called_over_processes(name: str) -> str | None:
 
 
 def found() -> dict[str, names.Row]:
-    """The rows of what the table takes: of each function its first case."""
+    """One row per function that the table uses: its first case, or its operation over several processes."""
     made: dict[str, names.Row] = {}
     public = {name for name, _ in names.functions()}
     for case in candidates():
@@ -187,7 +187,7 @@ def found() -> dict[str, names.Row]:
 
 
 def main() -> None:
-    """Make the file again."""
+    """Write the file again."""
     before = names.rows() if names.PATH.is_file() else {}
     kept = {
         name: row

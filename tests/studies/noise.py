@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""False alarms under noise that all processes of a comparison share: how many A/A runs of 40 cases flag anything.
+"""Counts false alarms under noise that all processes of a comparison share: the A/A runs of 40 cases that flag any.
 
     python -m tests.studies.noise [--runs 1000] [--models NAME ...] [--markdown FILE]
 
-Each model gives the log time of the machine at every place of a run, on top of what each case and process has of its
-own. The rule is the real one, at both of its looks: a run counts that flags a case at either. `order` is that of the
-comparison (drawn in each pair), or the fixed A B B A that resonates with a period of four.
+Each model gives the log time of the machine at every place of a run, in addition to the own noise of each case and
+process. The rule is the real one, with both of its looks: a run counts if it flags a case at either look. `order` is
+that of the comparison (drawn in each pair), or the fixed A B B A, which resonates with a period of four.
 
-A change is only reported where the adjusted signed-rank p is below the look's share, so the full rule is asked only
-where scipy's p, which is approximate where there are ties, is below four times that: the counts are the same, and a
-thousand runs take seconds.
+A change is only reported if the adjusted signed-rank p is below the look's share. So the full rule is computed only if
+scipy's p, which is approximate with ties, is below four times that. The counts are the same, and a thousand runs take
+seconds.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Model = Callable[[np.random.Generator, int], np.ndarray]
 
 
 def heavy_tails(rng: np.random.Generator, places: int) -> np.ndarray:
-    """Student's t with 1.5 degrees of freedom: a variance that does not exist."""
+    """Student's t with 1.5 degrees of freedom, which has no variance."""
     return 0.03 * np.clip(rng.standard_t(1.5, places), -100, 100)
 
 
 def autocorrelation(rng: np.random.Generator, places: int) -> np.ndarray:
-    """A first-order autoregression: 0.9 of the last disturbance stays."""
+    """A first-order autoregression with coefficient 0.9."""
     steps = rng.normal(0, 0.05, places)
     for i in range(1, places):
         steps[i] += 0.9 * steps[i - 1]
@@ -46,7 +46,7 @@ def autocorrelation(rng: np.random.Generator, places: int) -> np.ndarray:
 
 
 def drift(rng: np.random.Generator, places: int) -> np.ndarray:
-    """A line of 30 percent up or down, and a random walk of 10 percent."""
+    """A linear drift of 30 percent up or down, and a random walk of 10 percent."""
     line = rng.choice([-1, 1]) * 0.3 * np.arange(places) / places
     return line + np.cumsum(rng.normal(0, 0.1 / np.sqrt(places), places))
 
@@ -57,7 +57,7 @@ def regimes(rng: np.random.Generator, places: int) -> np.ndarray:
 
 
 def periodic(period: int) -> Model:
-    """A tenth longer in the first half of each period, from a random place on."""
+    """A tenth longer in the first half of each period, with a random start."""
 
     def model(rng: np.random.Generator, places: int) -> np.ndarray:
         at = (np.arange(places) + rng.integers(period)) % period
@@ -76,19 +76,19 @@ def throttling(rng: np.random.Generator, places: int) -> np.ndarray:
 
 
 def second_slower(rng: np.random.Generator, places: int) -> np.ndarray:
-    """The second process of each pair takes a tenth longer, whatever its side."""
+    """The second process of each pair takes a tenth longer, on either side."""
     return 0.1 * (np.arange(places) % 2) + rng.normal(0, 0.01, places)
 
 
 def burst(rng: np.random.Generator, places: int) -> np.ndarray:
-    """Other work during a third of the run: up to twice as long, another amount for each process."""
+    """Other work during a third of the run: each process takes up to twice as long, by a random factor."""
     start = rng.integers(places)
     busy = (np.arange(places) - start) % places < places // 3
     return busy * rng.uniform(0, np.log(2), places)
 
 
 def repelled(rng: np.random.Generator, places: int) -> np.ndarray:
-    """A first-order autoregression with -0.9: a long process is followed by a short one."""
+    """A first-order autoregression with coefficient -0.9: a long process is followed by a short one."""
     steps = rng.normal(0, 0.05, places)
     for i in range(1, places):
         steps[i] -= 0.9 * steps[i - 1]
@@ -96,13 +96,13 @@ def repelled(rng: np.random.Generator, places: int) -> np.ndarray:
 
 
 def opposite(rng: np.random.Generator, places: int) -> np.ndarray:
-    """What makes half of the cases longer makes the other half shorter. The cases depend on each other negatively,
-    and Benjamini and Hochberg's proof does not cover that."""
+    """Regimes that make half of the cases longer and the other half shorter. Benjamini and Hochberg's proof does not
+    cover such a negative dependence between cases."""
     return np.where(np.arange(CASES) % 2, 1.0, -1.0)[:, None] * regimes(rng, places)
 
 
 def of_its_own(rng: np.random.Generator, places: int) -> np.ndarray:
-    """Student's t with 1.5 degrees of freedom for each case alone."""
+    """Student's t with 1.5 degrees of freedom, independent for each case."""
     return 0.03 * np.clip(rng.standard_t(1.5, (CASES, places)), -100, 100)
 
 
@@ -122,7 +122,7 @@ MODELS: dict[str, Model] = {
 
 
 def sides(rng: np.random.Generator, pairs: int, order: str) -> np.ndarray:
-    """The places of A and of B in the run, [2, pairs]: drawn in each pair, or as A B B A."""
+    """The places of A and of B in the run, int [2, pairs]: drawn in each pair, or as A B B A."""
     first = rng.integers(2, size=pairs) if order == "random" else np.arange(pairs) % 2
     places = 2 * np.arange(pairs)
     return np.stack([places + first, places + 1 - first])
@@ -146,7 +146,7 @@ def flags(a: np.ndarray, b: np.ndarray, rule: Rule) -> bool:
 
 
 def alarms(model: str, runs: int, seed: int, order: str = "random", cases: int = CASES) -> int:
-    """How many of `runs` comparisons of unchanged cases flag anything."""
+    """The number of comparisons of unchanged cases, of `runs`, that flag any case."""
     rng, rule = np.random.default_rng([seed, list(MODELS).index(model)]), Rule(cases=cases)
     pairs, found = rule.looks[-1], 0
     for _ in range(runs):
@@ -174,9 +174,9 @@ def tabulate(
     row: Callable[[str, int, int], list[str]],
     seed: int,
 ) -> int:
-    """The command of a study of noise; exit code 1 where a model flags more than 1 percent of runs.
+    """The command of a study of noise; 1 if a model flags more than 1 percent of runs.
 
-    `row(model, runs, seed)` gives the cells of a model, the second of which begins with the runs that were flagged.
+    `row(model, runs, seed)` gives the cells of a model. The second cell begins with the number of flagged runs.
     """
     parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--runs", type=int, default=1000)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of public functions that no case of the standard profile sets: a fault of such an option can't show.
+"""Lists the options of public functions that no case of the standard profile sets: their faults can't be found.
 
     python -m tests.studies.options [--only TEXT]
 
-Every function of the public modules notes which options it is called with, while one case of each variant and mode is
-traced, or run where a program has no trace. It prints each function that is called, how often, and those of its options
-that have their usual value in every call. Without --only it takes some minutes of one processor.
+Every function of the public modules notes the options of its calls, while one case of each variant and mode is traced,
+or run in mode host. It prints each called function, the number of its calls, and its options that have their default
+value in every call. Without --only it takes some minutes of one processor.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LABELS = re.compile(r"(of|axes|axis|to|batch|model)=[^,]*")
 
 
 class Noted:
-    """A function that notes its options; what else it has is that of the real one."""
+    """A function that notes the options of its calls. All its other attributes are those of the real function."""
 
     def __init__(
         self, real: Callable[..., Any], options: dict[str, Any], calls: Counter[str], seen: set[str]
@@ -73,7 +73,7 @@ class Noted:
         return getattr(self._real, name)
 
     def _other(self, name: str, value: Any) -> bool:
-        """Whether an option has another value than the usual one."""
+        """Whether an option has another value than its default."""
         try:
             return value is not self._options[name] and not bool(value == self._options[name])
         except (TypeError, ValueError):  # an array, or a traced one, has no one truth
@@ -81,7 +81,8 @@ class Noted:
 
 
 def note_all() -> dict[str, tuple[dict[str, Any], Counter[str], set[str]]]:
-    """Put a noting function in the place of every public one, and return what they note."""
+    """Replace every public function by one that notes its options, and return (defaults, calls, options seen) by
+    name."""
     found: dict[str, tuple[dict[str, Any], Counter[str], set[str]]] = {}
     for label, module in MODULES.items():
         for name, real in (
@@ -107,7 +108,7 @@ def note_all() -> dict[str, tuple[dict[str, Any], Counter[str], set[str]]]:
 
 
 def chosen(only: str) -> list[Case]:
-    """One case of each variant and mode."""
+    """One case of each variant and mode whose id contains `only`."""
     first: dict[tuple[str, str, str], Case] = {}
     for case in cases.cases(Selection("standard"), jax.device_count()):
         variant = LABELS.sub("", case.id.split("/")[1])
@@ -117,7 +118,7 @@ def chosen(only: str) -> list[Case]:
 
 
 def main() -> int:
-    """The command."""
+    """Trace the cases and print the options that none of them sets."""
     parser = argparse.ArgumentParser(description="List the options that no case sets.")
     parser.add_argument("--only", default="", help="cases whose id has this text")
     options = parser.parse_args()

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the suite costs beyond XLA: programs a second of `pytest conformance -n 0` beside a bare loop.
+"""Measures the cost of the suite beyond XLA: programs per second of `pytest conformance -n 0` and of a bare loop.
 
     python -m tests.studies.overhead [--rounds 3] [--most 200] [--markdown FILE]
 
-The bare loop is what one would write by hand for the same programs, in one process: place the inputs, trace,
-lower, compile, run, and compare each device's shard. Functions, inputs and references are made before its clock
-starts; the suite's clock, which includes making them, runs from the first test's call to the last one's end. The
-start of the backend, once a worker, is in neither. The two run in processes of
-their own, A B B A, and the ratio is that of the medians. Two clocks run: the wall's, which holds on a quiet machine
-alone, and the processor's, which counts what all threads of the process take and nothing of other processes.
-`collect` is the time of collecting 10,000 cases.
+The bare loop is written by hand for the same programs, in one process: place the inputs, trace, lower, compile, run,
+and compare each device's shard. Functions, inputs and references are made before its clock starts. The suite's clock,
+which includes making them, runs from the first test's call to the last one's end. Neither includes the start of the
+backend. The two run in processes of their own, in the order A B B A, and the ratio is that of the medians. There are
+two clocks: wall time, which is valid on a quiet machine only, and processor time, which counts all threads of the
+process and no other process. The last line has the time to make 10,000 cases.
 """
 
 from __future__ import annotations
@@ -52,23 +51,23 @@ def read_clocks() -> Clocks:
 
 
 def print_figure(start: Clocks, end: Clocks, programs: int) -> None:
-    """The line that the parent process looks for."""
+    """Print the line that the parent process reads."""
     print(f"\nOVERHEAD {json.dumps([end[0] - start[0], end[1] - start[1], programs])}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """As a plugin of the suite: keep the first so many programs."""
+    """As a plugin of the suite: keep only the first MESHMARK_MOST programs."""
     del items[int(os.environ["MESHMARK_MOST"]) :]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """As a plugin of the suite: start the clock at the first call, the backend being up by then."""
+    """As a plugin of the suite: note when each test is called. At the first call the backend has started."""
     STARTED.append(read_clocks())
 
 
 def pytest_runtest_logfinish(nodeid: str) -> None:
-    """As a plugin of the suite: note when each test has ended, pytest's own work included."""
+    """As a plugin of the suite: note when each test has ended, after pytest's own work."""
     ENDED.append(read_clocks())
 
 
@@ -79,7 +78,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def suite(family: str, most: int) -> tuple[Clocks, int]:
-    """(seconds on both clocks, programs) of the suite in one process, workers off."""
+    """(seconds on both clocks, programs) of the suite in one process, without workers."""
     command = [
         sys.executable,
         "-m",
@@ -125,7 +124,7 @@ def _run(command: list[str], most: int) -> tuple[Clocks, int]:
 
 
 def bare_loop(family: str, most: int) -> None:
-    """The loop by hand."""
+    """Run the bare loop, and print its figure."""
     import jax
     import numpy as np
 
@@ -177,7 +176,7 @@ def bare_loop(family: str, most: int) -> None:
 
 
 def collect_seconds() -> tuple[float, int]:
-    """(seconds, cases) of collecting 10,000 cases with `pytest conformance --collect-only`, per 10,000."""
+    """(seconds, cases) of making the first 10,000 cases of the full profile."""
     start = time.perf_counter()
     from meshmark.operations import cases
     from meshmark.operations.selection import Selection
@@ -187,7 +186,7 @@ def collect_seconds() -> tuple[float, int]:
 
 
 def main() -> int:
-    """The command; exit code 1 when a ratio of the wall's clock is below 0.85."""
+    """Run the study; 1 if a ratio of wall times is below 0.85."""
     parser = argparse.ArgumentParser(description="The cost of the suite beside a bare loop.")
     parser.add_argument("--rounds", type=int, default=2, help="rounds of A B B A (default 2)")
     parser.add_argument("--most", type=int, default=200, help="programs a family at most (default 200)")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same programs under other tools' definitions, on one machine in one interleaved run.
+"""Times the same programs by the definitions of other tools, on one machine in one interleaved run.
 
     python -m tests.studies.peers [--processes 6] [--seconds 0.5] [--cases ID ...] [--markdown FILE]
 
@@ -12,10 +12,10 @@ Each fresh process prepares every case once and hands the same compiled object t
 - nccl-tests: the mean over calls that are enqueued one after the other and waited for at the end (20 after 5 to
   warm up, as its -n and -w), which is what its `time` column is; busbw follows from it as doc/PERFORMANCE.md says.
 
-Where they differ: pytest-benchmark's call includes a Python method and the release of the results; asv's sample is a
-mean over at least 10 ms; nccl-tests' mean overlaps the dispatch of one call with the execution of the one before, and
-one disturbed call raises it. The table gives each tool's figure over the plain loop's, over processes. Six processes
-take about 3 minutes on a quiet machine.
+They differ as follows. The call of pytest-benchmark includes a Python method and the release of the results. A sample
+of asv is a mean over at least 10 ms. The mean of nccl-tests overlaps the dispatch of one call with the execution of the
+one before, and one disturbed call raises it. The table has the ratio of each tool's figure to the plain loop's, over
+processes. Six processes take about 3 minutes on a quiet machine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WARM, ITERATIONS = 5, 20  # nccl-tests' -w and -n
 
 
 def plain_loop(prepared: Any, seconds: float) -> float:
-    """The median of calls, each blocked on."""
+    """The median time of calls, each blocked on, in seconds."""
     import jax
 
     called, inputs, samples = prepared.called, prepared.inputs[0], []
@@ -61,7 +61,7 @@ def plain_loop(prepared: Any, seconds: float) -> float:
 
 
 def nccl_tests(prepared: Any, seconds: float) -> float:
-    """The mean over calls that are enqueued together; the median of as many such means as the time allows."""
+    """The mean time of calls that are enqueued together: the median of the means that fit into `seconds`."""
     import jax
 
     called, inputs, means = prepared.called, prepared.inputs[0], []
@@ -75,7 +75,7 @@ def nccl_tests(prepared: Any, seconds: float) -> float:
 
 
 def cadence(name: str) -> Callable[[Any, float], float]:
-    """The median of a cadence of this project."""
+    """A function that gives the median of a cadence of this project."""
 
     def timed(prepared: Any, seconds: float) -> float:
         from meshmark.timing.measure import Budget, Plain, calibrate_stream, sample
@@ -89,7 +89,8 @@ def cadence(name: str) -> Callable[[Any, float], float]:
 
 
 def reported(tool: Callable[[Any, float], dict[str, float]]) -> Callable[[Any, float], float]:
-    """The median that another tool's own code reports (tests.studies.precision_spent calls it)."""
+    """A function that gives the median that another tool's own code reports (called by
+    tests.studies.precision_spent)."""
     return lambda prepared, seconds: float(tool(prepared, seconds)["median"])
 
 
@@ -128,7 +129,7 @@ def one_process(cases_: list[str], seconds: float, number: int) -> dict[str, dic
 
 
 def table(found: list[dict[str, dict[str, float]]]) -> list[str]:
-    """The Markdown table: each tool's figure over the plain loop's, over processes."""
+    """The Markdown table: the ratio of each tool's figure to the plain loop's, over processes."""
     others = [name for name in TOOLS if name != "plain loop"]
     lines = [f"| case | plain loop, us | {' | '.join(others)} |", "|---|---|" + "---|" * len(others)]
     for case in found[0]:
@@ -145,7 +146,7 @@ def table(found: list[dict[str, dict[str, float]]]) -> list[str]:
 
 
 def main() -> int:
-    """The command."""
+    """Run the processes and print the table."""
     parser = argparse.ArgumentParser(description="The same programs under other tools' definitions.")
     parser.add_argument("--processes", type=int, default=6, help="fresh processes (default 6: intervals)")
     parser.add_argument("--seconds", type=float, default=0.5, help="time of each tool for each case")

@@ -3,17 +3,17 @@
 
     python -m tests.studies.planted [--comparisons 20] [--pairs 12] [--noise 48] [--factor 2]
 
-1. Noise: so many processes of the unchanged program, one after the other, give the smallest slowdown that a
-   comparison of so many pairs would find here (meshmark.core.statistics.compare: `detectable`).
-2. Size: the program gets a loop of dependent work behind its result, in a copy of the harness, as long as an
-   environment variable says; a few A B B A processes tell how much time a turn of it takes.
-3. Planted: comparisons in which B's loop costs `factor` times the detectable slowdown. Each is the comparison of
-   `meshmark compare`, with its first processes, one look, and a rule that is settled before.
-4. A/A: the processes of A alone, of each two comparisons, taken as A B B A; and those of B alone. They cost nothing,
-   and stand further apart in time than neighbours do, so that they are noisier than a comparison.
+1. Noise: `--noise` processes of the unchanged program, one after the other, give the smallest slowdown that a
+comparison of `--pairs` pairs would find on this machine (meshmark.core.pairs.compare_pairs: `detectable`). 2. Size: in
+a copy of the harness, the program gets a loop of dependent work after its result, with as many turns as an environment
+variable says. A few pairs of processes measure the cost of a turn. 3. Planted: comparisons in which B's loop costs
+`factor` times the detectable slowdown. Each is the comparison of `meshmark compare`, with its first processes, one
+look, and a rule that is fixed before. 4. A/A: the processes of A alone, from several comparisons, taken as pairs in
+random order; and those of B alone. They need no extra processes, and are further apart in time than neighbours, so they
+are noisier than a comparison.
 
-Ends with 1 where fewer than 19 in 20 planted slowdowns were found. On a machine that is busy with other things all
-of it takes longer and the detectable slowdown is larger; what it says is true all the same.
+The exit code is 1 if fewer than 19 in 20 planted slowdowns were found. On a busy machine the study takes longer and the
+detectable slowdown is larger, but the result is still valid.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ Program.function = _planted
 
 
 def planted_harness(directory: Path) -> Path:
-    """A copy of the harness whose programs do the work."""
+    """A copy of the harness whose programs do the planted work."""
     shutil.copytree(ROOT / "harness", directory / "harness", ignore=shutil.ignore_patterns("__pycache__"))
     with open(directory / "harness" / "meshmark" / "judge" / "programs.py", "a") as file:
         file.write(PLANT)
@@ -79,7 +79,7 @@ def planted_harness(directory: Path) -> Path:
 
 
 class Lab:
-    """Starts processes of the planted harness and keeps the time."""
+    """Starts processes of the planted harness and times them."""
 
     def __init__(self, stack: ExitStack, seconds: float) -> None:
         self.path = planted_harness(
@@ -91,7 +91,7 @@ class Lab:
         self.rng = random.Random()
 
     def children(self, turns: int) -> Children:
-        """Those whose programs do so many turns."""
+        """The children whose programs do this many turns."""
         if turns not in self.made:
             environment = {VARIABLE: str(turns), "JAX_NUM_CPU_DEVICES": "1", "JAX_PLATFORMS": "cpu"}
             self.made[turns] = self.stack.enter_context(Children(path=self.path, environment=environment))
@@ -106,7 +106,7 @@ class Lab:
         return found
 
     def pairs(self, number: int, b: int) -> Pairs:
-        """So many pairs in random order, B's with so many turns."""
+        """`number` pairs in random order. The programs of B do `b` turns, those of A none."""
         sides: tuple[list[float], list[float]] = ([], [])
         for _ in range(number):
             for side in self.rng.sample((0, 1), 2):
@@ -114,7 +114,7 @@ class Lab:
         return Pairs.of(*sides)
 
     def comparison(self, pairs: int, turns: int) -> Comparison:
-        """One comparison, whole."""
+        """Run one whole comparison with one look at `pairs` pairs."""
         sides = {"A": self.children(0), "B": self.children(turns)}
         made = Comparison(
             run=lambda side, job: sides[side].run(job),
@@ -129,13 +129,13 @@ class Lab:
 
 
 def a_a(seconds: Sequence[float], rule: Rule, rng: random.Random) -> str:
-    """The verdict of processes of one environment, taken as pairs in random order."""
+    """The verdict on processes of one environment, taken as pairs in random order."""
     drawn = [rng.sample(pair, 2) for pair in zip(seconds[::2], seconds[1::2], strict=True)]
     return compare_pairs({CASE: Pairs.of(*zip(*drawn, strict=True))}, rule, 0, True)[CASE].verdict
 
 
 def main() -> int:
-    """Measure, plant, compare, count."""
+    """Run the study; 1 if fewer than 19 in 20 planted slowdowns were found."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--comparisons", type=int, default=20)
     parser.add_argument(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planting faults: what a fault is, the catalogue that holds them, and the two ways to put one in.
+"""Defines planted faults: what a fault is, the catalogue of faults, and the two ways to activate one.
 
-A fault is a small patch to JAX's public functions (`patched`), or to what a compiled program returns (`results`). It
-is active while cases are judged. The modules faults_of_*.py register theirs here.
+A fault is a small patch to JAX's public functions (`patched`), or to the results of a compiled program (`results`). It
+is active while cases are judged. The modules faults_of_*.py register their faults here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Shards = list[np.ndarray]
 
 @dataclass
 class Fault:
-    """One fault: how it is put in, and the cases that are likely to show it."""
+    """One fault: its context manager, and the cases that are likely to show it."""
 
     name: str
     put_in: Callable[[], Any]
@@ -44,7 +44,7 @@ CATALOGUE: dict[str, Fault] = {}
 def fault(
     core: bool = False, only: Callable[[Case], bool] = lambda case: True, **likely: tuple[str, ...]
 ) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Register a function that makes a context manager as a fault of its name."""
+    """Register a function, which makes a context manager, as a fault with its name."""
 
     def register(make: Callable[[], Any]) -> Callable[[], Any]:
         name = make.__name__.replace("_", " ")
@@ -58,7 +58,7 @@ def fault(
 
 
 class Mangled:
-    """A compiled program whose results pass through `edit` on their way out."""
+    """A compiled program whose results are edited by `edit`."""
 
     def __init__(self, compiled: Any, edit: Callable[[Shards], Shards]) -> None:
         self._compiled, self._edit = compiled, edit
@@ -80,7 +80,7 @@ class Mangled:
 def results(
     edit: Callable[[Shards], Shards], where: Callable[[Case], bool] = lambda case: True
 ) -> Iterator[None]:
-    """Every program's results edited, in the cases where it applies."""
+    """Edit the results of every program in this context, in the cases that `where` accepts."""
     real = programs.Program.compile
 
     def compile_(program: programs.Program) -> Any:
@@ -92,7 +92,7 @@ def results(
 
 
 def each(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Shards], Shards]:
-    """An edit that changes every shard alike."""
+    """An edit that changes every shard in the same way."""
     return lambda shards: [change(s).astype(s.dtype) for s in shards]
 
 
@@ -102,7 +102,7 @@ def last(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Shards], Shard
 
 
 def nudged(shard: np.ndarray) -> np.ndarray:
-    """The shard with its last element off by the least that its dtype can say."""
+    """A copy of the shard with the lowest bit of its last element flipped."""
     out = shard.copy()
     if out.size:
         bits = out.reshape(-1).view(
@@ -113,7 +113,7 @@ def nudged(shard: np.ndarray) -> np.ndarray:
 
 
 def through(kind: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """Round floats through a narrower type."""
+    """A change that rounds floats of more than 16 bits to a narrower type and back."""
 
     def rounded(s: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
@@ -123,17 +123,18 @@ def through(kind: Any) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def of_dtype(name: str) -> Callable[[Case], bool]:
-    """Cases of one dtype."""
+    """Whether a case has this dtype, as a function of cases."""
     return lambda case: case.cell.request.dtype == name
 
 
 def on_mesh(label: str) -> Callable[[Case], bool]:
-    """Cases on one mesh."""
+    """Whether a case is on this mesh, as a function of cases."""
     return lambda case: case.mesh.label == label
 
 
 def patched(owner: Any, name: str, make: Callable[[Any], Any]) -> Any:
-    """`owner.name` replaced by make(the real one), also where an operations module has imported it by name."""
+    """A context in which make(the real function) replaces `owner.name`, also in operations modules that have imported
+    it by name."""
     real = getattr(owner, name)
     wrong = make(real)
     stack = ExitStack()
@@ -151,5 +152,5 @@ def patched(owner: Any, name: str, make: Callable[[Any], Any]) -> Any:
 
 
 def axes_of(axis_name: Any) -> tuple[str, ...]:
-    """The names of axes, of one name or of several."""
+    """Axis names as a tuple, from one name or several."""
     return (axis_name,) if isinstance(axis_name, str) else tuple(axis_name)

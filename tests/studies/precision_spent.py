@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Precision for time spent: the measuring core beside pytest-benchmark and asv, with the same budget.
+"""Measures the precision per time spent of the measuring core, pytest-benchmark and asv, with the same budget.
 
     python -m tests.studies.precision_spent [--processes 10] [--seconds 1] [--cases ID ...] [--markdown FILE] [--raw
     FILE]
 
-In each of several fresh processes every case is prepared once; then each tool gets the same wall-clock budget for
-that one compiled object, in an order that differs from process to process:
+In each of several fresh processes every case is prepared once. Then each tool gets the same wall-clock budget for that
+one compiled object, in an order that differs from process to process:
 
-- core: timing.measure.sample, its median; as `meshmark bench` has it (at most 1000 samples), and told to spend all.
+- core: timing.measure.sample, its median; with at most 1000 samples as in `meshmark bench`, and with the whole budget.
 - pytest-benchmark: a real pytest run in that process with `--benchmark-max-time`; its median, mean and minimum.
-- asv: `asv_runner.benchmarks.time.TimeBenchmark`, what an asv worker runs, for that long; its median.
-- bare: a loop by hand, which is what the others are held against.
+- asv: `asv_runner.benchmarks.time.TimeBenchmark`, which an asv worker runs, for that long; its median.
+- bare: a loop by hand, with which the others are compared.
 
-`spread` is the standard deviation over processes of the logarithm of what a tool reports; processes differ
-themselves, and that is in it for every tool alike. `within` is that of the ratio to the bare loop in the same process,
-which leaves the difference between processes out. `bias` is the tool's median over processes against that of the bare
-loop's samples pooled over all processes, and `error` the median over processes of how far the tool was from it, either
-way: spread and bias in one, and hardly moved by a process that met a disturbance. `wall` is what the tool's timing
-really took, the start of pytest left out.
+`spread` is the standard deviation over processes of the logarithm of a tool's figure. It includes the differences
+between processes, for all tools alike. `within` is that of the ratio to the bare loop in the same process, so it
+excludes these differences. `bias` is the tool's median over processes relative to the median of the bare loop's samples
+pooled over all processes. `error` is the median over processes of the tool's absolute relative difference from that
+median: it combines spread and bias, and a single disturbed process hardly changes it. `wall` is the time that the
+tool's timing really took, without the start of pytest.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ Reported = dict[str, float]
 
 
 def core(prepared: Any, seconds: float, most: int) -> Reported:
-    """The core's median."""
+    """The median and the number of samples of the measuring core."""
     from meshmark.timing.measure import Budget, sample
 
     [samples] = sample([prepared], Budget(seconds, 10, most), random.Random(0))
@@ -81,7 +81,7 @@ def core(prepared: Any, seconds: float, most: int) -> Reported:
 
 
 def pytest_benchmark(prepared: Any, seconds: float) -> Reported:
-    """What a plain test with the benchmark fixture reports, by its own JSON."""
+    """The figures of a plain test with the benchmark fixture, from its own JSON."""
     import pytest
 
     class Called:
@@ -113,7 +113,7 @@ def pytest_benchmark(prepared: Any, seconds: float) -> Reported:
 
 
 def asv(prepared: Any, seconds: float) -> Reported:
-    """What asv's own timing code samples in one worker, and the median of it, as asv reports it."""
+    """The median and number of samples that asv's own timing code takes in one worker; asv reports this median."""
     from asv_runner.benchmarks.time import TimeBenchmark
 
     class Attributes:
@@ -130,7 +130,7 @@ def asv(prepared: Any, seconds: float) -> Reported:
 
 
 def bare_loop(prepared: Any, seconds: float) -> Reported:
-    """A loop by hand, all samples kept for the pool."""
+    """The median of a loop by hand, with all its samples for the pool."""
     from tests.studies.fidelity import bare
 
     each = median(bare(prepared, 10))
@@ -148,7 +148,7 @@ TOOLS: dict[str, Callable[[Any, float], Reported]] = {
 
 
 def one_process(number: int, case_ids: list[str], seconds: float) -> dict[str, dict[str, Reported]]:
-    """Case -> tool -> what it reported, in this process."""
+    """The figures of this process, by case and tool."""
     import jax
 
     from meshmark.judge.checks import Judge
@@ -200,7 +200,7 @@ def table(processes: list[dict[str, dict[str, Reported]]], case_ids: list[str]) 
 
 
 def main() -> int:
-    """The command."""
+    """Run the processes and print the tables."""
     parser = argparse.ArgumentParser(description="Spread and bias of three tools for the same time.")
     parser.add_argument("--processes", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=1.0, help="budget of each tool a case (default 1)")

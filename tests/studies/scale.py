@@ -3,15 +3,15 @@
 
     python -m tests.studies.scale [--records 100000] [--keep DIR] [--no-browser]
 
-The records are made up, in the shape and mixture of real ones: conformance runs of the standard profile on eight
-devices (five lines a case, one case in fifty no pass, each with a reason of its own), and timings of a fifth of all
-lines, of 40 samples each. Making them is not timed. What is: `meshmark report` as a process of its own (seconds,
-largest resident memory), the size of the page, and in five fresh browsers the first view and ten filters each: the
-slowest counts. A filter is typed: all but its last key stand in the box, and that key is pressed. It takes until the
-browser has shown the next frame, by its own record of the key (Event Timing, in steps of 8 ms), and until the page's
-thread has painted that frame. On a busy machine these include waiting for a processor, so the processor time of the
-page's thread is counted too: in the filter and in what follows below it. Exit code 1 where a figure is beyond its
-limit.
+The records are invented, in the shape and mixture of real ones: conformance runs of the standard profile on eight
+devices (five lines per case; one case in fifty does not pass, with a reason of its own), and a fifth of all lines are
+timings, of 40 samples each. Making them is not timed. The study measures `meshmark report` as a process of its own
+(seconds, largest resident memory), the size of the page, and in five fresh browsers the first view (the median) and ten
+filters (the slowest). For a filter the text is in the box without its last key, and that key is pressed. It ends when
+the browser has shown the next frame, by its own record of the key (Event Timing, in steps of 8 ms), and when the page's
+thread has painted that frame. On a busy machine these times include waiting for a processor. So the processor time of
+the page's thread is counted too, in the filter and in the drawing that follows below it. The exit code is 1 if a figure
+exceeds its limit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SAMPLES = 40
 
 
 def make(directory: Path, number: int) -> int:
-    """Write record files with so many lines below the directory; gives the number."""
+    """Write record files with `number` lines, at most, into the directory, and give the number of lines."""
     from meshmark.operations import cases
     from meshmark.operations.record_lines import case_head
     from meshmark.operations.selection import Selection
@@ -152,7 +152,7 @@ def _write(path: Path, lines: list[dict[str, object]]) -> int:
 
 
 def reported(records: Path, output: Path) -> tuple[float, float]:
-    """(seconds, largest resident GiB) of `meshmark report` as a process."""
+    """(seconds, largest resident GiB) of `meshmark report` as a process of its own."""
     start = time.perf_counter()
     process = os.posix_spawn(
         sys.executable,
@@ -188,8 +188,8 @@ PAINTED = (
 
 @dataclass
 class Browsed:
-    """What fresh browsers took: seconds to the first view and until all is drawn; milliseconds of each filter from the
-    key until its frame, and the processor time of the page's thread in it and in what follows below."""
+    """The times of fresh browsers: seconds to the first view and until all is drawn; milliseconds of each filter from
+    the key to its frame, and of processor time of the page's thread in it and in the drawing that follows."""
 
     shown: list[float] = field(default_factory=list)
     drawn: list[float] = field(default_factory=list)
@@ -200,7 +200,7 @@ class Browsed:
 
 
 def browsed(page: Path) -> Browsed:
-    """The page in BROWSERS fresh browsers, one after the other."""
+    """Open the page in BROWSERS fresh browsers, one after the other, and time it."""
     from tests.browser.chromium import browser
 
     found = Browsed()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons on simulated machines, where the truth is known: this project's beside asv's and pytest-benchmark's.
+"""Compares this project's comparison with those of asv and pytest-benchmark on simulated machines of known truth.
 
     python -m tests.studies.simulated [--trials 1000] [--markdown FILE]
 
-What is not under test is the real code: asv's own compare and pytest-benchmark's own regression check judge the very
-samples that `meshmark.core.pairs.compare_pairs` judges. docs/comparing.md keeps what this prints.
+Only the machines are simulated: asv's own compare and pytest-benchmark's own regression check judge the same samples as
+`meshmark.core.pairs.compare_pairs`. docs/comparing.md holds the printed tables.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SAMPLES = 20  # of each process
 
 @dataclass(frozen=True)
 class Machine:
-    """How times vary; standard deviations of logarithms."""
+    """The variation of times: standard deviations of logarithms, and shares."""
 
     process: float = 0.03
     """From process to process."""
@@ -42,7 +42,7 @@ class Machine:
     """The share of processes that take 30 percent longer."""
 
     def samples(self, rng: np.random.Generator, cases: int = 1) -> np.ndarray:
-        """Give seconds [cases, 2 environments, 40 processes, 20 samples], the machine's drift left out."""
+        """Give seconds [cases, 2 environments, 40 processes, 20 samples], without the machine's drift."""
         shape = (cases, 2, PROCESSES, SAMPLES)
         level = rng.normal(0, self.process, shape[:3]) + np.log(1.3) * (
             rng.random(shape[:3]) < self.disturbed
@@ -93,7 +93,7 @@ def paired(
 
 
 def asv_verdict(a: np.ndarray, b: np.ndarray, factor: float) -> str:
-    """Give '+' (worse), '-' (better) or ' ' as asv 0.6.6 marks B against A, of [rounds, samples] seconds."""
+    """Give the mark of asv 0.6.6 for B against A, '+' (worse), '-' (better) or ' ', from [rounds, samples] seconds."""
     from asv.commands.compare import _is_result_better, _isna
     from asv_runner.statistics import compute_stats
 
@@ -109,7 +109,7 @@ def asv_verdict(a: np.ndarray, b: np.ndarray, factor: float) -> str:
 def asv_pair(
     samples: np.ndarray, walk: np.ndarray, session: float, rounds: int, interleaved: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Give [rounds, 5] samples of A and of B: asv takes 5 of each of its processes, and 2 processes unless told."""
+    """Give [rounds, 5] samples of A and of B: asv takes 5 samples in each process, and 2 processes by default."""
     a, b = samples[0, 0, :rounds, :5], samples[0, 1, :rounds, :5]
     if interleaved:  # A B A B ...
         return a * walk[: 2 * rounds : 2, None], b * walk[1 : 2 * rounds : 2, None]
@@ -120,7 +120,7 @@ def asv_pair(
 
 
 def benchmark_verdict(a: np.ndarray, b: np.ndarray) -> str:
-    """Give '+' where --benchmark-compare-fail=median:5% fails B against A, of [samples] seconds, else ' '."""
+    """Give '+' if --benchmark-compare-fail=median:5% fails B against A, from [samples] seconds, else ' '."""
     from pytest_benchmark.stats import Stats
     from pytest_benchmark.utils import parse_compare_fail
 
@@ -138,7 +138,7 @@ def benchmark_verdict(a: np.ndarray, b: np.ndarray) -> str:
 
 @dataclass
 class Tally:
-    """How often one method flagged something."""
+    """The number of times that one method flagged something."""
 
     flagged: int = 0
     """Either way."""
@@ -171,7 +171,7 @@ def ours(
 
 
 def promised(times: float, trials: int, seed: int, machine: Machine = MACHINE) -> Tally:
-    """Give how often a slowdown is found that is `times` what an A/A comparison of that machine called detectable."""
+    """Give the tally of slowdowns of `times` the detectable change of an A/A comparison of that machine."""
     rng, tally = np.random.default_rng(seed), Tally()
     rule = Rule(looks=RULE.looks[-1:])  # one look: the comparison that the promise is made for
     for _ in range(trials):
@@ -207,9 +207,9 @@ def others(effect: float, trials: int, seed: int, machine: Machine = MACHINE) ->
 
 
 def many(cases: int, changed: int, runs: int, seed: int) -> tuple[Tally, Tally, int, list[int]]:
-    """Give runs of many cases, the first `changed` 5 percent slower.
+    """Compare runs of many cases, of which the first `changed` are 5 percent slower.
 
-    Returns the tallies of unchanged and of changed cases, the number of runs with a false alarm, and the pairs used.
+    Gives the tallies of unchanged and of changed cases, the number of runs with a false alarm, and the pairs used.
     """
     rng, rule = np.random.default_rng(seed), Rule(cases=cases)
     same, other, alarmed, used = Tally(), Tally(), 0, []
@@ -313,7 +313,7 @@ def table(trials: int) -> list[str]:
 
 
 def main() -> None:
-    """The command."""
+    """Run the study and print its tables."""
     parser = argparse.ArgumentParser(description="Comparisons on simulated machines.")
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--markdown", type=Path, help="write the tables to this file too")

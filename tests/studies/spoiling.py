@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spoilt files: lines of JSON, an object of JSON, and a text, each with a few mutations that a seed draws."""
+"""Mutates files: lines of JSON, a JSON object, or a text, each with one to three mutations that a seed draws."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def spoilt_lines(data: bytes, draw: random.Random) -> bytes:
 
 
 def spoilt_object(data: bytes, draw: random.Random) -> bytes:
-    """One object of JSON with one to three mutations."""
+    """A JSON object with one to three mutations."""
     found = json.loads(data)
     for _ in range(draw.randint(1, 3)):
         found = mutated(found, draw) if found else found
@@ -54,7 +54,7 @@ def spoilt_object(data: bytes, draw: random.Random) -> bytes:
 
 
 def spoilt_text(data: bytes, draw: random.Random) -> bytes:
-    """A text with other pieces in one to three places."""
+    """A text with one to three words replaced."""
     lines = data.decode().splitlines()
     for _ in range(draw.randint(1, 3)):
         number = draw.randrange(len(lines))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that only compiling for hardware that is not there can catch, and the command that runs them.
+"""Faults that only compiling without the hardware can catch, and the command that runs them.
 
     python -m tests.studies.topology_faults
 
-Each is harmless, or absent, where programs run on eight virtual CPU devices: the numbers stay right, or the fault
-depends on the platform or on the number of devices. The command puts in one after the other, shows that the same
-cases pass on the CPU with the fault in, and that compiling for a topology catches it, on every topology whose compiler
-(the extra `tpu` or `gpu`) is installed.
+Each is harmless or absent on eight virtual CPU devices: the numbers stay right, or the fault depends on the platform or
+on the number of devices. The command activates one fault after the other. It shows that the same case passes on the CPU
+with the fault, and that compiling for a topology catches it, for every topology whose compiler (the extra `tpu` or
+`gpu`) is installed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from meshmark.operations import cases
 
 @dataclass
 class Fault:
-    """One fault: how it is put in, the case that shows it (`MESH` stands for the mesh), and where."""
+    """One fault: its context manager, the case that shows it (`MESH` stands for the mesh), and the topology."""
 
     put_in: Callable[[], Any]
     case: str
@@ -49,7 +49,7 @@ CATALOGUE: dict[str, Fault] = {}
 
 
 def fault(case: str, on: tuple[str, ...], check: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Register a function that makes a context manager as a fault of its name, on each of these topologies."""
+    """Register a function, which makes a context manager, as a fault with its name on each of these topologies."""
 
     def register(make: Callable[[], Any]) -> Callable[[], Any]:
         for topology in on:
@@ -61,7 +61,7 @@ def fault(case: str, on: tuple[str, ...], check: str) -> Callable[[Callable[[], 
 
 
 def installed(one: Fault) -> str:
-    """Why the fault's topology can't be had here, or ""."""
+    """Why the compiler of the fault's topology is not available; "" if it is."""
     try:
         topologies.compiler(topologies.parse(one.topology))
     except topologies.TopologyError as error:
@@ -71,7 +71,7 @@ def installed(one: Fault) -> str:
 
 @fault("matmul/rows=x,inner=y,check=exact/manual/MESH/float32/n64", ("v5e:2x4", "h100:8"), "communication")
 def an_extra_all_gather_on_one_platform_only():
-    """lax.psum adds a gathered zero, by a platform-dependent rule: as a lowering for one platform may."""
+    """lax.psum adds a gathered zero by a platform-dependent rule, as a wrong lowering for one platform may do."""
     real = lax.psum
 
     def psum(x, axes, **options):
@@ -89,7 +89,7 @@ def an_extra_all_gather_on_one_platform_only():
 
 @fault("psum/axes=x+y/manual-novma/MESH/float32/4KiB", ("v5e:2x4", "h100:8"), "communication")
 def replica_groups_over_the_wrong_axis():
-    """Off the CPU the sum goes over one axis less than was spelled."""
+    """On platforms other than CPU the sum leaves out the first of its axes."""
     real = lax.psum
 
     def psum(x, axes, **options):
@@ -103,7 +103,7 @@ def replica_groups_over_the_wrong_axis():
 
 @fault("reshard/from=x.y,to=y.x/auto/MESH/float32/4KiB", ("v6e:16x16", "h100:256"), "sharding")
 def a_constraint_ignored_at_256_chips():
-    """The place of the output is left to the compiler on large meshes only."""
+    """The output sharding is left to the compiler on large meshes only."""
     real = jax.jit
 
     def jit(function=None, **options):
@@ -117,7 +117,7 @@ def a_constraint_ignored_at_256_chips():
 
 @fault("psum/axes=x+y/manual/MESH/float32/4KiB", ("v5e:2x4",), "host")
 def a_way_through_host_memory_on_tpu_only():
-    """What is summed goes to the host's memory and back; XLA's GPU compiler takes such a detour out again."""
+    """The operand goes to the host's memory and back. XLA's GPU compiler removes such a detour."""
     real = lax.psum
 
     def psum(x, axes, **options):
@@ -130,7 +130,7 @@ def a_way_through_host_memory_on_tpu_only():
 
 
 def over(case: str, num_devices: int) -> cases.Case:
-    """The case on the preferred mesh of so many devices."""
+    """The case on the preferred mesh of this many devices."""
     return cases.find(case.replace("MESH", preferred(num_devices).label), num_devices)
 
 
@@ -141,7 +141,7 @@ def bad(lines: list[Line]) -> list[Line]:
 
 @dataclass
 class Outcome:
-    """What was seen of one fault."""
+    """The failing lines of one fault."""
 
     on_cpu: list[Line]
     """Lines that fail where the case runs on virtual CPU devices, with the fault in."""
@@ -164,7 +164,7 @@ def try_out(one: Fault) -> Outcome:
 
 
 def main() -> int:
-    """Try out all faults; 1 where one escapes or a check fails without it, 2 where no compiler is installed."""
+    """Try out all faults; 1 if one escapes or a check fails without it, 2 if no compiler is installed."""
     missing = {name: installed(one) for name, one in CATALOGUE.items()}
     for said in dict.fromkeys(filter(None, missing.values())):
         print(f"left out: {said}", file=sys.stderr)

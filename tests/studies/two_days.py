@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far do the intervals of one run reach on another day?
+"""Measures whether the intervals of one run hold on another day.
 
     python -m tests.studies.two_days OLD NEW [OLD NEW ...]
 
 OLD and NEW are two record files of `meshmark bench` with the same cases, made on one machine at different times. Each
-run's interval over its processes (timing.figures) is held against the median of the other run. Markdown goes to
-standard output, one row per cadence and kind of figure: times, and ratios of each mode to manual mode.
+run's interval over its processes (timing.figures) is compared with the median of the other run. It prints Markdown, one
+row per cadence and kind of figure: times, and ratios of each mode to manual mode.
 
-Processes of one run are minutes apart. No interval knows of an hour in which nothing was measured, and this table says
-what that costs.
+Processes of one run are minutes apart. An interval does not cover hours in which nothing was measured, and this table
+shows the effect.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def timings(path: Path) -> Lines:
 
 
 def with_interval(found: Estimate | None) -> Estimate | None:
-    """The estimate if it has an interval."""
+    """The estimate if it has the ends of an interval; else None."""
     return found if found is not None and found.low is not None and found.high is not None else None
 
 
@@ -65,7 +65,7 @@ def side(estimate: Estimate) -> int:
 
 
 def count(pairs: Sequence[tuple[Lines, Lines]]) -> dict[str, Counter[str]]:
-    """What the table counts, by figure and cadence."""
+    """The counts of the table, by figure and cadence."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for old, new in pairs:
         for case, cadence in sorted(set(old) & set(new)):

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Noise that the rules were not made with: false alarms, intervals, orders and promises.
+"""Tests the rules under noise for which they were not designed: false alarms, intervals, orders and promises.
 
     python -m tests.studies.unseen [--runs 1000] [--models NAME ...] [--markdown FILE]
 
-`tests.studies.noise` has the noise that the comparison was designed against. These models were written by somebody who
-attacked it: processes of two speeds, bursts, jumps at the very look, effects of the place in a pair, what both of a
-pair share with opposite signs, long and irregular periods, clocks with coarse ticks, effects without a variance,
-machines that slow down on the way. A model gives log times of [cases, places]: what one process has at its place in a
-run, for each case. It is the same on both sides of a comparison, so that every change that is found is false.
+`tests.studies.noise` has the noise for which the comparison was designed. These models were written to attack it:
+processes of two speeds, bursts, jumps at a look, effects of the place in a pair, effects that the processes of a pair
+share with equal or opposite signs, long and irregular periods, clocks with coarse ticks, effects without a variance,
+machines that slow down during the run. A model gives log times [cases, places], where a place is that of a process in
+the run. It is the same on both sides of a comparison, so every change that is found is false.
 
-The columns: runs of 40 unchanged cases that a comparison flags (goal: at most 1 %); comparisons that find a slowdown of
-twice what an A/A comparison called detectable (goal: 95 %); tables of 40 equal ratios that claim an order (goal: at
-most 5 %, as they say); tables that claim none since their controls or neighbours say that they can't; control ratios of
-six processes that exclude 1 (as they say: at most 5 %); intervals of 6, 8 and 12 processes that hold the median of the
-model, drawn from the whole of a long run, and in a row (goal: 90 to 99 %).
+The columns are: runs of 40 unchanged cases that a comparison flags (goal: at most 1 %); comparisons that find a
+slowdown of twice the detectable change of an A/A comparison (goal: 95 %); tables of 40 equal ratios that claim an order
+(goal: at most 5 %, the error that they state); tables that claim none because of their controls or neighbours; control
+ratios of six processes that exclude 1 (stated: at most 5 %); intervals of 6, 8 and 12 processes that hold the median of
+the model, for processes drawn from a long run, and for processes in a row (goal: 90 to 99 %).
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ Model = Callable[[np.random.Generator, int, int], np.ndarray]
 
 
 def own(rng: np.random.Generator, shared: np.ndarray, cases: int) -> np.ndarray:
-    """What all cases share, and a percent of each case's own."""
+    """The shared noise of all cases, plus one percent of each case's own."""
     return shared + rng.normal(0, OWN, (cases, shared.shape[-1]))
 
 
 def two_speeds(share: float) -> Model:
-    """Two layouts of memory, 30 percent apart, drawn by each process for each case."""
+    """Two memory layouts with times 30 percent apart, drawn by each process for each case."""
     return lambda rng, cases, n: 0.3 * (rng.random((cases, n)) < share) + rng.normal(0, OWN, (cases, n))
 
 
 def bursts(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
-    """One to three processes much longer, then about twenty that are not."""
+    """One to three processes take much longer, then about twenty do not."""
     x, i = np.zeros(n), int(rng.exponential(15))
     while i < n:
         length = int(rng.integers(1, 4))
@@ -59,17 +59,17 @@ def bursts(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
 
 
 def jump(at: float, slope: float, height: float) -> Model:
-    """A line, with a jump at this share of the run: at one half, at the look of 20 pairs."""
+    """A linear drift with a jump at this share of the run; one half is the look at 20 pairs."""
     return lambda rng, cases, n: own(rng, slope * np.arange(n) / n + height * (np.arange(n) >= at * n), cases)
 
 
 def warm_first(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
-    """The first of each pair finds the machine warm, by another amount each time."""
+    """The first process of each pair is faster, by a random amount."""
     return own(rng, 0.1 * (np.arange(n) % 2) * rng.uniform(0, 1, n), cases)
 
 
 def in_pairs(sign: float) -> Model:
-    """Heavy tails that both of a pair share, with the same sign or with opposite ones."""
+    """Heavy tails that both processes of a pair share, with equal or opposite signs."""
 
     def model(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
         x = np.repeat(0.05 * np.clip(rng.standard_t(2, n // 2 + 1), -50, 50), 2)[:n]
@@ -92,7 +92,7 @@ def irregular_period(rng: np.random.Generator, cases: int, n: int) -> np.ndarray
 
 
 def ticks(step: float) -> Model:
-    """A clock with ticks of this share of the time: many figures are equal."""
+    """A clock with ticks of this share of the time, so that many figures are equal."""
 
     def model(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
         times = np.exp(rng.normal(0, 0.03, (cases, n)))
@@ -102,12 +102,12 @@ def ticks(step: float) -> Model:
 
 
 def three_digits(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
-    """Times within 0.2 percent, written with three digits."""
+    """Times with a spread of 0.2 percent, rounded to three digits."""
     return np.log(np.round(1.2345 * np.exp(rng.normal(0, 0.002, (cases, n))), 2))
 
 
 def two_values(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
-    """Two times and nothing between."""
+    """Only two different times."""
     return 0.1 * rng.integers(0, 2, (cases, n))
 
 
@@ -124,34 +124,35 @@ def stable(alpha: float) -> Model:
 
 
 def one_in(number: int) -> Model:
-    """Every seventh process takes twice as long."""
+    """One process in `number` takes twice as long."""
     return lambda rng, cases, n: own(rng, 0.7 * ((np.arange(n) + rng.integers(number)) % number == 0), cases)
 
 
 def throttled(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
-    """Full speed for a while, then slower and slower, to 40 percent."""
+    """Full speed for a while, then slower and slower, by up to 40 percent."""
     start = rng.integers(n // 8, n // 2)
     return own(rng, np.minimum(np.maximum(np.arange(n) - start, 0) * 0.02, 0.4), cases)
 
 
 def walk(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
-    """A random walk of 5 percent a process: no level to come back to."""
+    """A random walk of 5 percent per process, without a stable level."""
     return own(rng, np.cumsum(rng.normal(0, 0.05, n)), cases)
 
 
 def groups(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
-    """Three groups of cases, each with slow and fast hours of its own, in half of its cases the other way round."""
+    """Three groups of cases with slow and fast hours of their own, which have the opposite sign in half of the
+    cases."""
     hours = [0.2 * (np.cumsum(rng.random(n) < 0.15) % 2) for _ in range(3)]
     return own(rng, np.stack([(-1) ** i * hours[i % 3] for i in range(cases)]), cases)
 
 
 def growing(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
-    """Noise that grows thirtyfold on the way."""
+    """Noise that grows thirtyfold during the run."""
     return rng.normal(0, 1, (cases, n)) * np.linspace(0.005, 0.15, n)
 
 
 def skewed(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
-    """Only ever longer, by the exponential of a wide normal."""
+    """Positive delays only: the exponential of a wide normal."""
     return np.exp(rng.normal(-3.5, 1.2, (cases, n)))
 
 
@@ -162,7 +163,7 @@ def layouts(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
 
 
 def regressed(stay: float) -> Model:
-    """A first-order autoregression of each case alone."""
+    """A first-order autoregression with coefficient `stay`, independent for each case."""
 
     def model(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
         x = rng.normal(0, 0.05, (cases, n))
@@ -211,18 +212,19 @@ def drawn(rng: np.random.Generator, name: str, cases: int, number: int) -> tuple
 
 
 def generator(name: str, seed: int) -> np.random.Generator:
-    """A generator of the model's own, so that one model's figures do not depend on which others run."""
+    """The random generator of a model, so that its figures do not depend on the other models that run."""
     return np.random.default_rng([seed, list(MODELS).index(name)])
 
 
 def alarms(name: str, runs: int, seed: int, cases: int = CASES) -> int:
-    """How many of `runs` comparisons of unchanged cases flag any of them, at either look."""
+    """The number of comparisons of unchanged cases, of `runs`, that flag any case at either look."""
     rng, rule = generator(name, seed), Rule(cases=cases)
     return sum(noise.flags(*drawn(rng, name, cases, rule.looks[-1]), rule) for _ in range(runs))
 
 
 def found(name: str, runs: int, seed: int, times: float = 2.0) -> int:
-    """How many of `runs` comparisons find a slowdown of `times` what an A/A comparison before called detectable."""
+    """The number of comparisons, of `runs`, that find a slowdown of `times` the detectable change of an A/A comparison
+    before."""
     rng, rule, hits = generator(name, seed), Rule(looks=(40,)), 0
     for _ in range(runs):
         (a, b), (c, d) = (drawn(rng, name, 1, 40) for _ in range(2))
@@ -233,7 +235,7 @@ def found(name: str, runs: int, seed: int, times: float = 2.0) -> int:
 
 
 def of_modes(rng: np.random.Generator, name: str, rows: int, processes: int) -> np.ndarray:
-    """Ratios of two equal modes that the same processes time in turns, [rows, processes]."""
+    """[rows, processes] ratios of two equal modes that the same processes time in turns."""
     times = MODELS[name](rng, 2 * rows, processes)
     return np.exp(times[::2] - times[1::2])
 
@@ -243,8 +245,8 @@ CONTROLS = 6
 
 
 def claims(name: str, tables: int, seed: int) -> tuple[int, int]:
-    """How many tables of 40 ratios of equal modes, six controls among them, claim an order or a best mode, with the
-    fewest processes that may; and how many are in doubt."""
+    """(the number of tables that claim an order or a best mode, the number in doubt). A table has 40 ratios of equal
+    modes, six of them controls, and the fewest processes that may claim an order."""
     rng, number, claimed, doubted = generator(name, seed), orders.needed(CASES), 0, 0
     for _ in range(tables):
         ratios = of_modes(rng, name, CASES, number)
@@ -256,7 +258,7 @@ def claims(name: str, tables: int, seed: int) -> tuple[int, int]:
 
 
 def excluded(name: str, rows: int, seed: int, processes: int = 6) -> int:
-    """How many control ratios of six processes exclude 1."""
+    """The number of control ratios, of `rows`, that exclude 1."""
     rng = generator(name, seed)
     ends = [figures.over_processes(row) for row in of_modes(rng, name, rows, processes)]
     return sum(not e.low <= 1 <= e.high for e in ends)
