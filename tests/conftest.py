@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests of the harness run on eight virtual CPU devices, asked for before JAX is imported."""
+"""The tests of the harness run on eight virtual CPU devices, which are set before JAX is imported."""
 
 import os
 from contextlib import suppress

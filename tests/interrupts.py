@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Children that take SIGINT as at a terminal, wherever the tests run."""
+"""Child processes that handle SIGINT as at a terminal, also where the tests ignore it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The licence line of every source file: `python -m tests.licences` adds it where it is missing.
+"""The licence line of every source file: `python -m tests.licences` adds missing ones.
 
-A source file is a file that git tracks, or would track, and whose comments have a form below. Results and generated
-files have no such line: they are data. The line is the first one, or the second behind `#!`.
+A source file is a file that git tracks, or would track, and that has a form of comment listed below. Results and
+generated files are data and have no such line. The line is the first one, or the second after `#!`.
 """
 
 import subprocess

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""asv for real: commits of a small repository made of this one, in an environment that asv makes.
+"""Runs the real asv on commits of a small repository made from this one, in an environment that asv makes.
 
-Its commits are a base, one that changes nothing, one that slows psum down in manual mode, and one that takes that
-back, gives it one more collective and adds an operation. Packages other than the harness are those of this
-interpreter, through a .pth file.
+The commits are a base, one that changes nothing, one that makes psum slower in manual mode, and one that reverts that,
+gives psum one more collective and adds an operation. Packages other than the harness are those of this interpreter,
+through a .pth file.
 """
 
 import json

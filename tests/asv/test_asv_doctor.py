@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doctor of asv finds each known pitfall in a file that has it, and none in files that don't."""
+"""`meshmark asv-doctor` finds each known pitfall in a file that has it, and none in other files."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A commit of JAX gets the oldest jaxlib that it takes, and is skipped where that can't be had."""
+"""A commit of JAX gets the oldest jaxlib that it accepts, and is skipped if that is not available."""
 
 import subprocess
 import sys

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small parts of published results, each accepted, that the audit of fields changes; and how a liar seals them again.
+"""Small, accepted parts of published results that the audit of fields changes, and the code that seals them again.
 
 A part keeps the run lines, some of the cases and some of the timings, as they were published. The selection of a run
-that closes its file is narrowed to what is kept, so that it is whole.
+that closes its file is narrowed to the kept cases, so that the file is complete.
 """
 
 from __future__ import annotations

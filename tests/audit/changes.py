@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""False values for every field: other values of the same type, none, and those of another line or another run.
+"""False values for every field: other values of the same type, no value, and values of another line or run.
 
-Each change has a sort, which is what the table of the audit counts by. Nothing here knows what a field means.
+Each change has a sort, by which the table of the audit counts. This module does not know what a field means.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The closed list of what is taken on trust: the tables of docs/on-trust.md, which users read."""
+"""The closed list of fields that are taken on trust, from the tables of docs/on-trust.md."""
 
 from __future__ import annotations
 

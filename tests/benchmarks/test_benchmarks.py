@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pytest benchmarks`, run for real: groups, JSON, wrong programs, comparison, agreement with the measuring core."""
+"""Real runs of `pytest benchmarks`: groups, JSON, wrong programs, comparison, agreement with the measuring core."""
 
 import getpass
 import json

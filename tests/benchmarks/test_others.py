@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison with other libraries: its answers, its processes, its arithmetic. Neither torch nor MPI is needed."""
+"""The comparison with other libraries: its answers, processes and arithmetic. It needs neither torch nor MPI."""
 
 import gzip
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One browser for all tests, a page of made-up records, and a tab that minds what it is told to do."""
+"""Fixtures: one browser for all tests, a page of invented records, and a tab that checks what it does."""
 
 import os
 

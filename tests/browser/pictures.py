@@ -3,8 +3,8 @@
 
 python -m tests.browser.pictures results/page docs
 
-Beside them page-pictures.json keeps the hashes of the records that the page was made from, so that a test can say when
-the pictures are stale.
+page-pictures.json, beside them, keeps the hashes of the records from which the page was made, so that a test can find
+stale pictures.
 """
 
 from __future__ import annotations

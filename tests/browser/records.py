@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Made-up records in the shape of real ones: two releases on virtual devices, one real machine, one topology, and
-strings that would like to be more than text."""
+"""Invented records in the shape of real ones: two releases on virtual devices, one real machine, one topology, and
+hostile strings."""
 
 import itertools
 import json

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page in a real browser: filters, links, keyboard, themes, charts, and that it is silent and alone.
+"""The page in a real browser: filters, links, keyboard, themes, charts, no errors and no network requests.
 
-The fixture `open_page` fails a test in which anything was logged as an error, or asked for over a network.
+The fixture `open_page` fails a test if an error was logged, or if something was requested over a network.
 """
 
 import re

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which mode for what and which runs, asked as a user would: advice, heat map, the best mode, controls and the
-decoder's steps, with as many processes as give intervals, and with as many as decide an order; and runs chosen."""
+"""Choosing a mode and runs on the page: advice, heat map, the best mode, controls and the decoder's steps, with enough
+processes for intervals, and with enough for an order; and the choice of runs."""
 
 import pytest
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the parts of the page are drawn: the first view before all else, the others in idle moments or when they are
-asked for, and again after a change when the reader comes near them."""
+"""The order in which parts of the page are drawn: the first view first, the others in idle moments or on request, and
+again after a change when the reader comes near them."""
 
 import pytest
 

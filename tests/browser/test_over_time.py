@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page says of releases: one axis by date, and what each changed."""
+"""Releases on the page: one axis by date, and the changes of each release."""
 
 
 def test_releases_stand_on_one_axis(open_page):

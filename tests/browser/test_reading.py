@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page as a reader walks through it: a screen reader has all of it, the first choice of machine answers the
-question of its section, nothing is cut at any width, and pages of few records say what they have."""
+"""Reading the page: a screen reader has all of it, the first choice of machine answers the question of its section,
+nothing is cut at any width, and pages of few records name their contents."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a run that goes on, in a browser: it loads again while the file grows, and keeps the search and place."""
+"""The page of a running run in a browser: it reloads while the file grows, and keeps the search and the position."""
 
 from meshmark.report import live
 from tests.browser import records as made_up

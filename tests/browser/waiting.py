@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of the page that come after an event: a test waits for them, as a reader does."""
+"""Waits for texts of the page that appear after an event."""
 
 SECONDS = 20
 """The longest wait. The events `toggle`, `close` and `hashchange` come after the click that causes them, and a busy

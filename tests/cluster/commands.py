@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One command of a test: its end is bounded, and no process of it may be left behind."""
+"""Runs one command of a test with a time limit, and checks that it leaves no process behind."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Slurm and an Open MPI for the tests of this directory, which run where they are asked for: tox run -e cluster."""
+"""Slurm and Open MPI for the tests of this directory, which run on request only: tox run -e cluster."""
 
 from __future__ import annotations
 

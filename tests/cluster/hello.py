@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least that a launcher must do: JAX finds its fellow processes by itself, and a sum crosses them.
+"""The least that a launcher must provide: JAX finds the other processes by itself, and a sum goes over all of them.
 
-Every rank prints one line and ends with 0 only where `jax.distributed.initialize()` without arguments made one group of
-as many processes as the first argument says (when given), and a psum over all devices has the right value on each.
+Every rank prints one line. It ends with 0 only if `jax.distributed.initialize()` without arguments made one group of as
+many processes as the first argument (if given), and if a psum over all devices has the right value on each.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What XLA's MPI collectives need of a JAX process: `import tests.cluster.over_mpi`, or pytest's `-p` with that name.
+"""Settings that XLA's MPI collectives need in a JAX process: `import tests.cluster.over_mpi`, or pytest's `-p` with it.
 
-Seen with JAX 0.10.2, 0.11.2 and 0.12.0.1 over Open MPI 4.1.4. Communicators may be asked for in that thread alone in
-which MPI was initialized, which is not where JAX's CPU backend runs a larger program unless its dispatch is synchronous
-(and never where a process has several devices: openxla/xla#16430). And they are freed after JAX has ended MPI, which
-MPI answers by aborting the process: one that has done all its work ends with exit code 1.
+Seen with JAX 0.10.2, 0.11.2 and 0.12.0.1 over Open MPI 4.1.4. Only the thread that initialized MPI may request
+communicators. JAX's CPU backend runs a larger program in this thread only if its dispatch is synchronous, and never if
+a process has several devices (openxla/xla#16430). JAX also frees the communicators after it has ended MPI. MPI then
+aborts the process, so a process that has done all its work ends with exit code 1.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's packages, installed where they are missing, without the services that some of them would start."""
+"""Installs missing Debian packages, without starting the services of some of them."""
 
 from __future__ import annotations
 

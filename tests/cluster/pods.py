@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that take themselves for the pods of docs/cluster/kubernetes.yaml, and a stand-in for the API server.
+"""Processes that act as the pods of docs/cluster/kubernetes.yaml, and a stand-in for the API server.
 
-Each "pod" is a process with a host name and a mount namespace of its own: /run holds a service account's files there
-and /etc/hosts the names that the headless Service would give. The stand-in answers from the manifest's objects, and
-grants what its Role grants. What this does not show: that a real API server takes the manifest; the images, the name
+Each "pod" is a process with a host name and a mount namespace of its own: /run holds a service account's files, and
+/etc/hosts holds the names that the headless Service would give. The stand-in answers from the manifest's objects, and
+grants what its Role grants. This does not test that a real API server accepts the manifest, nor the images, the name
 service and the network of a cluster.
 """
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A private Slurm on this machine: munged, slurmctld and one slurmd, started for a time and stopped again.
+"""A private Slurm on this machine: starts and stops munged, slurmctld and one slurmd.
 
 python -m tests.cluster.slurm srun -n 2 python -m tests.cluster.hello
 
-runs one command inside. Everything lives in a temporary directory: configuration, key, sockets, logs, spool. Nothing
-below /etc is written (beside what Debian's packages install), and no system service is started.
+runs one command inside. Configuration, key, sockets, logs and spool are in a temporary directory. Nothing is written
+below /etc, except by Debian's packages, and no system service is started.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real launchers on this machine: Debian's Slurm and Open MPI, and JAX's own detection of both.
 
-tox run -e cluster installs what is missing, starts it and stops it. Each test is bounded in time, and none may leave a
-process behind.
+tox run -e cluster installs missing packages, and starts and stops the launchers. Each test has a time limit, and none
+may leave a process behind.
 """
 
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/cluster/kubernetes.yaml: its schema, and JAX's own detection in processes that take themselves for its pods."""
+"""docs/cluster/kubernetes.yaml: its schema, and JAX's own detection in processes that act as its pods."""
 
 import copy
 import re

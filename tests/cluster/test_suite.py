@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pytest conformance --distributed` under real launchers, docs/cluster/slurm.sbatch, and a rank that dies there."""
+"""`pytest conformance --distributed` under real launchers, docs/cluster/slurm.sbatch, and a rank that dies."""
 
 import json
 import os

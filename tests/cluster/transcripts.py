@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes docs/transcripts/ by running what they show: `python -m tests.cluster.transcripts [launch,srun,mpirun]`.
+"""Makes docs/transcripts/ by running the shown commands: `python -m tests.cluster.transcripts [launch,srun,mpirun]`.
 
-As root on Debian. Paths, the user's and the host's name are left out of what is kept, and of the tables the middle.
+It needs root on Debian. Paths, the names of the user and the host, and the middle of tables are left out.
 """
 
 from __future__ import annotations

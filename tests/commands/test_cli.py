@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: what it prints, its exit codes, and one clear line for whatever is wrong."""
+"""The command line: its output, its exit codes, and one clear line for each kind of error."""
 
 import json
 import math

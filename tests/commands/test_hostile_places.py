@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sample of the attacks of `tests.studies.hostile_places`, of which `tox run -e places` runs all."""
+"""A sample of the attacks of `tests.studies.hostile_places`; `tox run -e places` runs all of them."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a terminal gets: lines that fit, verdicts in colour, the nearest names, and one line where JAX is missing."""
+"""Output on a terminal: lines that fit, verdicts in colour, the nearest names, and one line if JAX is missing."""
 
 import io
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meshmark test` hands everything to pytest, and finds the suite in the package."""
+"""`meshmark test` passes all options to pytest, and finds the suite in the package."""
 
 import json
 import subprocess

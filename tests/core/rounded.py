@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Implementations that round as a device may, and references in the case table's style, to hold bounds against."""
+"""Implementations that round as a device may, and references in the case table's style, for tests of bounds."""
 
 from dataclasses import replace
 

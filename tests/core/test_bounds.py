@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derived bounds are sound (no implementation exceeds them) and useful (a narrower type shows).
+"""Derived bounds are sound (no implementation exceeds them) and useful (a narrower type exceeds them).
 
-Each rule, and what has none, has tests in test_bounds_of_rules.
+test_bounds_of_rules tests each rule, and functions without one.
 """
 
 import jax

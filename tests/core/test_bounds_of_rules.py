@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each rule of derived bounds: no term of it can go, what has no rule says so, comparisons that rounding may turn."""
+"""Each rule of derived bounds: every term is needed, functions without a rule raise, rounding may turn comparisons."""
 
 import itertools
 from dataclasses import replace

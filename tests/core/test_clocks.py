@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A clock that goes slower or faster than the kernel's is found; a machine that slept, or that waits, is not taken for
-one."""
+"""A clock that is slower or faster than the kernel's is found. A machine that slept or waits is not taken for one."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command that a missing extra names works for the way in which the package is installed."""
+"""The command for a missing extra fits the way in which the package is installed."""
 
 import re
 import tomllib

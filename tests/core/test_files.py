@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file without an end is refused in one line, by every command that reads one whole."""
+"""Every command that reads a whole file refuses an endless one in one line."""
 
 import os
 import shlex

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reader of compiled communication is judged by hand-worked text and by arithmetic."""
+"""The reader of compiled communication is tested with texts worked out by hand, and by arithmetic."""
 
 import itertools
 import math

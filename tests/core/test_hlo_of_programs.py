@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reader of compiled communication is judged by real programs, compiled here."""
+"""The reader of compiled communication is tested with real programs, compiled in the tests."""
 
 import math
 from collections.abc import Callable, Sequence

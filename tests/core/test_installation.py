@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which state of the suite a run is of: from git, from the build, or unknown; and the digest of its files."""
+"""The state of the suite in a run line: from git, from the build, or unknown; and the digest of its files."""
 
 import json
 import shutil

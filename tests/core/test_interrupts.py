@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGINT and SIGTERM, wherever a run is started; and that the tests themselves hold where SIGINT is ignored."""
+"""SIGINT and SIGTERM, for every way to start a run. The tests themselves also pass where SIGINT is ignored."""
 
 import os
 import signal

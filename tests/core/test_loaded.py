@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is loaded is held against its sources: replaced methods, and compiled files that are not of their source."""
+"""Loaded code is compared with its sources: replaced methods, and compiled files that are not of their source."""
 
 import importlib
 import importlib.util

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of two environments: every condition of the rule can say no, and its rates on simulated machines.
+"""The comparison of two environments: every condition of the rule matters, and its rates on simulated machines.
 
-Bounds of simulations: a figure that is right leaves them with probability below 1e-4 (binomial); seeds are fixed.
+Bounds of simulations: a right figure exceeds them with a probability below 1e-4 (binomial); seeds are fixed.
 """
 
 import dataclasses

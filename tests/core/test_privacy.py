@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is taken out of texts before they are published."""
+"""Removing private data from texts before they are published."""
 
 import getpass
 import socket

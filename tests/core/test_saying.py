@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a case says, made safe: whatever it is, it becomes printable text of bounded length, or JSON types."""
+"""Texts and data of a case are made safe: they become printable text of bounded length, or JSON types."""
 
 import json
 

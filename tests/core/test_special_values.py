@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Special values: where they stand, and which dtypes have them."""
+"""Special values: their places, and the dtypes that have them."""
 
 import numpy as np
 import pytest

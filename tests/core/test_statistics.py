@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of samples: known values, and coverage by simulation.
 
-Bounds of simulations: a figure that is right leaves them with probability below 1e-4 (binomial); seeds are fixed.
+Bounds of simulations: a right figure exceeds them with a probability below 1e-4 (binomial); seeds are fixed.
 """
 
 import math

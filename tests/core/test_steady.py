@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output that can't be written: what writes it goes on, and Python ends without a complaint of its own."""
+"""Output that can't be written: the program goes on, and Python ends without a complaint."""
 
 import io
 import os

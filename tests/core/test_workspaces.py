@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scratch memory of GPU libraries is read from the compiled text, and nothing else is."""
+"""The scratch memory of GPU libraries, and no other memory, is read from the compiled text."""
 
 import pytest
 

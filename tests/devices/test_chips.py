@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published figures: that they hang together, and what is claimed of a device."""
+"""The published figures are consistent, and so are the claims about a device."""
 
 from __future__ import annotations
 

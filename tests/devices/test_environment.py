@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environment variables: what children get, and who may set them in this process."""
+"""Environment variables: those of child processes, and the code that may set them in this process."""
 
 import ast
 import os

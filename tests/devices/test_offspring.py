@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a case starts ends with it: in a process of its own, since these tests fork and adopt."""
+"""Processes that a case starts end with it. The tests run in a process of their own, because they fork and adopt."""
 
 import subprocess
 import sys

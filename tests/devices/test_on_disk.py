@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changes on disk while a run goes on is told, and the run does not end well."""
+"""A change on disk during a run is reported, and the exit code of the run is not 0."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Projections against figures worked out by hand, textbook formulas, and figures that were measured."""
+"""Projections against figures worked out by hand, textbook formulas, and measured figures."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several workers on one device: how many by default, and how much of its memory each takes."""
+"""Several workers on one device: their default number, and each one's share of the memory."""
 
 from types import SimpleNamespace
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changes numbers around a run: settings of JAX, replaced functions, compiled programs from a disk."""
+"""Things around a run that change numbers: settings of JAX, replaced functions, compiled programs from a disk."""
 
 import functools
 import json

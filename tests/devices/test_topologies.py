@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of topologies, what is said where one can't be had, and the GPU descriptions; no compiler is needed."""
+"""Names of topologies, the message for an unavailable one, and the GPU descriptions. No compiler is needed."""
 
 import itertools
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Growth: which programs, what theory says of them, what is found, and how the command says it."""
+"""Growth: its programs, their theory, the findings, and the output of the command."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meshmark hunt` over ranks of which rank 1 goes wrong: `python -m tests.hunt.sabotaged_hunt OPTIONS`.
+"""`meshmark hunt` over ranks with a fault on rank 1: `python -m tests.hunt.sabotaged_hunt OPTIONS`.
 
-MESHMARK_WRONG names an operation: rank 1 has one wrong element in each program that has it. MESHMARK_DIES is the number
-of a program in which rank 1 ends itself.
+MESHMARK_WRONG names an operation: rank 1 has one wrong element in each program that contains it. MESHMARK_DIES is the
+number of a program in which rank 1 ends itself.
 """
 
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands for the workers of a hunt. A test says how programs are judged."""
+"""Stand-ins for the workers of a hunt. A test decides how programs are judged."""
 
 import time
 

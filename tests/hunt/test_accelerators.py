@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One device, and devices that are no CPUs: what is drawn there, what it is judged by, and a planted fault of each."""
+"""One device, and devices other than CPUs: the drawn programs, how they are judged, and a planted fault of each."""
 
 import json
 from dataclasses import replace

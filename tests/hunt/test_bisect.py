@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a finding flips is found between releases, whatever the number of flips; outcomes are told apart."""
+"""Bisection finds the releases between which a finding flips, for any number of flips, and distinguishes outcomes."""
 
 import json
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where two runs of an unsharded program differ, a third opinion says which is wrong; and what a cause is named by."""
+"""If two runs of an unsharded program differ, a third one decides which is wrong. Also the names of causes."""
 
 import io
 import json

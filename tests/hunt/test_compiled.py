@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that are compiled and interpreted: right ones pass, and a fault in the compiled text is seen and named."""
+"""Programs that are compiled and interpreted: right ones pass, and a fault in the compiled text is found and named."""
 
 import json
 import math

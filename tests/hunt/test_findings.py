@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kept findings are whole: data, a script of it, a report; and they are what the page and pytest read."""
+"""Kept findings are complete (data, script, report), and the page and pytest read them."""
 
 import ast
 

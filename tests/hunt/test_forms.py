@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forms inside of forms, a derivative rule of its own, and light compiling: right programs pass, faults are seen."""
+"""Nested forms, custom derivative rules, and light compilation: right programs pass, and faults are found."""
 
 import random
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meaning of collectives over several axes, against shard_map; and a mesh that orders axes in its own way."""
+"""The meaning of collectives over several axes, against shard_map; and a mesh with another order of axes."""
 
 import jax
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A right program passes, and every kind of wrong result is seen and named."""
+"""A right program passes, and every kind of wrong result is found and named."""
 
 import jax
 import numpy as np

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy, other meshes, donation, 64-bit types and special values: right programs pass, and a planted fault is seen."""
+"""NumPy, other meshes, donation, 64-bit types and special values: right programs pass, and a planted fault is found."""
 
 import ast
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs are data: they survive JSON, are the same in every process, and say what is wrong with them."""
+"""Programs are data: JSON preserves them, they are the same in every process, and an invalid one is explained."""
 
 import json
 import subprocess

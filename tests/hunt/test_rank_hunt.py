@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hunt over real processes, one of which goes wrong."""
+"""A hunt over real processes, one of which has a fault."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hunt that was interrupted goes on: nothing is judged twice, nothing is lost; and what is kept is whole."""
+"""A hunt is resumed after an interruption: nothing is judged twice, nothing is lost, and kept files are complete."""
 
 import json
 import os

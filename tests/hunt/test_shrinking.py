@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shrinking keeps the signature and gives the operation that is to blame."""
+"""Shrinking keeps the signature and gives the operation that causes the difference."""
 
 import json
 

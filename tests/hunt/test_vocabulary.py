@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kind of operation is drawn, has types that JAX accepts, and rounds only where it says so."""
+"""Every kind of operation is drawn, has types that JAX accepts, and rounds only if it declares that."""
 
 import random
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that ends its process, or never ends, costs that program alone."""
+"""A program that ends its process, or never ends, costs only that program."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hunts found per hour, and the weights that follow."""
+"""Findings of hunts per hour, and the weights that follow from them."""
 
 import json
 import math

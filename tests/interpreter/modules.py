@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of HLO text for the tests: the lines of the entry, and of other computations where they need them."""
+"""Modules of HLO text for the tests: the lines of the entry, and of other computations if needed."""
 
 import numpy as np
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults planted into compiled text: a list of edits of programs that libtpu 0.0.50.1 compiled for v5e:2x4.
 
-Each is what a compiler could do wrong: wrong groups, a halo off by one, a lost mask, a result that is read too early.
-The programs lie in texts/, without metadata and backend configurations.
+Each is a possible error of a compiler: wrong groups, a halo off by one, a lost mask, a result that is read too early.
+The programs are in texts/, without metadata and backend configurations.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults planted into compiled text: edits of programs that jaxlib 0.12.0.1's CUDA plugin compiled for h100:8.
 
-The programs lie in texts/, without metadata and, but for custom calls, without backend configurations.
+The programs are in texts/, without metadata and, except for custom calls, without backend configurations.
 """
 
 from tests.interpreter.planted import Planted

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single operations, drawn by hypothesis: the interpretation of what XLA compiled for one CPU against its execution.
+"""Single operations, drawn by hypothesis: interpretation of programs that XLA compiled for one CPU, and execution.
 
 Integers, moved data and predicates are compared to the bit, floating-point arithmetic within a few roundings.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributes, opcodes and types of stored programs, altered at random: nothing that is not known passes for right."""
+"""Attributes, opcodes and types of stored programs, altered at random: nothing unknown passes."""
 
 import functools
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products and choices by a GPU's libraries, as XLA spells them for H100 in jaxlib 0.12.0.1: by hand."""
+"""Products and selections by a GPU's libraries, as XLA of jaxlib 0.12.0.1 writes them for H100: computed by hand."""
 
 import json
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions of cuDNN, as XLA spells them for H100 in jaxlib 0.12.0.1: by hand, and by what an adjoint is."""
+"""Convolutions of cuDNN, as XLA of jaxlib 0.12.0.1 writes them for H100: by hand, and by the definition of an
+adjoint."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of stored programs, as `meshmark explain` tells them."""
+"""The steps of stored programs in the output of `meshmark explain`."""
 
 import jax
 import numpy as np

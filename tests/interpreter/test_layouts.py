@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiles, bitcasts and memory that nothing wrote, computed by hand."""
+"""Tiles, bitcasts and unwritten memory, computed by hand."""
 
 from contextlib import nullcontext
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program says before any compiler, and where the values of a compiled one part from it."""
+"""The values of a lowered program, and the step at which the values of the compiled one differ from them."""
 
 import re
 from types import SimpleNamespace

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instructions that place elements of float32 and give bfloat16: the compiler for TPU writes them."""
+"""Instructions that place elements of float32 and give bfloat16, as the compiler for TPU writes them."""
 
 import ml_dtypes
 import numpy as np

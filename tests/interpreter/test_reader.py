@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reader against XLA's own parser, and text that is no module."""
+"""The reader against XLA's own parser, and texts that are not a module."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schedule of a program against hand-worked figures, on hand-written texts and on compiled ones.
 
-The programs in scheduled/ are what libtpu 0.0.52 compiled for v5e:2x4, without metadata and backend configurations.
+libtpu 0.0.52 compiled the programs in scheduled/ for v5e:2x4. They are without metadata and backend configurations.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optional capabilities: what the backend has is judged by default, and no probe can end the run or turn it green."""
+"""Optional capabilities: those of the backend are judged by default, and no probe can end the run or make it pass."""
 
 import sys
 from collections import Counter

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge compares exactly the shards that must be there: a shard that is not shown would pass unseen."""
+"""The judge compares exactly the shards that must exist: otherwise a shard that JAX does not list would pass."""
 
 import signal
 from types import SimpleNamespace

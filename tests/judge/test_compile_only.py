@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judging without running. Most tests compile for the CPU in the place of a topology, so that no libtpu is needed."""
+"""Judging without running. Most tests compile for the CPU instead of a topology, so that no libtpu is needed."""
 
 import json
 import subprocess

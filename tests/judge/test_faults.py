@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of the catalogue are caught, and without them the case that caught each passes.
+"""Faults of the catalogue are caught, and without the fault the case that caught it passes.
 
-The tests take the faults that are caught quickest, at least one by each family of operations that catches any, and
-every fault that is newer than docs/faults.md. MESHMARK_SLOW=1 takes all of them, compiled as users compile:
-tox run -e faults.
+The tests use the faults that are caught fastest, at least one per family of operations that catches any, and every
+fault that is newer than docs/faults.md. MESHMARK_SLOW=1 uses all of them, compiled as users compile: tox run -e faults.
 """
 
 import math

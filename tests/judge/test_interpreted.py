@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the lines of an interpretation carry, and what becomes of a program that is not understood."""
+"""The fields of the lines of an interpretation, and the lines of a program that can't be interpreted."""
 
 from types import SimpleNamespace
 

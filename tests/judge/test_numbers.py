@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of numbers: what is not finite is compared first, and no rule lets a wrong value through."""
+"""The comparison of numbers: values that are not finite are compared first, and no rule passes a wrong value."""
 
 from unittest.mock import patch
 

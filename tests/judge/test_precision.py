@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Default precision: what is asked of floats, and what whole and complex numbers are judged by."""
+"""Default precision: the probe for floats, and the exact values for integers and complex numbers."""
 
 import numpy as np
 import pytest

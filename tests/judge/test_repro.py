@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts for bug reports: they run alone, agree with the suite, and notice what is wrong.
+"""Scripts for bug reports: they run alone, agree with the suite, and find faults.
 
 Every script runs in a process of its own (a fork of a python -I that has imported JAX, in an empty directory), and one
-as its reader starts it. The default run takes a sample; MESHMARK_SLOW=1 takes every operation in every mode.
+of them as a user starts it. The default run uses a sample; MESHMARK_SLOW=1 uses every operation in every mode.
 """
 
 import ast

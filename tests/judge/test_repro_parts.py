@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scripts are made of: folded functions, formulas, literals, and a printer that knows of no case."""
+"""The parts of the scripts: folded functions, formulas, literals, and a printer that does not know cases."""
 
 import ast
 import itertools

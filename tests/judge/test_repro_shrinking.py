@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The smallest script that still fails, with JAX broken in the processes that run it.
+"""The smallest script that still fails, with a fault in JAX in the processes that run it.
 
-A fault is put in by a sitecustomize.py in a directory of PYTHONPATH, so that it is there in every child process, as a
-fault of an installed JAX would be. One search starts the processes that it always starts; the others fork one in which
-JAX is imported and broken.
+A sitecustomize.py in a directory of PYTHONPATH activates the fault in every child process, like a fault of an installed
+JAX. One search starts its usual processes. The others fork one in which JAX is imported and has the fault.
 """
 
 import os

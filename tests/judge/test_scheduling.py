@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schedule counters of a case: from stored texts with the network of a slice, and of a program compiled here."""
+"""The schedule counters of a case: from stored texts with the network of a slice, and from a compiled program."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge is judged before it judges: what changes its comparisons is noticed."""
+"""The self-test of the judge finds changes of its comparisons before the first case."""
 
 import numpy as np
 import pytest

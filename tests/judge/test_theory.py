@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The theory of each operation, and every check that holds a compiled program to it, without committed counters."""
+"""The theory of each operation, and every check of a compiled program against it, without committed counters."""
 
 from dataclasses import replace
 from fnmatch import fnmatchcase

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that allow unsharded JAX to differ from NumPy: they allow that value and no other."""
+"""Rows that allow a result to be that of unsharded JAX instead of NumPy's, and no other value."""
 
 from pathlib import Path
 

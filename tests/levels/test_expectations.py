@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A vendor's own known issues and counters: read, used, said, and refused in one line where they can't be used."""
+"""A vendor's own known issues and counters: reading, use, output, and refusal in one line if they can't be used."""
 
 import json
 import subprocess

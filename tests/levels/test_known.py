@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known issues: where they apply, how they expire, and what a passing one says."""
+"""Known issues: where they apply, how they expire, and the mark of a listed case that passes."""
 
 import fnmatch
 import re

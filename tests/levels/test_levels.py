@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Levels: the frozen lists against the table, and the statement that records amount to."""
+"""Levels: the frozen lists against the table, and the statement that records support."""
 
 import json
 

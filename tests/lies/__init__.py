@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue of lies: what somebody might submit who did not run what he says, and what is said to it.
+"""The catalogue of lies: false submissions, and the answer of the review to each.
 
-A liar knows the format: hashes, totals, environment and statement are made anew after each lie. A lie takes the records
-of an accepted product, those of conformance and those of timings, and changes them. `None` as the answer: the lie
-passes, and docs/submitting.md says that this is taken on trust.
+A liar knows the format: hashes, totals, environment and statement are made again after each lie. A lie changes the
+records of an accepted product, those of conformance or those of timings. The answer `None` means that the lie passes,
+and docs/submitting.md lists it as taken on trust.
 """
 
 from tests.lies import of_ends, of_fields, of_places, of_runs, of_several, of_times, of_verdicts, on_trust

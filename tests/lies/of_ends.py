@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lies about how a run ended: files that somebody cut or changed, and closed anew."""
+"""Lies about the end of a run: files that were cut or changed, and closed again."""
 
 from collections.abc import Callable
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lies in single fields that need no case to be seen: the audit of fields (tests.studies.field_audit) found them."""
+"""Lies in single fields that are visible without a case; the audit of fields (tests.studies.field_audit) found them."""
 
 from tests.lies.of_places import in_ceilings, in_timings
 from tests.lies.telling import (

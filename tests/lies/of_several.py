@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lies of several lines at once: each line alone could be true, and those that go with it were changed as well."""
+"""Lies in several lines at once: each line alone could be true, and the lines that depend on it were changed too."""
 
 import copy
 import random

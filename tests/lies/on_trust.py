@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is taken on trust: docs/submitting.md says so."""
+"""Lies that pass because their subject is taken on trust, as docs/submitting.md states."""
 
 import random
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lie is, the honest records that each begins with, and the ways to change a line that several lies share."""
+"""The definition of a lie, the honest records that lies change, and the changes of lines that several lies share."""
 
 import copy
 from collections.abc import Callable

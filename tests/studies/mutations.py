@@ -94,7 +94,7 @@ YAML = r"""!!bool x
 
 
 def base() -> list[dict]:
-    """A short record file of a run that closes it, with most kinds of lines."""
+    """A short record file with every kind of line, of a run that closes its file."""
     case = cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", submissions.DEVICES)
     of_run = {"run": submissions.RUN}
     timed = [line | of_run for line in submissions.timed()[1:5]]
