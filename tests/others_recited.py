@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A contestant that moves nothing: it knows what every rank has, and recites the answers, with a planted fault.
+"""A contestant that moves no data: it knows the data of every rank, and gives the answers, with a planted fault.
 
-The ranks meet through files, so that neither JAX nor MPI is needed and a test of the leader takes little time.
+The ranks communicate through files, so neither JAX nor MPI is needed, and a test of the leader takes little time.
 """
 
 import json

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JAX contestant, whose ranks put in what the next rank should: real collectives of wrong values."""
+"""The JAX contestant with wrong inputs: each rank uses those of the next rank, so the values of its collectives are
+wrong."""
 
 from benchmarks.others import jax_gloo, operations, rank
 

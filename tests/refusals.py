@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of pytest that are refused before they collect anything: many in one process, which imports JAX once."""
+"""Runs pytest sessions that are refused before they collect anything, many in one process, which imports JAX once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts that use JAX alone, each in a process of its own, without the second that each would take to import JAX.
+"""Runs scripts that use only JAX, each in a process of its own, without the second that an import of JAX takes.
 
-One interpreter, in which the suite can't be imported, imports JAX, and starts no backend. Each script runs in a fork
-of it, which ends with the script.
+One interpreter, in which the suite can't be imported, imports JAX and starts no backend. Each script runs in a fork of
+it, which ends with the script.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records as a run on four virtual devices would write them, for the tests of what is published: every line is made
-from the case table, so that a check that finds something wrong in them is wrong itself."""
+"""Makes records like those of a run on four virtual devices, for the tests of publishing. Every line is made from the
+case table, so a check that finds something wrong in them is wrong itself."""
 
 import gzip
 import hashlib

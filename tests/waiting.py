@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for what must happen, for as long as a busy machine may take."""
+"""Waits for events, for as long as a busy machine may take."""
 
 from __future__ import annotations
 

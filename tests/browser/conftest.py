@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures: one browser for all tests, a page of invented records, and a tab that checks what it does."""
+"""Fixtures: one browser for all tests, a page of invented records, and tabs in which an error or a request fails."""
 
 import os
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the forms over explicit axes allow: no more than rounding, and no error but a refusal of a size."""
+"""The forms over explicit axes: an error beyond rounding is found, and only the refusal of a size is accepted."""
 
 import functools
 from unittest.mock import patch

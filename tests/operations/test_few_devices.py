@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases on one device and on two, where sizes have no factor and blocks are whole: no run was so small before."""
+"""Cases on one device and on two, where sizes have no factor and blocks are whole arrays."""
 
 import jax
 import pytest

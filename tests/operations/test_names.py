@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every public function of JAX that takes or gives arrays has a case, or is one of the few with a reason."""
+"""Every public function of JAX that takes or gives arrays has a case, or a stated reason for having none."""
 
 import warnings
 from collections import defaultdict

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The committed rows cover what they say, give the same cases always, and no case twice."""
+"""The committed rows cover their pairs, always give the same cases, and give no case twice."""
 
 import pytest
 

@@ -3,7 +3,8 @@
 
     python -m tests.operations.test_processes_operations RANK PORT FILE
 
-is one of the two: it judges the case of every fault without it and then with it, and writes the verdicts.
+runs one of the two processes: it judges the case of every fault without the fault and then with it, and writes the
+verdicts.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers that JAX's tutorial publishes for its layer."""
+"""Numbers that JAX's tutorial publishes for its layer."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A refusal is judged by what the message says, and not by where in the source the call stands."""
+"""A refusal is judged by its message, and not by the place of the call in the source."""
 
 import jax
 import numpy as np

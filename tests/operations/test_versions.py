@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Versions of the case table: what an older version says of a case can still be asked after the table was mended."""
+"""Versions of the case table: the answers of an older version stay available after a change of the table."""
 
 from dataclasses import replace
 

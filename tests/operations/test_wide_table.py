@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of whole arrays, gradients of collectives, transformations and refusals: a planted fault turns each red."""
+"""Functions of whole arrays, gradients of collectives, transformations and refusals each fail with a planted fault."""
 
 from unittest.mock import patch
 

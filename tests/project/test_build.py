@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the build makes: a wheel that holds the package and nothing else, and says which commit it is of."""
+"""The build makes a wheel that holds the package and nothing else, and that names its commit."""
 
 import json
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of coverage: a row for each operation, and a reason for each case that is not there."""
+"""The page of coverage: one row per operation, and a reason for each missing case."""
 
 import re
 from dataclasses import replace

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that people and services read at the root of the repository, and the commands that documents name."""
+"""Files at the root of the repository that people and services read, and the commands that documents name."""
 
 import argparse
 import configparser

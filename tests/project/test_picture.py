@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pictures of the documentation show what is published today, and a stale one is told."""
+"""The pictures of the documentation show the published page, and a stale one is found."""
 
 import gzip
 import json

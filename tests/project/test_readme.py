@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the README says is so."""
+"""The statements of the README are true."""
 
 import re
 import tomllib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The versions that the tests are installed with: the lock file, and the lowest ones."""
+"""The versions with which the tests are installed: the lock file, and the lowest ones."""
 
 import re
 import tomllib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation site: its made pages hold all that they are made of, and broken links are told."""
+"""The documentation site: generated pages hold all of their sources, and broken links are found."""
 
 import argparse
 import json

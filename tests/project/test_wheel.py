@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel, installed with its dependencies in an empty environment and used outside of the checkout.
 
-MESHMARK_WHEEL=1 makes the environment (`tox run -e wheel` sets it): that takes a package registry and about a minute.
-The last test holds that no command has written into the installed package.
+MESHMARK_WHEEL=1 makes the environment (`tox run -e wheel` sets it), which needs a package registry and about a minute.
+The last test checks that no command has written into the installed package.
 """
 
 import json

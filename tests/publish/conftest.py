@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of publishing share: a commit that the project is said to have, and an accepted bundle."""
+"""Fixtures for tests of publishing: a commit that the project seems to have, and an accepted bundle."""
 
 import pytest
 

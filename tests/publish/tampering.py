@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue of tampering with an accepted bundle: each change, and the complaint that is meant for it.
+"""The catalogue of tampering with an accepted bundle: each change, and the complaint that it must cause.
 
-A forger of the catalogue knows the format: after each change, hashes, totals, environment and statement are made anew,
+A forger of the catalogue knows the format: hashes, totals, environment and statement are made again after each change,
 so that only the check in question can find it.
 """
 

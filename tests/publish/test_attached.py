@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lies beside the records of a submission: cleaned logs, and a signature of the manifest."""
+"""Files beside the records of a submission: cleaned logs, and a signature of the manifest."""
 
 import gzip
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Badges: who gets one, and what it says."""
+"""Badges: the products that get one, and its text."""
 
 import dataclasses
 import xml.etree.ElementTree as ElementTree

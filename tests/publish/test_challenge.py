@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A challenge is answered by a run of its seed and cases, and by no other."""
+"""Only a run of its seed and cases answers a challenge."""
 
 import pytest
 

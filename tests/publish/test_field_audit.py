@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sample of the audit of fields (tests.studies.field_audit): every false value is refused, told, or on the list."""
+"""A sample of the audit of fields (tests.studies.field_audit): every false value is refused, reported or listed."""
 
 import random
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue of lies (tests.lies): most are refused, each by the check that is meant for it, and few pass."""
+"""The catalogue of lies (tests.lies): most are refused, each by its own check, and few pass."""
 
 import json
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commits, packages and dates, asked of a history that is made here."""
+"""Commits, packages and dates of a submission, checked against a history that the tests make."""
 
 import subprocess
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is computed again is what devices give: the judge's own lines, of programs that ran, have nothing wrong."""
+"""Recomputed values agree with those of devices: the review finds nothing wrong in lines of programs that ran."""
 
 import math
 

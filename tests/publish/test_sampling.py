@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which numbers of samples a run can have, and what samples tell of who took them."""
+"""The numbers of samples that a run can have, and samples that contradict their run."""
 
 import math
 import random

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making bundles: what is refused, what is marked, what is cleaned, and that the same records give the same bytes."""
+"""Making bundles: refusals, marks, cleaning; and the same records give the same bytes."""
 
 import copy
 import gzip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records are held against the version of the case table that their run line names."""
+"""Records are compared with the version of the case table that their run line names."""
 
 import re
 from dataclasses import replace

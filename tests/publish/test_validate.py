@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reviewer: each kind of tampering is caught, and an honest bundle is not (tests.publish.tampering).
 
-Files that do not belong together, which a forger leaves who does not make hashes, totals, environment and statement
-anew, have tests of their own. So has hostile input: test_validate_hostile.
+Files that do not belong together have tests of their own: a forger leaves them who does not make hashes, totals,
+environment and statement again. test_validate_hostile tests hostile input.
 """
 
 import gzip

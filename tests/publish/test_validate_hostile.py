@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reviewer on hostile input: archives, bombs, floods, odd files, any bytes. Nothing makes it stumble."""
+"""The reviewer on hostile input (archives, bombs, floods, odd files, any bytes) raises no exception."""
 
 import gzip
 import io

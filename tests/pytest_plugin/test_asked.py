@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that judges nothing is asked for on the command line alone."""
+"""Only the command line can request a run that judges nothing."""
 
 from types import SimpleNamespace
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counting: what has no verdict is named, and no such session ends well."""
+"""Counting: cases without a verdict are named, and the exit code of their session is not 0."""
 
 from types import SimpleNamespace
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--expect-devices and --expect-level: what was expected and did not come about is an error, and nothing else is."""
+"""--expect-devices and --expect-level: an expectation that is not met is an error, and nothing else is."""
 
 from types import SimpleNamespace
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A malformed -k or -m is refused at once, in one line that names it."""
+"""A malformed -k or -m is refused at the start, in one line that names it."""
 
 from types import SimpleNamespace
 

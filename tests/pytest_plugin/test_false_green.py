@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No verdict is lost on its way: a sample of the false-green table (all of it: tox run -e false-green)."""
+"""No verdict is lost: a sample of the false-green table (tox run -e false-green runs all of it)."""
 
 import sys
 from collections import Counter

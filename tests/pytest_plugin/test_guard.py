@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guard of a run without workers: whatever the run does, it ends, with a verdict and an honest exit code."""
+"""The guard of a run without workers: the run always ends, with a verdict and the right exit code."""
 
 import os
 import subprocess

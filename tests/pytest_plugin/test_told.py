@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiler writes on a worker's standard error reaches the record of its case."""
+"""The compiler's text on a worker's standard error reaches the record of its case."""
 
 import json
 import os

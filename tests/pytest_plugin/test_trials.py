@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials: which cases are judged where, and the ids that tell places apart."""
+"""Trials: the place where each case is judged, and ids that distinguish places."""
 
 from dataclasses import replace
 from types import SimpleNamespace

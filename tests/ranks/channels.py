@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channels between ranks in one process, and connections by hand, for the tests of both."""
+"""Channels between ranks in one process, and raw connections, for the tests of channels."""
 
 import socket
 import time

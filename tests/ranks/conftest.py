@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of ranks share: an address, and short waits for ranks that say nothing."""
+"""Fixtures for tests of ranks: an address, and short waits for silent ranks."""
 
 import pytest
 

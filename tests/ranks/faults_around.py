@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults around a run: signals to workers and ranks, more processes, two launches, disks, users, places, attacks.
 
-They are a part of the catalogue in `tests.ranks.faults`, which runs them.
+They belong to the catalogue in `tests.ranks.faults`, which runs them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults between ranks: one rank dies, hangs, lies, differs or never comes; signals; launchers; links between hosts.
+"""Faults between ranks: one rank dies, hangs, is wrong, differs or is absent; signals; launchers; links between hosts.
 
-They are a part of the catalogue in `tests.ranks.faults`, which runs them.
+They belong to the catalogue in `tests.ranks.faults`, which runs them.
 """
 
 from __future__ import annotations

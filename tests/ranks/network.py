@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two hosts on one machine: network namespaces, joined by veth or by a relay that is late, and always taken down.
+"""Two hosts on one machine: network namespaces, joined by veth or by a delaying relay, and always removed.
 
     with joined() as hosts: ...            # by veth
     with joined(delay=0.05) as hosts: ...  # packets 50 ms late each way: netem, or a relay between two TUN devices
 
-It takes root, iproute2, and a kernel with network namespaces; `missing` says what is not there. gloo takes the
-address that the host's name has, so each namespace has its own /etc/hosts (`ip netns exec` puts
-/etc/netns/NAME/hosts there).
+It needs root, iproute2, and a kernel with network namespaces; `missing` names what is not available. gloo uses the
+address of the host's name, so each namespace has its own /etc/hosts (`ip netns exec` puts /etc/netns/NAME/hosts there).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest plugin that makes one rank go wrong in one case: `-p tests.ranks.sabotage`, MESHMARK_SABOTAGE says how.
+"""A pytest plugin that causes a fault on one rank in one case: `-p tests.ranks.sabotage`, set by MESHMARK_SABOTAGE.
 
-The variable is JSON: `rank` (a number, or "all"), `case` (a part of the case id), `mark` (a file to which the moment
-of each strike is appended, in seconds of the monotonic clock), `when` and `how`. `when` is one of
+The variable is JSON: `rank` (a number, or "all"), `case` (a part of the case id), `mark` (a file to which the time of
+each fault is appended, in seconds of the monotonic clock), `when` and `how`. `when` is one of
     start       while pytest starts, before the ranks come together
     session     while pytest starts its session, after that
     cluster     instead of starting JAX's cluster, after that

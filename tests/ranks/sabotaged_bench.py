@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meshmark bench` of which some ranks go wrong: `python -m tests.ranks.sabotaged_bench OPTIONS`.
+"""`meshmark bench` with faults on some ranks: `python -m tests.ranks.sabotaged_bench OPTIONS`.
 
 MESHMARK_SABOTAGE_BENCH is a JSON list of plans: `rank`, `case` (a part of the case id) and `how`:
     compile   raises instead of compiling

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts one fault into real processes of several ranks, and says what came of it and what of that is wrong."""
+"""Runs one fault in real processes of several ranks, and lists the outcome and what is wrong with it."""
 
 from __future__ import annotations
 

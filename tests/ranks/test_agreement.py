@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks found of a case as one finding, and their files as one file."""
+"""Merging the findings of ranks about a case into one, and their files into one file."""
 
 import json
 import re

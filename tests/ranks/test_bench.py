@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meshmark bench` over several processes: real ranks, started by `meshmark launch`, some of which go wrong."""
+"""`meshmark bench` over several processes: real ranks, started by `meshmark launch`, some of them with faults."""
 
 import json
 import os

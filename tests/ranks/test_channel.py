@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The channel between ranks: what it carries, how ranks come together, and what it says when somebody is gone."""
+"""The channel between ranks: its messages, how ranks come together, and the errors when a rank is gone."""
 
 import json
 import socket

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the channel refuses: other runs' ranks, nonsense, escapes, silent guests, and whoever can reach the port."""
+"""The channel refuses ranks of other runs, invalid messages, escapes, silent peers, and others that reach the port."""
 
 import socket
 import threading

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ranks stay in step: what they settle, what they hear of one that could not go on, and who writes down the end."""
+"""How ranks stay in step: what they agree on, how they learn of a rank that could not go on, and who records the
+end."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of a run of several ranks that ended before its time."""
+"""The messages about a run of several ranks that ended early."""
 
 import pytest
 

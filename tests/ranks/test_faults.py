@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The most telling faults of the catalogue (all of them: tox run -e processes-faults)."""
+"""The most informative faults of the catalogue (tox run -e processes-faults runs all of them)."""
 
 import re
 import signal

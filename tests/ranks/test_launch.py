@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meshmark launch` with small commands: output, exit codes, signals, and that nothing is left."""
+"""`meshmark launch` with small commands: output, exit codes, signals, and no processes left behind."""
 
 import io
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of the channel: each comes back as it was, and what is not a message is refused with the reason."""
+"""Messages of the channel: each is read back unchanged, and anything else is refused with the reason."""
 
 import json
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two hosts of network.py: they reach each other, late where asked, not at all once cut, and leave nothing."""
+"""The two hosts of network.py: they reach each other, with the set delay, not after a cut, and leave nothing behind."""
 
 import re
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank a process is: options, environment, and what is wrong with them."""
+"""The rank of a process: options, environment, and errors in them."""
 
 from __future__ import annotations
 

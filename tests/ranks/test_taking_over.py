@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank takes over of an earlier run of the ranks: what all of them have finished, and failures of any."""
+"""A resumed run of ranks takes over the cases that all ranks finished before, and the failures of any rank."""
 
 from types import SimpleNamespace
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The closing line: a file that was cut, changed or put together does not read as a whole one."""
+"""The closing line: a file that was cut, changed or put together is not read as a complete one."""
 
 import json
 

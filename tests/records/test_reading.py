@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading records: no input makes the reader stumble."""
+"""Reading records: no input makes the reader raise another exception than RecordError."""
 
 import json
 import tracemalloc

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layout of results/: what is found, what is refused in one line, and when a result expires."""
+"""The layout of results/: finding products, refusals in one line, and the expiry of a result."""
 
 import gzip
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seals of a record file: a run that was killed goes on from any byte, and not where somebody changed a line."""
+"""The seals of a record file: a killed run can be resumed from any byte, but not if a line was changed."""
 
 import gzip
 import json

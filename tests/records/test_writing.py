@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing records: what is written is read back, and no file is overwritten."""
+"""Writing records: written lines are read back, and no file is overwritten."""
 
 import json
 import math

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page shows beside runs: weather, growth and other libraries, from records with known answers."""
+"""Data of the page beside runs: weather, growth and other libraries, from records with known answers."""
 
 import gzip
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts that changed: what is a new failure, what is not, and the exit codes of `meshmark diff`."""
+"""Verdicts that changed: new failures and other changes, and the exit codes of `meshmark diff`."""
 
 import json
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of what is judged by interpretation, from records of compile-only runs."""
+"""The table of cases judged by interpretation, from records of compile-only runs."""
 
 from meshmark.core.escaping import markdown
 from meshmark.report import interpretation_tables, tables

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a run that goes on, for this machine alone."""
+"""The page of a running run, which is served on this machine only."""
 
 import argparse
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page's text and data: nothing of a record can leave its place, and what is said is what the records say."""
+"""The page's text and data: no text of a record becomes markup, and the page shows what the records hold."""
 
 import json
 import re

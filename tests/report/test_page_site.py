@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site of several pages: every case and time is on one page, the first page has their numbers, and links fit."""
+"""A site of several pages: every case and time is on one page, the first page has their counts, and links work."""
 
 import json
 from collections import Counter

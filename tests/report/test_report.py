@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meshmark report`: what it writes, the same to the byte; that a check finds what was changed; bad input."""
+"""`meshmark report`: its output is the same to the byte, its check finds changes, and it refuses bad input."""
 
 import csv
 import gzip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the modes send, beside manual mode as it was compiled."""
+"""The bytes that the modes send, relative to manual mode as it was compiled."""
 
 import math
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records in, tables out: the right numbers, nothing lost, and no string of a record obeyed."""
+"""Tables from records: the right numbers, nothing lost, and no string of a record becomes markup or a command."""
 
 import csv
 import io

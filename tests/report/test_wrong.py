@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong over several runs: failures and known issues, each once."""
+"""Failures and known issues over several runs, each once."""
 
 from meshmark.records.reading import Judged
 from meshmark.report import wrong

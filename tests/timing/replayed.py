@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons of two environments on replayed processes, each of which takes 3 s of a clock of its own."""
+"""Comparisons of two environments on replayed processes, each of which takes 3 s of a simulated clock."""
 
 import math
 import random

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meshmark bench`: its children are contained, its runs resumed, its figures those of the samples."""
+"""`meshmark bench`: its children are contained, its runs can be resumed, and its figures are those of the samples."""
 
 import itertools
 import math

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `meshmark compare` may be given: interpreters, virtual environments, releases, commits."""
+"""Environments for `meshmark compare`: interpreters, virtual environments, releases, commits."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the two sides of a comparison say of themselves."""
+"""Each side of a comparison reports its own version of the case table."""
 
 import sys
 

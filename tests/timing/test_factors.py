@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Factors over several cells, and trends: computed within each process, with an interval over processes alone."""
+"""Factors over several cells, and trends: computed within each process, with an interval over processes."""
 
 import random
 

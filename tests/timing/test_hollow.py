@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways in which a compiler could cheat a stream, each written out as a program: every one is refused, and says why."""
+"""Ways for a compiler to skip work of a stream, each written as a program: every one is refused with a reason."""
 
 from unittest.mock import patch
 

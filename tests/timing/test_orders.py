@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The orders that a table of ratios claims, and the two doubts that take them away."""
+"""The orders that a table of ratios claims, and the two doubts that prevent a claim."""
 
 import numpy as np
 import pytest

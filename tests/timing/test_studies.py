@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arithmetic of the studies of figures: each tells a right rule from a planted wrong one."""
+"""The arithmetic of the studies of figures: each distinguishes a right rule from a planted wrong one."""
 
 import random
 

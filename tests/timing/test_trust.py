@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times are given only where the clock is one, and where what verifies and measures is what the sources say."""
+"""Times are given only if the clock is right, and if the verifying and measuring code is that of the sources."""
 
 import numpy as np
 import pytest

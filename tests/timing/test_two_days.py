@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The study of two days counts what two runs say of each other."""
+"""The study of two days: its counts over two runs."""
 
 from tests.studies import two_days
 

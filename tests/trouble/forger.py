@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest plugin that makes a wrong case look right: `-p tests.trouble.forger`, MESHMARK_SABOTEUR names how.
+"""A pytest plugin that makes a wrong case look right: `-p tests.trouble.forger`; MESHMARK_SABOTEUR names the way.
 
-`tests.trouble.saboteur` loses verdicts. This one leaves early, takes cases away, and writes other verdicts in the place
-of what the suite found.
+`tests.trouble.saboteur` loses verdicts. This plugin ends early, removes cases, and replaces the verdicts of the suite.
 """
 
 import atexit

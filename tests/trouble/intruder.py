@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest plugin that takes away what tells of a wrong case: `-p tests.trouble.intruder`, MESHMARK_SABOTEUR names how.
+"""A pytest plugin that disables the code that reports a wrong case: `-p tests.trouble.intruder`.
 
-It shows failures as passes, unregisters what counts and what prints, changes how the processor rounds, or leaves no
-file to open. `tests.trouble.saboteur` loses verdicts, and `tests.trouble.forger` writes others.
+MESHMARK_SABOTEUR names the way: it shows failures as passes, unregisters the plugins that count and print, changes the
+processor's rounding, or leaves no file descriptor. `tests.trouble.saboteur` loses verdicts, and `tests.trouble.forger`
+writes others.
 """
 
 import ctypes

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations that pass, crash or hang.
 
-MESHMARK_TROUBLE=NAME,... keeps some of them, or makes every worker fail as it starts ("start").
-MESHMARK_SLOW=SECONDS puts operations in their place that pass, and take their time in mode manual.
-MESHMARK_FLAG=FILE is made when the trouble begins.
+MESHMARK_TROUBLE=NAME,... keeps some of them, or makes every worker fail at its start ("start").
+MESHMARK_SLOW=SECONDS replaces them with operations that pass, and take this time in mode manual.
+MESHMARK_FLAG=FILE is a file that is made when the trouble begins.
 """
 
 import ctypes

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What containment costs: the same selection in a worker (-n 1) and without one (-n 0), in turns A B B A.
+"""Measures the cost of containment: the same selection in a worker (-n 1) and without one (-n 0), in turns A B B A.
 
-`python -m tests.trouble.overhead [ROUNDS]` prints for each of the two the seconds from the start of the
-first case to the end of the last, the processor time of all processes in between, and the seconds that the
-whole run takes beside them, and how their medians compare. As a pytest plugin this module writes the first
-two, a file a process, into the directory MESHMARK_CLOCK.
+`python -m tests.trouble.overhead [ROUNDS]` prints for each of the two the seconds from the start of the first case to
+the end of the last, the processor time of all processes in between, and the remaining seconds of the whole run; and it
+compares their medians. As a pytest plugin this module writes the first two, one file per process, into the directory
+MESHMARK_CLOCK.
 """
 
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of the suite that makes trouble, each a pytest process of its own in its own process group."""
+"""Runs the suite that makes trouble, each time in a pytest process of its own in its own process group."""
 
 import json
 import os

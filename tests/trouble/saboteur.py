@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest plugin that loses verdicts on their way: `-p tests.trouble.saboteur`, MESHMARK_SABOTEUR names how.
+"""A pytest plugin that loses verdicts: `-p tests.trouble.saboteur`; MESHMARK_SABOTEUR names the way.
 
-Each way strikes the case in mode manual, and not in its own process's words: pytest, a plugin or a conftest.py goes
-wrong around it.
+Each way affects the case in mode manual, and not through the case itself: pytest, a plugin or a conftest.py has a
+fault.
 """
 
 import functools

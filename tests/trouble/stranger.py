@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest plugin that changes what a run is of: `-p tests.trouble.stranger`, MESHMARK_SABOTEUR names how.
+"""A pytest plugin that changes the contents of a run: `-p tests.trouble.stranger`; MESHMARK_SABOTEUR names the way.
 
-It renames and swaps tests, asks for other options once those were checked, and changes signals, files and streams of
-the process. `tests.trouble.saboteur` loses verdicts.
+It renames and swaps tests, changes options after they were checked, and changes signals, files and streams of the
+process. `tests.trouble.saboteur` loses verdicts.
 """
 
 import os

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The timing child with the operations that make trouble: `python -m tests.trouble.timer`.
 
-MESHMARK_TROUBLE names the operations of this module too: `later` dies when it has been called a few times, so
-while it is timed; `wrong` gives wrong values.
+MESHMARK_TROUBLE also names the operations of this module: `later` dies after a few calls, while it is timed; `wrong`
+gives wrong values.
 """
 
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weather: which programs it has, how an environment's child is followed, and what differs between releases."""
+"""The weather: its programs, the progress of an environment's child, and the differences between releases."""
 
 import json
 import stat
