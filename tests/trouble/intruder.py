@@ -2,8 +2,8 @@
 """A pytest plugin that disables the code that reports a wrong case: `-p tests.trouble.intruder`.
 
 MESHMARK_SABOTEUR names the way: it shows failures as passes, unregisters the plugins that count and print, changes the
-processor's rounding, or leaves no file descriptor. `tests.trouble.saboteur` loses verdicts, and `tests.trouble.forger`
-writes others.
+processor's rounding, or allows no further open file. `tests.trouble.saboteur` loses verdicts, and
+`tests.trouble.forger` writes others.
 """
 
 import ctypes

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times cases: measurement, child processes, ceilings, tables, and comparison of two environments."""
+"""Timing cases: measuring, children, ceilings, tables, and comparing two environments."""
