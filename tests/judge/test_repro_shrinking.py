@@ -71,6 +71,43 @@ def _(real):
 def _(real):
     return lambda x, a, **k: real(real(x, "x", **k), "y", **k)
 """,
+    "a gather of twice the bytes": """
+@broken(lax, "all_gather")
+def _(real):
+    def all_gather(x, a, *rest, **k):
+        twice = real(jnp.stack([x, x]), a, *rest, **{**k, "axis": k.get("axis", 0) + 1})
+        return lax.optimization_barrier(twice)[0]
+    return all_gather
+""",
+    "rows that leave and return": """
+@broken(jnp, "matmul")
+def _(real):
+    def matmul(a, b, **k):
+        return real(jnp.flip(lax.optimization_barrier(jnp.flip(a, axis=-2)), axis=-2), b, **k)
+    return matmul
+""",
+    "a sum that is gathered often": """
+@broken(jnp, "sum")
+def _(real):
+    def total(x, *rest, **k):
+        s = jax.typeof(x).sharding
+        if s.mesh.empty or not s.mesh.are_all_axes_explicit:
+            return real(x, *rest, **k)
+        whole = jax.sharding.PartitionSpec()
+        for i in range(40):
+            x = lax.optimization_barrier(jax.sharding.reshard(x + 1 - i % 2 * 2, whole))
+            x = lax.optimization_barrier(jax.sharding.reshard(x, s))
+        return real(x, *rest, **k)
+    return total
+""",
+    "a thousand copies": """
+@broken(lax, "ppermute")
+def _(real):
+    def ppermute(x, a, perm):
+        copies = jnp.broadcast_to(x, (1000, *x.shape)) + 0 * jnp.arange(1000, dtype=x.dtype).reshape(-1, 1, 1, 1)
+        return real(lax.optimization_barrier(copies)[999], a, perm)
+    return ppermute
+""",
     "psum raises": """
 @broken(lax, "psum")
 def _(real):
@@ -204,9 +241,47 @@ def test_wrong_groups_of_the_right_kind_are_read_in_a_few_lines(with_fault, soun
     """The maximum over one axis after the other is right, and sends more."""
     broken = with_fault("one axis after the other")
     text = printed(capsys, "pmax/axes=x+y/manual/2x4/float32/4KiB").out
-    assert len(text.splitlines()) < 65
+    assert len(text.splitlines()) < 70
     output = fails_with_the_fault_alone(text, tmp_path, broken, sound)
     assert "(0, 1, 2, 3, 4, 5, 6, 7)" in output and "(0, 4)" in output and "DIFFERENT" in output
+
+
+@pytest.mark.parametrize(
+    ("fault", "case", "most", "shown"),
+    [
+        (
+            "a gather of twice the bytes",
+            "all_gather/axes=x+y,dim=0,tiled/manual/2x4/float32/4KiB",
+            55,
+            "expected 32768 B per device, compiled 65536 B",
+        ),
+        (
+            "rows that leave and return",
+            "matmul/rows=x+y,check=exact/auto/2x4/float32/n64",
+            45,
+            " collective-permute(",
+        ),
+        (
+            "a sum that is gathered often",
+            "psum/axes=x+y/explicit/2x4/float32/4KiB",
+            95,
+            "B, and may send 86016 B",
+        ),
+        (
+            "a thousand copies",
+            "ppermute/axes=x+y,perm=ring/manual/2x4/float32/4KiB",
+            50,
+            "B of temporaries, and may hold 1310720 B",
+        ),
+    ],
+)
+def test_each_kind_of_excess_is_shown_in_a_few_lines(
+    with_fault, sound, tmp_path, capsys, fault, case, most, shown
+):
+    broken = with_fault(fault)
+    text = printed(capsys, case).out
+    assert len(text.splitlines()) < most
+    assert shown in fails_with_the_fault_alone(text, tmp_path, broken, sound)
 
 
 def test_an_exception_needs_no_numbers(with_fault, sound, tmp_path, capsys):

@@ -119,19 +119,28 @@ def stray(found: Sequence[Collective], case: Case) -> str:
     return ""
 
 
-def overrun(sent: float, case: Case) -> str:
-    """Why a program in manual mode whose collectives a transformation makes sends too much; "" if it does not."""
+def limit(case: Case) -> float | None:
+    """The most bytes that a device may send in manual mode where a transformation makes the collectives; None if the
+    program spells them, or if there is no theory."""
     theory = by_axes(case)
     if case.plan.traffic is not None or theory is None:
-        return ""
+        return None
+    return SENT * _widened(case) * sum(theory.values())
+
+
+def _widened(case: Case) -> float:
+    """How many times the bytes of a case's dtype a backend sends that widens it."""
     size = dtype_of(case.cell.request.dtype).itemsize
-    widened = NARROW / size if size < NARROW else 1.0
-    limit = SENT * widened * sum(theory.values())
-    if sent <= limit:
+    return NARROW / size if size < NARROW else 1.0
+
+
+def overrun(sent: float, case: Case) -> str:
+    """Why a program in manual mode whose collectives a transformation makes sends too much; "" if it does not."""
+    most = limit(case)
+    if most is None or sent <= most:
         return ""
-    return (
-        f"sends {sent:.0f} B per device, and the theory with a factor of {SENT * widened:g} is {limit:.0f} B"
-    )
+    factor = SENT * _widened(case)
+    return f"sends {sent:.0f} B per device, and the theory with a factor of {factor:g} is {most:.0f} B"
 
 
 def whole_gathers(found: Sequence[Collective], case: Case) -> list[str]:
@@ -171,17 +180,26 @@ def overwork(case: Case, text: str, flops: float | None, temp_bytes: float | Non
 
 def overcounted(case: Case, flops: float | None, temp_bytes: float | None) -> str:
     """Like `overwork`, but from the counters of a record alone."""
-    plan, size = case.plan, case.mesh.size
-    every: list[Argument | Result] = [*plan.arguments, *plan.results]
-    # A program of empty arrays still works on a scalar or two, such as the index of its device.
-    elements = max(1, sum(math.prod(a.shape) for a in every))
-    limit = plan.cost.flops + OPERATIONS_OF_AN_ELEMENT * elements
-    if flops is not None and flops > limit:
-        return f"computes {flops:.0f} operations on a device, and the plan allows {limit}"
-    held = MEMORY * sum(nbytes(a, case.mesh) for a in every) * size + PADDING
+    operations, held = most_operations(case), most_temporaries(case)
+    if flops is not None and flops > operations:
+        return f"computes {flops:.0f} operations on a device, and the plan allows {operations}"
     if temp_bytes is not None and temp_bytes > held:
         return f"needs {temp_bytes:.0f} B for temporaries on a device, and the plan allows {held}"
     return ""
+
+
+def most_operations(case: Case) -> int:
+    """The most operations that the plan allows one device."""
+    every: list[Argument | Result] = [*case.plan.arguments, *case.plan.results]
+    # A program of empty arrays still works on a scalar or two, such as the index of its device.
+    elements = max(1, sum(math.prod(a.shape) for a in every))
+    return case.plan.cost.flops + OPERATIONS_OF_AN_ELEMENT * elements
+
+
+def most_temporaries(case: Case) -> int:
+    """The most bytes of temporaries that the plan allows one device."""
+    every: list[Argument | Result] = [*case.plan.arguments, *case.plan.results]
+    return MEMORY * sum(nbytes(a, case.mesh) for a in every) * case.mesh.size + PADDING
 
 
 def beyond_all(case: Case, flops: float | None, temp_bytes: float | None) -> str:

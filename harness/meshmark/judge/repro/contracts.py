@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable, Iterator, Mapping
 
-from meshmark.core import hlo
-from meshmark.judge import communication
-from meshmark.judge.repro import printer, text
-from meshmark.judge.repro.members import members
+from meshmark.judge import communication, theory
+from meshmark.judge.repro import members, printer, text
 from meshmark.judge.repro.sources import Bundle, literal
 from meshmark.operations.base import Traffic
 from meshmark.operations.cases import Case
@@ -31,99 +30,248 @@ def words(case: Case) -> str:
 
 
 def contract(case: Case, bundle: Bundle, reader: str = "kinds") -> printer.Contract | None:
-    """The contract of a case, judged by a reader of `Form.reader`; None if there is nothing to judge."""
-    if reader == "suite":
-        return printer.Contract(words(case), tuple(_strict(case, bundle)))
-    code = _kinds(case)
-    if reader == "groups":
-        code += _groups(case, bundle)
-    elif reader == "bytes":
-        code += _bytes(case)
+    """The contract of a case, judged by a reader of `READERS`; None if there is nothing to judge."""
+    code = list(READERS[reader](case, bundle))
     return printer.Contract(words(case), tuple(code)) if code else None
 
 
-def _kinds(case: Case) -> list[str]:
-    """The statements that judge by the kinds of collectives alone."""
-    plan = case.plan
+def readers(case: Case) -> list[str]:
+    """The names of the readers that can judge a case, the shortest first."""
+    bundle = Bundle()
+    return [name for name, statements in READERS.items() if any(True for _ in statements(case, bundle))]
+
+
+def _spelled(case: Case) -> tuple[Traffic, ...] | None:
+    """The collectives that the case's mode spells; None if it spells none by itself."""
+    return case.plan.traffic if case.mode in communication.SPELLED else None
+
+
+def _itemsize(case: Case) -> int:
+    """The bytes of an element of what a case's collectives send."""
+    widths = {t.itemsize for t in case.plan.traffic or ()}
+    return max(widths, default=0) or communication.itemsize_of(case)
+
+
+# Readers ----------------------------------------------------------------------------------------------------
+
+
+def _found(case: Case) -> Iterator[str]:
+    """The statements that find and print the compiled collectives."""
+    yield from _told(case)
+    yield f'kinds = "{KINDS}"'
+    yield 'found = re.findall(rf" = (.* ({kinds})(?:-start)?\\(.*)", compiled.as_text())'
+    yield 'print("compiled:", *[line.partition(", metadata")[0] for line, _ in found] or ["nothing"], sep="\\n  ")'
+
+
+def _kinds(case: Case, bundle: Bundle) -> Iterator[str]:
+    """Judges by the kinds of collectives alone."""
+    plan, traffic = case.plan, _spelled(case)
     if case.mode not in communication.SPELLED:
         rule = "bool(found)" if plan.connected else ""
-    elif plan.traffic is None:
-        rule = ""
+    elif traffic is None:
+        rule = f"{literal(set(plan.kinds))} <= {{kind for _, kind in found}}" if plan.kinds else ""
+    elif not traffic:
+        rule = "not found"
     else:
-        kinds = sorted({t.kind for t in plan.traffic})
+        kinds = sorted({t.kind for t in traffic})
         equivalents = communication.EQUIVALENTS | communication.EQUIVALENTS_BY_PLATFORM["tpu"]
-        sets = (
-            [{kinds[0]}, *({e} for e in equivalents.get(kinds[0], ()))] if len(kinds) == 1 else [set(kinds)]
-        )
+        stand_ins = equivalents.get(kinds[0], ()) if len(kinds) == 1 else ()
+        sets = [set(kinds), *({e} for e in stand_ins)]
         spelled = ["{" + ", ".join(f'"{k}"' for k in sorted(s)) + "}" for s in sets]
         rule = f"{{kind for _, kind in found}} in ({', '.join(spelled)})"
         if len(spelled) == 1:
             rule = f"{{kind for _, kind in found}} == {spelled[0]}"
-        if not kinds:
-            rule = "not found"
-    if not rule:
-        return []
-    return [
-        *_told(case),
-        f'kinds = "{KINDS}"',
-        'found = re.findall(rf" = (.* ({kinds})(?:-start)?\\(.*)", compiled.as_text())',
-        'print("compiled:", *[line.partition(", metadata")[0] for line, _ in found] or ["nothing"], sep="\\n  ")',
-        f"good &= {rule}",
-    ]
+    if rule:
+        yield from _found(case)
+        yield f"good &= {rule}"
 
 
-def readers(case: Case) -> list[str]:
-    """The readers of `Form.reader` that can judge a case, the shortest first."""
-    traffic = case.plan.traffic or () if case.mode in communication.SPELLED else ()
-    found = ["kinds"]
-    if len({t.kind for t in traffic}) == 1:
-        found.append("groups")
-    one = len(traffic) == 1 and traffic[0].kind == "all-reduce" and case.plan.repeats == 1
-    if one and _itemsize(case) >= 2:
-        found.append("bytes")
-    return [*found, "suite"]
+def _none(case: Case, bundle: Bundle) -> Iterator[str]:
+    """Judges whether a global program that needs no data of other devices sends none."""
+    if case.mode not in communication.SPELLED and case.operation.complete and not theory.needed_axes(case):
+        yield from _found(case)
+        yield "good &= not found"
 
 
-def _itemsize(case: Case) -> int:
-    """The bytes of an element of a case's only collective."""
-    assert case.plan.traffic is not None
-    return case.plan.traffic[0].itemsize or communication.itemsize_of(case)
+def _host(case: Case, bundle: Bundle) -> Iterator[str]:
+    """Judges whether the program waits for the host."""
+    if not case.operation.calls_host(case.cell.request.variant):
+        yield from _told(case)
+        yield f"waits = re.findall(r'.*(?:{theory.HOST.pattern}).*', compiled.as_text())"
+        yield 'print("waits for the host:", *[line[0] for line in waits] or ["never"], sep="\\n  ")'
+        yield "good &= not waits"
 
 
-def _groups(case: Case, bundle: Bundle) -> list[str]:
-    """The statements that also judge by the groups of the collectives; they follow those of `_kinds`.
+def _groups(case: Case, bundle: Bundle) -> Iterator[str]:
+    """Judges by the groups of the collectives too.
 
     Collectives of another kind may stand for the spelled ones. Their groups are not judged.
     """
-    assert case.plan.traffic is not None
-    kind, n = case.plan.traffic[0].kind, case.mesh.size
-    pairs = kind == "collective-permute"
-    given = {tuple(g) if pairs else tuple(sorted(g)) for t in case.plan.traffic for g in t.groups}
-    wanted = sorted(group for group in given if len(set(group)) > 1)
-    read = bundle.add(members)
-    return [
-        f'over = [group for line, kind in found if kind == "{kind}" for group in {read}(line, {n})]',
-        *text.call("wanted = sorted", [literal(wanted)]),
-        'print("expected groups:", wanted, "compiled groups:", sorted(set(over)), sep="\\n  ")',
-        "good &= not over or sorted(set(over)) == wanted",
-    ]
+    traffic = _spelled(case) or ()
+    if len({t.kind for t in traffic}) != 1:
+        return
+    kind, n = traffic[0].kind, case.mesh.size
+    wanted = sorted(set().union(*(_members(t) for t in traffic)))
+    read = bundle.add(members.members)
+    yield from _kinds(case, bundle)
+    yield f'over = [group for line, kind in found if kind == "{kind}" for group in {read}(line, {n})]'
+    yield from text.call("wanted = sorted", [literal(wanted)])
+    yield 'print("expected groups:", wanted, "compiled groups:", sorted(set(over)), sep="\\n  ")'
+    yield "good &= not over or sorted(set(over)) == wanted"
 
 
-def _bytes(case: Case) -> list[str]:
-    """The statements that also judge by the bytes of an all-reduce; they follow those of `_kinds`.
+def _members(traffic: Traffic) -> set[tuple[int, ...]]:
+    """The groups or pairs of spelled collectives, without those of one member."""
+    pairs = traffic.kind == "collective-permute"
+    return {tuple(g) if pairs else tuple(sorted(g)) for g in traffic.groups if len(set(g)) > 1}
 
-    The result of an all-reduce, asynchronous or not, is its payload. A compiler may reduce 16-bit types in 32 bits."""
-    assert case.plan.traffic is not None
-    [traffic] = case.plan.traffic
-    widened = f" or {2 * traffic.nbytes} B in 32 bits" if _itemsize(case) == 2 else ""
-    allowed = f"in ({traffic.nbytes}, {2 * traffic.nbytes})" if widened else f"== {traffic.nbytes}"
-    return [
-        'results = " ".join(line.partition(f" {kind}")[0] for line, kind in found)',
-        r'arrays = re.findall(r"[a-z]+(\d+)\w*\[([\d,]*)\]", results)',
-        'sent = sum(int(bits) // 8 * math.prod(map(int, filter(None, dims.split(",")))) for bits, dims in arrays)',
-        f'print(f"expected {traffic.nbytes} B{widened} per device, compiled {{sent}} B")',
-        f"good &= sent {allowed}",
-    ]
+
+def _connected(case: Case, bundle: Bundle) -> Iterator[str]:
+    """Judges whether the collectives of a global mode connect the devices that must exchange data."""
+    if case.mode in communication.SPELLED or not case.plan.connected:
+        return
+    yield from _found(case)
+    yield f"over = [group for line, _ in found for group in {bundle.add(members.members)}(line, {case.mesh.size})]"
+    yield from text.call("for group in", [literal(sorted({tuple(c) for c in case.plan.connected}))], end=":")
+    yield "    joined = {group[0]}"
+    yield "    for _ in over:"
+    yield "        joined |= {i for other in over if joined & set(other) for i in other}"
+    yield "    if not joined >= set(group):"
+    yield '        print("devices", group, "are not connected")'
+    yield "        good = False"
+
+
+def _axes(case: Case, bundle: Bundle) -> Iterator[str]:
+    """Judges whether the collectives run along the axes that the computation needs, and no others."""
+    mesh = case.mesh
+    needed = theory.needed_axes(case)
+    spared = [i for i, name in enumerate(mesh.names) if name not in needed and mesh.shape[i] > 1]
+    if not spared or not case.operation.complete or _spelled(case) is not None:
+        return
+    yield from _found(case)
+    yield f"over = [group for line, _ in found for group in {bundle.add(members.members)}(line, {mesh.size})]"
+    yield f"places = [np.array(np.unravel_index(group, {mesh.shape})) for group in over]"
+    names = ", ".join(mesh.names[i] for i in spared)
+    yield f'print("no data needs to move along {names}")'
+    yield f"good &= not any(np.ptp(place[axis]) for place in places for axis in {spared})"
+
+
+def _limit(case: Case) -> float | None:
+    """The most bytes that a device may send; None if there is no such limit."""
+    if case.mode not in communication.SPELLED:
+        return communication.ceiling(case)
+    return theory.limit(case)
+
+
+def _bytes(case: Case, bundle: Bundle) -> Iterator[str]:
+    """Judges by the bytes of the results of one kind of collective.
+
+    Collectives of another kind may stand for the spelled ones. Their bytes are not judged. The type of an asynchronous
+    start, except that of an all-reduce, names its operands too: it is refused. A compiler may reduce 16-bit types in 32
+    bits.
+    """
+    traffic = _spelled(case) or ()
+    if len({t.kind for t in traffic}) != 1 or case.plan.repeats != 1 or _itemsize(case) < 2:
+        return
+    kind = traffic[0].kind
+    scattered = kind == "reduce-scatter"
+    nbytes = sum(t.nbytes // (max(map(len, t.groups)) if scattered else 1) for t in traffic)
+    wider = _itemsize(case) == 2 and kind in ("all-reduce", "reduce-scatter")
+    widened = f" or {2 * nbytes} B in 32 bits" if wider else ""
+    allowed = f"in ({nbytes}, {2 * nbytes})" if widened else f"== {nbytes}"
+    yield from _kinds(case, bundle)
+    if kind != "all-reduce":
+        yield f'assert not any("{kind}-start(" in line for line, _ in found), "an asynchronous start"'
+    yield f'results = " ".join(line.partition(" {kind}")[0] for line, kind in found if kind == "{kind}")'
+    yield r'arrays = re.findall(r"[a-z]+(\d+)\w*\[([\d,]*)\]", results)'
+    yield 'sent = sum(int(bits) // 8 * math.prod(map(int, filter(None, dims.split(",")))) for bits, dims in arrays)'
+    yield f'print(f"expected {nbytes} B{widened} per device, compiled {{sent}} B")'
+    yield f"good &= not results or sent {allowed}"
+
+
+def _payloads(case: Case, bundle: Bundle) -> Iterator[str]:
+    """Judges by the groups and the bytes of all spelled collectives together.
+
+    A kind that stands for another one has the same payload. So one kind is not told from its stand-in here.
+    """
+    traffic = _spelled(case) or ()
+    kinds = {t.kind for t in traffic}
+    several = len(kinds) > 1
+    if not traffic or (several and kinds & set(communication.EQUIVALENTS)):
+        return
+    wanted: dict[tuple[object, ...], int] = {}
+    for t in traffic:
+        key = (*([t.kind] if several else []), *sorted(_members(t)))
+        wanted[key] = wanted.get(key, 0) + t.nbytes
+    n, size = case.mesh.size, _itemsize(case)
+    over, counted = bundle.add(members.members), bundle.add(members.payload)
+    yield from _kinds(case, bundle)
+    yield from _once()
+    yield "wanted = {"
+    yield from (f"    {literal(key)}: {nbytes}," for key, nbytes in wanted.items())
+    yield "}"
+    yield "sent = {}"
+    yield "for line, kind in found:"
+    yield f"    key = ({'kind, ' if several else ''}*sorted({over}(line, {n})),)"
+    yield f"    sent[key] = sent.get(key, 0) + {counted}(line, kind, {n}, {size})"
+    yield 'print("expected bytes:", wanted, "compiled bytes:", sent, sep="\\n  ")'
+    yield "good &= {key: nbytes for key, nbytes in sent.items() if key} == wanted"
+
+
+def _total(case: Case, bundle: Bundle) -> Iterator[str]:
+    """Judges by the bytes that a device sends in all."""
+    limit = _limit(case)
+    if limit is None:
+        return
+    yield from _found(case)
+    yield from _once()
+    yield f"sent = sum({bundle.add(members.wire)}(line, kind, {case.mesh.size}) for line, kind in found)"
+    yield f'print(f"a device sends {{sent:.0f}} B, and may send {limit:.0f} B")'
+    yield f"good &= sent <= {limit}"
+
+
+def _operations(case: Case, bundle: Bundle) -> Iterator[str]:
+    """Judges by the operations of a device, as the compiler counts them."""
+    if case.operation.complete:
+        most = theory.most_operations(case)
+        yield from _told(case)
+        yield 'operations = (compiled.cost_analysis() or {}).get("flops", 0)'
+        yield f'print(f"a device computes {{operations:.0f}} operations, and may compute {most}")'
+        yield f"good &= operations <= {most}"
+
+
+def _memory(case: Case, bundle: Bundle) -> Iterator[str]:
+    """Judges by the temporary memory of a device. It refuses programs with custom calls, whose libraries ask for
+    memory of their own."""
+    if case.operation.complete:
+        most = theory.most_temporaries(case)
+        yield from _told(case)
+        yield 'assert "custom_call_target" not in compiled.as_text(), "a library"'
+        yield "held = compiled.memory_analysis().temp_size_in_bytes"
+        yield f'print(f"a device holds {{held}} B of temporaries, and may hold {most} B")'
+        yield f"good &= held <= {most}"
+
+
+def _once() -> Iterator[str]:
+    """The statements that refuse a program with a loop: the text does not say how often it sends."""
+    yield 'assert " while(" not in compiled.as_text(), "a loop"'
+
+
+READERS: Mapping[str, Callable[[Case, Bundle], Iterator[str]]] = {
+    "kinds": _kinds,
+    "none": _none,
+    "host": _host,
+    "groups": _groups,
+    "bytes": _bytes,
+    "connected": _connected,
+    "axes": _axes,
+    "payloads": _payloads,
+    "total": _total,
+    "operations": _operations,
+    "memory": _memory,
+}
+"""The readers of compiled text, the shortest first: each yields the statements that judge by what it reads, none if
+it can't judge the case."""
 
 
 def _told(case: Case) -> list[str]:
@@ -132,25 +280,3 @@ def _told(case: Case) -> list[str]:
     if len(lines) == 1:
         return [f"print({text.literal(lines[0])})"]
     return ["print(", *(f"    {text.literal(line)}," for line in lines), '    sep="\\n    ",', ")"]
-
-
-def _strict(case: Case, bundle: Bundle) -> list[str]:
-    """The statements that judge as the suite does."""
-    plan, n = case.plan, case.mesh.size
-    read, wire = bundle.add(hlo.collectives), bundle.add(hlo.wire_bytes)
-    lines = [*_told(case), f"found = {read}(compiled.as_text(), {n})"]
-    lines.append('print("compiled:", *found, sep="\\n  ")')
-    if case.mode in communication.SPELLED:
-        judge, traffic = bundle.add(communication.traffic_difference), bundle.add_class(Traffic)
-        spelled = ", ".join(
-            f"{traffic}({literal(t.kind)}, {t.nbytes}, {literal(t.groups)}, {t.itemsize})"
-            for t in plan.traffic or ()
-        )
-        equivalents, itemsize = literal(dict(communication.EQUIVALENTS)), communication.itemsize_of(case)
-        lines.append(f"reason = {judge}(found, [{spelled}], {equivalents}, {itemsize})")
-    else:
-        judge = bundle.add(communication.missing_connection)
-        limit = communication.ceiling(case)
-        lines.append(f"sent = sum(map({wire}, found))")
-        lines.append(f"reason = {judge}(found, sent, {literal(plan.connected)}, {n}, {limit})")
-    return [*lines, 'print(reason or "the communication is as expected")', "good &= not reason"]

@@ -248,7 +248,8 @@ class _Search:
             yield f"    {lines[0]}"
         else:
             yield f"Seen with {self.where}:"
-            yield from textwrap.wrap(self.reason, WIDTH, initial_indent="    ", subsequent_indent="    ")
+            lines = textwrap.wrap(self.reason, WIDTH - 4, max_lines=3, placeholder=" ...")
+            yield from (f"    {line}" for line in lines)
 
 
 # Smaller cases ----------------------------------------------------------------------------------------------

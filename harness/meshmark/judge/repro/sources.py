@@ -216,10 +216,6 @@ class Bundle:
         self._copy(_definition(module, function, name), name, label, module, closure)
         return name
 
-    def add_class(self, cls: type) -> str:
-        """Copy a class of a module of the suite, and give its name in the script."""
-        return self._global(sys.modules[cls.__module__], cls.__name__)
-
     def stand_in(self, module: str, name: str, text: str) -> None:
         """Use this text as the definition of a function of a module of the suite, in place of a copy."""
         if (module, name) not in self._names:

@@ -37,8 +37,7 @@ class Form:
     inputs: str = "seeded"
     """seeded: the suite's. counted: 1, 2, 3 ... zeros, where no value matters."""
     reader: str = "kinds"
-    """What is read of compiled collectives. kinds: their kinds. groups: kinds and groups. bytes: kinds and bytes.
-    suite: all that the suite reads, with its own reader, which is long."""
+    """What is read of the compiled program: a name of `meshmark.judge.repro.contracts.READERS`."""
     seen: tuple[str, ...] = ()
     """What a run showed, for the heading."""
     original: str = ""
