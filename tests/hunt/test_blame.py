@@ -11,7 +11,7 @@ import pytest
 
 from meshmark.hunt import accelerators, blame, findings, grouping, oracles, reports
 from meshmark.hunt.hunting import Hunt
-from meshmark.hunt.program import Input, Node, Program, from_json, to_json
+from meshmark.hunt.program import Input, Node, Program, Transform, from_json, to_json
 from meshmark.hunt.workers import Answer, Settings
 from tests.hunt.stubs import StubSlot
 
@@ -177,6 +177,75 @@ def test_a_program_that_can_not_be_judged_without_a_pass_does_not_count_as_right
             return Answer([], invalid="no such pass")
 
     assert blame.find_guilty_pass(Failing(), MOVED, {"mode": "auto"}, False) == ""
+
+
+def sharded(*nodes):
+    """A program of an array over two devices, and of as many indices, that returns its last value."""
+    given = (Input((8,), "float32", (("x",),)), Input((8,), "int32", (("x",),)))
+    return Program((("x", 2),), given, nodes, (1 + len(nodes),), (None,))
+
+
+A, B = {"v": 0}, {"v": 1}
+MIDDLE = {"v": 2}
+BY_OPERATION = {
+    "a scatter at whole indices": ((Node("at.max", (A, B, 5.0)),), "numbers: wrong in a scatter"),
+    "a scatter at cut indices": (
+        (Node("lax.slice", (B, [0], [7])), Node("at.max", (A, MIDDLE, 5.0))),
+        "numbers: wrong in a scatter of uneven shards",
+    ),
+    "a minimum of cut segments": (
+        (
+            Node("lax.slice", (B, [0], [7])),
+            Node("jax.ops.segment_min", (MIDDLE, MIDDLE), {"num_segments": 2}),
+        ),
+        "numbers: wrong in a scatter of uneven shards",
+    ),
+    "rows onto rows": (
+        (Node("lax.slice", (A, [0], [7])), Node("at.set", (A, [{"slice": [1, None, None]}], MIDDLE))),
+        "numbers: wrong in an update of a slice",
+    ),
+    "a strided slice": ((Node("lax.slice", (A, [1], [7], [3])),), "numbers: wrong in lax.slice"),
+    "one of two results": (
+        (Node("lax.top_k", (A, 3)), Node("item", (MIDDLE, 1))),
+        "numbers: wrong in lax.top_k",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_OPERATION)
+def test_operations_that_are_one_operation_of_the_compiler_have_one_key(name):
+    nodes, key = BY_OPERATION[name]
+    program = sharded(*nodes)
+    assert grouping.make_key_of_operation(program, nodes[-1]) == key
+
+
+class WrongAfter(StubSlot):
+    """Wrong numbers in the third value that a program returns, and in all after it."""
+
+    def judge(self, job, modes=("auto",)):
+        program = from_json(job["program"]) if isinstance(job, dict) else job
+        wrong = len(program.outputs) > 2
+        found = (
+            [oracles.Difference("auto", "numbers", "values", "result 2 of 8: 1 of 8, at (0,)")]
+            if wrong
+            else []
+        )
+        return Answer([d.to_json() for d in found], program=to_json(program))
+
+
+def test_the_first_operation_with_a_wrong_result_is_found():
+    nodes = (
+        Node("jnp.sin", (A,)),
+        Node("jnp.cos", (MIDDLE,)),
+        Node("lax.rev", ({"v": 3}, [0])),
+        Node("jnp.tan", ({"v": 4},)),
+    )
+    difference = {"mode": "auto"}
+    found = blame.find_wrong_operation(WrongAfter(Settings()), sharded(*nodes), difference, False)
+    assert found == nodes[2]
+    assert not blame.find_wrong_operation(WrongAfter(Settings()), sharded(*nodes[:2]), difference, False)
+    derived = replace(sharded(*nodes), transform=Transform("vjp", (0,)))
+    assert not blame.find_wrong_operation(WrongAfter(Settings()), derived, difference, False)
 
 
 def test_wrongness_that_names_a_cause_is_a_group_of_its_own():

@@ -263,3 +263,15 @@ def test_every_mode_has_its_turn():
         "auto",
         "explicit",
     }
+
+
+def test_a_negative_number_beside_an_unsigned_type_is_left():
+    """JAX wraps the number, and NumPy compares it as it is."""
+    given = Input((2,), "uint8", ((),))
+    for number, beside in ((-1, None), (1, [True, False])):
+        program = Program((("x", 1),), (given,), (Node("jnp.less_equal", ({"v": 0}, number)),), (1,), (None,))
+        if beside is None:
+            with pytest.raises(definitions.Undefined, match="negative"):
+                definitions.compute_results(program, find_types(program))
+        else:
+            assert definitions.compute_results(program, find_types(program))[0].tolist() == beside

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the cause of wrong numbers: the unsharded program itself, or one pass of the compiler."""
+"""Finds the cause of wrong numbers: the unsharded program itself, one pass of the compiler, or one operation."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from meshmark.hunt.oracles import ALONE, HOST
-from meshmark.hunt.program import Program, to_json
+from meshmark.hunt.program import Node, Program, to_json
+from meshmark.hunt.rules import find_types
 from meshmark.hunt.workers import Judging
 
 PASSES = ("algsimp",)
@@ -44,3 +47,23 @@ def find_guilty_pass(slot: Judging, program: Program, difference: Mapping[str, A
         if not answer.invalid and not answer.differences and not answer.not_run:
             return name
     return ""
+
+
+def find_wrong_operation(
+    slot: Judging, program: Program, difference: Mapping[str, Any], light: bool
+) -> Node | None:
+    """The first operation of a program whose result is wrong if the program returns all of them; None if none is.
+
+    What the operation reads is right then, so the operations before it have no part in the cause. None for a
+    derivative: its operations are not those of the program. difference: its mode is judged again. light: compile with
+    `oracles.LIGHT`."""
+    if program.transform.kind:
+        return None
+    types = find_types(program)
+    values = [v for v in range(program.given, len(types)) if hasattr(types[v], "shape")]
+    specs = dict(zip(program.outputs, program.out_specs, strict=True))
+    whole = replace(program, outputs=tuple(values), out_specs=tuple(specs.get(v) for v in values))
+    for found in slot.judge(_job(whole, light), (difference["mode"],)).differences:
+        if named := re.match(r"result (\d+)", found["text"]):
+            return program.nodes[values[int(named[1])] - program.given]
+    return None

@@ -173,6 +173,10 @@ def multiply(subscripts: str, *arrays: np.ndarray) -> np.ndarray:
     return np.einsum(subscripts, *arrays)
 
 
+COMPARISONS = frozenset(
+    f"jnp.{n}" for n in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+)
+
 DEFINITIONS: dict[str, Callable[..., Any]] = {
     **{
         f"jnp.{name}": getattr(np, name)
@@ -235,12 +239,18 @@ def compute_results(program: Program, types: Sequence[Any]) -> list[np.ndarray]:
     for node in program.nodes:
         if node.op not in DEFINITIONS or node.bodies:
             raise Undefined(node.op)
-        found = DEFINITIONS[node.op](
-            *(evaluate(a, values) for a in node.args),
-            **{k: evaluate(v, values) for k, v in node.kwargs.items()},
-        )
+        given = [evaluate(a, values) for a in node.args]
+        refuse_wrapped(node, given)
+        found = DEFINITIONS[node.op](*given, **{k: evaluate(v, values) for k, v in node.kwargs.items()})
         values.append(check_types(node, found, types[len(values)]))
     return [values[i] for i in program.outputs]
+
+
+def refuse_wrapped(node: Node, given: Sequence[Any]) -> None:
+    """Undefined if a comparison has a negative number and an unsigned array: JAX wraps the number, NumPy does not."""
+    kinds = {x.dtype.kind for x in given if isinstance(x, np.ndarray)}
+    if node.op in COMPARISONS and "u" in kinds and any(isinstance(x, int) and x < 0 for x in given):
+        raise Undefined(f"{node.op} of a negative number and an unsigned type")
 
 
 def check_types(node: Node, found: Any, kind: Any) -> Any:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from meshmark.hunt.program import Node, Program
+from meshmark.hunt.program import Node, Program, list_references
 from meshmark.hunt.rules import find_types
 
 NUMBERS = ("numbers", "oracles")
@@ -46,20 +46,46 @@ def make_key(program: Program, difference: Mapping[str, Any]) -> str:
         return locate(program, difference)
     if named := find_cause(program, difference):
         return named
-    parts = []
-    for node in program.nodes:
-        if node.op in ("item", "constrain"):
-            continue
-        traits = {TRAITS[k] for k, v in node.kwargs.items() if k in TRAITS and _moves(v)}
-        if _relaid(node.kwargs.get("dimension_numbers")):
-            traits.add("relaid")
-        if "groups" in traits and _several(program, node):
-            traits = traits - {"groups"} | {"groups of several"}
-        name = _spelled(node) + (f"[{', '.join(sorted(traits))}]" if traits else "")
-        inner = "+".join(n.op for b in node.bodies for n in b.nodes)
-        parts.append(f"{name}({inner})" if inner else name)
+    parts = [_described(program, n) for n in program.nodes if n.op not in ("item", "constrain")]
     transform = f" {program.transform.kind}" if program.transform.kind else ""
     return f"{difference['kind']}: {' '.join(sorted(set(parts))) or 'reshard'}{transform}"
+
+
+def _described(program: Program, node: Node) -> str:
+    """An operation with its distinguishing options and the operations of its bodies."""
+    traits = {TRAITS[k] for k, v in node.kwargs.items() if k in TRAITS and _moves(v)}
+    if _relaid(node.kwargs.get("dimension_numbers")):
+        traits.add("relaid")
+    if "groups" in traits and _several(program, node):
+        traits = traits - {"groups"} | {"groups of several"}
+    name = _spelled(node) + (f"[{', '.join(sorted(traits))}]" if traits else "")
+    inner = "+".join(n.op for b in node.bodies for n in b.nodes)
+    return f"{name}({inner})" if inner else name
+
+
+SCATTERS = re.compile(
+    r"at\.\w+|jax\.ops\.segment_\w+|lax\.scatter\w*|jnp\.(?:bincount|nonzero|flatnonzero|argwhere|unique)"
+)
+"""The operations that XLA scatters. An update at constant places is none of them: it updates a slice."""
+
+
+def make_key_of_operation(program: Program, node: Node) -> str:
+    """The key of wrong numbers that first come up in this operation of a program.
+
+    Operations that are one operation of XLA have one key: scatters, and updates of a slice. A scatter whose operands
+    have dimensions that the mesh does not divide has another key than other scatters."""
+    if node.op == "item":
+        node = program.nodes[node.args[0]["v"] - program.given]
+    if node.op.startswith("at.") and not any(True for _ in list_references((node.args[1],))):
+        return "numbers: wrong in an update of a slice"
+    if SCATTERS.fullmatch(node.op):
+        types = find_types(program)
+        shapes = [
+            t.shape for t in (types[v] for v in node.reads() if v >= program.given) if hasattr(t, "shape")
+        ]
+        uneven = any(n % size for shape in shapes for n in shape for _, size in program.axes)
+        return f"numbers: wrong in a scatter{' of uneven shards' if uneven else ''}"
+    return f"numbers: wrong in {_described(program, node)}"
 
 
 def _spelled(node: Node) -> str:

@@ -286,13 +286,21 @@ class Hunt:
         return blame.find_wrong_side(slot, program, difference, light, self.settings.backend)
 
     def _key(self, slot: Judging, program: Program, difference: dict[str, Any], light: bool) -> str:
-        """The key of a shrunk finding's group. Wrong numbers of no known group are grouped by a guilty pass of XLA."""
+        """The key of a shrunk finding's group. Wrong numbers of no known group are grouped by a guilty pass of XLA, or
+        by the operation whose result is wrong."""
         key = grouping.make_key(program, difference)
         plain = self.settings.ranks == 1 and not self.settings.topology
         if key in self.known or difference["kind"] not in grouping.NUMBERS or not plain:
             return key
         name = blame.find_guilty_pass(slot, program, difference, light)
-        return grouping.make_key_without(difference, name) if name else key
+        if name:
+            return grouping.make_key_without(difference, name)
+        node = (
+            blame.find_wrong_operation(slot, program, difference, light)
+            if difference["kind"] == "numbers"
+            else None
+        )
+        return grouping.make_key_of_operation(program, node) if node else key
 
     def _add(self, key: str, number: int, line: Mapping[str, Any]) -> None:
         group = self.groups.setdefault(
