@@ -14,7 +14,7 @@ from meshmark.hunt import definitions, generator, oracles, scripts, values
 from meshmark.hunt.building import Builder
 from meshmark.hunt.generator import draw
 from meshmark.hunt.hunting import choose_modes
-from meshmark.hunt.program import Input, Node, Program, from_json, to_json
+from meshmark.hunt.program import Body, Input, Node, Program, from_json, to_json
 from meshmark.hunt.rules import find_types, measure_weight, narrow_dtypes
 from meshmark.hunt.workers import Settings
 
@@ -275,3 +275,12 @@ def test_a_negative_number_beside_an_unsigned_type_is_left():
                 definitions.compute_results(program, find_types(program))
         else:
             assert definitions.compute_results(program, find_types(program))[0].tolist() == beside
+
+
+@pytest.mark.parametrize(("form", "rounded"), [("scan", True), ("fori", True), ("map", False)])
+def test_a_loop_that_halves_numbers_again_and_again_rounds(form, rounded):
+    body = Body(1, (Node("jnp.gradient", ({"v": 0},)),), (1,))
+    given = Input((4,), "float32", ((),))
+    program = Program((("x", 1),), (given,), (Node(form, ({"v": 0},), {}, (body,)),), (1,), (None,))
+    assert oracles.rounds(program) is rounded
+    assert not oracles.rounds(replace(program, nodes=body.nodes))

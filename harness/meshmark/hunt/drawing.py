@@ -192,3 +192,9 @@ TIED = frozenset(
     )
 )
 """The operations whose derivative is split among equal elements: it is divided by their number, and so rounded."""
+
+HALVED = frozenset({"jnp.gradient"})
+"""The operations that halve numbers. A loop that repeats one soon needs more bits than float32 has."""
+
+LOOPS = frozenset({"scan", "fori"})
+"""The forms whose body reads what its last turn gave."""

@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from meshmark.hunt import accelerators, definitions
 from meshmark.hunt.building import Builder, make_spec, mesh_of
-from meshmark.hunt.drawing import ROUNDING, TIED
+from meshmark.hunt.drawing import HALVED, LOOPS, ROUNDING, TIED
 from meshmark.hunt.program import Program, spec_of, walk_nodes
 from meshmark.hunt.rules import find_types
 from meshmark.hunt.values import make_inputs
@@ -479,6 +479,16 @@ def normalize(text: str) -> str:
     return line[:160]
 
 
+def rounds(program: Program) -> bool:
+    """Whether a program has operations whose results depend on roundings."""
+    inexact = ROUNDING | TIED if program.transform.kind else ROUNDING
+    if accelerators.has_accelerator():
+        inexact |= accelerators.CONVOLUTIONS
+    loops = (b for n in walk_nodes(program.nodes) if n.op in LOOPS for b in n.bodies)
+    repeated = {n.op for b in loops for n in walk_nodes(b.nodes)}
+    return not inexact.isdisjoint(program.operations) or not HALVED.isdisjoint(repeated)
+
+
 # Explicit mode asks for the sharding of some results and refuses others by rule, so its refusals are not findings.
 def judge(
     program: Program, modes: Sequence[str], runner: Runner | None = None, left: list[str] | None = None
@@ -488,10 +498,7 @@ def judge(
     runner: runs a program in a mode (default: `run`). left: takes the reasons of modes that it can't run.
     """
     known = compute_truth(program)
-    inexact = ROUNDING | TIED if program.transform.kind else ROUNDING
-    if accelerators.has_accelerator():
-        inexact |= accelerators.CONVOLUTIONS
-    rounded = not inexact.isdisjoint(program.operations)
+    rounded = rounds(program)
     exact = not accelerators.survives(program, known.largest, rounded)
     found = []
     for mode in modes:
