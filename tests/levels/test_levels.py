@@ -2,6 +2,7 @@
 """Levels: the frozen lists against the table, and the statement that records support."""
 
 import json
+import zlib
 
 import pytest
 
@@ -25,7 +26,7 @@ from meshmark.records import closing
 from meshmark.records.reading import read
 from tests.submissions import DEVICES, facts, judged, level, merged_line, over, run_line, write
 
-FROZEN = 11
+FROZEN = 12
 """The version of the table of which the newest lists are."""
 
 
@@ -39,7 +40,8 @@ def test_the_table_and_the_newest_list_are_one():
 
 def test_the_lists_are_small_and_every_version_reads_back():
     files = [p for p in levels.DIRECTORY.rglob("*") if p.is_file()]
-    assert sum(p.stat().st_size for p in files) < 2_000_000, "they are part of the wheel"
+    packed = zlib.compress(b"".join(p.read_bytes() for p in sorted(files)), 9)
+    assert len(packed) < 500_000, "they are part of the wheel, which is compressed"
     for version in levels.versions():
         found = levels.read(version)
         assert {level for level, _, _ in found} >= {"L0", "L1", "L2", "L3"}
@@ -49,7 +51,7 @@ def test_the_lists_are_small_and_every_version_reads_back():
             assert all(found["L4", n, processes].cases for n, processes in levels.LISTED_OVER)
 
 
-@pytest.mark.parametrize(("version", "table"), [(3, 2), (4, FROZEN)])
+@pytest.mark.parametrize(("version", "table"), [(3, 2), (4, 11), (5, FROZEN)])
 def test_a_list_is_the_standard_profile_and_holds_nothing_optional(version, table):
     chosen = {c.id: c for c in as_of(table).cases(Selection(), 8)}
     listed = [name for level in levels.names() for name in must_pass(level, 8, version).cases]
@@ -115,6 +117,13 @@ def test_a_case_that_comes_or_goes_parts_table_and_list(own, monkeypatch):
     found = find_drift(directory=own)
     assert len(found) == 2 and all(line.startswith("L1 on ") for line in found)
     assert f"+1 -0, such as {new}" in found[1]
+
+
+@pytest.mark.parametrize(("devices", "processes"), [(1, 1), (8, 1), (8, 2)])
+@pytest.mark.parametrize("ids", [["a"], ["a", "b"]])
+def test_the_head_of_an_entry_can_be_read_again(devices, processes, ids):
+    found = levels._HEAD.fullmatch(levels._head(devices, processes, ids))
+    assert found and (int(found[1]), int(found[2] or 1), int(found[3])) == (devices, processes, len(ids))
 
 
 def test_lists_of_an_older_table_hold_until_somebody_writes_todays(own, monkeypatch):

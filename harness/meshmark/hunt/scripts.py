@@ -143,10 +143,7 @@ def _definition(program: Program) -> list[str]:
     names = [*_names(program)[: program.given], *(f"v{k}" for k in range(len(program.nodes)))]
     lines = [f"def f({', '.join(names[: program.given])}):"]
     lines += _lines(program.nodes, names, program.given, [], "    ", "")
-    results = ", ".join(names[o] for o in program.outputs)
-    if len(program.nodes) == 1 and program.outputs == (program.given,) and len(lines) == 2:
-        return [lines[0], "    return " + lines[1].split(" = ", 1)[1]]
-    return [*lines, f"    return {results}"]
+    return _returned(lines, [names[o] for o in program.outputs])
 
 
 def _lines(
@@ -171,12 +168,19 @@ def _lines(
 
 def _body(body: Body, name: str, outer: list[str]) -> list[str]:
     own = [*(f"p{k}" for k in range(body.parameters)), *(f"w{k}" for k in range(len(body.nodes)))]
-    results = ", ".join(own[o] for o in body.outputs)
-    return [
+    lines = [
         f"def {name}({', '.join(own[: body.parameters])}):",
         *_lines(body.nodes, own, body.parameters, outer, "    ", name),
-        f"    return {results}",
     ]
+    return _returned(lines, [own[o] for o in body.outputs])
+
+
+def _returned(lines: list[str], results: list[str]) -> list[str]:
+    """The lines of a function with its return. A single result that the last line binds is returned there."""
+    bound = f"    {results[0]} = "
+    if len(results) == 1 and lines[-1].startswith(bound):
+        return [*lines[:-1], "    return " + lines[-1].removeprefix(bound)]
+    return [*lines, f"    return {', '.join(results)}"]
 
 
 def _call(node: Node, names: list[str], outer: list[str], functions: list[str]) -> str:

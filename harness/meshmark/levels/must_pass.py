@@ -288,9 +288,8 @@ def write(directory: Path = DIRECTORY) -> Path:
     files: dict[str, list[str]] = {}
     for level, devices, processes in sorted(kept(), key=lambda key: key[1:]):
         ids = by_rule(level, devices, processes)
-        where = place(devices, processes).replace(" devices", "", 1)
         lines = files.setdefault(level, _comment(level, newest + 1))
-        lines.append(f"devices {where}: {counted(len(ids), 'case')}, sha256 {digest(ids)}")
+        lines.append(_head(devices, processes, ids))
         if devices in LISTED if processes == 1 else (devices, processes) in LISTED_OVER:
             lines += packed(ids)
     made = directory / f"v{newest + 1}"
@@ -300,6 +299,12 @@ def write(directory: Path = DIRECTORY) -> Path:
     read.cache_clear()
     read(newest + 1, directory)
     return made
+
+
+def _head(devices: int, processes: int, ids: list[str]) -> str:
+    """The line before the cases of one entry: a format of its own, that `_HEAD` reads."""
+    over = f" over {processes} processes" if processes > 1 else ""
+    return f"devices {devices}{over}: {len(ids)} cases, sha256 {digest(ids)}"
 
 
 def _comment(level: str, version: int) -> list[str]:

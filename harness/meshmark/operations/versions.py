@@ -35,7 +35,7 @@ from meshmark.operations.programs.forms import ProgramForm
 from meshmark.operations.selection import Selection, SelectionError
 from meshmark.operations.weights import USUAL_DTYPES
 
-TABLE_VERSION = 11
+TABLE_VERSION = 12
 """The version of the table as the code has it. Run lines name it as `table`."""
 
 
@@ -301,6 +301,15 @@ def _added_eleventh(case: Case) -> bool:
     return case.operation.name in ELEVENTH_OPERATIONS
 
 
+TWELFTH_OPERATIONS = frozenset(("batch_grid", "resharded"))
+"""The operations that version 12 added."""
+
+
+def _added_twelfth(case: Case) -> bool:
+    """Whether version 12 added the case: its operation."""
+    return case.operation.name in TWELFTH_OPERATIONS
+
+
 def _small_plan(case: Case, plan: Plan) -> Plan:
     """The plan of a case in version 6: program forms had small arrays on one or two devices."""
     size = case.mesh.size
@@ -315,6 +324,11 @@ def _small_plan(case: Case, plan: Plan) -> Plan:
 
 
 CHANGES: dict[int, Change] = {
+    12: Change(
+        "collectives in a batch, with the batch dimension in every place; functions of whole arrays whose results get"
+        " another sharding than their argument",
+        new=_added_twelfth,
+    ),
     11: Change(
         "reductions of any two values of a narrow type; functions of jax.scipy, rare options of functions and of their"
         " gradients, collectives of trees, one program on several meshes; kinds of programs that people reported:"

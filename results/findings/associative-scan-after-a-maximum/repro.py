@@ -16,8 +16,7 @@ print("jax", jax.__version__, "on", *mesh.devices.flat)
 
 def f(a):
     v0 = a.at[:].max(0)
-    v1 = lax.associative_scan(lax.max, v0, reverse=True)
-    return v1
+    return lax.associative_scan(lax.max, v0, reverse=True)
 
 
 a = np.array([1, 2], np.int32)

@@ -16,8 +16,7 @@ print("jax", jax.__version__, "on", *mesh.devices.flat)
 
 def f(a):
     v0 = jnp.fft.fft(a, axis=0)
-    v1 = jax.lax.with_sharding_constraint(v0, NamedSharding(mesh, P("x")))
-    return v1
+    return jax.lax.with_sharding_constraint(v0, NamedSharding(mesh, P("x")))
 
 
 a = np.arange(1, 9, dtype=np.float32).reshape(2, 2, 2)

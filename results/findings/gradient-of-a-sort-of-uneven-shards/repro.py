@@ -16,8 +16,7 @@ print("jax", jax.__version__, "on", *mesh.devices.flat)
 
 def f(a):
     v0 = lax.slice(a, (1, 0), (4, 2))
-    v1 = lax.sort(v0, dimension=0)
-    return v1
+    return lax.sort(v0, dimension=0)
 
 
 a = np.arange(1, 9, dtype=np.float32).reshape(4, 2)

@@ -18,8 +18,7 @@ print("jax", jax.__version__, "on", *mesh.devices.flat)
 def f(a):
     v0 = lax.convert_element_type(a, "bfloat16")
     v1 = jnp.nanmean(v0)
-    v2 = lax.convert_element_type(v1, "float32")
-    return v2
+    return lax.convert_element_type(v1, "float32")
 
 
 a = np.arange(1, 513, dtype=np.float32).reshape(32, 16)

@@ -18,8 +18,7 @@ print("jax", jax.__version__, "on", *mesh.devices.flat)
 def f(a):
     v0 = jnp.sort(a)
     v1 = lax.slice_in_dim(v0, 0, 5, axis=1)
-    v2 = jax.lax.with_sharding_constraint(v1, NamedSharding(mesh, P()))
-    return v2
+    return jax.lax.with_sharding_constraint(v1, NamedSharding(mesh, P()))
 
 
 a = np.arange(1, 13, dtype=np.float32).reshape(2, 6)

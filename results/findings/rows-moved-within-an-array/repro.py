@@ -17,8 +17,7 @@ print("jax", jax.__version__, "on", *mesh.devices.flat)
 def f(a):
     v0 = lax.cumsum(a)
     v1 = lax.slice(v0, (0,), (4,))
-    v2 = v0.at[1:].set(v1)
-    return v2
+    return v0.at[1:].set(v1)
 
 
 a = np.arange(1, 6, dtype=np.float32)

@@ -16,8 +16,7 @@ print("jax", jax.__version__, "on", *mesh.devices.flat)
 
 def f(a, b):
     v0 = lax.slice(a, (1,), (4,))
-    v1 = b.at[v0].add(1.0)
-    return v1
+    return b.at[v0].add(1.0)
 
 
 a = np.array([1, 2, 3, 1], np.int32)

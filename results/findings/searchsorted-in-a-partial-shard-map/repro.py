@@ -16,10 +16,8 @@ print("jax", jax.__version__, "on", *mesh.devices.flat)
 
 def f(a):
     def body0(p0):
-        w0 = jnp.searchsorted(p0, p0, side="right")
-        return w0
-    v0 = jax.shard_map(body0, mesh=mesh, in_specs=(P("x"),), out_specs=P("x"), axis_names={"x"})(a)
-    return v0
+        return jnp.searchsorted(p0, p0, side="right")
+    return jax.shard_map(body0, mesh=mesh, in_specs=(P("x"),), out_specs=P("x"), axis_names={"x"})(a)
 
 
 a = np.array([1, 2, 3, 4], np.float32)

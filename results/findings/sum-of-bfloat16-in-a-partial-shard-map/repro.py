@@ -17,10 +17,8 @@ print("jax", jax.__version__, "on", *mesh.devices.flat)
 def f(a):
     def body0(p0):
         w0 = lax.convert_element_type(p0, "bfloat16")
-        w1 = lax.psum(w0, "x")
-        return w1
-    v0 = jax.shard_map(body0, mesh=mesh, in_specs=(P("x"),), out_specs=P(), axis_names={"x"})(a)
-    return v0
+        return lax.psum(w0, "x")
+    return jax.shard_map(body0, mesh=mesh, in_specs=(P("x"),), out_specs=P(), axis_names={"x"})(a)
 
 
 a = np.array([1, 2, 3, 4], np.float32)

@@ -16,10 +16,8 @@ print("jax", jax.__version__, "on", *mesh.devices.flat)
 
 def f(a):
     def body0(p0):
-        w0 = lax.psum(p0, "x")
-        return w0
-    v0 = jax.shard_map(body0, mesh=mesh, in_specs=(P("x"),), out_specs=P(), axis_names={"x"})(a)
-    return v0
+        return lax.psum(p0, "x")
+    return jax.shard_map(body0, mesh=mesh, in_specs=(P("x"),), out_specs=P(), axis_names={"x"})(a)
 
 
 a = np.array([1, 2], np.float32)

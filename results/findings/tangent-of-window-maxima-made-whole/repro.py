@@ -16,8 +16,7 @@ print("jax", jax.__version__, "on", *mesh.devices.flat)
 
 def f(a):
     v0 = lax.reduce_window(a, -np.inf, lax.max, window_dimensions=(1, 1))
-    v1 = jax.lax.with_sharding_constraint(v0, NamedSharding(mesh, P()))
-    return v1
+    return jax.lax.with_sharding_constraint(v0, NamedSharding(mesh, P()))
 
 
 a = np.array([1, 2, 3, 4], np.float32).reshape(2, 2)

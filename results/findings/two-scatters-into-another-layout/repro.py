@@ -16,8 +16,7 @@ print("jax", jax.__version__, "on", *mesh.devices.flat)
 
 def f(a, b, c, d, e):
     v0 = lax.scatter_add(a, b, c, lax.ScatterDimensionNumbers(update_window_dims=(1, 2), inserted_window_dims=(), scatter_dims_to_operand_dims=(0,)))
-    v1 = lax.scatter_add(v0, d, e, lax.ScatterDimensionNumbers(update_window_dims=(0, 1), inserted_window_dims=(), scatter_dims_to_operand_dims=(0,)))
-    return v1
+    return lax.scatter_add(v0, d, e, lax.ScatterDimensionNumbers(update_window_dims=(0, 1), inserted_window_dims=(), scatter_dims_to_operand_dims=(0,)))
 
 
 a = np.arange(1, 13, dtype=np.float32).reshape(6, 2)
