@@ -26,7 +26,7 @@ TITLES = {
 
 def page() -> str:
     """The Markdown of the page."""
-    every = findings.read_all(STORE)
+    every = findings.read_findings(STORE)
     lines = [INTRODUCTION]
     for severity, title in TITLES.items():
         chosen = [f for f in every if f.severity == severity]

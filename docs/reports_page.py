@@ -83,7 +83,7 @@ def published(product: str) -> dict[str, dict[str, str]]:
     paths = {path.parent.parent.name: path for path in RESULTS.glob(f"*/{product}/conformance.jsonl.gz")}
     releases = sorted(paths, key=lambda release: [int(part) for part in release.split(".")])
     return {
-        release: {name: judged.verdict for name, judged in reading.read(paths[release]).cases.items()}
+        release: {name: judged.verdict for name, judged in reading.read_records(paths[release]).cases.items()}
         for release in releases
     }
 

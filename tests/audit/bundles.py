@@ -88,7 +88,7 @@ PARTS = (
 """Virtual devices of one process, one GPU, and virtual devices of two processes."""
 
 
-_COUNTERS = lru_cache(counters.read)
+_COUNTERS = lru_cache(counters.read_counters)
 
 MOST_PROCESSES = 2
 """Timing processes whose lines are kept."""
@@ -254,7 +254,7 @@ def review(one: Honest, change: Change, kind: str, name: str = "") -> tuple[list
     bundle = sealed(one, files, product)
     if made_false:
         _spoil(bundle, *made_false)
-    with patch.object(validate, "Review", _First), patch.object(counters, "read", _COUNTERS):
+    with patch.object(validate, "Review", _First), patch.object(counters, "read_counters", _COUNTERS):
         try:
             return [], validate.check(bundle).notes
         except Refused as first:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from meshmark.records.reading import read
+from meshmark.records.reading import read_records
 from tests.cluster.commands import ROOT, marked, run
 
 SUITE = [sys.executable, "-m", "pytest", "conformance", "--distributed", "--profile", "smoke"]
@@ -88,11 +88,11 @@ def summed(text):
 
 def judged(record, ranks):
     """The verdicts of a merged record, which every rank's file must agree with."""
-    merged = read(record)
+    merged = read_records(record)
     assert len(merged.runs) == 1 and merged.runs[0]["facts"]["num_processes"] == ranks
     assert len(rank_files(record)) == ranks
     for path in rank_files(record):
-        assert read(path).cases.keys() <= merged.cases.keys()
+        assert read_records(path).cases.keys() <= merged.cases.keys()
     return {name: case.verdict for name, case in merged.cases.items()}
 
 
@@ -152,7 +152,9 @@ def test_a_killed_rank_under_srun_and_the_rest_by_resume(slurm_environment, envi
     done = run([*begin, "--record", record], variables, LIMIT, after=killer(record, 1))
     assert done.code not in (0, None) and done.left == [], done.text
     assert not record.exists() and len(rank_files(record)) == 2
-    before = {path: read(path).cases for path in rank_files(record)}  # raises where a line is not whole
+    before = {
+        path: read_records(path).cases for path in rank_files(record)
+    }  # raises where a line is not whole
     assert "rank 1 ended" in done.text and f"--resume {record}" in done.text, done.text
 
     rest = run([*begin, "--resume", record], variables, LIMIT)

@@ -33,7 +33,7 @@ pytestmark = [
 
 
 def verdicts(path):
-    return {name: judged.verdict for name, judged in reading.read(path).cases.items()}
+    return {name: judged.verdict for name, judged in reading.read_records(path).cases.items()}
 
 
 # ------------------------------------------------------------------------------------------ crashes and hangs
@@ -176,7 +176,7 @@ def test_a_run_says_where_ctrl_c_would_not_end_it(interrupted):
 def test_the_records_of_an_interrupted_run_are_whole(interrupted, whole):
     path = interrupted[1]
     assert path.read_bytes().endswith(b"\n")
-    assert not reading.read(path).problems
+    assert not reading.read_records(path).problems
     assert [line["kind"] for line in lines(path)].count("run") == 5
     assert set(Counter(finished(path)).values()) == {1}, "each case ran exactly once, over all the parts"
     assert verdicts(path) == verdicts(whole[1])

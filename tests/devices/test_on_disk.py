@@ -96,4 +96,4 @@ def test_a_benchmark_whose_suite_is_edited_does_not_end_well(copied, tmp_path):
         edited.write("# an edit while the run goes on\n")
     code, output = finish(run)
     assert code == 1 and CHANGED in output, output
-    assert reading.read(file).ends[0]["exit_code"] == 1
+    assert reading.read_records(file).ends[0]["exit_code"] == 1

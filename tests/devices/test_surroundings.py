@@ -172,7 +172,7 @@ def test_a_run_tells_and_records_what_is_around_it(tmp_path):
     text = " ".join(done.stdout.split())
     assert "not as JAX comes: jax_default_matmul_precision = float32, XLA_FLAGS = --xla_cpu" in text
     assert "the cache of JAX_COMPILATION_CACHE_DIR is not used" in text
-    found = reading.read(path)
+    found = reading.read_records(path)
     assert found.runs[0]["facts"]["surroundings"] == {"jax_default_matmul_precision": "float32"}
     assert found.state == ""
 

@@ -406,7 +406,7 @@ def test_growth_on_tpu_slices(tmp_path):
         [*command, "--scaling", "strong", "--record", str(path)], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    lines, runs = growth_command.read([path])
+    lines, runs = growth_command.read_growth_lines([path])
     assert len(lines) == 6 and "libtpu" in runs[0]["facts"]["versions"]
     for one in lines:
         assert one["verdict"] == "pass" and one["layout"] == "physical" and one["compile_s"] > 0

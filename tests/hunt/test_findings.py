@@ -12,7 +12,7 @@ from meshmark.hunt.findings import FindingError
 from meshmark.levels import known_issues
 
 STORE = found_page.STORE
-EVERY = findings.read_all(STORE)
+EVERY = findings.read_findings(STORE)
 ids = pytest.mark.parametrize("finding", EVERY, ids=lambda f: f.name)
 
 
@@ -45,7 +45,7 @@ def test_what_is_known_is_complete(finding):
 @ids
 def test_the_suite_knows_it(finding):
     """A known issue of the table names it, or the report of it: the suite stays red or known for it."""
-    issues = known_issues.read()
+    issues = known_issues.read_known_issues()
     assert any(f"/{finding.name}" in i.link + i.why or i.link == finding.reported for i in issues)
     links = [i.link for i in issues if i.link.startswith("results/")]
     assert all((found_page.ROOT / link).is_file() for link in links)
@@ -75,4 +75,4 @@ def test_an_unknown_finding_is_named(capsys, tmp_path):
     assert "did you mean reshard-onto-one-dimension?" in capsys.readouterr().err
     with pytest.raises(FindingError, match="is not a finding"):
         (tmp_path / "finding.json").write_text("{}")
-        findings.read(tmp_path)
+        findings.read_finding(tmp_path)

@@ -141,17 +141,17 @@ def test_a_group_whose_smallest_program_was_not_written_is_found_again(hunted, w
 def test_an_interruption_tells_and_keeps_what_was_found(hunted, whole, tmp_path):
     file, store = tmp_path / "cut.jsonl", tmp_path / "store"
     assert hunted("--record", file, "--keep", store, die_at=8)[0] == 130
-    assert list(outcome(file)) == list(range(8)) and len(findings.read_all(store)) >= 1
+    assert list(outcome(file)) == list(range(8)) and len(findings.read_findings(store)) >= 1
     code, _, judged = hunted("--resume", file, "--keep", store)
     assert code == 1 and sorted(judged) == list(range(8, NUMBER)) and outcome(file) == outcome(whole)
-    groups = [g for f in findings.read_all(store) for g in f.groups]
+    groups = [g for f in findings.read_findings(store) for g in f.groups]
     assert sorted(groups) == sorted({line["group"] for line in outcome(whole).values() if "group" in line})
 
 
 def test_kept_findings_are_whole_known_afterwards_and_never_written_over(hunted, tmp_path):
     store = tmp_path / "store"
     assert hunted("--keep", store)[0] == 1
-    kept = findings.read_all(store)
+    kept = findings.read_findings(store)
     for finding in kept:
         assert finding.data() and finding.found["seed"] == SEED
         compile((store / finding.name / "repro.py").read_text(), finding.name, "exec")
@@ -160,10 +160,10 @@ def test_kept_findings_are_whole_known_afterwards_and_never_written_over(hunted,
     (store / kept[0].name / "finding.json").write_text(json.dumps(by_hand))
     code, said, _ = hunted("--keep", store, "--known", store)
     assert code == 0 and "new" not in [line.split()[0] for line in said.splitlines() if line.split()]
-    assert findings.read(store / kept[0].name).title == "A better title"
+    assert findings.read_finding(store / kept[0].name).title == "A better title"
     hunted("--keep", store)  # not known there, and in the store all the same
-    assert findings.read(store / kept[0].name).title == "A better title" and len(
-        findings.read_all(store)
+    assert findings.read_finding(store / kept[0].name).title == "A better title" and len(
+        findings.read_findings(store)
     ) == len(kept)
 
 

@@ -23,7 +23,9 @@ def text(*lines, others=(), header="num_partitions=8"):
 def run(*lines, arguments=(), others=(), header="num_partitions=8", **options):
     """The results of such a module; arguments are [devices, *local shape]."""
     return interpret(
-        reader.read(text(*lines, others=others, header=header)), [np.asarray(a) for a in arguments], **options
+        reader.parse_module(text(*lines, others=others, header=header)),
+        [np.asarray(a) for a in arguments],
+        **options,
     )
 
 

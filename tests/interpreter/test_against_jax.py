@@ -27,7 +27,7 @@ def compared(function, *arrays, units=4):
     arrays = [jnp.asarray(a) for a in arrays]
     compiled = jax.jit(function, keep_unused=True).lower(*arrays).compile()
     ran = [np.asarray(x) for x in jax.tree.leaves(compiled(*arrays))]
-    seen = interpret(reader.read(whole_text(compiled)), [np.asarray(a)[None] for a in arrays])
+    seen = interpret(reader.parse_module(whole_text(compiled)), [np.asarray(a)[None] for a in arrays])
     assert len(ran) == len(seen)
     for one, other in zip(ran, seen, strict=True):
         assert other.shape == (1, *one.shape) and other.dtype == one.dtype
@@ -230,7 +230,7 @@ def test_shorter_significands_are_those_of_xla(bits, kind):
     )
     a = jnp.asarray(x, kind)
     compiled = jax.jit(lambda a: lax.reduce_precision(a, 8, bits)).lower(a).compile()
-    (seen,) = interpret(reader.read(whole_text(compiled)), [np.asarray(a)[None]])
+    (seen,) = interpret(reader.parse_module(whole_text(compiled)), [np.asarray(a)[None]])
     np.testing.assert_array_equal(seen[0].astype(np.float32), np.asarray(compiled(a), np.float32))
 
 

@@ -202,9 +202,9 @@ def test_an_operand_that_is_handed_on_as_it_is_may_be_read_again():
 def test_two_roots_and_two_computations_of_a_name_are_refused():
     whole = text(P, NEGATED, header=ONE)
     with pytest.raises(Refused, match="two roots"):
-        reader.read(whole.replace("  %p =", "  ROOT %p ="))
+        reader.parse_module(whole.replace("  %p =", "  ROOT %p ="))
     with pytest.raises(Refused, match="two computations"):
-        reader.read(whole + whole.split("\n", 2)[2])
+        reader.parse_module(whole + whole.split("\n", 2)[2])
 
 
 LESS = """%less (a: s32[], b: s32[], c: s32[], d: s32[]) -> pred[] {
@@ -229,7 +229,7 @@ def test_equal_elements_keep_their_order_in_a_stable_sort_alone(stable, second):
         others=[LESS],
         header="num_partitions=2",
     )
-    keys, order = interpret(reader.read(module), [np.array([[1, 0, 1, 0], second], np.int32)])
+    keys, order = interpret(reader.parse_module(module), [np.array([[1, 0, 1, 0], second], np.int32)])
     assert keys.tolist() == [[0, 0, 1, 1]] * 2
     places = {True: [1, 3, 0, 2], False: [3, 1, 2, 0]}, {True: [0, 3, 1, 2], False: [3, 0, 2, 1]}
     assert order.tolist() == [places[0][stable], places[second[0] == 0][stable]]

@@ -34,7 +34,7 @@ def told(program, hlo, devices=(0, 4)):
         np.stack([made.view(r, e)[i] for i in layout.indices(seen.shape, seen.spec, sizes)]).astype(e.dtype)
         for r, seen, e in zip(case.plan.results, made.results, expected, strict=True)
     ]
-    return explained(reader.read(hlo), case.mesh, arguments, parts, devices, {})
+    return explained(reader.parse_module(hlo), case.mesh, arguments, parts, devices, {})
 
 
 def test_collectives_are_named_by_mesh_coordinates():
@@ -88,7 +88,7 @@ ENTRY %main (p: f32[]) -> f32[] {
   ROOT %m = f32[] negate(%n), metadata={op_name="jit(f)/neg" source_file="/a/b.py" source_line=7}
 }
 """
-    module = reader.read(table)
+    module = reader.parse_module(table)
     first, second = (str(source(module, module.entry.by_name[name])) for name in ("n", "m"))
     assert (first, second) == ("jit(f)/neg, layers.py:40 in Mlp.auto", "jit(f)/neg, b.py:7")
 
@@ -127,7 +127,9 @@ def test_the_schedule_stands_beside_the_start(order, said):
     """The same instructions in two orders: 2 * 64**3 flop and three blocks of 16 KiB, or nothing, in between."""
     hlo = modules.text(*order, header="is_scheduled=true, num_partitions=8")
     blocks = np.ones((8, 64, 64), np.float32)
-    steps = explained(reader.read(hlo), MeshShape((8,)), [blocks], [65 * blocks], (0,), {}, scheduled(hlo, 8))
+    steps = explained(
+        reader.parse_module(hlo), MeshShape((8,)), [blocks], [65 * blocks], (0,), {}, scheduled(hlo, 8)
+    )
     start = next(i for i, line in enumerate(steps) if "collective-permute-start s" in line)
     assert said in steps[start + 1] and sum(said in line for line in steps) == 1
     assert steps[-1] == "In the end all 8 devices hold their part of result 0."

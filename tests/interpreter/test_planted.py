@@ -50,7 +50,10 @@ def test_a_planted_fault_is_caught(fault):
 def test_every_kind_of_instruction_between_devices_has_a_fault():
     assert len({(f.program, f.what) for f in FAULTS}) == len(FAULTS) >= 40
     opcodes = {
-        i.opcode for p in PROGRAMS for c in reader.read(text(p)).computations.values() for i in c.instructions
+        i.opcode
+        for p in PROGRAMS
+        for c in reader.parse_module(text(p)).computations.values()
+        for i in c.instructions
     }
     between = {
         "all-reduce",

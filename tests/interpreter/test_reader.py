@@ -34,8 +34,8 @@ def test_what_xla_reads_and_prints_again_is_the_same_module(program):
     options = hlo.HloPrintOptions()
     options.print_metadata = False
     options.print_large_constants = True
-    again = reader.read(parsed.to_string(options))
-    own = reader.read(text(program))
+    again = reader.parse_module(parsed.to_string(options))
+    own = reader.parse_module(text(program))
     assert (again.partitions, again.replicas) == (own.partitions, own.replicas) == (8, 1)
     assert again.entry.name == own.entry.name
     assert described(again) == described(own)
@@ -46,12 +46,12 @@ def test_what_xla_reads_and_prints_again_is_the_same_module(program):
 )
 def test_what_is_no_module_is_bad_input(broken):
     with pytest.raises((BadInput, Refused)):
-        reader.read(broken)
+        reader.parse_module(broken)
 
 
 def test_a_quoted_name_may_hold_anything():
     line = '%n = f32[] negate(%p), metadata={op_name="a, b={c} )(\\" d"}, backend_config={"x":[1,{"y":"}"}]}'
     hlo = f"HloModule m\n\nENTRY %main (p: f32[]) -> f32[] {{\n  %p = f32[] parameter(0)\n  ROOT {line}\n}}\n"
-    negate = reader.read(hlo).entry.root
+    negate = reader.parse_module(hlo).entry.root
     assert (negate.operands, dict(negate.attributes)) == (("p",), {})
     assert negate.backend_config == '{"x":[1,{"y":"}"}]}'

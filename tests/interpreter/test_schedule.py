@@ -23,7 +23,7 @@ END = "%e = f32[64,64] collective-permute-done(%s)"
 
 
 def pairs(*lines, others=(), header=SCHEDULED):
-    return schedule.read(text(*lines, others=others, header=header)).pairs
+    return schedule.parse_schedule(text(*lines, others=others, header=header)).pairs
 
 
 def stored(name):
@@ -135,7 +135,7 @@ IN_LOOP = (
 
 
 def test_a_pair_in_a_loop_runs_as_often_as_the_loop():
-    read = schedule.read(text(*IN_LOOP, others=[LOOP], header=SCHEDULED))
+    read = schedule.parse_schedule(text(*IN_LOOP, others=[LOOP], header=SCHEDULED))
     (pair,) = read.pairs
     assert (pair.trips, pair.between) == (7, DONE_OF_DOT)
     assert read.loops == (7,)
@@ -148,14 +148,14 @@ def test_a_done_in_the_next_turn_is_not_between():
 
 
 def test_a_loop_of_unknown_length_is_told():
-    read = schedule.read(text(*IN_LOOP, others=[LOOP.replace("=LT", "=NE")], header=SCHEDULED))
+    read = schedule.parse_schedule(text(*IN_LOOP, others=[LOOP.replace("=LT", "=NE")], header=SCHEDULED))
     assert read.loops == (None,)
     assert read.pairs[0].trips is None
 
 
 def test_a_text_without_a_schedule_has_no_pairs():
     lines = (P, START, DOT, END)
-    assert not schedule.read(text(*lines)).scheduled
+    assert not schedule.parse_schedule(text(*lines)).scheduled
     assert pairs(*lines, header="num_partitions=8") == ()
 
 
@@ -173,7 +173,7 @@ SEND = (
 
 
 def test_a_permute_that_became_send_and_receive_is_decomposed():
-    read = schedule.read(text(*SEND, header=SCHEDULED))
+    read = schedule.parse_schedule(text(*SEND, header=SCHEDULED))
     assert read.decomposed == 1
     assert [(p.kind, p.collective, p.between) for p in read.pairs] == [
         ("send", None, DONE_OF_DOT),
@@ -184,20 +184,20 @@ def test_a_permute_that_became_send_and_receive_is_decomposed():
 def test_the_ring_of_a_partitioned_product_is_decomposed():
     ring = LOOP.replace("%body ", "%windowed_dot_general_body_spmd ")
     lines = (*IN_LOOP[:3], IN_LOOP[3].replace("=%body", "=%windowed_dot_general_body_spmd"))
-    assert schedule.read(text(*lines, others=[ring], header=SCHEDULED)).decomposed == 1
-    assert schedule.read(text(*IN_LOOP, others=[LOOP], header=SCHEDULED)).decomposed == 0
+    assert schedule.parse_schedule(text(*lines, others=[ring], header=SCHEDULED)).decomposed == 1
+    assert schedule.parse_schedule(text(*IN_LOOP, others=[LOOP], header=SCHEDULED)).decomposed == 0
 
 
 def test_what_is_computed_again_is_counted():
     again = "%d.remat2 = f32[64,64] tanh(%p)"
     lines = (P, DOT, again, "%rematch = f32[64,64] add(%d.remat2, %d)")
-    assert schedule.read(text(*lines, header=SCHEDULED)).rematerialized == 1
+    assert schedule.parse_schedule(text(*lines, header=SCHEDULED)).rematerialized == 1
 
 
 def test_the_mark_of_the_partitioner_tells_what_it_inserted():
     line = "%{} = f32[512,64] all-gather(%p), channel_id={}, replica_groups={{}}, dimensions={{0}}"
     marked = line.format("r", 2) + ', frontend_attributes={is_spmd_generated="true"}'
-    read = schedule.read(text(P, line.format("g", 1), marked, header=SCHEDULED))
+    read = schedule.parse_schedule(text(P, line.format("g", 1), marked, header=SCHEDULED))
     assert (len(read.collectives), read.inserted) == (2, 1)
 
 
@@ -205,7 +205,7 @@ def test_the_mark_of_the_partitioner_tells_what_it_inserted():
 
 
 def test_the_gather_of_attention_runs_beside_the_first_product():
-    (pair,) = [p for p in schedule.read(stored("attention")).pairs if p.kind != "copy"]
+    (pair,) = [p for p in schedule.parse_schedule(stored("attention")).pairs if p.kind != "copy"]
     product = 2 * 2 * 8 * 32 * 16 + 2 * 512  # with the scale and the maximum, fused with the gather's step
     softmax = 3 * 512  # minus the maximum, exponential, sum
     assert (pair.kind, pair.start, pair.done) == (
@@ -221,7 +221,7 @@ def test_the_gather_of_attention_runs_beside_the_first_product():
 
 
 def test_the_permutes_of_ring_attention():
-    found = [p for p in schedule.read(stored("ring_attention")).pairs if p.kind != "copy"]
+    found = [p for p in schedule.parse_schedule(stored("ring_attention")).pairs if p.kind != "copy"]
     assert [p.kind for p in found] == ["collective-permute"] * 6
     assert not any(p.synchronous for p in found)
     product = Work(2 * 2 * 8 * 8 * 16 + 2 * 128, 1024 + 1024 + 512 + 64, 0)
@@ -236,7 +236,7 @@ def test_a_done_that_moved_behind_its_start_is_seen():
     lines.remove(done)
     start = next(i for i, line in enumerate(lines) if "%collective-permute-start.2 = " in line)
     lines.insert(start + 1, done)
-    found = [p for p in schedule.read("\n".join(lines)).pairs if p.kind != "copy"]
+    found = [p for p in schedule.parse_schedule("\n".join(lines)).pairs if p.kind != "copy"]
     assert [p.synchronous for p in found] == [False, False, True, False, False, False]
 
 
@@ -249,13 +249,13 @@ def test_a_step_that_moved_out_of_the_gather_is_seen():
     assert moved != before
     plain = before.replace("convolution(%fusion.12.clone.3", "tanh(%fusion.12.clone.3")
     flops = [
-        next(p.between.flops for p in schedule.read(t).pairs if p.kind == "all-gather")
+        next(p.between.flops for p in schedule.parse_schedule(t).pairs if p.kind == "all-gather")
         for t in (before, moved, plain)
     ]
     assert flops[0] == flops[1] == flops[2] + 2 * 2 * 8 * 32 * 16 - 512
 
 
 def test_the_loop_of_inference_has_its_turns():
-    read = schedule.read(stored("inference"))
+    read = schedule.parse_schedule(stored("inference"))
     assert read.loops == (3,)
     assert [c.trips for c in read.collectives] == [3]

@@ -13,7 +13,7 @@ from tests.interpreter.modules import ADD, text
 def work(*lines, others=(), name=""):
     """The work of one instruction of an entry of these lines: of the last one, or of `name`."""
     written = text(*lines, others=others)
-    module = reader.read(written)
+    module = reader.parse_module(written)
     entry = module.entry
     return Account(module, hlo.Module(written)).work(entry.by_name[name] if name else entry.root, entry)
 

@@ -188,7 +188,7 @@ def told(found, **selection):
         SELECTION: Selection(present=capabilities.present(found.capabilities), **selection),
     }
     config = SimpleNamespace(stash=stash, getoption=options.get)
-    return expecting.problems(config, {}), expecting.unjudged(config, {})
+    return expecting.find_unmet_expectations(config, {}), expecting.unjudged(config, {})
 
 
 def test_a_demanded_capability_that_is_lacking_is_an_error():

@@ -309,7 +309,7 @@ def test_a_run_over_two_topologies_is_recorded_and_resumed(tmp_path):
     done = run("--record", str(file))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "together 6 cases: 6 not_run" in done.stdout
-    read = reading.read(file)
+    read = reading.read_records(file)
     assert not read.problems
     assert {case.partition("@")[2] for case in read.cases} == {"v5e:2x4", "v6e:2x2"}
     assert {line["topology"] for judged in read.cases.values() for line in judged.lines} == {

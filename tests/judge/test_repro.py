@@ -195,7 +195,7 @@ def test_too_few_devices_are_told(run, tmp_path):
 )
 def test_the_inputs_are_those_of_the_seed_to_the_bit(operation, seed):
     case = first(operation, "auto")
-    found = repro.read(case, 8, seed)
+    found = repro.read_case(case, 8, seed)
     space = {"np": np, "ml_dtypes": ml_dtypes}
     exec("\n".join([*found.definitions, *(line for item in found.inputs for line in item.code)]), space)
     for item, given in zip(found.inputs, case.cell.arguments(seed), strict=True):

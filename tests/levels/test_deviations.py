@@ -19,7 +19,7 @@ ROW = Deviation(("pmax",), "nan", ("*",), ("*",), ">=0.10", "a row of this test"
 
 
 def test_every_committed_row_names_operations_that_exist():
-    for row in deviations.read():
+    for row in deviations.read_deviations():
         assert set(row.operations) <= set(OPERATIONS) and row.why
 
 
@@ -27,7 +27,7 @@ def test_a_row_without_a_reason_is_refused(tmp_path: Path):
     path = tmp_path / "rows.toml"
     path.write_text('[[deviation]]\noperations = ["pmax"]\n')
     with pytest.raises(ValueError, match="deviation 1 must have the fields"):
-        deviations.read(path)
+        deviations.read_deviations(path)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_row_allows_what_one_device_gives(monkeypatch):
     monkeypatch.setattr(jnp, "max", jnp.nanmax)
     case, judge = cases.find(CASE, 8), Judge(tuple(jax.devices()))
     assert worst(line.verdict for line in judge.run(case)) == "fail"
-    monkeypatch.setattr(deviations, "read", lambda: (ROW,))
+    monkeypatch.setattr(deviations, "read_deviations", lambda: (ROW,))
     lines = judge.run(case)
     assert worst(line.verdict for line in lines) == "pass"
     assert next(line for line in lines if line.check == "numbers").data["deviation"] == ROW.why
@@ -53,7 +53,7 @@ def test_a_row_allows_what_one_device_gives(monkeypatch):
 
 def test_a_row_does_not_allow_a_wrong_shard(monkeypatch):
     monkeypatch.setattr(jnp, "max", jnp.nanmax)
-    monkeypatch.setattr(deviations, "read", lambda: (ROW,))
+    monkeypatch.setattr(deviations, "read_deviations", lambda: (ROW,))
     with faults_of_results.lost_shard():
         lines = Judge(tuple(jax.devices())).run(cases.find(CASE, 8))
     assert worst(line.verdict for line in lines) == "fail"

@@ -78,7 +78,7 @@ def test_the_header_says_what_is_used(issues, directory):
     assert nobody == ["counters: none committed for 0.12.0.1-acme-8: the contract alone judges"]
     own = list(Expectations([issues], directory).lines(FACTS))
     assert own[0] == f"counters: 0.12.0.1-cpu-8 of {directory}"
-    assert own[1] == f"known issues: {len(known_issues.read())} of the suite, 1 of acme.toml"
+    assert own[1] == f"known issues: {len(known_issues.read_known_issues())} of the suite, 1 of acme.toml"
 
 
 def test_the_run_line_names_them_with_a_digest_of_what_they_say(issues, directory):
@@ -138,7 +138,7 @@ def test_a_package_without_its_counters_or_known_issues_is_an_error(monkeypatch,
         Expectations().committed(FACTS)
     assert known_issues.FILE.is_file() and counters.files(known_issues.FILE.parent / "counters")
     with pytest.raises(KnownIssuesError, match="there is no file"):
-        known_issues.read(tmp_path / "absent.toml")
+        known_issues.read_known_issues(tmp_path / "absent.toml")
 
 
 def test_a_level_statement_names_a_vendor_s_known_issues(issues):

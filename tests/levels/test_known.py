@@ -185,9 +185,9 @@ expires = "0.13"
     for symptom in (".", "", "(?s).*", "[a-zA-Z]", "[0a-]", "e|S"):
         file.write_text(entry % symptom)
         with pytest.raises(known_issues.KnownIssuesError, match=r"fits anything|must be one line"):
-            known_issues.read(file)
+            known_issues.read_known_issues(file)
     file.write_text(entry % "UNIMPLEMENTED")
-    assert known_issues.read(file)
+    assert known_issues.read_known_issues(file)
 
 
 def test_a_long_reason_stays_one_that_a_record_holds():

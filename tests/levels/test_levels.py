@@ -23,7 +23,7 @@ from meshmark.operations.selection import LEVELS, Selection
 from meshmark.operations.versions import as_of
 from meshmark.publish.lines import as_records
 from meshmark.records import closing
-from meshmark.records.reading import read
+from meshmark.records.reading import read_records
 from tests.submissions import DEVICES, facts, judged, level, merged_line, over, run_line, write
 
 FROZEN = 12
@@ -43,7 +43,7 @@ def test_the_lists_are_small_and_every_version_reads_back():
     packed = zlib.compress(b"".join(p.read_bytes() for p in sorted(files)), 9)
     assert len(packed) < 500_000, "they are part of the wheel, which is compressed"
     for version in levels.versions():
-        found = levels.read(version)
+        found = levels.read_must_pass_lists(version)
         assert {level for level, _, _ in found} >= {"L0", "L1", "L2", "L3"}
         for n in levels.LISTED:
             assert all(found[level, n, 1].cases for level in ("L0", "L1", "L2", "L3"))
@@ -99,7 +99,7 @@ def own(tmp_path, monkeypatch):
     monkeypatch.setattr(levels, "LISTED_OVER", ((4, 2),))
     levels.write(tmp_path)
     yield tmp_path
-    levels.read.cache_clear()
+    levels.read_must_pass_lists.cache_clear()
 
 
 def changed(monkeypatch, change):
@@ -195,7 +195,7 @@ def test_a_list_that_was_edited_is_no_list(own):
     path = own / "v1" / "L0.txt"
     text = path.read_text()
     path.write_text(text.replace("float32:4KiB", "float32:8KiB", 1))
-    levels.read.cache_clear()
+    levels.read_must_pass_lists.cache_clear()
     with pytest.raises(LevelError, match=r"L0\.txt: .* does not match the lines below it: restore"):
         must_pass("L0", 4, directory=own)
     path.write_text("nonsense\n" + text)
@@ -292,11 +292,11 @@ def test_the_level_that_a_line_names_is_not_asked(whole):
 
 
 def test_several_files_are_one_statement_and_the_worst_verdict_counts(tmp_path, whole):
-    a = read(write(tmp_path / "a.jsonl", whole))
+    a = read_records(write(tmp_path / "a.jsonl", whole))
     case = cases.find(first_of("L1"), DEVICES)
     again = [run_line("aaaaaaaaaaaa"), *(r | {"run": "aaaaaaaaaaaa"} for r in judged(case))]
-    good = read(write(tmp_path / "b.jsonl", again))
-    bad = read(write(tmp_path / "c.jsonl", [again[0], again[1] | {"verdict": "fail"}, *again[2:]]))
+    good = read_records(write(tmp_path / "b.jsonl", again))
+    bad = read_records(write(tmp_path / "c.jsonl", [again[0], again[1] | {"verdict": "fail"}, *again[2:]]))
     assert statement([a, good]).met == "L1"
     assert statement([a, bad]).met == statement([bad, a]).met == "L0"
 

@@ -83,7 +83,7 @@ def one_run_in_two_files(conformance: Records, timed: Records) -> None:
 
 def of_another_release(conformance: Records, timed: Records) -> None:
     """A failure that is called known, by an issue of its own that is listed for another release alone."""
-    issues = [one for one in known_issues.read() if not one.concerns("0.12.0.1", "cpu")]
+    issues = [one for one in known_issues.read_known_issues() if not one.concerns("0.12.0.1", "cpu")]
     listed = issues[0]
     line = of_kind(conformance, "conformance", case=GLOBAL, check="numbers")[0]
     line.update(verdict="known", was="fail", link=listed.link, reason=f"{listed.why} | {listed.symptom}")

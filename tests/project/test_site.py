@@ -176,7 +176,7 @@ def test_the_example_of_a_known_issue_can_be_used(tmp_path):
     [example] = re.findall(r"```toml\n(.*?)```", (pages.DOCS / "verdicts.md").read_text(), re.DOTALL)
     file = tmp_path / "own.toml"
     file.write_text(example)
-    assert len(known_issues.read(file)) == 1
+    assert len(known_issues.read_known_issues(file)) == 1
     [issue] = known_issues.load("0.12.0.1", "my_platform", file)
     assert issue.covers("all_to_all/axes=x,split=0,concat=0,tiled/manual/8/int8/4KiB")
 

@@ -85,13 +85,13 @@ def test_a_log_is_part_of_the_product_and_hashed(signed):
     ],
 )
 def test_a_log_that_was_not_cleaned_is_refused(content, told):
-    found = [text for _, text in logs.problems(File("log.txt.gz", content), (), Room())]
+    found = [text for _, text in logs.find_wrong_log_lines(File("log.txt.gz", content), (), Room())]
     assert len(found) == 1 and told in found[0]
 
 
 def test_a_log_takes_bounded_memory():
     packed = gzip.compress(b"0123456789abcdef\n" * 100_000)
-    found = [*logs.problems(File("log.txt.gz", packed), (), Room(unpacked=1000))]
+    found = [*logs.find_wrong_log_lines(File("log.txt.gz", packed), (), Room(unpacked=1000))]
     assert "limit" in found[-1][1] and len(found) == 1
 
 

@@ -33,7 +33,7 @@ def answers(asked, **other):
 
 def test_a_challenge_is_answered(asked):
     assert len(asked["cases"]) == 3 and asked["seed"] > 0
-    assert list(challenge.problems(asked, answers(asked))) == []
+    assert list(challenge.find_unmet_demands(asked, answers(asked))) == []
 
 
 def test_its_digests_are_those_of_its_seed_alone(asked):
@@ -48,7 +48,7 @@ def test_its_digests_are_those_of_its_seed_alone(asked):
         facts = submissions.facts(num_devices=DEVICES)
         if case.plan.precision:
             record["precision"] = case.plan.precision.replace("default", "default (24 bits)")
-        [told] = recomputed.problems(case, record, facts, recomputed.Work())
+        [told] = recomputed.find_impossible_numbers(case, record, facts, recomputed.Work())
         assert "are not those of seed" in told
 
 
@@ -61,12 +61,12 @@ def test_its_digests_are_those_of_its_seed_alone(asked):
     ],
 )
 def test_another_run_does_not_answer_it(asked, other, told):
-    assert any(told in text for text in challenge.problems(asked, answers(asked, **other)))
+    assert any(told in text for text in challenge.find_unmet_demands(asked, answers(asked, **other)))
 
 
 def test_a_case_without_an_answer_is_named(asked):
     files = {"a.jsonl": [e for e in answers(asked)["a.jsonl"] if e[1].get("case") != asked["cases"][1]]}
-    [told] = challenge.problems(asked, files)
+    [told] = challenge.find_unmet_demands(asked, files)
     assert f"1 of its 3 cases have no answer, such as {asked['cases'][1]}" in told
 
 
@@ -74,7 +74,7 @@ def test_the_command_and_what_is_no_challenge(tmp_path, capsys):
     file = tmp_path / "c.json"
     assert cli.main(["challenge", "--num-devices", "2", "--cases", "2", "--output", str(file)]) == 0
     assert "meshmark test --seed" in capsys.readouterr().out
-    assert len(challenge.read(file)["cases"]) == 2
+    assert len(challenge.read_challenge(file)["cases"]) == 2
     assert cli.main(["challenge", "--output", str(file)]) == 2
     for text in ("", "{}", '{"kind": "challenge", "schema": 1}', "[" * 9999):
         file.write_text(text)

@@ -34,7 +34,7 @@ def test_a_command_that_stumbles_over_a_file_is_found(monkeypatch):
 def test_a_field_of_another_kind_of_line_is_not_taken_for_a_time():
     """What 10,000 mutations found first: a line of what was chosen, with `seconds` that are no number."""
     lines = [mutations.base()[0], closing.make_chosen_line(["a"]) | {"run": "r", "seconds": "soon"}]
-    assert [text for _, text in ended.problems(list(enumerate(lines, 1))) if "soon" in text] == []
+    assert [text for _, text in ended.find_wrong_endings(list(enumerate(lines, 1))) if "soon" in text] == []
 
 
 def test_samples_of_any_size_are_compared():

@@ -51,7 +51,7 @@ def test_what_is_no_commit_is_not_asked_of_git(monkeypatch, commit):
     run = submissions.run_line(
         facts=submissions.facts(suite={"version": "1", "commit": commit, "clean": True})
     )
-    assert list(origin.problems(run, marked=False)) == []
+    assert list(origin.find_impossible_origin(run, marked=False)) == []
 
 
 def test_version_and_table_are_those_of_the_commit(history, tmp_path, monkeypatch):
@@ -69,6 +69,6 @@ def test_version_and_table_are_those_of_the_commit(history, tmp_path, monkeypatc
     found = origin._ask(head)
     assert (found.version, found.table) == ("1.2.3", 99)
     monkeypatch.setattr(origin, "look_up", lambda commit: origin.Commit(origin.FIRST, "", "1.2.3", 99))
-    told = list(origin.problems(submissions.run_line(), marked=False))
+    told = list(origin.find_impossible_origin(submissions.run_line(), marked=False))
     assert any("suite version '0.1.0', and its commit has 1.2.3" in text for text in told)
     assert any("and its commit has version 99 of the case table" in text for text in told)

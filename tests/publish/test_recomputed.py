@@ -34,8 +34,8 @@ def lines(name, seed):
 
 def problems(case, record):
     if record["check"] == "communication":
-        return list(against_contract.problems(case, record, FACTS))
-    return list(recomputed.problems(case, record, FACTS, recomputed.Work()))
+        return list(against_contract.find_impossible_traffic(case, record, FACTS))
+    return list(recomputed.find_impossible_numbers(case, record, FACTS, recomputed.Work()))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -60,7 +60,7 @@ def test_what_is_left_out_beyond_the_limit_is_told():
     case, found = lines(CASES[0], 0)
     record = next(r for r in found if r["check"] == "numbers")
     work = recomputed.Work(left=0)
-    assert list(recomputed.problems(case, record | {"bits": "0" * 16}, FACTS, work)) == []
+    assert list(recomputed.find_impossible_numbers(case, record | {"bits": "0" * 16}, FACTS, work)) == []
     assert "0 of 1 passing cases were computed again" in told(work)[0][0]
 
 
@@ -86,7 +86,7 @@ def test_cases_with_zeros_of_another_digest_are_told_and_many_are_refused():
 
 
 def problems_in(case, record, work):
-    return list(recomputed.problems(case, record, FACTS, work))
+    return list(recomputed.find_impossible_numbers(case, record, FACTS, work))
 
 
 # What a run on one H100 has, line by line. Each was refused before.
@@ -117,16 +117,16 @@ GPU = submissions.facts(num_devices=1) | {"backend": "gpu", "device_kind": "NVID
 def test_numbers_of_a_gpu_are_believed(name, record, lie):
     case = cases.find(name, 1)
     record = {"check": "numbers", "seed": 0, "precision": case.plan.precision} | record
-    assert list(recomputed.problems(case, record, GPU, recomputed.Work())) == []
-    assert list(recomputed.problems(case, record | lie, GPU, recomputed.Work()))
+    assert list(recomputed.find_impossible_numbers(case, record, GPU, recomputed.Work())) == []
+    assert list(recomputed.find_impossible_numbers(case, record | lie, GPU, recomputed.Work()))
 
 
 def test_a_permutation_on_one_device_goes_nowhere():
     case = cases.find("named_axis/call=ppermute,axis=x/manual/1x1/float32/64B", 1)
     sent = [{"kind": "collective-permute", "bytes": 64, "groups": "1 pairs", "trips": 1}]
     record = {"check": "communication", "collectives": sent, "wire_bytes": 0}
-    assert list(against_contract.problems(case, record, GPU)) == []
-    assert list(against_contract.problems(case, record | {"wire_bytes": 64}, GPU))
+    assert list(against_contract.find_impossible_traffic(case, record, GPU)) == []
+    assert list(against_contract.find_impossible_traffic(case, record | {"wire_bytes": 64}, GPU))
 
 
 def test_a_program_tells_what_it_gathers_whole():

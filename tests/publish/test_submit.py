@@ -18,7 +18,7 @@ from meshmark.levels import must_pass as levels
 from meshmark.publish import publishable, submit, validate
 from meshmark.publish.submit import SubmitError, SubmitRefused, make
 from meshmark.records import results
-from meshmark.records.reading import read
+from meshmark.records.reading import read_records
 from tests.submissions import COMMIT, WANTED, facts, level, merged_line, over, run_line, timed, timing, write
 
 
@@ -45,7 +45,10 @@ def test_a_bundle_stands_in_the_layout_of_results(tmp_path, files):
         " --record records.jsonl"
     )
     conformance, timings = product.read()
-    assert conformance.cases == read(files[0]).cases and timings.timings == read(files[1]).timings
+    assert (
+        conformance.cases == read_records(files[0]).cases
+        and timings.timings == read_records(files[1]).timings
+    )
     manifest = json.loads((made.path / "manifest.json").read_bytes())
     assert manifest["statement"]["text"].startswith(
         "L0 on 4 virtual CPU devices, JAX 0.12.0.1; must-pass list"
@@ -71,7 +74,7 @@ def test_packed_records_are_taken_too(tmp_path, lines):
     plain = write(tmp_path / "a.jsonl", lines)
     (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
     made = make([tmp_path / "c.jsonl.gz"], WANTED, tmp_path / "out")
-    assert read(made.path / "conformance.jsonl.gz").cases == read(plain).cases
+    assert read_records(made.path / "conformance.jsonl.gz").cases == read_records(plain).cases
 
 
 def test_nothing_is_overwritten_and_nothing_is_left_behind(tmp_path, files):

@@ -201,7 +201,7 @@ def test_records_that_no_reader_would_take_are_an_error_of_the_case(tmp_path):
     case = cases.find("psum/axes=x+y/manual/2x4/float32/4KiB", 8)
     controller.take(case_lines(case, [Line("numbers")], 0, -1.0))
     controller.writer.close()
-    found = reading.read(tmp_path / "r.jsonl")
+    found = reading.read_records(tmp_path / "r.jsonl")
     assert (
         found.problems == [] and found.cases[case.id].verdict == controller.cases[case.id].verdict == "error"
     )

@@ -30,19 +30,19 @@ def judged(names, verdict="pass"):
 
 
 def test_nothing_is_expected_by_default():
-    assert expecting.problems(config(), {}) == []
+    assert expecting.find_unmet_expectations(config(), {}) == []
 
 
 def test_devices_that_are_missing_or_too_many_are_told():
-    assert expecting.problems(config(expect_devices=4), {}) == []
+    assert expecting.find_unmet_expectations(config(expect_devices=4), {}) == []
     for number in (3, 8):
-        (problem,) = expecting.problems(config(expect_devices=number), {})
+        (problem,) = expecting.find_unmet_expectations(config(expect_devices=number), {})
         assert problem == f"{number} devices were expected, and JAX shows 4"
 
 
 @pytest.mark.parametrize("verdict", ["pass", "fail", "crash", "known"])
 def test_a_level_whose_cases_all_have_a_verdict_of_their_own_is_judged(verdict):
-    assert expecting.problems(config(expect_level="L0"), judged(L0, verdict)) == []
+    assert expecting.find_unmet_expectations(config(expect_level="L0"), judged(L0, verdict)) == []
 
 
 @pytest.mark.parametrize("verdict", ["unsupported", "not_run", None])
@@ -50,19 +50,19 @@ def test_a_case_without_one_is_named(verdict):
     found = judged(L0) | (judged(L0[:1], verdict) if verdict else {})
     if not verdict:
         del found[L0[0]]
-    (problem,) = expecting.problems(config(expect_level="L0"), found)
+    (problem,) = expecting.find_unmet_expectations(config(expect_level="L0"), found)
     assert f"1 of {len(L0)} must-pass cases of L0 have no verdict of their own: {L0[0]}" in problem
 
 
 def test_a_level_expects_those_below_it():
-    (problem, *_) = expecting.problems(config(expect_level="L1"), {})
+    (problem, *_) = expecting.find_unmet_expectations(config(expect_level="L1"), {})
     assert f"{len(L0)} of {len(L0)} must-pass cases of L0" in problem and problem.endswith(", ...")
 
 
 def test_a_level_of_several_processes_is_none_of_one():
-    (problem,) = expecting.problems(config(expect_level="L4"), {})
+    (problem,) = expecting.find_unmet_expectations(config(expect_level="L4"), {})
     assert "L4 is a level of several processes" in problem
-    (problem,) = expecting.problems(config(8, 2, expect_level="L0"), {})
+    (problem,) = expecting.find_unmet_expectations(config(8, 2, expect_level="L0"), {})
     assert "L0 is a level of one process" in problem
 
 

@@ -35,7 +35,7 @@ def said(tmp_path_factory):
     with Run(*options, MESHMARK_TROUBLE=troubles) as run:
         run.finish()
         assert run.gone(), "a process is left"
-    return run, reading.read(path)
+    return run, reading.read_records(path)
 
 
 @pytest.mark.parametrize("trouble", SAYING)

@@ -254,7 +254,7 @@ def observed(fault: Fault, directory: Path) -> Seen:
         told = re.search(r"past its deadline of ([\d.]+) s", "".join(texts))
         deadline = float(told[1]) if told else DEADLINE
         merged = stage.record.exists()
-        files = map(reading.read, sorted(stage.directory.glob(f"{stage.record.name}.rank[0-9]")))
+        files = map(reading.read_records, sorted(stage.directory.glob(f"{stage.record.name}.rank[0-9]")))
         return Seen(
             codes,
             texts,
@@ -279,7 +279,7 @@ def _recorded(path: Path) -> tuple[dict[str, str], list[str]]:
     for file in sorted(path.parent.glob(f"{path.name}*")):
         if not file.name.endswith((".at", ".stderr")):
             try:
-                read = reading.read(file)
+                read = reading.read_records(file)
             except RecordError as error:
                 problems.append(str(error))
                 continue
@@ -291,7 +291,7 @@ def _recorded(path: Path) -> tuple[dict[str, str], list[str]]:
 
 def _reasons(path: Path) -> list[str]:
     """Why cases are bad, of the file of all ranks."""
-    lines = [line for judged in reading.read(path).cases.values() for line in judged.lines]
+    lines = [line for judged in reading.read_records(path).cases.values() for line in judged.lines]
     return [line["reason"] for line in lines if line["verdict"] in BAD]
 
 

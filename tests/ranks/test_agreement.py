@@ -136,7 +136,7 @@ def rank_file(path, rank):
 
 
 def verdicts(path):
-    return {name.split("/")[0]: judged.verdict for name, judged in reading.read(path).cases.items()}
+    return {name.split("/")[0]: judged.verdict for name, judged in reading.read_records(path).cases.items()}
 
 
 def merged(path, size=2):
@@ -157,7 +157,7 @@ def test_a_merged_file_closes_where_all_ranks_have_closed(path, ended, state):
         end = [account.end(rank) | {"run": lines[0]["run"]}] if rank in ended else []
         write(rank_file(path, rank), *lines, *end)
     assert merged(path) == {"a": "pass"}
-    read = reading.read(path)
+    read = reading.read_records(path)
     assert read.state == state and [line["exit_code"] for line in read.ends] == [1] * (len(ended) == 2)
     assert not read.problems
 
@@ -212,7 +212,7 @@ def test_files_of_two_ranks_become_one_that_the_suite_reads(path):
     write(rank_file(path, 0), run_line(0), case_line("a"), case_line("b"))
     write(rank_file(path, 1), run_line(1), case_line("a"), case_line("b", "fail", "off by one"))
     assert merged(path) == {"a": "pass", "b": "fail"}
-    read = reading.read(path)
+    read = reading.read_records(path)
     assert not read.problems
     assert read.runs[0]["ranks"] == 2 and "rank" not in read.runs[0]
     assert read.cases[id_of("b")].reason == "rank 1: off by one"
@@ -234,7 +234,7 @@ def test_a_case_that_ended_the_group_is_kept_by_whoever_could_tell(path):
     write(rank_file(path, 0), run_line(0), case_line("a"), case_line("b", "crash", "rank 1 ended"))
     write(rank_file(path, 1), run_line(1), case_line("a"))
     assert merged(path) == {"a": "pass", "b": "crash"}
-    assert reading.read(path).cases[id_of("b")].reason == "rank 1 ended"
+    assert reading.read_records(path).cases[id_of("b")].reason == "rank 1 ended"
 
 
 def test_of_a_run_that_was_resumed_every_case_is_there_once(path):
@@ -243,7 +243,7 @@ def test_of_a_run_that_was_resumed_every_case_is_there_once(path):
             rank_file(path, rank), run_line(rank), case_line("a"), run_line(rank, run="def"), case_line("b")
         )
     assert merged(path) == {"a": "pass", "b": "pass"}
-    assert len(reading.read(path).runs) == 1
+    assert len(reading.read_records(path).runs) == 1
 
 
 def test_merging_twice_gives_the_same_bytes(path):

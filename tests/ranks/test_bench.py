@@ -87,8 +87,8 @@ def timed(tmp_path_factory):
 
 def test_the_slowest_rank_is_the_headline(timed):
     _, output, path = timed
-    own = [by_case(reading.read(file)) for file in merge.rank_files(path, 2)]
-    whole = reading.read(path)
+    own = [by_case(reading.read_records(file)) for file in merge.rank_files(path, 2)]
+    whole = reading.read_records(path)
     good = {key: r for key, r in by_case(whole).items() if r["samples_s"]}
     assert len([key for key in good if key[0].endswith("16KiB") and key[1] == "isolated"]) == 3
     assert any(cadence == "stream" for _, cadence in good)
@@ -106,13 +106,13 @@ def test_the_slowest_rank_is_the_headline(timed):
 
 def test_a_late_rank_is_the_slowest_by_as_much(timed):
     _, output, path = timed
-    late = by_case(reading.read(path))[PSUM.format("manual", "4KiB"), "isolated"]
+    late = by_case(reading.read_records(path))[PSUM.format("manual", "4KiB"), "isolated"]
     # The call itself is over on the other rank some microseconds later than it began.
     assert 0.9 * LATE <= late["skew"]["median_s"] < 3 * LATE
     assert late["skew"]["slowest"][1] > 0.7 * len(late["samples_s"])
     assert min(late["samples_s"]) > LATE
     assert re.search(r"psum axes=x 2 float32 4KiB .* [3-9]\S* ms \(rank 1: \d+ %\)", output), output
-    well = by_case(reading.read(path))[PSUM.format("manual", "16KiB"), "isolated"]
+    well = by_case(reading.read_records(path))[PSUM.format("manual", "16KiB"), "isolated"]
     assert well["skew"]["median_s"] < LATE
 
 
@@ -120,7 +120,7 @@ def test_what_is_wrong_on_one_rank_is_timed_on_none(timed):
     code, output, path = timed
     assert code == 1
     for file in (path, *merge.rank_files(path, 2)):
-        found = by_case(reading.read(file))
+        found = by_case(reading.read_records(file))
         wrong = found[PSUM.format("auto", "4KiB"), "isolated"]
         assert (wrong["verdict"], wrong["check"], wrong["verified"]) == ("fail", "numbers", False)
         assert "rank 1: 1 of" in wrong["reason"] and not wrong["samples_s"]
@@ -136,10 +136,10 @@ def test_the_records_are_by_the_schema(timed):
     from meshmark.publish.lines import schema_problem
 
     for file in (timed[2], *merge.rank_files(timed[2], 2)):
-        assert reading.read(file).closed, "with a case that fails, and ends nothing"
+        assert reading.read_records(file).closed, "with a case that fails, and ends nothing"
         for line in file.read_text().splitlines():
             assert schema_problem(json.loads(line)) == ""
-    line = next(r for r in reading.read(timed[2]).timings if r["samples_s"])
+    line = next(r for r in reading.read_records(timed[2]).timings if r["samples_s"])
     assert schema_problem(line | {"samples_by_rank": [[0.1], [-0.1]]})
     assert schema_problem(line | {"skew": {"median_s": 0.1}})
 
@@ -154,16 +154,16 @@ def test_a_lost_rank_ends_all_and_the_rest_is_timed_later(tmp_path):
     case = PSUM.format("*", "64KiB")
     assert f"meshmark: rank 0: {case}: crash: rank 1 ended" in output and "--resume" in output
     assert not path.exists() and main(["merge", str(path)]) == 0
-    assert reading.read(path).cut.startswith("the run did not end: ")
-    before = by_case(reading.read(path))
+    assert reading.read_records(path).cut.startswith("the run did not end: ")
+    before = by_case(reading.read_records(path))
     lost = before[PSUM.format("manual", "64KiB"), "isolated"]
     assert lost["verdict"] == "crash" and not lost["samples_s"]
     kept = {key: r["samples_s"] for key, r in before.items() if r["samples_s"]}
     assert 1 <= len(kept) < 3
     code, output = launched(*options, "--resume", path)
     assert code == 1, output  # the crash is still told of
-    assert reading.read(path).state == ""
-    after = by_case(reading.read(path))
+    assert reading.read_records(path).state == ""
+    after = by_case(reading.read_records(path))
     assert len(after) == 3 and [r["verdict"] for r in after.values()].count("pass") == 2
     assert all(after[key]["samples_s"] == samples for key, samples in kept.items())
 
@@ -182,7 +182,7 @@ def test_sigterm_keeps_what_was_timed_also_inside_a_collective(tmp_path):
     told = rf"rank \d: (interrupted|rank \d was ended: (SIGTERM|interrupted)); .* go on with --resume {path}"
     assert re.search(told, output), output
     assert main(["merge", str(path)]) == 0
-    found = reading.read(path)
+    found = reading.read_records(path)
     assert not found.problems
     assert [key[0] for key in by_case(found)] == [PSUM.format("manual", "4KiB")]
 

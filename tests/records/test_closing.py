@@ -9,7 +9,7 @@ from meshmark.core.verdicts import Line
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
 from meshmark.records import closing
-from meshmark.records.reading import RecordError, read
+from meshmark.records.reading import RecordError, read_records
 from meshmark.records.writing import Writer, dumps
 
 NAMES = [f"psum/axes=x+y/{mode}/2x4/float32/4KiB" for mode in ("auto", "explicit", "manual")]
@@ -43,7 +43,7 @@ def cut_to(path, number):
 
 
 def test_a_whole_file_has_nothing_to_be_said_of_its_end(tmp_path):
-    found = read(written(tmp_path))
+    found = read_records(written(tmp_path))
     assert (found.state, found.problems, found.cut) == ("", [], "")
     assert found.ends[0]["cases"] == found.chosen[0]["cases"] == 3
     assert found.ends[0]["verdicts"] == {"pass": 3} and found.ends[0]["lines"] == 8
@@ -55,7 +55,7 @@ def test_a_whole_file_has_nothing_to_be_said_of_its_end(tmp_path):
                         (6, "2 of 3 chosen cases are there"), (8, "3 of 3 chosen cases are there")],
 )  # fmt: skip
 def test_a_cut_behind_any_line_is_seen(tmp_path, kept, there):
-    found = read(cut_to(written(tmp_path), kept))
+    found = read_records(cut_to(written(tmp_path), kept))
     assert found.state == found.cut == f"the run did not end: {there}" and not found.problems
 
 
@@ -88,20 +88,20 @@ def changed(path, change):
 )  # fmt: skip
 def test_a_changed_file_is_a_problem_for_every_reader_and_is_not_gone_on_with(tmp_path, change, told):
     path = changed(written(tmp_path), change)
-    assert any(told in problem for problem in read(path).problems), read(path).problems
+    assert any(told in problem for problem in read_records(path).problems), read_records(path).problems
     with pytest.raises(RecordError, match="can't resume"):
         Writer.resume(path, RUN)
 
 
 @pytest.mark.parametrize(("code", "of"), [(2, NAMES[:1]), (0, NAMES[:2]), (130, NAMES), (3, NAMES)])
 def test_a_run_that_ended_early_says_so(tmp_path, code, of):
-    state = read(written(tmp_path, code, of)).state
+    state = read_records(written(tmp_path, code, of)).state
     assert state == f"the run ended early, with exit code {code}: {len(of)} of 3 chosen cases are there"
 
 
 def test_other_cases_than_were_chosen_are_not_all_of_them(tmp_path):
     other = [*NAMES[:2], NAMES[0].replace("4KiB", "64KiB")]
-    assert "3 of 3 chosen cases are there" in read(written(tmp_path, 0, NAMES, other)).state
+    assert "3 of 3 chosen cases are there" in read_records(written(tmp_path, 0, NAMES, other)).state
 
 
 def test_a_file_of_an_earlier_version_is_read_as_before(tmp_path):
@@ -109,7 +109,7 @@ def test_a_file_of_an_earlier_version_is_read_as_before(tmp_path):
     writer = Writer.create(tmp_path / "r.jsonl", old)
     writer.write(judged(NAMES[0]))
     writer.close()
-    found = read(writer.path)
+    found = read_records(writer.path)
     assert found.state == closing.OLD and found.cut == "" and not found.problems
 
 
@@ -125,17 +125,17 @@ def test_a_resumed_file_closes_once(tmp_path, end):
     writer.end(1)
     assert writer.changed() == ""
     writer.close()
-    found = read(path)
+    found = read_records(path)
     assert (found.state, found.problems, len(found.ends), len(found.runs)) == ("", [], 1, 2)
 
 
 def test_a_torn_line_does_not_hide_that_the_run_did_not_end(tmp_path):
     path = written(tmp_path)
     path.write_bytes(path.read_bytes()[:-30])
-    found = read(path)
+    found = read_records(path)
     assert found.cut == "the run did not end: 3 of 3 chosen cases are there" and len(found.problems) == 1
     writer, done = Writer.resume(path, RUN)
     writer.choose(NAMES)
     writer.end(0)
     writer.close()
-    assert len(done) == 3 and read(path).state == ""
+    assert len(done) == 3 and read_records(path).state == ""

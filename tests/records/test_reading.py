@@ -14,7 +14,7 @@ from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
 from meshmark.records import reading
 from meshmark.records.definition import KINDS
-from meshmark.records.reading import RecordError, read
+from meshmark.records.reading import RecordError, read_records
 from meshmark.records.writing import dumps
 
 CASE = "psum/axes=x+y/manual/2x4/float32/4KiB"
@@ -56,7 +56,7 @@ def test_a_bad_line_is_a_problem_and_the_rest_is_kept(tmp_path, case, line, prob
     path = written(tmp_path, [*case_lines(case, [Line("numbers")], 0, 1.0)])
     with path.open("a") as file:
         file.write(line + "\n")
-    found = read(path)
+    found = read_records(path)
     assert list(found.cases) == [CASE]
     (told,) = found.problems
     assert problem in told and str(path) in told and ":3:" in told and "\n" not in told
@@ -67,7 +67,7 @@ def test_a_verdict_that_comes_twice_is_no_pass(tmp_path, case):
     path = written(tmp_path, [])
     text = dumps(line | {"run": "r"}).replace('"verdict":"fail"', '"verdict":"fail","verdict":"pass"')
     path.write_text(path.read_text() + text + "\n")
-    found = read(path)
+    found = read_records(path)
     assert not found.cases and "'verdict' comes twice" in found.problems[0]
 
 
@@ -76,13 +76,13 @@ def test_a_line_of_no_run_and_a_case_of_three_parts_are_problems(tmp_path, case)
     path = written(tmp_path, [])
     with path.open("a") as file:
         file.write(dumps(line) + "\n" + dumps(line | {"run": "r", "case": "psum/plain/auto"}) + "\n")
-    first, second = read(path).problems
+    first, second = read_records(path).problems
     assert "`run`" in first and "is not a case id: 'psum/plain/auto'" in second
 
 
 def test_half_of_a_surrogate_pair_is_replaced(tmp_path, case):
     [line] = case_lines(case, [Line("numbers", "fail", "a \ud83d b")], 0, 1.0)
-    found = read(written(tmp_path, [line]))
+    found = read_records(written(tmp_path, [line]))
     assert found.cases[CASE].reason == "a \\ud83d b" and not found.problems
 
 
@@ -91,11 +91,11 @@ def test_more_lines_or_bytes_than_the_limit_are_refused_with_the_figure(tmp_path
     path.write_text(path.read_text() * 20)
     monkeypatch.setattr(reading, "MOST_LINES", 10)
     with pytest.raises(RecordError, match="more than 10 lines or 1024 MiB"):
-        read(path)
+        read_records(path)
     monkeypatch.setattr(reading, "MOST_LINES", 100)
     monkeypatch.setattr(reading, "MOST_BYTES", 500)
     with pytest.raises(RecordError, match="more than 100 lines"):
-        read(path)
+        read_records(path)
 
 
 def test_lines_of_a_file_are_read_one_at_a_time(tmp_path):
@@ -115,7 +115,7 @@ def test_lines_of_a_file_are_read_one_at_a_time(tmp_path):
 def test_a_cut_off_line_is_a_problem(tmp_path, case):
     path = written(tmp_path, case_lines(case, [Line("execute"), Line("numbers")], 0, 1.0))
     path.write_text(path.read_text()[:-20])
-    found = read(path)
+    found = read_records(path)
     assert len(found.problems) == 1 and "cut off" in found.problems[0]
     assert not found.cases[CASE].finished
 
@@ -125,7 +125,7 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path, monkeypatch):
     path = written(tmp_path, [])
     with path.open("a") as file:
         file.write("x" * 5000)
-    assert len(read(path).problems) == 1
+    assert len(read_records(path).problems) == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe", b"{}\n", b'{"schema": 1}\n'])
@@ -133,13 +133,13 @@ def test_a_file_without_a_run(tmp_path, content):
     path = tmp_path / "r.jsonl"
     path.write_bytes(content)
     with pytest.raises(RecordError, match="holds no run"):
-        read(path)
+        read_records(path)
 
 
 def test_a_missing_file_and_a_directory(tmp_path):
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(RecordError, match="can't read"):
-            read(path)
+            read_records(path)
 
 
 def written(directory: Path, lines):
@@ -192,7 +192,7 @@ def test_the_reader_raises_record_errors_only(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "fuzz.jsonl"
     path.write_bytes(data)
     try:
-        found = read(path)
+        found = read_records(path)
     except RecordError as error:
         assert "\n" not in str(error) and str(path) in str(error)
         return

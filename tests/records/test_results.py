@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshmark.records import results, writing
-from meshmark.records.reading import RecordError, read
+from meshmark.records.reading import RecordError, read_records
 from meshmark.records.results import ResultError, expired, find, newest, parse_product, product_text
 from meshmark.records.writing import Writer
 from tests.submissions import judged, run_line, write
@@ -47,13 +47,13 @@ def test_packed_records_are_read_like_plain_ones(tmp_path):
     plain = write(tmp_path / "a.jsonl", lines)
     packed = tmp_path / "a.jsonl.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
-    assert read(packed) == read(plain)
+    assert read_records(packed) == read_records(plain)
     packed.write_bytes(packed.read_bytes()[:-20])
     with pytest.raises(RecordError, match="not a whole gzip file"):
-        read(packed)
+        read_records(packed)
     packed.write_bytes(plain.read_bytes())
     with pytest.raises(RecordError, match="not a whole gzip file"):
-        read(packed)
+        read_records(packed)
 
 
 def test_records_are_never_appended_to_a_packed_file(tmp_path):

@@ -11,7 +11,7 @@ from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
 from meshmark.publish import submit
 from meshmark.records import closing, sealing
-from meshmark.records.reading import RecordError, read
+from meshmark.records.reading import RecordError, read_records
 from meshmark.records.writing import Writer, dumps
 from tests import submissions
 
@@ -71,10 +71,10 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_changed_line_is_told_by_readers_and_not_gone_on_from(tmp_path, change):
     path = killed(tmp_path)
-    assert read(path).problems == []
+    assert read_records(path).problems == []
     path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
     before = path.read_bytes()
-    told = [problem for problem in read(path).problems if "the file was changed" in problem]
+    told = [problem for problem in read_records(path).problems if "the file was changed" in problem]
     assert len(told) == 1 and told[0].startswith(f"{path}:")
     with pytest.raises(
         RecordError, match=r"^can't resume: .*the file was changed; use it as it was written$"
@@ -83,13 +83,13 @@ def test_a_changed_line_is_told_by_readers_and_not_gone_on_from(tmp_path, change
     assert path.read_bytes() == before
     packed = path.with_name("r.jsonl.gz")
     packed.write_bytes(gzip.compress(before))
-    assert any("the file was changed" in problem for problem in read(packed).problems)
+    assert any("the file was changed" in problem for problem in read_records(packed).problems)
 
 
 def test_the_lines_that_may_be_changed_are_named(tmp_path):
     path = killed(tmp_path)
     path.write_text("".join(CHANGES["a fail turned into a pass"](path.read_text().splitlines(keepends=True))))
-    assert read(path).problems == [
+    assert read_records(path).problems == [
         f"{path}:6: lines 5 to 6 are not as the run wrote: the file was changed; use it as it was written"
     ]
 
@@ -98,7 +98,7 @@ def test_a_file_of_this_package_without_any_seal_is_not_gone_on_from(tmp_path):
     """The digest of the package says which version wrote the file."""
     path = killed(tmp_path)
     path.write_text("".join(unsealed(passing(line)) for line in path.read_text().splitlines()))
-    assert read(path).problems == []
+    assert read_records(path).problems == []
     with pytest.raises(
         RecordError, match="has a run line without `so_far`, and this version of the suite writes one"
     ):
@@ -114,9 +114,9 @@ def test_a_file_of_an_earlier_version_goes_on_as_before(tmp_path):
     writer.choose(NAMES)
     writer.end(1)
     writer.close()
-    assert (read(path).problems, read(path).state) == ([], "")
+    assert (read_records(path).problems, read_records(path).state) == ([], "")
     path.write_text(path.read_text().replace('"fail"', '"pass"', 1))
-    assert any("the file was changed" in problem for problem in read(path).problems), (
+    assert any("the file was changed" in problem for problem in read_records(path).problems), (
         "seals behind it hold it"
     )
 
@@ -140,7 +140,7 @@ def test_a_run_that_was_killed_at_any_byte_goes_on(tmp_path):
                     again.write(judged(name))
             again.end(0)
             again.close()
-            assert (read(path).problems, read(path).state) == ([], ""), number
+            assert (read_records(path).problems, read_records(path).state) == ([], ""), number
         path.unlink()
 
 
@@ -155,11 +155,11 @@ def test_a_piece_of_which_some_lines_were_written_is_done_again(tmp_path):
     path.write_text("".join(whole[:2]))
     writer, kept = Writer.going_on(path, RUN)
     writer.close()
-    assert kept.ceilings == [] and read(path).problems == []
+    assert kept.ceilings == [] and read_records(path).problems == []
     path.write_text("".join(whole))
     writer, kept = Writer.going_on(path, RUN)
     writer.close()
-    assert len(kept.ceilings) == 2 and read(path).problems == []
+    assert len(kept.ceilings) == 2 and read_records(path).problems == []
 
 
 def test_two_runs_in_one_file_seal_it_together(tmp_path):
@@ -168,7 +168,7 @@ def test_two_runs_in_one_file_seal_it_together(tmp_path):
     for number, writer in enumerate((first, second, first)):
         writer.write(judged(NAMES[number]))
     first.close()
-    assert read(first.path).problems == []
+    assert read_records(first.path).problems == []
 
 
 def test_another_process_that_wrote_with_the_file_and_died_is_counted(tmp_path):
@@ -185,7 +185,7 @@ def test_another_process_that_wrote_with_the_file_and_died_is_counted(tmp_path):
     writer.write(judged(NAMES[1], "crash"))
     writer.end(1)
     writer.close()
-    found = read(writer.path)
+    found = read_records(writer.path)
     assert found.problems == [] and list(found.cases) == NAMES[:2]
 
 
@@ -204,7 +204,7 @@ def test_a_closed_file_whose_texts_were_changed_is_told(tmp_path):
     writer.end(1)
     writer.close()
     path.write_text(path.read_text().replace('"wrong"', '"noise"'))
-    assert any("the file was changed" in problem for problem in read(path).problems)
+    assert any("the file was changed" in problem for problem in read_records(path).problems)
 
 
 def test_who_makes_the_seals_anew_is_not_found(tmp_path):
@@ -219,7 +219,7 @@ def test_who_makes_the_seals_anew_is_not_found(tmp_path):
     for name in NAMES:
         writer.write([line for line in lines if line.get("case") == name])
     writer.close()
-    assert read(path).problems == [] and read(path).cases[NAMES[1]].verdict == "pass"
+    assert read_records(path).problems == [] and read_records(path).cases[NAMES[1]].verdict == "pass"
 
 
 def test_submit_takes_seals_out_and_refuses_a_changed_file(tmp_path):

@@ -14,7 +14,7 @@ from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
 from meshmark.records.closing import Account
 from meshmark.records.definition import KINDS
-from meshmark.records.reading import RecordError, read
+from meshmark.records.reading import RecordError, read_records
 from meshmark.records.writing import Writer
 
 CASE = "psum/axes=x+y/manual/2x4/float32/4KiB"
@@ -32,7 +32,7 @@ def test_round_trip(tmp_path, case):
     lines = [Line("execute"), Line("numbers", "fail", "wrong", {"error": math.inf, "bound": 0.0})]
     writer.write(case_lines(case, lines, 7, 0.25))
     writer.close()
-    found = read(path)
+    found = read_records(path)
     assert not found.problems
     assert found.runs[0]["facts"] == RUN["facts"]
     judged = found.cases[CASE]
@@ -190,7 +190,7 @@ def test_what_no_reader_would_take_is_not_written(tmp_path, case):
             writer.write([good[0] | spoilt])
     assert path.read_bytes() == before
     writer.write(good)
-    assert read(path).problems == []
+    assert read_records(path).problems == []
 
 
 def test_a_run_line_that_no_reader_would_take_leaves_no_file(tmp_path):

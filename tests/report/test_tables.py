@@ -14,7 +14,7 @@ from meshmark.commands.main import main
 from meshmark.core.verdicts import VERDICTS, Line
 from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
-from meshmark.records.reading import Judged, RecordError, Records, read
+from meshmark.records.reading import Judged, RecordError, Records, read_records
 from meshmark.records.writing import dumps
 from meshmark.report import summary, tables
 
@@ -68,7 +68,7 @@ def write(path, lines):
 
 
 def test_a_row_a_case(file):
-    table = tables.frame([read(file)]).set_index("case")
+    table = tables.frame([read_records(file)]).set_index("case")
     assert len(table) == 4
     good = table.loc[PASS[0]["case"]]
     assert (good.verdict, good.check, good.reason, good.seconds) == ("pass", "", "", 0.5)
@@ -87,12 +87,14 @@ def test_a_row_a_case(file):
 
 def test_interpreted_errors_are_never_among_measured_ones(tmp_path):
     interpreted = [line | {"interpreted": True} for line in COSTLY]
-    [row] = tables.frame([read(write(tmp_path / "records.jsonl", [RUN, *interpreted]))]).to_dict("records")
+    [row] = tables.frame([read_records(write(tmp_path / "records.jsonl", [RUN, *interpreted]))]).to_dict(
+        "records"
+    )
     assert math.isnan(row["error"]) and math.isnan(row["error_over_bound"])
 
 
 def test_csv_reads_back(file):
-    text = tables.as_csv(tables.frame([read(file)]))
+    text = tables.as_csv(tables.frame([read_records(file)]))
     rows = list(csv.DictReader(io.StringIO(text)))
     assert list(rows[0]) == list(tables.COLUMNS)
     assert [r["verdict"] for r in rows] == ["pass", "pass", "fail", "known"]
@@ -100,7 +102,7 @@ def test_csv_reads_back(file):
 
 
 def test_markdown_says_everything(file):
-    text = tables.make_tables([read(file)], ["md"])["md"]
+    text = tables.make_tables([read_records(file)], ["md"])["md"]
     for part in (
         "JAX 0.12.0.1 on 8 cpu devices (virtual)",
         "4 cases: 2 pass, 1 known, 1 fail.",
@@ -116,7 +118,7 @@ def test_markdown_says_everything(file):
 
 
 def test_tables_of_a_file_are_markdown_tables(file):
-    text = tables.make_tables([read(file)], ["md"])["md"]
+    text = tables.make_tables([read_records(file)], ["md"])["md"]
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert rows and all(row.endswith("|") for row in rows)
 
@@ -125,7 +127,7 @@ def test_a_run_over_processes_is_told_from_one_of_as_many_devices(tmp_path, file
     over = {"num_processes": 2, "group": {"devices": 4, "detected": False, "transport": "gloo"}}
     other = write(tmp_path / "other.jsonl", [RUN | {"facts": FACTS | over, "ranks": 2}, *PASS])
     alone = write(tmp_path / "alone.jsonl", [RUN | {"facts": FACTS | over, "rank": 1}, *PASS])
-    made = tables.make_tables([read(file), read(other), read(alone)], tables.FORMATS)
+    made = tables.make_tables([read_records(file), read_records(other), read_records(alone)], tables.FORMATS)
     heads = [line for line in made["md"].splitlines() if line.startswith("## ")]
     assert heads == [
         "## JAX 0.12.0.1 on 8 cpu devices (virtual)",
@@ -138,7 +140,7 @@ def test_a_run_over_processes_is_told_from_one_of_as_many_devices(tmp_path, file
 
 def test_several_files_are_chapters(tmp_path, file):
     other = write(tmp_path / "other.jsonl", [RUN | {"run": "r1"}, *PASS])
-    files = [read(file), read(other)]
+    files = [read_records(file), read_records(other)]
     made = tables.make_tables(files, tables.FORMATS)
     assert made["md"].count("\n## ") == 2
     assert len(made["csv"].splitlines()) == 1 + 4 + 1
@@ -212,7 +214,7 @@ def test_any_record_gives_tables(tmp_path_factory, facts, strange):
         for line in [RUN | {"facts": facts}, *(COSTLY[0] | s for s in strange)]:
             out.write(dumps(line) + "\n")
     try:
-        made = tables.make_tables([read(path)], tables.FORMATS)
+        made = tables.make_tables([read_records(path)], tables.FORMATS)
     except RecordError as error:
         assert str(error).isprintable()
         return
@@ -278,8 +280,8 @@ def test_without_pandas_the_command_says_what_to_install(file, capsys, monkeypat
 
 def test_a_file_without_cases(tmp_path):
     path = write(tmp_path / "empty.jsonl", [RUN])
-    assert "0 cases: none" in tables.make_tables([read(path)], ["md", "csv"])["md"]
-    assert isinstance(read(path), Records)
+    assert "0 cases: none" in tables.make_tables([read_records(path)], ["md", "csv"])["md"]
+    assert isinstance(read_records(path), Records)
 
 
 @given(

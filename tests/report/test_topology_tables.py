@@ -53,7 +53,7 @@ def written(path, lines, jax="0.12.0.1", libtpu="0.0.52"):
 
 
 def read(path, lines, **versions) -> Records:
-    found = reading.read(written(path, lines, **versions))
+    found = reading.read_records(written(path, lines, **versions))
     assert not found.problems, found.problems
     return found
 

@@ -122,7 +122,7 @@ def study(place: str, profile: str, stride: int, offset: int) -> Tally:
         start = time.perf_counter()
         try:
             arguments = interpreted.arguments(program, compiled, 0)
-            outputs = interpret(reader.read(whole_text(compiled)), arguments, bits)
+            outputs = interpret(reader.parse_module(whole_text(compiled)), arguments, bits)
         except Refused as refused:
             tally.refused[refused.name] += 1
             tally.examples.setdefault(refused.name, case.id)

@@ -185,9 +185,9 @@ def of_findings(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
 
     def read() -> None:
         try:
-            for found in findings.read_all(store):
+            for found in findings.read_findings(store):
                 found.data()
-            findings.known_groups(findings.read_all(store))
+            findings.known_groups(findings.read_findings(store))
         except BadInput as error:
             assert "\n" not in str(error)
 
@@ -418,7 +418,7 @@ def interpreted(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
 
     def read() -> None:
         with contextlib.suppress(Refused, BadInput):
-            reader.read(path.read_text(encoding="utf-8", errors="replace"))
+            reader.parse_module(path.read_text(encoding="utf-8", errors="replace"))
 
     return (read,)
 

@@ -204,10 +204,10 @@ def through_readers(data: bytes, directory: Path) -> None:
     path = directory / "r.jsonl"
     path.write_bytes(data)
     steps: list[Callable[[], object]] = [
-        lambda: statements.statement([reading.read(path)]),
-        lambda: tables.make_tables([reading.read(path)], tables.FORMATS),
+        lambda: statements.statement([reading.read_records(path)]),
+        lambda: tables.make_tables([reading.read_records(path)], tables.FORMATS),
         lambda: report.page_data.build(report.find([path]).sources),
-        lambda: diff.compare_verdicts(reading.read(path).cases, reading.read(path).cases),
+        lambda: diff.compare_verdicts(reading.read_records(path).cases, reading.read_records(path).cases),
         lambda: submit.bundled([path], submissions.WANTED),
         lambda: check(submissions.Bundle("0.12.0.1", "cpu-4", {"r.jsonl": File("r.jsonl", data)})),
     ]

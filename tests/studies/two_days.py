@@ -33,7 +33,7 @@ HEAD = (
 def timings(path: Path) -> Lines:
     """The timing lines of a file by case and cadence, one line per process."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
-    for line in reading.read(path).timings:
+    for line in reading.read_records(path).timings:
         if line["samples_s"]:
             found[line["case"], line["cadence"]].append(line)
     return found

@@ -200,7 +200,7 @@ def recorded(tmp_path_factory):
 
 
 def test_a_run_is_told_in_tables(recorded, capsys):
-    file = reading.read(recorded)
+    file = reading.read_records(recorded)
     assert not file.problems and len(file.timings) == 3 * 3 * 3 * 2 and len(file.ceilings) == 3
     assert file.state == "" and file.ends[0]["timings"] == 54 and file.chosen[0]["cases"] == 9
     text = "\n".join(timing_tables.lines(file))
@@ -231,7 +231,7 @@ def test_an_interrupted_run_is_resumed(recorded, tmp_path, capsys):
     closed = timings_closed("".join(text))
     cut.write_text("".join(text[: closed[1] + 3]) + text[-1][:40])  # two cells, half of a third, a torn line
     assert main([*QUICK, "--processes", "2", "--resume", str(cut)]) == 0
-    file = reading.read(cut)
+    file = reading.read_records(cut)
     assert not file.problems and len(file.timings) == 54 and len(file.ceilings) == 3 and len(file.runs) == 2
     assert file.state == "" and len(file.ends) == 1
     assert main([*QUICK, "--processes", "3", "--resume", str(cut)]) == 2
@@ -263,7 +263,7 @@ def test_an_interruption_keeps_what_was_timed(tmp_path, started, number):
     finally:
         process.kill()
     assert process.returncode == 128 + number and "go on with --resume" in err and "auto/manual" in out
-    assert not reading.read(path).problems
+    assert not reading.read_records(path).problems
     told = f"end this run with `kill {process.pid}` (SIGTERM), which keeps what is finished"
     assert (told in err) == (started is deaf)
 

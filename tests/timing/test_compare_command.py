@@ -126,7 +126,7 @@ def test_an_interrupted_comparison_goes_on(monkeypatch, capsys, tmp_path):
     command = Command(monkeypatch, replayed)
     assert command("--record", str(path)) == 130
     assert "after 6 pairs" in (err := capsys.readouterr().err) and f"--resume {path}" in err
-    kept = reading.read(path)
+    kept = reading.read_records(path)
     assert not kept.problems and {r["environment"] for r in kept.runs} == {"A", "B"}
     assert {x["process"] for x in kept.timings} == set(range(13)) and len(kept.timings) == 39
     assert all(
@@ -137,7 +137,7 @@ def test_an_interrupted_comparison_goes_on(monkeypatch, capsys, tmp_path):
     replayed.by = interrupts.Terminated()  # SIGTERM does the same
     assert Command(monkeypatch, replayed)("--record", str(tmp_path / "terminated.jsonl")) == 143
     assert "after 6 pairs" in capsys.readouterr().err
-    assert len(reading.read(tmp_path / "terminated.jsonl").timings) == 39
+    assert len(reading.read_records(tmp_path / "terminated.jsonl").timings) == 39
 
     with open(path, "a") as file:  # a process that was cut off in the midst
         file.write(writing.dumps(line(CASES[0], 9.0, 13) | {"run": "x", "environment": "B"}) + '\n{"schema"')
@@ -151,7 +151,7 @@ def test_an_interrupted_comparison_goes_on(monkeypatch, capsys, tmp_path):
     assert command("--resume", str(path)) == 0
     # Both sides are prepared anew, and another block of two pairs begins; process 12 stays without its partner.
     assert [p for _, p, _ in replayed.ran[before:]] == [FIRST, FIRST, *range(16, 44)]
-    kept = reading.read(path)
+    kept = reading.read_records(path)
     assert not kept.problems
     found = {x["case"]: x for x in kept.comparisons if x["what"] == "verdict"}
     assert {x["verdict"] for x in found.values()} == {"slower"} and found[CASES[0]]["pairs"] == 20
@@ -339,7 +339,9 @@ def test_real_processes_interrupted_and_judged(tmp_path):
     assert process.returncode == 130, err
     # A child whose start was interrupted is nobody's yet: it ends once it finds that no job can come.
     assert until(lambda: all(map(gone, timers)))
-    sides = Counter(x["environment"] for x in reading.read(path).comparisons if x["what"] == "process")
+    sides = Counter(
+        x["environment"] for x in reading.read_records(path).comparisons if x["what"] == "process"
+    )
     pairs = min(sides["A"], sides["B"])
     # One, unless the machine was so busy that another one ended before the signal came.
     assert f"interrupted after {pairs} pair" in err and pairs and f"--resume {path}" in err
@@ -355,7 +357,7 @@ def test_real_processes_interrupted_and_judged(tmp_path):
     found = json.loads(done.stdout)
     assert found["counters"] == [] and found["counters_compared"] == 2 and not found["left_out"]
     assert {(o["pairs"], o["verdict"]) for o in found["outcomes"].values()} == {(pairs, "inconclusive")}
-    kept = reading.read(path)
+    kept = reading.read_records(path)
     assert Counter(x["environment"] for x in kept.comparisons if x["what"] == "process") == sides
     assert all(x["verdict"] == "pass" and x["samples_s"] for x in kept.timings)
     assert len(kept.timings) == 2 * sides.total()

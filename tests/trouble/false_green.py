@@ -358,7 +358,7 @@ def observed(way: Way, directory: Path) -> Seen:
         left = not run.gone(20)
     verdict = "none"
     with suppress(RecordError):
-        if judged := reading.read(path).cases.get(way.case):
+        if judged := reading.read_records(path).cases.get(way.case):
             verdict = judged.verdict
     return Seen(run.code, run.output, verdict, run.seconds, left)
 

@@ -141,7 +141,7 @@ def lines_of(jax, compiler="", place="v5e:2x4", cases=(CASE,), **counters):
 
 def history_of(tmp_path, *environments):
     files = [compiling.write(lines, tmp_path) for lines in environments]
-    return history.releases([reading.read(file) for file in files])
+    return history.releases([reading.read_records(file) for file in files])
 
 
 def test_what_changed_is_found_exactly(tmp_path):
@@ -221,6 +221,6 @@ def test_bad_input_is_one_line(words, message, capsys):
 
 def test_the_published_page_is_what_the_published_records_give():
     files = sorted((ROOT / "results/weather").glob("*.jsonl.gz"))
-    releases = history.releases([reading.read(file) for file in files])
+    releases = history.releases([reading.read_records(file) for file in files])
     assert len(releases) >= 6
     assert documents.page(releases) == (ROOT / "docs" / documents.PAGE).read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from meshmark.asv.pitfalls import ACCEPTED, DoctorError, Finding, read
+from meshmark.asv.pitfalls import ACCEPTED, DoctorError, Finding, read_text
 from meshmark.asv.sources import Benchmarks
 from meshmark.core.text import printable
 
@@ -90,7 +90,7 @@ def examine(path: Path) -> list[Finding]:
 
 
 def _commands(path: Path) -> Iterator[Finding]:
-    for number, line in enumerate(read(path).splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         if not re.search(r"\basv\s+(run|continuous|find)\b", line) or ACCEPTED.search(line):
             continue
         words = line.split()
@@ -114,7 +114,7 @@ def keys() -> frozenset[str]:
 
 def load_configuration(path: Path) -> dict[str, Any]:
     """A configuration: JSON with // and /* */ comments and trailing commas. DoctorError if it is not valid."""
-    text = _plain(read(path))
+    text = _plain(read_text(path))
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -139,7 +139,7 @@ def _plain(text: str) -> str:
 
 
 def _configuration(path: Path) -> Iterator[Finding]:
-    settings, lines = load_configuration(path), _plain(read(path)).splitlines()
+    settings, lines = load_configuration(path), _plain(read_text(path)).splitlines()
 
     def line(key: str) -> int:
         return next((n for n, text in enumerate(lines, 1) if f'"{key}"' in text), 1)

@@ -97,7 +97,7 @@ class Finding:
         return f"{self.path}:{self.line}: {self.name}: {what}{why}; {mend}"
 
 
-def read(path: Path) -> str:
+def read_text(path: Path) -> str:
     """The text of a file; DoctorError if it can't be read."""
     try:
         return files.text(path, MOST)

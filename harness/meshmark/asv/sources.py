@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from meshmark.asv.pitfalls import ACCEPTED, DoctorError, Finding, read
+from meshmark.asv.pitfalls import ACCEPTED, DoctorError, Finding, read_text
 from meshmark.core.text import printable
 
 QUERIES = re.compile(
@@ -41,7 +41,7 @@ class Benchmarks:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        text = read(path)
+        text = read_text(path)
         self.lines = text.split("\n")
         try:
             self.tree = ast.parse(text)

@@ -332,7 +332,7 @@ def compare_files(arguments: argparse.Namespace) -> int:
             raise CompareError(f"--{name} is for environments that are timed, and these are record files")
     sides, lost = {}, 0
     for side in SIDES:
-        read = reading.read(Path(getattr(arguments, side)))
+        read = reading.read_records(Path(getattr(arguments, side)))
         for problem in read.problems:
             note(problem)
             lost = 2

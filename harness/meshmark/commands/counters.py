@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
             "an installed package keeps its counters: name a directory of your own, --output DIR"
         )
     directory = arguments.output or counters.DIRECTORY
-    read = reading.read(arguments.records)
+    read = reading.read_records(arguments.records)
     if read.problems:
         raise reading.RecordError(f"{read.problems[0]}: counters are made from whole files")
     facts = read.runs[0]["facts"]

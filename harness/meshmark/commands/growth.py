@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.read:
         if arguments.topologies or arguments.record:
             raise GrowthError("--from compiles nothing: leave out the topologies and --record")
-        lines, runs = read(arguments.read)
+        lines, runs = read_growth_lines(arguments.read)
     else:
         lines, runs = compiled(arguments)
     every = growth.grouped(lines)
@@ -252,7 +252,7 @@ def _child(
         child.stdout.close()
 
 
-def read(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def read_growth_lines(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(growth lines, run lines) of record files; RecordError if a file can't be read or has no such lines."""
     lines: list[dict[str, Any]] = []
     runs: list[dict[str, Any]] = []

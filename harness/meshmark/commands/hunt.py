@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
         return replay(arguments)
     settings, meshes = _place(arguments, arguments.topology)
     hunt = Hunt(arguments.seed, settings, _weights(arguments), meshes, arguments.shrink)
-    hunt.known = findings.known_groups(findings.read_all(arguments.known), _version())
+    hunt.known = findings.known_groups(findings.read_findings(arguments.known), _version())
     hunt.resume(_open(hunt, arguments, 0 if settings.topology else settings.devices))
     try:
         hunt.run(arguments.minutes, _workers(arguments.workers, settings.backend), note, arguments.programs)
@@ -146,7 +146,7 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
     if given := [f"--{name}" for name in ALONE if getattr(arguments, name)]:
         raise BadInput(f"{', '.join(given)}: hunts in one process alone, so start it without a launcher")
     hunt = Hunt(arguments.seed, Settings(arguments.deadline), _weights(arguments), shrink_s=arguments.shrink)
-    hunt.known = findings.known_groups(findings.read_all(arguments.known), _version())
+    hunt.known = findings.known_groups(findings.read_findings(arguments.known), _version())
     alike = {name: str(getattr(arguments, name)) for name in ALIKE}
     rank = RankHunt(hunt, found, alike, arguments.num_devices, arguments.join)
     hunt.settings = replace(hunt.settings, ranks=rank.group.size)
@@ -167,7 +167,7 @@ def over_ranks(arguments: argparse.Namespace, found: Coordinates) -> int:
 def show_yields(files: Sequence[Path], store: Path) -> int:
     """Print how much the hunts found per hour, by kind of program. Each finding in the store counts as one root
     cause."""
-    found = yields.read(files, findings.known_groups(findings.read_all(store)))
+    found = yields.read_yields(files, findings.known_groups(findings.read_findings(store)))
     meaning = (
         "one program has several kinds, so the rows overlap; per hour of a processor, with the 95 % interval"
     )
@@ -176,8 +176,8 @@ def show_yields(files: Sequence[Path], store: Path) -> int:
 
 
 def _weights(arguments: argparse.Namespace) -> dict[str, float]:
-    known = findings.known_groups(findings.read_all(arguments.known))
-    return yields.derive_weights(yields.read(arguments.follow, known)) if arguments.follow else {}
+    known = findings.known_groups(findings.read_findings(arguments.known))
+    return yields.derive_weights(yields.read_yields(arguments.follow, known)) if arguments.follow else {}
 
 
 def _place(arguments: argparse.Namespace, name: str | None) -> tuple[Settings, Sequence[Sequence[int]]]:
@@ -267,7 +267,7 @@ def not_run(hunt: Hunt) -> list[str]:
 
 def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
     """Write the new groups as findings, named by their keys. Existing findings in the store are unchanged."""
-    there = findings.known_groups(findings.read_all(store))
+    there = findings.known_groups(findings.read_findings(store))
     with Slot(settings) as slot:
         for group in hunt.groups.values():
             if group.known or group.key in there:

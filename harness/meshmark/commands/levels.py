@@ -70,12 +70,12 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if not arguments.records:
         version = levels.versions()[-1] if arguments.list_version is None else arguments.list_version
-        for (level, devices, processes), frozen in sorted(levels.read(version).items()):
+        for (level, devices, processes), frozen in sorted(levels.read_must_pass_lists(version).items()):
             how = "case by case" if frozen.cases else "by digest"
             where = f"{level} on {levels.place(devices, processes)}"
             show([f"list {version}: {where}: {counted(frozen.count, 'case')}, {how}, {frozen.sha256[:16]}"])
         return 0
-    files = [reading.read(file) for file in arguments.records]
+    files = [reading.read_records(file) for file in arguments.records]
     problems = [problem for file in files for problem in file.problems]
     for problem in problems:
         note(problem)

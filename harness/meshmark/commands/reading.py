@@ -19,7 +19,7 @@ def read_all(paths: Iterable[Path]) -> tuple[list[Records], int]:
     files, code = [], 0
     for file in paths:
         try:
-            found = reading.read(file)
+            found = reading.read_records(file)
         except RecordError as error:
             note(str(error))
             code = 2

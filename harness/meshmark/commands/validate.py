@@ -44,7 +44,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print every complaint, then a summary; returns 1 if there is a complaint."""
     expected = expectations(arguments)
-    asked = challenge.read(arguments.challenge) if arguments.challenge else None
+    asked = challenge.read_challenge(arguments.challenge) if arguments.challenge else None
     reports = [
         validate.check(bundle, expected, asked, arguments.allowed_signers)
         for named in arguments.bundle

@@ -78,7 +78,7 @@ class Interpretation:
             compiled = apply_jit(program, mode, mesh, lambda function: function.lower(*structs).compile())
         try:
             outputs = interpret(
-                reader.read(whole_text(compiled)), make_shards(program, compiled, mesh), self.bits
+                reader.parse_module(whole_text(compiled)), make_shards(program, compiled, mesh), self.bits
             )
         except Refused as refused:
             raise NotRun(refused.name) from None

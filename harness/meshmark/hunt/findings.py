@@ -83,7 +83,7 @@ def _wrong(found: Finding) -> str:
     return problem and f"it {problem}"
 
 
-def read(path: Path) -> Finding:
+def read_finding(path: Path) -> Finding:
     """Read one finding by its directory, or by the file in it; FindingError if it is not a finding."""
     file = path / "finding.json" if path.is_dir() else path
     try:
@@ -101,15 +101,15 @@ def find(name: str, store: Path = STORE) -> Finding:
     """Read the finding of this name in the store, or at this path; FindingError, with near names, if there is none."""
     for path in (store / name, Path(name)):
         if path.exists():
-            return read(path)
-    if names := [f.name for f in read_all(store)]:
+            return read_finding(path)
+    if names := [f.name for f in read_findings(store)]:
         raise FindingError(unknown("finding", name, names, f"ls {store}"))
     raise FindingError(f"unknown finding {name[:80]!a}: {store} holds none")
 
 
-def read_all(store: Path = STORE) -> list[Finding]:
+def read_findings(store: Path = STORE) -> list[Finding]:
     """Read all findings of a store, the worst first, then by name; FindingError if one can't be read."""
-    found = [read(path.parent) for path in sorted(store.glob("*/finding.json"))]
+    found = [read_finding(path.parent) for path in sorted(store.glob("*/finding.json"))]
     return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), f.name))
 
 

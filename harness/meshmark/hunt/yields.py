@@ -46,7 +46,7 @@ class Yield:
         return float(low / self.hours), float(stats.chi2.ppf(0.975, 2 * self.groups + 2) / 2 / self.hours)
 
 
-def read(files: Iterable[Path], known: Mapping[str, str] | None = None) -> list[Yield]:
+def read_yields(files: Iterable[Path], known: Mapping[str, str] | None = None) -> list[Yield]:
     """The yields of the hunts with these records; BadInput for a file that is not a record. known: as for `measure`."""
     found = []
     for file in files:

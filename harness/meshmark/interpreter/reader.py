@@ -31,7 +31,7 @@ class NotHlo(BadInput, ValueError):
     """A text that is not an HLO module; the message is one line."""
 
 
-def read(text: str) -> Module:
+def parse_module(text: str) -> Module:
     """The module of a text. NotHlo if the text is not HLO, Refused for a line or type of an unknown form."""
     computations: dict[str, Computation] = {}
     tables: dict[str, dict[int, str]] = {}

@@ -191,7 +191,7 @@ class Schedule:
         return None
 
 
-def read(text: str, num_partitions: int | None = None) -> Schedule:
-    """The schedule of a module's text; NotHlo or Refused as `meshmark.interpreter.reader.read`, ValueError as
+def parse_schedule(text: str, num_partitions: int | None = None) -> Schedule:
+    """The schedule of a module's text; NotHlo or Refused as `meshmark.interpreter.reader.parse_module`, ValueError as
     `meshmark.core.hlo.collectives`."""
-    return Schedule(reader.read(text), hlo.Module(text), hlo.collectives(text, num_partitions))
+    return Schedule(reader.parse_module(text), hlo.Module(text), hlo.collectives(text, num_partitions))

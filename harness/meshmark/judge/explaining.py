@@ -322,7 +322,7 @@ def explained(
 
 def scheduled(text: str, devices: int) -> dict[str, str]:
     """A sentence per asynchronous collective, by the name of its start: the work that the schedule overlaps with it."""
-    return {p.start: _meanwhile(p) for p in schedule.read(text, devices).pairs if p.kind != "copy"}
+    return {p.start: _meanwhile(p) for p in schedule.parse_schedule(text, devices).pairs if p.kind != "copy"}
 
 
 def _meanwhile(pair: schedule.Pair) -> str:
@@ -390,7 +390,7 @@ def lines_of(options: Any) -> list[str]:
     with program.context():
         compiled = handed.compile()
     text = files.text(options.text, errors="replace") if options.text else whole_text(compiled)
-    module = reader.read(text)
+    module = reader.parse_module(text)
     expected, _ = interpreted.wanted(case.cell, options.seed, 0.0)
     parts = []
     for plan, result, whole in zip(case.plan.results, program.results, expected, strict=True):

@@ -63,7 +63,7 @@ def judged(program: Program, compiled: Any, factor_bits: Mapping[str, int], seed
     try:
         if (need := program.case.mesh.size * memory_bytes(compiled)) > MOST_BYTES:
             raise Refused(f"a program of {need / 2**30:.0f} GiB on all devices")
-        module = reader.read(whole_text(compiled))
+        module = reader.parse_module(whole_text(compiled))
         outputs = interpret(module, arguments(program, compiled, seed), factor_bits)
     except Refused as refused:
         data = {"refused": refused.name}

@@ -77,7 +77,7 @@ def lowered(text: str, devices: int, arguments: Sequence[np.ndarray]) -> Lowered
     in `refused`."""
     found = Lowered()
     try:
-        module = replace(reader.read(text), partitions=devices)
+        module = replace(reader.parse_module(text), partitions=devices)
         interpret(module, [a[None] for a in arguments], watch=found.keep)
     except (Refused, Fault) as error:
         found.refused = str(error)

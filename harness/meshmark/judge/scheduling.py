@@ -26,7 +26,7 @@ def counters(case: Case, compiled: Any, fabric: Fabric | None = None, words: str
     """The schedule counters of a compiled case, as records of kind `schedule` hold them.
 
     fabric: the network for projections. words: what the compiler wrote on standard error. Raises what
-    `meshmark.interpreter.schedule.read` raises.
+    `meshmark.interpreter.schedule.parse_schedule` raises.
     """
     text = compiled.as_text()
     needs = compile_only.needs(compiled)
@@ -42,7 +42,7 @@ def counters(case: Case, compiled: Any, fabric: Fabric | None = None, words: str
 
 def of_text(text: str, case: Case, fabric: Fabric | None = None) -> dict[str, Any]:
     """The counters that the text alone gives."""
-    read = schedule.read(text, case.mesh.size)
+    read = schedule.parse_schedule(text, case.mesh.size)
     kinds = [c.kind for c in read.collectives]
     pairs = [_pair(p, case, fabric) for p in read.pairs if p.kind != "copy"]
     return {

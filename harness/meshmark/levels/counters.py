@@ -62,7 +62,7 @@ def find_file(jax: str, backend: str, num_devices: int | str, own: Path | None =
     return None
 
 
-def read(path: Path) -> dict[str, str]:
+def read_counters(path: Path) -> dict[str, str]:
     """The counters of a file by case id; CountersError if a line is not valid."""
     try:
         lines = [line.split("\t") for line in whole_text(path).splitlines()]
@@ -139,4 +139,4 @@ def load(jax: str, backend: str, num_devices: int | str, own: Path | None = None
     """The committed counters by case id, from `own` if it has them, otherwise the suite's; empty if there is no file.
     CountersError if a directory or file can't be used."""
     path = find_file(jax, backend, num_devices, own)
-    return read(path) if path else {}
+    return read_counters(path) if path else {}

@@ -54,7 +54,7 @@ class Deviation:
 
 
 @cache
-def read(path: Path = FILE) -> tuple[Deviation, ...]:
+def read_deviations(path: Path = FILE) -> tuple[Deviation, ...]:
     """All rows of a file; ValueError if the fields of a row are not those above."""
     rows = tomllib.loads(path.read_text(encoding="utf-8")).get("deviation", [])
     wanted = {f.name for f in fields(Deviation)}
@@ -68,4 +68,6 @@ def find(case: Case, jax: str, backend: str, rows: Sequence[Deviation] | None = 
     """The row that covers the case; None if there is none."""
     if case.cell.request.variant.get("fill") is None:
         return None
-    return next((row for row in (read() if rows is None else rows) if row.covers(case, jax, backend)), None)
+    return next(
+        (row for row in (read_deviations() if rows is None else rows) if row.covers(case, jax, backend)), None
+    )

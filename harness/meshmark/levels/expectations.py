@@ -34,15 +34,15 @@ class Expectations:
     `counters`: directory and digest."""
 
     def __post_init__(self) -> None:
-        known_issues.read()
+        known_issues.read_known_issues()
         for path in self.files:
-            known_issues.read(path)
+            known_issues.read_known_issues(path)
         if self.files:
             self.described["known_issues"] = [{"file": p.name, "digest": _digest([p])} for p in self.files]
         if self.directory is not None:
             found = counters.files(self.directory)
             for path in found:
-                counters.read(path)
+                counters.read_counters(path)
             self.described["counters"] = {
                 "directory": self.directory.resolve().name,
                 "digest": _digest(found),
@@ -91,8 +91,10 @@ class Expectations:
     def issue_lines(self) -> Iterator[str]:
         """The line about known issues in the header of a run, if a vendor names any."""
         if self.files:
-            told = ", ".join(f"{len(known_issues.read(path))} of {path.name}" for path in self.files)
-            yield f"known issues: {len(known_issues.read())} of the suite, {told}"
+            told = ", ".join(
+                f"{len(known_issues.read_known_issues(path))} of {path.name}" for path in self.files
+            )
+            yield f"known issues: {len(known_issues.read_known_issues())} of the suite, {told}"
 
 
 def _digest(paths: Sequence[Path]) -> str:

@@ -101,7 +101,7 @@ class Issue:
         return check in self.checks and verdict in self.verdicts and bool(self._symptom.search(told))
 
 
-def read(path: Path = FILE) -> list[Issue]:
+def read_known_issues(path: Path = FILE) -> list[Issue]:
     """All issues of a file; KnownIssuesError if it can't be read or does not have this module's form."""
     if not path.is_file():
         mend = "install meshmark again" if path == FILE else "name a file that is there"
@@ -176,7 +176,7 @@ def load(jax: str, backend: str, path: Path = FILE, topology: str = "", processe
     of processes."""
     return [
         issue
-        for issue in read(path)
+        for issue in read_known_issues(path)
         if issue.concerns(jax, backend)
         and (not issue.topologies or issue.at(topology))
         and (not issue.processes or (processes > 1 and not topology))

@@ -160,7 +160,7 @@ def versions(directory: Path = DIRECTORY) -> tuple[int, ...]:
 
 
 @cache
-def read(version: int, directory: Path = DIRECTORY) -> dict[tuple[str, int, int], Frozen]:
+def read_must_pass_lists(version: int, directory: Path = DIRECTORY) -> dict[tuple[str, int, int], Frozen]:
     """The lists of a version by (level, devices, processes); LevelError if a file was changed after `write`."""
     if version not in versions(directory):
         known = ", ".join(map(str, versions(directory)))
@@ -209,7 +209,7 @@ def must_pass(
     if devices % processes:
         raise LevelError(f"{processes} processes can't share {devices} devices equally")
     version = versions(directory)[-1] if version is None else version
-    frozen = read(version, directory).get((level, devices, processes))
+    frozen = read_must_pass_lists(version, directory).get((level, devices, processes))
     if frozen is not None and (frozen.cases or not frozen.count):
         return MustPass(level, devices, version, frozen.cases, frozen.sha256, True, processes)
     newest = table_versions.TABLE_VERSION
@@ -235,7 +235,7 @@ def kept() -> tuple[tuple[str, int, int], ...]:
 def find_missing_levels(version: int | None = None, directory: Path = DIRECTORY) -> tuple[str, ...]:
     """The levels without any list in a version (by default the newest), because they are newer than it."""
     version = versions(directory)[-1] if version is None else version
-    held = {level for level, _, _ in read(version, directory)}
+    held = {level for level, _, _ in read_must_pass_lists(version, directory)}
     return tuple(dict.fromkeys(level for level, _, _ in kept() if level not in held))
 
 
@@ -252,7 +252,7 @@ def find_drift(
     older: whether an older version of the table may give a list. A new version of the lists needs the present table.
     Levels that the version lacks (`find_missing_levels`) are not included."""
     version = versions(directory)[-1] if version is None else version
-    frozen, found = read(version, directory), []
+    frozen, found = read_must_pass_lists(version, directory), []
     late = find_missing_levels(version, directory)
     for level, devices, processes in sorted({*kept(), *frozen}, key=lambda key: (key[1:], key[0])):
         if level in late or (places is not None and (devices, processes) not in places):
@@ -296,8 +296,8 @@ def write(directory: Path = DIRECTORY) -> Path:
     made.mkdir(parents=True)
     for level, lines in files.items():
         (made / f"{level}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    read.cache_clear()
-    read(newest + 1, directory)
+    read_must_pass_lists.cache_clear()
+    read_must_pass_lists(newest + 1, directory)
     return made
 
 

@@ -31,7 +31,7 @@ SHARE = 0.25
 MOST_MEMBERS = 1 << 20
 
 
-def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
+def find_impossible_traffic(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
     """Yields what is impossible in the line of a passing communication check."""
     if "collectives" not in record or "wire_bytes" not in record:
         yield "passes its communication check without `collectives` and `wire_bytes`"

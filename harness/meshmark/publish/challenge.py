@@ -67,7 +67,7 @@ def _depends(case: Case, seed: int) -> bool:
     return not same and not special and recomputed.determined(case, one)
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_challenge(path: Path) -> dict[str, Any]:
     """The contents of a challenge file; ChallengeError if it is not one."""
     try:
         with files.opened(path) as file:
@@ -99,7 +99,7 @@ def command(challenge: Mapping[str, Any]) -> list[str]:
     return ["meshmark", "test", "--seed", str(challenge["seed"]), *chosen, "--record", "challenge.jsonl"]
 
 
-def problems(challenge: Mapping[str, Any], files: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
+def find_unmet_demands(challenge: Mapping[str, Any], files: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
     """Yields why these records do not answer the challenge. publish.recomputed checks the digests of every record
     against its seed."""
     runs = {

@@ -119,7 +119,7 @@ def _telling(paths: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
                         yield reading.parsed(text)
 
 
-def problems(own: Prints, others: Iterable[Prints]) -> Iterator[str]:
+def find_duplicates(own: Prints, others: Iterable[Prints]) -> Iterator[str]:
     """Yields which published product has the same measurements."""
     for other in others:
         if other.place == own.place:

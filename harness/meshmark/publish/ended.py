@@ -29,13 +29,13 @@ CLOCK = 120.0
 
 def check(name: str, lines: Sequence[Entry], review: Review) -> None:
     """Complain about the end of one file and about its times, and note what cannot be checked."""
-    for number, text in problems(lines):
+    for number, text in find_wrong_endings(lines):
         review.complain(name, text, number, "end")
     if told := note(lines):
         review.notes.append(f"{name}: {told}")
 
 
-def problems(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
+def find_wrong_endings(lines: Sequence[Entry]) -> Iterator[tuple[int, str]]:
     """(line, what is wrong) with the end of one file, and with the times of its runs."""
     account, last = Account(), 0
     timed = [record["verdict"] for _, record in lines if record["kind"] == "timing"]

@@ -71,7 +71,7 @@ def foreign(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def problems(facts: Mapping[str, Any], marked: bool = False) -> Iterator[str]:
+def find_impossible_facts(facts: Mapping[str, Any], marked: bool = False) -> Iterator[str]:
     """Yields what is impossible in the facts, one line each with the correction. marked: product.yaml concedes
     changes."""
     if not marked and (strange := foreign(facts)):

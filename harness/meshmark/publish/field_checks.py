@@ -304,7 +304,10 @@ def of_timed_program(record: Mapping[str, Any], case: Case, run: Mapping[str, An
         return
     if against_table.compiles_as_today(case, run):
         said = {"collectives": record["communication"], "wire_bytes": record.get("wire_bytes")}
-        yield from (f"{text}: {AS_WRITTEN}" for text in against_contract.problems(case, said, run["facts"]))
+        yield from (
+            f"{text}: {AS_WRITTEN}"
+            for text in against_contract.find_impossible_traffic(case, said, run["facts"])
+        )
 
 
 def _held(record: Mapping[str, Any], case: Case, backend: str) -> Iterator[str]:

@@ -80,7 +80,7 @@ def counted(file: File) -> dict[str, int]:
     return found
 
 
-def problems(file: File, versions: Collection[str], room: Room) -> Iterator[tuple[int, str]]:
+def find_wrong_log_lines(file: File, versions: Collection[str], room: Room) -> Iterator[tuple[int, str]]:
     """(line, what is wrong) of a submitted log; its bytes are taken from `room`."""
     for number, data in bundles.whole_lines(file, room):
         if isinstance(data, str):

@@ -59,7 +59,7 @@ class Commit:
     """Whether its runs record what differs from original JAX (meshmark.devices.surroundings)."""
 
 
-def problems(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
+def find_impossible_origin(run: Mapping[str, Any], marked: bool) -> Iterator[str]:
     """Yields what is impossible in the origin of a run. marked: the product concedes changes to the suite."""
     suite, started = run["facts"]["suite"], begin(run.get("started"))
     if started is None or not FIRST <= started < time.time() + SLACK:

@@ -45,7 +45,7 @@ def check(
                     mend = "submit again, which replaces it"
                     review.complain(name, f"{where[:60]!a} holds {what}: {hit!a}: {mend}", number, "privacy")
     for name in sorted(filter(logs.NAME.fullmatch, bundle.files)):
-        for number, text in logs.problems(bundle.files[name], versions, room):
+        for number, text in logs.find_wrong_log_lines(bundle.files[name], versions, room):
             review.complain(name, text, number, "log")
     contact = str(product.get("contact", ""))
     keep = {contact, *re.findall(r"[^\s<>(),;]+@[^\s<>(),;]+", contact)}

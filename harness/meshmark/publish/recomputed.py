@@ -163,7 +163,9 @@ def determined(case: Case, expected: Iterable[np.ndarray]) -> bool:
     )
 
 
-def problems(case: Case, record: Mapping[str, Any], facts: Mapping[str, Any], work: Work) -> Iterator[str]:
+def find_impossible_numbers(
+    case: Case, record: Mapping[str, Any], facts: Mapping[str, Any], work: Work
+) -> Iterator[str]:
     """Yields what is impossible in a passing line of numbers or gradient."""
     error, bound = record["error"], record["bound"]
     if case.plan.judge != "bound" and (error or bound):

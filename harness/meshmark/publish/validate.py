@@ -108,9 +108,9 @@ def check(
         review.complain(name, text, number, "consistent")
     _statement(files, manifest, product, review)
     own = duplicates.of(bundle.place, (record for lines in files.values() for _, record in lines))
-    answers = challenge.problems(asked, files) if asked else ()
+    answers = challenge.find_unmet_demands(asked, files) if asked else ()
     words = environments.of_words(product.get("hardware", ""), runs)
-    for text in itertools.chain(answers, words, duplicates.problems(own, duplicates.published())):
+    for text in itertools.chain(answers, words, duplicates.find_duplicates(own, duplicates.published())):
         review.complain("", text)
     return review.close()
 
@@ -211,8 +211,8 @@ def _runs(
             if why := against_table.version_problem(run):
                 review.complain(name, why, number)
             marked = any(mark.startswith(DIRTY) for mark in product["marks"])
-            found = (_processes(run), environments.problems(facts, marked), origin.problems(run, marked))
-            for text in itertools.chain.from_iterable(found):
+            wrong = environments.find_impossible_facts(facts, marked)
+            for text in itertools.chain(_processes(run), wrong, origin.find_impossible_origin(run, marked)):
                 review.complain(name, text, number)
             commit = suite["commit"]
             named = isinstance(commit, str) and re.fullmatch(r"[0-9a-f]{40}", commit) is not None
@@ -402,9 +402,9 @@ def _recompute(
         texts: Iterator[str] = iter(())
         if record["check"] in ("numbers", "gradient"):
             if _number(record.get("error")) and _number(record.get("bound")):
-                texts = recomputed.problems(case, record, facts, work)
+                texts = recomputed.find_impossible_numbers(case, record, facts, work)
         elif record["check"] == "communication":
-            texts = against_contract.problems(case, record, facts)
+            texts = against_contract.find_impossible_traffic(case, record, facts)
         for text in texts:
             review.complain(name, f"{case.id}: {text}: {AS_WRITTEN}", number, f"recomputed {record['check']}")
 

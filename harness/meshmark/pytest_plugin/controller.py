@@ -224,7 +224,7 @@ class Controller:
         for change in self.on_disk.list_changes():
             self.count.problem(change)
         if not self.count.is_early(session):
-            for problem in expecting.problems(self.config, self.cases):
+            for problem in expecting.find_unmet_expectations(self.config, self.cases):
                 self.count.problem(problem)
         self.count.settle(session)
         self.exitstatus = session.exitstatus

@@ -44,7 +44,7 @@ def check(config: pytest.Config) -> None:
             raise SelectionError(f"-p no:{plugin} takes away what counts the verdicts: leave it out")
 
 
-def problems(config: pytest.Config, judged: Mapping[str, Any]) -> list[str]:
+def find_unmet_expectations(config: pytest.Config, judged: Mapping[str, Any]) -> list[str]:
     """The unmet expectations, and the problems of capability probes; [] if there are none."""
     facts: Facts = config.stash[FACTS]
     found = []

@@ -42,7 +42,7 @@ class Generated:
 def choose_programs(config: pytest.Config) -> list[Generated]:
     """The programs that the options choose."""
     count, seed = config.getoption("generated"), config.getoption("seed")
-    kept = [Generated(f"generated/{f.name}", f) for f in findings.read_all(store(config))]
+    kept = [Generated(f"generated/{f.name}", f) for f in findings.read_findings(store(config))]
     drawn = [Generated(f"generated/v{GENERATOR}/{seed}/{n}", None, seed, n) for n in range(count)]
     return [*kept, *drawn]
 
@@ -64,7 +64,7 @@ def hunting_slot(pytestconfig: pytest.Config) -> Iterator[Slot]:
 @pytest.fixture
 def judge_generated(hunting_slot: Slot, pytestconfig: pytest.Config) -> Callable[[Generated], None]:
     """Judges one program and ends the test with its verdict."""
-    known = findings.known_groups(findings.read_all(store(pytestconfig)))
+    known = findings.known_groups(findings.read_findings(store(pytestconfig)))
 
     def judge(item: Generated) -> None:
         if item.finding:

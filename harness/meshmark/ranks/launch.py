@@ -131,7 +131,7 @@ class Launcher:
         with cleanup.watching(self.directory, f"{LAUNCHED}={self.directory}"):
             code = self._run(shown)
         if not code:
-            for problem in rollcall.problems(self.directory, self.size, self.command):
+            for problem in rollcall.find_untrusted_endings(self.directory, self.size, self.command):
                 shown.line(problem)
                 code = 1
         return code or 2 * bool(shown.lost)

@@ -19,7 +19,7 @@ from meshmark.ranks.agreement import merge_findings
 from meshmark.records import run_line
 from meshmark.records.closing import Account
 from meshmark.records.definition import TimingLine
-from meshmark.records.reading import TORN, RecordError, Records, read
+from meshmark.records.reading import TORN, RecordError, Records, read_records
 from meshmark.records.writing import dumps
 
 
@@ -53,7 +53,7 @@ def sizes(path: Path) -> int:
     found = [p for p in found if p.name.removeprefix(f"{path.name}.rank").isdecimal()]
     if not found:
         raise RecordError(f"no {path}.rank*: name the file that --record named, without .rankK")
-    size = read(found[0]).runs[0]["facts"].get("num_processes")
+    size = read_records(found[0]).runs[0]["facts"].get("num_processes")
     if type(size) is not int or size < 1:
         raise RecordError(f"{found[0]} does not say its number of processes: use what --record wrote")
     return size
@@ -68,7 +68,7 @@ def merged(path: Path, size: int) -> list[dict[str, Any]]:
     for rank, file in enumerate(rank_files(path, size)):
         if not file.exists():
             raise RecordError(f"{file} is missing: bring the files of all {size} ranks together")
-        files.append(read(file))
+        files.append(read_records(file))
         if lost := [problem for problem in files[rank].problems if not problem.endswith(TORN)]:
             raise RecordError(f"{lost[0]}: what is lost may be a failure, so nothing is merged")
         for run in files[rank].runs:
@@ -202,7 +202,7 @@ def write_where_seen(path: Path, size: int) -> str:
 def write(path: Path, lines: list[dict[str, Any]]) -> None:
     """Write FILE completely or not at all. An earlier merged file is replaced. RecordError if FILE is another file, or
     can't be written."""
-    if path.exists() and "ranks" not in read(path).runs[0]:
+    if path.exists() and "ranks" not in read_records(path).runs[0]:
         raise RecordError(
             f"{path} exists and is not a merged file: records are never overwritten, move it away"
         )

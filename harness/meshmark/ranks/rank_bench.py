@@ -245,7 +245,7 @@ class Rank:
         if problem := merge.write_where_seen(self.path, self.group.size):
             note(problem)
             return False
-        self.kept = reading.read(self.path)  # with what an earlier, interrupted run had finished
+        self.kept = reading.read_records(self.path)  # with what an earlier, interrupted run had finished
         return True
 
     # Printing -----------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def begin(directory: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def problems(directory: Path, size: int, command: Sequence[str]) -> list[str]:
+def find_untrusted_endings(directory: Path, size: int, command: Sequence[str]) -> list[str]:
     """The reasons why the launcher does not trust exit codes of 0, one line each; [] if it trusts them."""
     joined, ended = _read(directory, _JOINED), _read(directory, _ENDED)
     if not joined:

@@ -149,7 +149,7 @@ class Records:
             self.comparisons.append(record)
 
 
-def read(path: Path) -> Records:
+def read_records(path: Path) -> Records:
     """Read a file, plain or packed (.gz). Lines that can't be used become `problems`, and the other lines are kept.
     RecordError if the file as a whole can't be read, is larger than the limits, or holds no run."""
     records, account, seals = Records(), Account(), sealing.Seals()
@@ -172,7 +172,7 @@ def read(path: Path) -> Records:
 
 def each(path: Path) -> Iterator[tuple[str, dict[str, Any] | RecordError]]:
     """(FILE:LINE, the record or the error) of each line, one at a time in bounded memory. It ends after a line that is
-    too long. RecordError as in `read`, but not for a file without a run."""
+    too long. RecordError as in `read_records`, but not for a file without a run."""
     return ((place, _parsed(text)) for place, text in _texts(path))
 
 

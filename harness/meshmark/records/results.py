@@ -81,7 +81,7 @@ class Product:
 
     def read(self) -> list[Records]:
         """The records of each file; RecordError if one can't be read."""
-        return [reading.read(path) for path in self.records]
+        return [reading.read_records(path) for path in self.records]
 
 
 def find(root: Path) -> list[Product]:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from meshmark.records import closing, run_line, sealing
 from meshmark.records.closing import Account
 from meshmark.records.definition import KINDS
-from meshmark.records.reading import TORN, Judged, RecordError, Records, each, parsed, read
+from meshmark.records.reading import TORN, Judged, RecordError, Records, each, parsed, read_records
 from meshmark.records.shared import SCHEMA
 
 
@@ -117,11 +117,11 @@ class Writer:
             raise RecordError(f"can't read {path}: {os.strerror(error.errno or 0)}") from None
         try:
             _lock(file, path)
-            _same_run(path, read(path), json.loads(dumps(run)))
+            _same_run(path, read_records(path), json.loads(dumps(run)))
             end = _end_of_finished(path)
             file.truncate(end)
             file.seek(end)
-            return cls(path, file, run), read(path)
+            return cls(path, file, run), read_records(path)
         except OSError as error:
             file.close()
             raise RecordError(f"can't write records to {path}: {os.strerror(error.errno or 0)}") from None

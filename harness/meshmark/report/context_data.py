@@ -72,7 +72,7 @@ class Beside:
         read."""
         self.files[name], self.kinds[name] = sha256, kind
         if kind == "schedule":
-            self.weather.append(reading.read(path))
+            self.weather.append(reading.read_records(path))
             return self.weather[-1].problems
         problems: list[str] = []
         lines = list(_lines(path, problems))

@@ -82,7 +82,7 @@ def find(paths: Sequence[Path]) -> Inputs:
         if kind := context_data.kind_of(file.path):
             found.problems += found.beside.add(kind, file.path, file.name, sha256)
             continue
-        read = reading.read(file.path)
+        read = reading.read_records(file.path)
         if alone := run_line.single_rank(read.runs[0]):
             found.problems.append(f"{file.name}: records of {alone} are left out: name the merged file")
             continue

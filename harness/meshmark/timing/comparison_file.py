@@ -43,7 +43,7 @@ class ComparisonFile:
             self.writers["B"] = self.writers["A"].beside(runs["B"])
 
     def _resumed(self, file: Path, runs: Mapping[str, dict[str, Any]]) -> None:
-        before = reading.read(file)
+        before = reading.read_records(file)
         was = {r.get("environment"): r for r in before.runs}
         if set(was) != set(SIDES):
             raise reading.RecordError(

@@ -7,8 +7,8 @@ that remain, and `contracts` writes the statements about communication. `shrink`
 a smaller one that still fails. The process that prints starts no JAX backend.
 """
 
-from meshmark.judge.repro.reading import read, script
+from meshmark.judge.repro.reading import read_case, script
 from meshmark.judge.repro.sources import Bundle, ReproError, literal
 from meshmark.judge.repro.subject import SPELLINGS, Form
 
-__all__ = ["SPELLINGS", "Bundle", "Form", "ReproError", "literal", "read", "script"]
+__all__ = ["SPELLINGS", "Bundle", "Form", "ReproError", "literal", "read_case", "script"]

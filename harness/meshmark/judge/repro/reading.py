@@ -29,10 +29,10 @@ WHOLE = Form()
 
 def script(case: Case, num_devices: int, seed: int = 0, form: Form = WHOLE) -> str:
     """The script of one case for `num_devices` devices; ReproError if it can't be printed."""
-    return printer.render(read(case, num_devices, seed, form))
+    return printer.render(read_case(case, num_devices, seed, form))
 
 
-def read(case: Case, num_devices: int, seed: int = 0, form: Form = WHOLE) -> Program:
+def read_case(case: Case, num_devices: int, seed: int = 0, form: Form = WHOLE) -> Program:
     """The case as a program."""
     return program(Subject(case, num_devices, seed, form))
 
