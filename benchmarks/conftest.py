@@ -232,7 +232,7 @@ def _extra(made: Prepared, benchmark: Any, config: pytest.Config) -> dict[str, A
         "cost": {"flops": cost.flops, "nbytes": cost.nbytes, "factor": cost.factor},
         **made.counters,
     }
-    found = figures.of(record, Rooflines.of(facts.to_json(), ()))
+    found = figures.figures_of(record, Rooflines.of(facts.to_json(), ()))
     interval = [found.get("low_s", math.nan), found.get("high_s", math.nan)]
     scaled = {
         name: None if found.get(key) is None else found[key] / unit

@@ -127,7 +127,7 @@ def _answer(case, devices):
                 error = float(np.abs(seen[at].astype(want.dtype) - want[at]))
     digits = dtype_of(case.cell.request.dtype).digits
     precision = {"default": f"default ({digits} bits)"}.get(case.plan.precision, case.plan.precision)
-    bits = recomputed.digest(case, results, recomputed.owners(case, of))
+    bits = recomputed.digest_results(case, results, recomputed.owners(case, of))
     return {"error": error, "bound": bound, "bits": bits} | ({"precision": precision} if precision else {})
 
 
@@ -224,7 +224,7 @@ def sampled(name, number=24, about=0.001):
 
 def timing(name="psum/axes=x+y/manual/2x2/float32/64KiB", cadence="isolated", run=TIMED, **other):
     """A timing line of 24 samples around 1 ms; the last one of a cell has `seconds`."""
-    case = cases.find(name, DEVICES)
+    case = cases.find_case(name, DEVICES)
     return (
         case_head(case, 0, "timing")
         | {
@@ -309,7 +309,7 @@ def resealed(made):
         for name in made.files
         if name.endswith(".jsonl.gz")
     }
-    made = replaced(made, "environment.json", json.dumps(validate.environment(files)).encode())
+    made = replaced(made, "environment.json", json.dumps(validate.environment_content(files)).encode())
     manifest = json.loads(made.files["manifest.json"].data)
     merged = record_lines.as_records([entry for lines in files.values() for entry in lines])
     manifest["totals"] = validate.totals(files)

@@ -195,7 +195,7 @@ def sealed(one: Honest, files: Files, product: Line) -> Bundle:
     read = {name: list(enumerate(lines, 1)) for name, lines in files.items()}
     statement, totals = None, {}
     try:
-        environment = json.dumps(validate.environment(read)).encode()
+        environment = json.dumps(validate.environment_content(read)).encode()
         made.files[results.ENVIRONMENT] = File(results.ENVIRONMENT, environment)
         totals = validate.totals(read)
         judged = [found for lines in read.values() if (found := as_records(lines)).runs]
@@ -256,7 +256,7 @@ def review(one: Honest, change: Change, kind: str, name: str = "") -> tuple[list
         _spoil(bundle, *made_false)
     with patch.object(validate, "Review", _First), patch.object(counters, "read_counters", _COUNTERS):
         try:
-            return [], validate.check(bundle).notes
+            return [], validate.check_product(bundle).notes
         except Refused as first:
             return [str(first)], []
 

@@ -38,8 +38,8 @@ def make(directory):
     """The report of the records in a directory, beside it; its first page."""
     from meshmark.report import report
 
-    found = report.find([directory])
-    report.write(report.make_report(found.sources, found.beside), directory.parent / "out")
+    found = report.find_records([directory])
+    report.write_pages(report.make_report(found.sources, found.beside), directory.parent / "out")
     return directory.parent / "out" / "index.html"
 
 

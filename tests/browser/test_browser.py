@@ -52,7 +52,7 @@ def test_the_first_view_fits_one_screen(browser, tmp_path, width, height):
 
     made_up.file(tmp_path / "in" / "verdicts.jsonl", made_up.run("aaaa"), made_up.judged())
     made_up.file(tmp_path / "in" / "times.jsonl", made_up.run("bbbb"), made_up.timed(processes=6))
-    report.write(report.make_report(report.find([tmp_path / "in"]).sources), tmp_path / "out")
+    report.write_pages(report.make_report(report.find_records([tmp_path / "in"]).sources), tmp_path / "out")
     tab = browser.new_page(viewport={"width": width, "height": height})
     tab.goto((tmp_path / "out" / "index.html").as_uri())
     tab.wait_for_selector("html[data-ready=yes]")
@@ -321,7 +321,7 @@ def test_times_of_six_processes_are_apart_or_overlap(browser, tmp_path):
     for name, release, factor in (("old", "0.10.2", 1.5), ("new", "0.12.0.1", 1.0)):
         first = made_up.run(name, release)
         made_up.file(tmp_path / "in" / f"{name}.jsonl", first, made_up.timed(factor, processes=6))
-    report.write(report.make_report(report.find([tmp_path / "in"]).sources), tmp_path / "out")
+    report.write_pages(report.make_report(report.find_records([tmp_path / "in"]).sources), tmp_path / "out")
     tab = browser.new_page()
     tab.goto((tmp_path / "out" / "index.html").as_uri())
     tab.wait_for_selector("html[data-ready=yes]")
@@ -343,7 +343,7 @@ def test_runs_over_processes_are_told_apart_and_repeated_over_processes(browser,
     bad = {("shift_set", "explicit"): ("fail", "rank 1: 3 differ")}
     made_up.file(tmp_path / "in" / "one.jsonl", made_up.run("aaaa"), made_up.judged(bad))
     made_up.file(tmp_path / "in" / "two.jsonl", two, made_up.judged(bad))
-    report.write(report.make_report(report.find([tmp_path / "in"]).sources), tmp_path / "out")
+    report.write_pages(report.make_report(report.find_records([tmp_path / "in"]).sources), tmp_path / "out")
     tab = browser.new_page()
     tab.goto((tmp_path / "out" / "index.html").as_uri() + "#q=shift_set&verdict=fail")
     tab.wait_for_selector("html[data-ready=yes]")

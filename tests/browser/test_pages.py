@@ -13,14 +13,14 @@ def site(browser, tmp_path_factory):
     """The first page of made-up records that are more than one page may hold."""
     directory = tmp_path_factory.mktemp("site")
     made_up.write(directory / "in")
-    found = report.find([directory / "in"])
+    found = report.find_records([directory / "in"])
     data = page_data.build(found.sources, found.beside)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(page, "MOST", len(page.page(data).encode()) - 20_000)
         patched.setattr(page, "LINKS", 2_000)
         texts = page.pages(data)
     assert len(texts) > 1
-    report.write(texts, directory / "out")
+    report.write_pages(texts, directory / "out")
     return directory / "out" / "index.html"
 
 

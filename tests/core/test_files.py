@@ -16,13 +16,13 @@ from meshmark.core.errors import BadInput
 def test_a_file_is_read_whole_up_to_its_limit(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"a\r\nb\rc\n")
-    assert files.whole(path, 7) == b"a\r\nb\rc\n" and files.text(path) == "a\nb\nc\n"
+    assert files.whole(path, 7) == b"a\r\nb\rc\n" and files.read_text(path) == "a\nb\nc\n"
     with pytest.raises(BadInput, match="has more than 0 MiB"):
         files.whole(path, 6)
     path.write_bytes(b"\xff")
     with pytest.raises(ValueError):
-        files.text(path)
-    assert files.text(path, errors="replace") == "\ufffd"
+        files.read_text(path)
+    assert files.read_text(path, errors="replace") == "\ufffd"
 
 
 ENDLESS = Path("/dev/zero")
@@ -44,7 +44,7 @@ def test_a_device_without_an_end(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(files, "MOST", 1 << 20)
     monkeypatch.setattr(files.whole, "__defaults__", (1 << 20,))
-    monkeypatch.setattr(files.text, "__defaults__", (1 << 20, "strict"))
+    monkeypatch.setattr(files.read_text, "__defaults__", (1 << 20, "strict"))
     for module in ("meshmark.report.report", "meshmark.hunt.logs"):
         monkeypatch.setattr(f"{module}.MOST_BYTES", 1 << 20)
     try:
@@ -73,7 +73,7 @@ def test_a_pipe_is_read_to_its_end_however_long_its_writer_takes(pipe):
     """As `meshmark levels <(zcat FILE)` gives one."""
     command = f"exec 3> {shlex.quote(str(pipe))}; sleep 0.6; seq 100000 >&3; sleep 0.6; echo end >&3"
     with subprocess.Popen(["bash", "-c", command]):
-        assert files.text(pipe).endswith("99999\n100000\nend\n")
+        assert files.read_text(pipe).endswith("99999\n100000\nend\n")
 
 
 @pytest.mark.parametrize(

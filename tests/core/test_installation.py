@@ -22,22 +22,22 @@ def package(tmp_path, monkeypatch):
     monkeypatch.setattr(installation, "PACKAGE", place)
     monkeypatch.setattr(installation, "BUILD", place / "_build.json")
     monkeypatch.setattr(installation, "CHECKOUT", None)
-    installation.digest.cache_clear()
+    installation.digest_package.cache_clear()
     yield place
-    installation.digest.cache_clear()
+    installation.digest_package.cache_clear()
 
 
 def digest():
-    installation.digest.cache_clear()
-    return installation.digest()
+    installation.digest_package.cache_clear()
+    return installation.digest_package()
 
 
 def test_an_installed_package_says_what_the_build_wrote(package):
     assert installation.suite() == {
-        "version": __version__, "commit": None, "clean": None, "digest": installation.digest()
+        "version": __version__, "commit": None, "clean": None, "digest": installation.digest_package()
     }  # fmt: skip
     (package / "_build.json").write_text(json.dumps(BUILT))
-    assert installation.suite() == {"version": __version__, **BUILT, "digest": installation.digest()}
+    assert installation.suite() == {"version": __version__, **BUILT, "digest": installation.digest_package()}
 
 
 def test_an_unpacked_source_distribution_says_what_the_build_wrote(package, tmp_path, monkeypatch):

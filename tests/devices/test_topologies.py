@@ -96,12 +96,14 @@ def test_a_missing_compiler_is_named_with_its_extra(monkeypatch, name, wheel):
 
 @pytest.mark.parametrize("chip", targets.GPUS)
 def test_a_gpu_description_says_what_the_chip_table_says(chip):
-    lines = dict(line.strip().split(": ", 1) for line in targets.text(chip).splitlines() if ": " in line)
+    lines = dict(
+        line.strip().split(": ", 1) for line in targets.spell_target_config(chip).splitlines() if ": " in line
+    )
     assert float(lines["device_memory_size"]) == CHIPS[chip].memory_bytes
     assert float(lines["memory_bandwidth"]) == CHIPS[chip].memory_bandwidth
     peak = int(lines["core_count"]) * int(lines["fpus_per_core"]) * 2 * float(lines["clock_rate_ghz"]) * 1e9
     assert peak == pytest.approx(CHIPS[chip].flops["float32"], rel=1e-3)
-    assert targets.text(chip).count("{") == targets.text(chip).count("}")
+    assert targets.spell_target_config(chip).count("{") == targets.spell_target_config(chip).count("}")
 
 
 def test_every_topology_s_chip_has_a_memory():

@@ -58,7 +58,7 @@ def line(devices, mode="auto", operation="psum", scaling="strong", **values):
 
 
 def found(lines):
-    return {(f.series.mode, f.quantity): f for f in growth.findings(growth.grouped(lines))}
+    return {(f.series.mode, f.quantity): f for f in growth.find_excess_growth(growth.grouped(lines))}
 
 
 # Which programs ---------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_programs_that_failed_are_left_out():
 
 
 def shown(lines):
-    return growth_report.markdown(
+    return growth_report.write_markdown(
         growth.grouped(lines), lines, [{"facts": {"versions": {"jax": "0.12.0.1"}}}]
     )
 

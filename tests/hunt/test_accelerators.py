@@ -94,7 +94,7 @@ def test_products_take_the_default_precision_only_where_values_survive_it(
 
     def watched(program, mode):
         seen.append(jax.config.jax_default_matmul_precision)
-        return oracles.run(program, mode)
+        return oracles.run_program(program, mode)
 
     assert (oracles.compute_truth(program).largest <= accelerators.WHOLE) == (asked is None)
     oracles.judge(program, ("auto",), watched)
@@ -108,10 +108,10 @@ def test_a_convolution_may_round_on_an_accelerator(accelerator):
     program = Program((("x", 1),), (image,), (node,), (1,), (None,))
 
     def rounded(program, mode):
-        return [r + np.float32(1e-4) for r in oracles.run(program, mode)]
+        return [r + np.float32(1e-4) for r in oracles.run_program(program, mode)]
 
     def off(program, mode):
-        return [r + np.float32(1) for r in oracles.run(program, mode)]
+        return [r + np.float32(1) for r in oracles.run_program(program, mode)]
 
     assert oracles.judge(program, ("auto",), rounded) == []
     assert [d.kind for d in oracles.judge(program, ("auto",), off)] == ["numbers"]

@@ -96,6 +96,6 @@ def test_light_compiling_gives_the_same_and_sees_the_same(monkeypatch):
         assert oracles.compiler_options() == oracles.LIGHT
         light = oracles.compute_truth(made).results
         assert all(np.array_equal(a, b) for a, b in zip(full, light, strict=True))
-        monkeypatch.setattr(oracles, "run", lambda p, mode: [jax.device_put(r + 1) for r in full])
+        monkeypatch.setattr(oracles, "run_program", lambda p, mode: [jax.device_put(r + 1) for r in full])
         assert [d.kind for d in oracles.judge(made, ("auto",))] == ["numbers"]
     assert oracles.compiler_options() is None

@@ -18,7 +18,7 @@ NAME = "update-slice-past-the-edge"
 @pytest.fixture
 def store(tmp_path):
     """Findings that fail as they say, otherwise than they say, and not at all."""
-    known = findings.find(NAME, found_page.STORE).to_json()
+    known = findings.find_finding(NAME, found_page.STORE).to_json()
     right = json.loads(json.dumps(known))
     right["program"]["nodes"][0]["args"][2] = [1]
     for name, data in {"a": known, "b": known | {"severity": "crash"}, "c": right}.items():

@@ -71,7 +71,7 @@ def test_wrong_results_are_seen_and_named(monkeypatch, what):
     def run(program, mode):
         return [jax.device_put(WRONG[what](oracles.compute_truth(program).results[0]))]
 
-    monkeypatch.setattr(oracles, "run", run)
+    monkeypatch.setattr(oracles, "run_program", run)
     (found,) = oracles.judge(good, ("auto",))
     assert (found.kind, found.what) == ("numbers", what)
 
@@ -85,7 +85,7 @@ def test_one_wrong_replica_is_seen(monkeypatch):
         parts = [jax.device_put(want + k, d) for k, d in enumerate(mesh.devices.flat)]
         return [jax.make_array_from_single_device_arrays(want.shape, NamedSharding(mesh, P()), parts)]
 
-    monkeypatch.setattr(oracles, "run", run)
+    monkeypatch.setattr(oracles, "run_program", run)
     (found,) = oracles.judge(good, ("auto",))
     assert found.what == "replicas differ"
 
@@ -95,7 +95,7 @@ def test_a_rounding_is_no_difference_and_a_lost_row_is_one(monkeypatch):
     for change, expected in ((lambda r: r * (1 + 1e-6), 0), (lambda r: np.vstack([r[:3], r[:1]]), 1)):
         monkeypatch.setattr(
             oracles,
-            "run",
+            "run_program",
             lambda p, mode, change=change: [jax.device_put(change(oracles.compute_truth(p).results[0]))],
         )
         assert len(oracles.judge(rounded, ("auto",))) == expected

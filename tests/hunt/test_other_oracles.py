@@ -193,12 +193,12 @@ def test_64_bits_are_kept_and_their_loss_is_seen(monkeypatch):
     assert from_json(json.loads(json.dumps(to_json(WIDE)))) == WIDE
     assert any(i.dtype == "int32" and not p.x64 for p in narrow_dtypes(WIDE) for i in p.inputs)
     assert all(measure_weight(p) < measure_weight(WIDE) for p in narrow_dtypes(WIDE))
-    real = oracles.run
+    real = oracles.run_program
 
     def run(program, mode):
         return [jax.device_put(np.asarray(r).astype(np.int32)) for r in real(program, mode)]
 
-    monkeypatch.setattr(oracles, "run", run)
+    monkeypatch.setattr(oracles, "run_program", run)
     (found,) = oracles.judge(WIDE, ("auto",))
     assert found.what == "type"
 
@@ -228,7 +228,7 @@ def test_special_values_are_there_and_pass():
 def test_a_special_value_that_is_changed_is_seen(monkeypatch, change):
     want = oracles.compute_truth(SPECIAL).results[0]
     assert not np.array_equal(change(want).view(np.int32), want.view(np.int32))
-    monkeypatch.setattr(oracles, "run", lambda program, mode: [jax.device_put(change(want))])
+    monkeypatch.setattr(oracles, "run_program", lambda program, mode: [jax.device_put(change(want))])
     (found,) = oracles.judge(SPECIAL, ("auto",))
     assert found.kind == "numbers"
 

@@ -11,7 +11,7 @@ from meshmark.levels import counters
 from meshmark.levels import must_pass as levels
 from meshmark.levels.must_pass import (
     LevelError,
-    digest,
+    digest_case_ids,
     find_drift,
     must_pass,
     packed,
@@ -97,7 +97,7 @@ def own(tmp_path, monkeypatch):
     monkeypatch.setattr(levels, "LISTED", (4,))
     monkeypatch.setattr(levels, "DIGESTS_OVER", ((2, 2), (4, 2)))
     monkeypatch.setattr(levels, "LISTED_OVER", ((4, 2),))
-    levels.write(tmp_path)
+    levels.write_must_pass_lists(tmp_path)
     yield tmp_path
     levels.read_must_pass_lists.cache_clear()
 
@@ -134,7 +134,7 @@ def test_lists_of_an_older_table_hold_until_somebody_writes_todays(own, monkeypa
         lambda level, n, p=1, table=None: sorted([*rule(level, n, p), *([new] if table is None else [])]),
     )
     assert find_drift(directory=own) == []
-    assert levels.write(own).name == "v2"
+    assert levels.write_must_pass_lists(own).name == "v2"
     assert new in must_pass("L1", 4, directory=own).cases
 
 
@@ -156,14 +156,14 @@ def test_a_version_that_is_older_than_a_level_goes_on_for_the_others(tmp_path, m
     monkeypatch.setattr(levels, "DIGESTS", (2, 4))
     monkeypatch.setattr(levels, "LISTED", (4,))
     monkeypatch.setattr(levels, "DIGESTS_OVER", ())
-    levels.write(tmp_path)
+    levels.write_must_pass_lists(tmp_path)
     assert not (tmp_path / "v1" / "L4.txt").exists()
     monkeypatch.setattr(levels, "DIGESTS_OVER", ((4, 2),))
     monkeypatch.setattr(levels, "LISTED_OVER", ((4, 2),))
     assert (find_drift(directory=tmp_path), levels.find_missing_levels(directory=tmp_path)) == ([], ("L4",))
     by_rule = must_pass("L4", 4, directory=tmp_path, processes=2)
     assert not by_rule.frozen and by_rule.cases
-    levels.write(tmp_path)
+    levels.write_must_pass_lists(tmp_path)
     assert (find_drift(directory=tmp_path), levels.find_missing_levels(directory=tmp_path)) == ([], ())
     frozen = must_pass("L4", 4, directory=tmp_path, processes=2)
     assert frozen.frozen and frozen.cases == by_rule.cases and frozen.version == 2
@@ -171,16 +171,16 @@ def test_a_version_that_is_older_than_a_level_goes_on_for_the_others(tmp_path, m
     assert f"\ndevices 4 over 2 processes: {len(frozen.cases)} cases, sha256 {frozen.sha256}\n" in text
     assert must_pass("L0", 4, 1, tmp_path).cases == must_pass("L0", 4, 2, tmp_path).cases
     with pytest.raises(LevelError, match="nothing to write"):
-        levels.write(tmp_path)
+        levels.write_must_pass_lists(tmp_path)
 
 
 def test_a_new_version_leaves_the_old_one(own, monkeypatch):
     with pytest.raises(LevelError, match="nothing to write"):
-        levels.write(own)
+        levels.write_must_pass_lists(own)
     before = {p: p.read_bytes() for p in own.rglob("*.txt")}
     was = must_pass("L0", 4, directory=own)
     changed(monkeypatch, lambda level, ids: ids[1:])
-    levels.write(own)
+    levels.write_must_pass_lists(own)
     assert levels.versions(own) == (1, 2)
     assert {p: p.read_bytes() for p in before} == before
     now = must_pass("L0", 4, directory=own)
@@ -206,7 +206,7 @@ def test_a_list_that_was_edited_is_no_list(own):
 def test_other_numbers_of_devices_follow_the_rule():
     assert must_pass("L0", 12).frozen
     by_rule = must_pass("L0", 18)
-    assert not by_rule.frozen and by_rule.sha256 == digest(by_rule.cases)
+    assert not by_rule.frozen and by_rule.sha256 == digest_case_ids(by_rule.cases)
     for number in (0, 10**9):
         with pytest.raises(LevelError, match=f"no must-pass list for {number} devices"):
             must_pass("L0", number)
@@ -293,7 +293,7 @@ def test_the_level_that_a_line_names_is_not_asked(whole):
 
 def test_several_files_are_one_statement_and_the_worst_verdict_counts(tmp_path, whole):
     a = read_records(write(tmp_path / "a.jsonl", whole))
-    case = cases.find(first_of("L1"), DEVICES)
+    case = cases.find_case(first_of("L1"), DEVICES)
     again = [run_line("aaaaaaaaaaaa"), *(r | {"run": "aaaaaaaaaaaa"} for r in judged(case))]
     good = read_records(write(tmp_path / "b.jsonl", again))
     bad = read_records(write(tmp_path / "c.jsonl", [again[0], again[1] | {"verdict": "fail"}, *again[2:]]))
@@ -357,7 +357,7 @@ def test_compile_only_meets_no_level(whole):
 def test_what_is_interpreted_is_named_beside_its_level_and_meets_none():
     def line(name, check, verdict, **more):
         return (
-            judged(cases.find(name, 4))[0]
+            judged(cases.find_case(name, 4))[0]
             | {"case": f"{name}@v5e:2x2", "check": check, "verdict": verdict}
             | more
         )
@@ -434,14 +434,14 @@ def test_known_issues_of_several_processes_are_told_and_real_devices_named(both)
 )
 def test_what_not_all_ranks_found_makes_no_statement(change, message):
     run = {k: v for k, v in (merged_line(2, 2) | change).items() if v is not None}
-    case = cases.find("psum/axes=x/manual/2/float32/4KiB", 2, 2)
+    case = cases.find_case("psum/axes=x/manual/2/float32/4KiB", 2, 2)
     with pytest.raises(LevelError, match=message):
         said([run, *judged(case)])
 
 
 def test_the_hosts_of_a_topology_are_no_processes_of_a_run():
     compiled = run_line(facts=facts(num_processes=2, topology="v5e:2x2", backend="tpu", virtual=False))
-    lines = [compiled, *judged(cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", 4))]
+    lines = [compiled, *judged(cases.find_case("psum/axes=x+y/manual/2x2/float32/4KiB", 4))]
     assert said(lines).text.startswith("no level on v5e:2x2 (4 devices), ")
 
 
@@ -450,7 +450,7 @@ def test_counters_of_so_many_devices_are_those_of_one_process(tmp_path, monkeypa
     name = "psum/axes=x/manual/2/float32/4KiB"
     for processes, code in ((2, 2), (1, 0)):
         run = merged_line(2, 2) if processes == 2 else run_line(facts=facts(num_devices=2))
-        path = write(tmp_path / f"{processes}.jsonl", [run, *judged(cases.find(name, 2, processes))])
+        path = write(tmp_path / f"{processes}.jsonl", [run, *judged(cases.find_case(name, 2, processes))])
         assert cli.main(["counters", str(path)]) == code
         assert list(tmp_path.glob("counters/*")) == (
             [tmp_path / "counters" / "0.12.0.1-cpu-2.tsv"] if code == 0 else []

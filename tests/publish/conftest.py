@@ -5,7 +5,7 @@ import pytest
 
 from meshmark.operations import cases
 from meshmark.publish import origin
-from meshmark.publish.validate import check
+from meshmark.publish.validate import check_product
 from tests import submissions
 from tests.publish.tampering import CASE
 
@@ -27,8 +27,8 @@ def known_commit():
 @pytest.fixture(scope="session")
 def honest(known_commit, tmp_path_factory):
     """An accepted bundle: L0 on four devices, one more case that is a program, a few timings."""
-    lines = [*submissions.level(), *submissions.judged(cases.find(CASE, 4))]
+    lines = [*submissions.level(), *submissions.judged(cases.find_case(CASE, 4))]
     made = submissions.bundle(tmp_path_factory.mktemp("honest"), lines)
-    report = check(made)
+    report = check_product(made)
     assert report.complaints == [] and report.statement.met == "L0"
     return made

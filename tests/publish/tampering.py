@@ -10,7 +10,7 @@ import gzip
 from meshmark.operations import cases
 from meshmark.operations.selection import Selection
 from meshmark.publish.bundles import Bundle
-from meshmark.publish.validate import check
+from meshmark.publish.validate import check_product
 from tests import submissions
 from tests.submissions import (
     facts,
@@ -26,10 +26,10 @@ CASE = "psum/axes=x+y/manual/2x2/float32/4KiB"
 
 
 def complaints(made):
-    return check(made).complaints
+    return check_product(made).complaints
 
 
-ONE = cases.find(CASE, 4)
+ONE = cases.find_case(CASE, 4)
 KNOWN_AS = "https://example.org/x"
 
 
@@ -205,7 +205,7 @@ CATALOGUE = {
     "an error that is no number": (of_case("numbers", error="nan"), "passes with error nan and bound"),
     "no digest of the output": (of_case("numbers", bits=None), "passes without `bits`"),
     "a check twice": (
-        added(CONFORMANCE, judged(cases.find(CASE, 4))[1]),
+        added(CONFORMANCE, judged(cases.find_case(CASE, 4))[1]),
         "has check execute twice in one run",
     ),
     "a verdict of its own": (

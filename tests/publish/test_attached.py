@@ -11,7 +11,7 @@ import pytest
 
 from meshmark.publish import logs, signatures, submit
 from meshmark.publish.bundles import File, Room
-from meshmark.publish.validate import check
+from meshmark.publish.validate import check_product
 from tests import submissions
 
 SECRETS = "user@host.example.org 10.1.2.3 /home/bob/venv jax 0.12.0.1 \x1b[31mred\x1b[0m \x07"
@@ -47,7 +47,7 @@ def signed(printed, keys, tmp_path_factory):
 
 
 def said(bundle, signers=None):
-    review = check(bundle, signers=signers)
+    review = check_product(bundle, signers=signers)
     return [text for text in review.complaints if "sign" in text], [n for n in review.notes if "sign" in n]
 
 
@@ -65,12 +65,12 @@ def test_a_log_is_cleaned_as_records_are(printed):
 
 
 def test_a_log_is_part_of_the_product_and_hashed(signed):
-    review = check(signed)
+    review = check_product(signed)
     assert review.complaints == []
     listed = json.loads(signed.files["manifest.json"].data)["files"]
     assert listed["log.txt.gz"]["sha256"] == signed.files["log.txt.gz"].sha256
     changed = submissions.replaced(signed, "log.txt.gz", gzip.compress(b"3 cases: 3 pass\n", mtime=0))
-    assert any("log.txt.gz: SHA-256 or size" in text for text in check(changed).complaints)
+    assert any("log.txt.gz: SHA-256 or size" in text for text in check_product(changed).complaints)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_log_takes_bounded_memory():
 
 def test_only_logs_may_lie_there_under_their_names(signed):
     other = submissions.resealed(submissions.replaced(signed, "log.txt", b"x\n"))
-    assert any("log.txt: not a file of a submission" in text for text in check(other).complaints)
+    assert any("log.txt: not a file of a submission" in text for text in check_product(other).complaints)
 
 
 @pytest.mark.parametrize(("data", "told"), [(None, "can't read the log"), (b" \n", "is empty")])
@@ -170,5 +170,5 @@ def test_the_log_of_another_run_is_told(tmp_path):
     for file, text in zip(files, told, strict=True):
         file.write_text(f"collecting\n3 cases: 3 pass\n{text}\n")
     made = submissions.bundle(tmp_path, cases, wanted=replace(submissions.WANTED, logs=files))
-    (found,) = check(made).complaints
+    (found,) = check_product(made).complaints
     assert "log-2.txt.gz: the log counts 6261 cases, 6240 pass, 21 known, and no record file does" in found

@@ -36,10 +36,11 @@ def review(**more):
 
 
 def test_a_badge_says_level_release_devices_and_date():
-    assert badges.text(review()) == "L3 · JAX 0.12.0.1 · 8 virtual devices · 2026-11-20"
+    assert badges.spell_badge(review()) == "L3 · JAX 0.12.0.1 · 8 virtual devices · 2026-11-20"
     real = statement(virtual=False, device_kind="NVIDIA H200", processes=2)
     assert (
-        badges.text(review(statement=real)) == "L3 · JAX 0.12.0.1 · 2 processes, 8 NVIDIA H200 · 2026-11-20"
+        badges.spell_badge(review(statement=real))
+        == "L3 · JAX 0.12.0.1 · 2 processes, 8 NVIDIA H200 · 2026-11-20"
     )
 
 
@@ -54,13 +55,13 @@ def test_a_badge_says_level_release_devices_and_date():
     ids=["refused", "no statement", "no level", "compiled only"],
 )
 def test_what_is_refused_or_compiled_only_gets_none(wrong, tmp_path):
-    assert badges.text(review(**wrong)) == ""
-    assert badges.write([review(**wrong)], tmp_path) == [] and not list(tmp_path.iterdir())
+    assert badges.spell_badge(review(**wrong)) == ""
+    assert badges.write_badges([review(**wrong)], tmp_path) == [] and not list(tmp_path.iterdir())
 
 
 def test_the_file_is_an_image_and_hostile_names_are_text(tmp_path):
     hostile = dataclasses.replace(statement(virtual=False), device_kind='<script>x</script>"&')
-    (file,) = badges.write([review(statement=hostile, place="../../etc/x y")], tmp_path)
+    (file,) = badges.write_badges([review(statement=hostile, place="../../etc/x y")], tmp_path)
     assert file.parent == tmp_path
     root = ElementTree.parse(file).getroot()
     assert not root.findall(".//{*}script") and "<script>" in root.get("aria-label")
@@ -68,11 +69,11 @@ def test_the_file_is_an_image_and_hostile_names_are_text(tmp_path):
 
 def test_a_long_place_and_half_of_a_surrogate_pair_are_written(tmp_path):
     strange = dataclasses.replace(statement(virtual=False), device_kind="half \ud83d")
-    (file,) = badges.write([review(statement=strange, place="9" * 400)], tmp_path)
+    (file,) = badges.write_badges([review(statement=strange, place="9" * 400)], tmp_path)
     assert len(file.name) < 255 and ElementTree.parse(file)
 
 
 def test_a_directory_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="choose another --badges"):
-        badges.write([review()], tmp_path / "file" / "badges")
+        badges.write_badges([review()], tmp_path / "file" / "badges")

@@ -24,8 +24,8 @@ def answers(asked, **other):
         | other
     ]
     for name in asked["cases"]:
-        case = cases.find(name, DEVICES)
-        bits = recomputed.digest(case, recomputed.answer(case.cell, asked["seed"], 0.0).expected)
+        case = cases.find_case(name, DEVICES)
+        bits = recomputed.digest_results(case, recomputed.answer(case.cell, asked["seed"], 0.0).expected)
         for line in submissions.judged(case, devices=DEVICES):
             lines.append(line | {"seed": asked["seed"]} | ({"bits": bits} if "bits" in line else {}))
     return {"a.jsonl": list(enumerate(lines, 1))}
@@ -38,9 +38,9 @@ def test_a_challenge_is_answered(asked):
 
 def test_its_digests_are_those_of_its_seed_alone(asked):
     for name in asked["cases"]:
-        case = cases.find(name, DEVICES)
+        case = cases.find_case(name, DEVICES)
         found = {
-            seed: recomputed.digest(case, recomputed.answer(case.cell, seed, 0.0).expected)
+            seed: recomputed.digest_results(case, recomputed.answer(case.cell, seed, 0.0).expected)
             for seed in (0, asked["seed"])
         }
         assert len(set(found.values())) == 2

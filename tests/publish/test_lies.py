@@ -10,7 +10,7 @@ import pytest
 from meshmark import __version__
 from meshmark.operations.versions import TABLE_VERSION
 from meshmark.publish import duplicates, origin, submit
-from meshmark.publish.validate import check
+from meshmark.publish.validate import check_product
 from tests import lies, submissions
 from tests.submissions import RUN, TIMED
 
@@ -24,7 +24,7 @@ def start():
 def honest(start, tmp_path_factory):
     """The product that the lies begin with, accepted."""
     made = submissions.bundle(tmp_path_factory.mktemp("honest"), *start)
-    report = check(made)
+    report = check_product(made)
     assert report.complaints == [] and report.statement.met == "L0"
     return made
 
@@ -41,7 +41,7 @@ def history(monkeypatch, start):
     }
     monkeypatch.setattr(origin, "look_up", known.get)
     monkeypatch.setattr(
-        duplicates, "published", lambda: [duplicates.of("0.12.0.1/cpu-4", [*start[0], *start[1]])]
+        duplicates, "published", lambda: [duplicates.prints_of("0.12.0.1/cpu-4", [*start[0], *start[1]])]
     )
 
 
@@ -61,7 +61,7 @@ def complaints(lie, start, directory):
         return error.complaints
     product = made.files["product.yaml"].data.decode()
     unmarked = re.sub(r"(?m)^marks:\n(- .*\n(  .*\n)*)*", "", product)
-    return check(
+    return check_product(
         submissions.resealed(submissions.replaced(made, "product.yaml", unmarked.encode()))
     ).complaints
 

@@ -15,7 +15,7 @@ def test_no_mutated_record_or_manifest_makes_a_command_stumble():
 
 
 def test_a_command_that_stumbles_is_found(monkeypatch):
-    monkeypatch.setattr(mutations, "check", lambda made: 1 / 0)
+    monkeypatch.setattr(mutations, "check_product", lambda made: 1 / 0)
     found = mutations.run(2)
     assert found and all("ZeroDivisionError" in text for text in found)
 

@@ -37,7 +37,7 @@ def test_a_bundle_stands_in_the_layout_of_results(tmp_path, files):
     assert made.path == tmp_path / "out" / "0.12.0.1" / "cpu-4"
     names = ["conformance.jsonl.gz", "environment.json", "manifest.json", "product.yaml", "timing.jsonl.gz"]
     assert sorted(p.name for p in made.path.iterdir()) == names
-    [product] = results.find(tmp_path / "out")
+    [product] = results.find_products(tmp_path / "out")
     assert (product.release, product.name, product.product["level"]) == ("0.12.0.1", "cpu-4", "L0")
     assert product.product["command"] == (
         "meshmark test --profile standard --num-devices 4 --record records.jsonl;"
@@ -265,7 +265,7 @@ def test_a_bundle_over_processes_claims_l4_where_its_list_is_met(tmp_path, monke
         f"accepted; {len(listed)} cases ({len(listed)} pass); 0 timings of 0 samples; {said}"
         in capsys.readouterr().out
     )
-    [product] = results.find(tmp_path / "out")
+    [product] = results.find_products(tmp_path / "out")
     assert (product.name, product.product["level"]) == ("cpu-2x5-virtual", "L4")
     assert json.loads((product.path / "manifest.json").read_bytes())["statement"]["processes"] == 2
     assert cli.main(["validate", str(product.path)]) == 0
@@ -304,7 +304,7 @@ def test_the_command_line(tmp_path, files, capsys):
 
 
 def test_a_bundle_that_was_made_is_accepted(tmp_path, files):
-    assert validate.check(submit.bundled(files, WANTED)).complaints == []
+    assert validate.check_product(submit.bundled(files, WANTED)).complaints == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from meshmark.levels.statements import statement
 from meshmark.operations import cases, versions
 from meshmark.operations.versions import CHANGES, Change
 from meshmark.publish import submit
-from meshmark.publish.validate import check
+from meshmark.publish.validate import check_product
 from meshmark.records.reading import Records
 from tests import submissions
 from tests.submissions import facts, judged, level, resealed, run_line, timed, timing, with_lines
@@ -47,7 +47,7 @@ def product(tmp_path, version, factor=1.0):
         if line["kind"] == "timing":
             line = line | {"cost": line["cost"] | {"factor": factor * line["cost"]["factor"]}}
         lines.append(line)
-    return check(resealed(with_lines(submissions.bundle(tmp_path), TIMING, lines))).complaints
+    return check_product(resealed(with_lines(submissions.bundle(tmp_path), TIMING, lines))).complaints
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_version_that_is_none_is_refused_by_the_schema(tmp_path):
 def test_counters_are_not_held_against_an_older_program(tmp_path, monkeypatch):
     """Committed counters are of today's programs, so that a record of an older version may have others."""
     name = "psum/axes=x+y/manual/2x4/float32/4KiB"
-    lines = judged(cases.find(name, 8))
+    lines = judged(cases.find_case(name, 8))
     assert name in counters.load("0.12.0.1", "cpu", 8)
     lines[0] |= {"collectives": [], "wire_bytes": 0.0}
     monkeypatch.setattr(versions, "TABLE_VERSION", 2)
@@ -91,7 +91,7 @@ def test_counters_are_not_held_against_an_older_program(tmp_path, monkeypatch):
         for version in (1, 2):
             run = run_line(facts=facts(num_devices=8), table=version)
             path = submissions.write(tmp_path / f"{recompiled}{version}.jsonl", [run, *lines])
-            found = check(submit.bundled([path], replace(submissions.WANTED, level=""))).complaints
+            found = check_product(submit.bundled([path], replace(submissions.WANTED, level=""))).complaints
             assert (found == []) is (recompiled and version == 1), found
 
 
@@ -149,7 +149,7 @@ def test_a_statement_is_of_one_known_version(monkeypatch):
     lines = level("L0", 4)
     with pytest.raises(LevelError, match=f"version {NEXT} of the case table is unknown"):
         statement(records(as_of(NEXT, lines)))
-    other = [run_line("ba9876543210", table=2), *judged(cases.find(lines[1]["case"], 4), "ba9876543210")]
+    other = [run_line("ba9876543210", table=2), *judged(cases.find_case(lines[1]["case"], 4), "ba9876543210")]
     with pytest.raises(LevelError, match="the runs are of versions 1, 2 of the case table"):
         statement(records(as_of(1, lines), other))
     timings = [run_line("ba9876543210", table=2), timing(run="ba9876543210")]

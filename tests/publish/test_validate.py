@@ -19,7 +19,7 @@ from meshmark.levels import counters, known_issues
 from meshmark.operations import cases
 from meshmark.publish import against_table, submit
 from meshmark.publish.lines import schema_problem
-from meshmark.publish.validate import DIRTY, check
+from meshmark.publish.validate import DIRTY, check_product
 from meshmark.records import definition, writing
 from meshmark.records import schema as records_schema
 from tests import submissions
@@ -101,7 +101,7 @@ def spread(tmp_path_factory):
         lines.append(first | {"check": "execute", "seconds": 0.0} | line)
     path = write(tmp_path_factory.mktemp("spread") / "a.jsonl", lines)
     made = submit.bundled([path], replace(submissions.WANTED, name="cpu-2x5-virtual", level=""))
-    report = check(made)
+    report = check_product(made)
     assert report.complaints == [] and report.statement.met == ""
     assert report.statement.text.startswith(
         "no level on 2 processes of 5 virtual CPU devices, JAX 0.12.0.1; "
@@ -122,7 +122,7 @@ def test_the_cases_of_many_processes_are_looked_up_together(spread, monkeypatch)
 
 
 def test_one_process_has_no_case_of_several(honest):
-    case = cases.find("process_identity/plain/host/2x2/float32/4KiB", 4, 2)
+    case = cases.find_case("process_identity/plain/host/2x2/float32/4KiB", 4, 2)
     found = complaints(resealed(added(CONFORMANCE, *judged(case))(honest)))
     assert any("the table has no case process_identity/plain/host/2x2/float32/4KiB" in text for text in found)
 
@@ -228,7 +228,7 @@ def test_files_that_do_not_belong_together(honest, change, message):
 def test_a_mark_lets_through_what_it_says_and_strict_does_not(honest, tmp_path, capsys):
     dirty = suite(clean=False)(honest)
     marked = resealed(product_with(marks=[f"{DIRTY}: a local patch"])(dirty))
-    report = check(marked)
+    report = check_product(marked)
     assert report.complaints == [] and f"marked: {DIRTY}: a local patch" in report.notes
     path = unpacked(marked, tmp_path)
     assert cli.main(["validate", str(path)]) == 0
@@ -248,10 +248,10 @@ def test_a_rate_below_the_peak_is_no_complaint(honest):
 
 def test_known_issues_that_are_listed_are_accepted(tmp_path):
     name = "all_gather/axes=x,dim=0,tiled/manual/4/float32/0B"
-    case = cases.find(name, 4)
+    case = cases.find_case(name, 4)
     line = case_lines_known(case)
     made = submissions.bundle(tmp_path, [*level(), line])
-    report = check(made)
+    report = check_product(made)
     assert report.complaints == [] and report.totals["verdicts"]["known"] == 1
 
 
@@ -267,7 +267,7 @@ def case_lines_known(case):
 def test_collectives_are_held_against_the_committed_counters(tmp_path):
     committed = counters.load("0.12.0.1", "cpu", 8)
     name = "psum/axes=x+y/manual/2x4/float32/4KiB"
-    case = cases.find(name, 8)
+    case = cases.find_case(name, 8)
     right = [{"kind": "all-reduce", "bytes": 4096, "groups": "1x8", "trips": 1}]
     assert counters.format_collectives(right) == committed[name]
     run = run_line(facts=facts(num_devices=8))
@@ -282,10 +282,10 @@ def test_collectives_are_held_against_the_committed_counters(tmp_path):
 
 
 def test_an_older_suite_may_have_other_cases(honest):
-    extra = [r | {"case": CASE.replace("4KiB", "5KiB")} for r in judged(cases.find(CASE, 4))]
+    extra = [r | {"case": CASE.replace("4KiB", "5KiB")} for r in judged(cases.find_case(CASE, 4))]
     made = added(CONFORMANCE, *extra)(honest)
     made = suite(version="0.0.9")(made)
-    report = check(resealed(made))
+    report = check_product(resealed(made))
     assert report.complaints == [] and any("not checked against it (suite 0.0.9)" in n for n in report.notes)
     fast = timing(samples_s=samples(1e-10)) | {"case": timing()["case"].replace("64KiB", "n5")}
     made = facts_with(TIMING, suite={**facts()["suite"], "version": "0.0.9"})(made)

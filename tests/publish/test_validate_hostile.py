@@ -17,7 +17,7 @@ from meshmark.commands import main as cli
 from meshmark.operations import cases
 from meshmark.publish import bundles
 from meshmark.publish.bundles import Bundle, BundleError, File
-from meshmark.publish.validate import check
+from meshmark.publish.validate import check_product
 from meshmark.records import writing
 from tests.publish.tampering import CASE, CONFORMANCE, complaints, of_case, unpacked
 from tests.submissions import (
@@ -65,7 +65,7 @@ def special(name, kind, to=""):
 def test_members_of_an_archive_that_are_refused(tmp_path, member, message):
     before = set(tmp_path.rglob("*"))
     path = packed(tmp_path, (member, b""))
-    [report] = [check(bundle) for bundle in bundles.open_bundles(path)]
+    [report] = [check_product(bundle) for bundle in bundles.open_bundles(path)]
     assert any(re.search(message, text) for text in report.complaints)
     assert all(text.isprintable() for text in report.complaints)
     assert set(tmp_path.rglob("*")) - before == {path}
@@ -73,11 +73,12 @@ def test_members_of_an_archive_that_are_refused(tmp_path, member, message):
 
 def test_a_member_twice_and_too_many_members(tmp_path, honest):
     [report] = [
-        check(b) for b in bundles.open_bundles(packed(tmp_path, *[("0.12.0.1/cpu-4/a.jsonl", b"")] * 2))
+        check_product(b)
+        for b in bundles.open_bundles(packed(tmp_path, *[("0.12.0.1/cpu-4/a.jsonl", b"")] * 2))
     ]
     assert any("is there twice" in text for text in report.complaints)
     many = [(f"0.12.0.1/cpu-4/a{i}.jsonl", b"") for i in range(300)]
-    [report] = [check(b) for b in bundles.open_bundles(packed(tmp_path, *many))]
+    [report] = [check_product(b) for b in bundles.open_bundles(packed(tmp_path, *many))]
     assert any("more than the limit" in text for text in report.complaints)
 
 
@@ -100,7 +101,7 @@ def test_bombs_are_refused_in_bounded_time(tmp_path, monkeypatch):
     with pytest.raises(BundleError, match=r"no whole|holds no product"):
         bundles.open_bundles(path)
     path = packed(tmp_path, ("0.12.0.1/cpu-4/a.jsonl", bytes(1 << 24)))
-    [report] = [check(b) for b in bundles.open_bundles(path)]
+    [report] = [check_product(b) for b in bundles.open_bundles(path)]
     assert any("more than the limit" in text or "unpacks to more" in text for text in report.complaints)
     for data, message in (
         (bomb(1 << 28), "a line of more than 1048576 bytes"),
@@ -174,7 +175,7 @@ def test_what_is_no_bundle_is_bad_input(tmp_path, content, capsys):
 
 def test_a_cut_archive(tmp_path, honest):
     path = packed(tmp_path, *((f"0.12.0.1/cpu-4/{n}", f.data) for n, f in honest.files.items()))
-    assert [check(b).complaints for b in bundles.open_bundles(path)] == [[]]
+    assert [check_product(b).complaints for b in bundles.open_bundles(path)] == [[]]
     path.write_bytes(path.read_bytes()[:-2000])
     with pytest.raises(BundleError, match=r"not a whole \.tar\.gz"):
         bundles.open_bundles(path)
@@ -215,7 +216,7 @@ def test_no_record_makes_it_stumble(honest_lines, data):
         else:
             line[name] = data.draw(JSON)
     text = "".join(writing.dumps(line) + "\n" for line in lines).encode("utf-8", "surrogatepass")
-    report = check(Bundle("0.12.0.1", "cpu-4", {"a.jsonl": File("a.jsonl", text)}))
+    report = check_product(Bundle("0.12.0.1", "cpu-4", {"a.jsonl": File("a.jsonl", text)}))
     assert report.complaints and all("\n" not in text for text in report.complaints)
 
 
@@ -225,11 +226,11 @@ def test_no_record_makes_it_stumble(honest_lines, data):
     st.sampled_from(["a.jsonl", "a.jsonl.gz", "manifest.json", "environment.json", "product.yaml"]),
 )
 def test_no_bytes_make_it_stumble(data, name):
-    report = check(Bundle("0.12.0.1", "cpu-4", {name: File(name, data)}))
+    report = check_product(Bundle("0.12.0.1", "cpu-4", {name: File(name, data)}))
     assert report.complaints
 
 
 @pytest.fixture(scope="module")
 def honest_lines():
     """One case and the timings, in one file."""
-    return [run_line(), *judged(cases.find(CASE, 4)), *timed()]
+    return [run_line(), *judged(cases.find_case(CASE, 4)), *timed()]

@@ -68,8 +68,8 @@ def test_a_level_of_several_processes_is_none_of_one():
 
 def test_a_level_that_there_is_not_is_bad_input():
     with pytest.raises(SelectionError, match="'L9'"):
-        expecting.check(config(expect_level="L9"))
-    expecting.check(config(expect_level="L4"))
+        expecting.check_level_options(config(expect_level="L9"))
+    expecting.check_level_options(config(expect_level="L4"))
 
 
 def test_the_closing_line_counts_what_is_unjudged():
@@ -79,13 +79,13 @@ def test_the_closing_line_counts_what_is_unjudged():
 
 @pytest.mark.parametrize("expected", [{"expect_level": "L0"}, {"expect_devices": 4}])
 def test_what_judges_nothing_can_expect_nothing(expected):
-    expecting.check(config(**expected))
-    expecting.check(config(collectonly=True))
+    expecting.check_level_options(config(**expected))
+    expecting.check_level_options(config(collectonly=True))
     with pytest.raises(SelectionError, match="--collect-only judges nothing: leave one out"):
-        expecting.check(config(collectonly=True, **expected))
+        expecting.check_level_options(config(collectonly=True, **expected))
 
 
 @pytest.mark.parametrize("plugin", expecting.COUNTING)
 def test_what_counts_the_verdicts_stays(plugin):
     with pytest.raises(SelectionError, match=f"-p no:{plugin} takes away what counts the verdicts"):
-        expecting.check(config(blocked=(plugin,)))
+        expecting.check_level_options(config(blocked=(plugin,)))

@@ -29,8 +29,8 @@ def config(keyword="", markexpr=""):
     ],
 )
 def test_an_expression_is_taken(text):
-    expressions.check(config(keyword=text))
-    expressions.check(config(markexpr=text))
+    expressions.check_expressions(config(keyword=text))
+    expressions.check_expressions(config(markexpr=text))
 
 
 @pytest.mark.parametrize("option", ["-k", "-m"])
@@ -52,7 +52,7 @@ def test_an_expression_is_taken(text):
 def test_what_is_none_is_named_with_a_mend(option, text):
     given = config(keyword=text) if option == "-k" else config(markexpr=text)
     with pytest.raises(pytest.UsageError) as refused:
-        expressions.check(given)
+        expressions.check_expressions(given)
     told = str(refused.value)
     assert told.startswith(f"{option} {text!a} is not an expression: ") and "by and, or, not" in told
     assert "\n" not in told and "\x1b" not in told
@@ -60,9 +60,9 @@ def test_what_is_none_is_named_with_a_mend(option, text):
 
 def test_a_call_is_for_markers_alone():
     """pytest refuses it when it applies -k to a case, which is in a worker."""
-    expressions.check(config(markexpr="family(name='layers')"))
+    expressions.check_expressions(config(markexpr="family(name='layers')"))
     with pytest.raises(pytest.UsageError, match=r"family\(...\) is a call, which only -m takes"):
-        expressions.check(config(keyword="psum and family(name='layers')"))
+        expressions.check_expressions(config(keyword="psum and family(name='layers')"))
 
 
 @pytest.mark.parametrize("option", ["-k", "-m"])

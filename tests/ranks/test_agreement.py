@@ -140,7 +140,7 @@ def verdicts(path):
 
 
 def merged(path, size=2):
-    merge.write(path, merge.merged(path, size))
+    merge.write_merged_file(path, merge.merged(path, size))
     return verdicts(path)
 
 

@@ -99,7 +99,7 @@ def test_the_slowest_rank_is_the_headline(timed):
         assert record["samples_s"] == [max(pair) for pair in zip(*samples, strict=True)]
         assert own[0][key]["calls"] == own[1][key]["calls"] == record["calls"]
         assert sum(record["skew"]["slowest"]) == len(samples[0])
-        assert not list(plausible.timing(record, whole.runs[0]["facts"], False))
+        assert not list(plausible.find_timing_faults(record, whole.runs[0]["facts"], False))
     assert "skew" in output and "of the slowest rank" in output
     assert not [line for line in output.splitlines() if line.startswith("[1] ")]
 
@@ -236,18 +236,18 @@ def test_ranks_lines_become_one():
         0: LINE | {"samples_s": [0.1, 0.4], "compile_s": 0.2, "seconds": 1.0},
         1: LINE | {"samples_s": [0.3, 0.2], "compile_s": 0.5, "seconds": 0.9},
     }
-    line = merge.timing(ranks, 2)
+    line = merge.merge_timing(ranks, 2)
     assert line["samples_s"] == [0.3, 0.4] and line["samples_by_rank"] == [[0.1, 0.4], [0.3, 0.2]]
     assert line["skew"] == {"median_s": 0.2, "slowest": [1, 1]}
     assert (line["compile_s"], line["seconds"]) == (0.5, 1.0)
     ranks[1] = LINE | {"samples_s": [], "verdict": "crash", "reason": "rank 0 ended"}
-    line = merge.timing(ranks, 2)
+    line = merge.merge_timing(ranks, 2)
     assert line["verdict"] == "crash" and line["samples_s"] == [] and "skew" not in line
     with pytest.raises(RecordError, match="the ranks have 1, 2 samples"):
-        merge.timing({0: LINE | {"samples_s": [0.1]}, 1: LINE | {"samples_s": [0.1, 0.2]}}, 2)
+        merge.merge_timing({0: LINE | {"samples_s": [0.1]}, 1: LINE | {"samples_s": [0.1, 0.2]}}, 2)
 
 
-MERGED = merge.timing({i: LINE | {"samples_s": [0.1 + i / 100, 0.2, 0.3]} for i in range(2)}, 2)
+MERGED = merge.merge_timing({i: LINE | {"samples_s": [0.1 + i / 100, 0.2, 0.3]} for i in range(2)}, 2)
 FACTS = {"device_kind": "cpu", "num_processes": 2}
 
 
@@ -263,8 +263,8 @@ FACTS = {"device_kind": "cpu", "num_processes": 2}
     ],
 )
 def test_samples_that_are_not_the_slowest_ranks_are_told(change, told):
-    assert not list(plausible.timing(MERGED, FACTS, False))
-    complaints = list(plausible.timing(MERGED | change, FACTS, False))
+    assert not list(plausible.find_timing_faults(MERGED, FACTS, False))
+    complaints = list(plausible.find_timing_faults(MERGED | change, FACTS, False))
     assert len(complaints) == 1 and re.search(told, complaints[0])
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from meshmark.records import results, writing
 from meshmark.records.reading import RecordError, read_records
-from meshmark.records.results import ResultError, expired, find, newest, parse_product, product_text
+from meshmark.records.results import ResultError, expired, find_products, newest, parse_product, product_text
 from meshmark.records.writing import Writer
 from tests.submissions import judged, run_line, write
 
@@ -31,7 +31,7 @@ def test_products_are_found_the_newest_release_first(tmp_path):
     (tmp_path / "compile-only" / "0.12.0.1" / "v5e.jsonl").write_text("x")
     (tmp_path / "README.md").write_text("x")
     (tmp_path / "page").mkdir()
-    found = find(tmp_path)
+    found = find_products(tmp_path)
     assert [(p.release, p.name) for p in found] == [
         ("0.12.0.1", "a"), ("0.12.0.1", "b"), ("0.10.2", "a"), ("0.9.1", "b"),
     ]  # fmt: skip
@@ -43,7 +43,7 @@ def test_products_are_found_the_newest_release_first(tmp_path):
 def test_packed_records_are_read_like_plain_ones(tmp_path):
     from meshmark.operations import cases
 
-    lines = [run_line(), *judged(cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", 4))]
+    lines = [run_line(), *judged(cases.find_case("psum/axes=x+y/manual/2x2/float32/4KiB", 4))]
     plain = write(tmp_path / "a.jsonl", lines)
     packed = tmp_path / "a.jsonl.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
@@ -104,13 +104,13 @@ def test_no_release(tmp_path):
 def test_a_directory_that_is_no_product(tmp_path, break_it, message):
     break_it(put(tmp_path))
     with pytest.raises(ResultError, match=message) as raised:
-        find(tmp_path)
+        find_products(tmp_path)
     assert "\n" not in str(raised.value)
 
 
 def test_a_root_that_is_not_there(tmp_path):
     with pytest.raises(ResultError, match="can't read"):
-        find(tmp_path / "none")
+        find_products(tmp_path / "none")
 
 
 BOMB = "a: &a [x,x]\n" + "".join(

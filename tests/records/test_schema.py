@@ -32,7 +32,9 @@ def names(line):
 
 
 def test_the_published_schema_is_what_the_definition_gives():
-    assert schema.FILE.read_text(encoding="utf-8") == schema.text(), "run `python -m meshmark.records.schema`"
+    assert schema.FILE.read_text(encoding="utf-8") == schema.read_schema(), (
+        "run `python -m meshmark.records.schema`"
+    )
 
 
 def test_a_changed_definition_changes_the_schema(monkeypatch):
@@ -40,7 +42,7 @@ def test_a_changed_definition_changes_the_schema(monkeypatch):
         more: int
 
     monkeypatch.setitem(LINES, "ceiling", CeilingLine)
-    assert schema.text() != schema.FILE.read_text(encoding="utf-8")
+    assert schema.read_schema() != schema.FILE.read_text(encoding="utf-8")
     assert "more" in schema.made()["$defs"]["ceiling"]["required"]
 
 
@@ -92,7 +94,7 @@ def lines():
     from meshmark.operations import cases
 
     run, ceiling, _, timing, *_ = timed()
-    conformance = next(line for line in judged(cases.find(CASE, 4)) if line["check"] == "numbers")
+    conformance = next(line for line in judged(cases.find_case(CASE, 4)) if line["check"] == "numbers")
     comparison = {"schema": 1, "kind": "comparison", "run": run["run"], "what": "verdict", "case": CASE}
     comparison |= {"verdict": "slower", "reason": "", "ratio": 1.2, "pairs": 20}
     head = {

@@ -18,7 +18,7 @@ from tests.weather.test_weather import CASE, OTHER, lines_of
 def weather(tmp_path, *environments):
     found = Beside()
     for lines in environments:
-        path = compiling.write(lines, tmp_path)
+        path = compiling.write_weather_lines(lines, tmp_path)
         assert context_data.kind_of(path) == "schedule"
         found.add("schedule", path, path.name, "0" * 64)
     return context_data.build(found)["weather"]
@@ -117,7 +117,7 @@ def test_interpreted_numbers_have_a_mark_of_their_own(tmp_path):
         if line["check"] == "numbers"
     ]
     made_up.file(tmp_path / "one.jsonl", made_up.run("aaaa", topology="v5e:2x4"), [*lines, *execute])
-    data = page_data.build(report.find([tmp_path]).sources)
+    data = page_data.build(report.find_records([tmp_path]).sources)
     judged = data["runs"][0]["judged"]
     modes = [data["strings"][data["cases"]["mode"][c]] for c in judged["case"]]
     shown = {(m, data["verdicts"][v]) for m, v in zip(modes, judged["verdict"], strict=True)}
@@ -137,9 +137,9 @@ def test_orders_and_controls_come_from_enough_processes(tmp_path):
                 if line["mode"] == "manual":
                     lines[-1]["control_s"] = twin
     made_up.file(tmp_path / "one.jsonl", made_up.run("aaaa"), lines)
-    timings = page_data.build(report.find([tmp_path]).sources)["runs"][0]["timings"]
+    timings = page_data.build(report.find_records([tmp_path]).sources)["runs"][0]["timings"]
     assert set(timings["order"]) == {None, 0, 1}
-    controls = page_data.build(report.find([tmp_path]).sources)["runs"][0]["controls"]
+    controls = page_data.build(report.find_records([tmp_path]).sources)["runs"][0]["controls"]
     assert controls and {c["order"] for c in controls} == {0}
 
 

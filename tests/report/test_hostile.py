@@ -40,7 +40,7 @@ def with_text(lines, number, place, text):
 def lines():
     from meshmark.operations import cases
 
-    case = cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", 4)
+    case = cases.find_case("psum/axes=x+y/manual/2x2/float32/4KiB", 4)
     whole = timing(
         contract="contract", communication=[{"kind": "all-reduce", "bytes": 4, "groups": "1x4", "trips": 1}]
     )
@@ -69,7 +69,7 @@ def written(path, records):
     """Every file that is made of these records; {} where the reader takes none of them."""
     path.write_text("".join(dumps(line) + "\n" for line in records), encoding="utf-8")
     try:
-        found = report.find([path])
+        found = report.find_records([path])
     except (RecordError, report.ReportError) as error:
         assert str(error).isprintable()
         return {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of cases judged by interpretation, from records of compile-only runs."""
 
-from meshmark.core.escaping import markdown
+from meshmark.core.escaping import escape_markdown
 from meshmark.report import interpretation_tables, tables
 from tests.report.test_topology_tables import case, read
 
@@ -36,7 +36,7 @@ def test_every_program_counts_once_by_the_verdict_of_its_numbers(tmp_path):
     assert h100.row() == ["h100:8", "1", "1 (100.0%)", "1", "0", "0", "0", "0", "0"]
     text = tables.as_markdown(tables.frame([records]), [records])
     assert "| v5p:2x2x2 | 5 | 4 (80.0%) | 2 | 1 | 1 | 1 | 2 | 2 |" in text
-    assert f"| v5p:2x2x2 | {markdown(reason)} | 1 |" in text
+    assert f"| v5p:2x2x2 | {escape_markdown(reason)} | 1 |" in text
 
 
 def test_a_program_that_nobody_interpreted_is_not_one_that_did_not_compile(tmp_path):

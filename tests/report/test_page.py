@@ -20,7 +20,7 @@ from tests.checkout import ROOT
 def found(tmp_path_factory):
     directory = tmp_path_factory.mktemp("records")
     made_up.write(directory)
-    return report.find([directory])
+    return report.find_records([directory])
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def spread(tmp_path_factory):
     bad = {("all_gather", "auto"): ("fail", "rank 1: 3 differ")}
     made_up.file(directory / "a-two.jsonl", over("abcd", "a-two"), made_up.judged(bad))
     made_up.file(directory / "a-two-times.jsonl", over("abce", "a-two"), made_up.timed(3.0))
-    return page_data.build(report.find([directory]).sources)
+    return page_data.build(report.find_records([directory]).sources)
 
 
 def test_runs_over_processes_are_never_those_of_one(spread):

@@ -17,7 +17,7 @@ from tests.browser import records as made_up
 def data(tmp_path_factory):
     directory = tmp_path_factory.mktemp("site")
     made_up.write(directory)
-    found = report.find([directory])
+    found = report.find_records([directory])
     return page_data.build(found.sources, found.beside)
 
 
@@ -125,7 +125,7 @@ def test_pages_are_small_enough_and_old_ones_go(data, tmp_path, monkeypatch):
     several = page.pages(data)
     assert len(several) > 1 and all(len(text.encode()) <= page.MOST for text in several.values())
     (tmp_path / "run-mine.html").write_text("of someone else")
-    report.write(several | {"report.json": json.dumps({"files": dict.fromkeys(several, "")})}, tmp_path)
+    report.write_pages(several | {"report.json": json.dumps({"files": dict.fromkeys(several, "")})}, tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {*several, "report.json", "run-mine.html"}
-    report.write(alone | {"report.json": "{}"}, tmp_path)
+    report.write_pages(alone | {"report.json": "{}"}, tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"index.html", "report.json", "run-mine.html"}

@@ -32,13 +32,13 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def texts(source):
-    found = report.find([source])
+    found = report.find_records([source])
     return report.make_report(found.sources, found.beside)
 
 
 @pytest.fixture
 def written(texts, tmp_path):
-    report.write(texts, tmp_path / "report")
+    report.write_pages(texts, tmp_path / "report")
     return tmp_path / "report"
 
 
@@ -95,10 +95,10 @@ def test_check_says_yes_and_no(source, written, capsys):
 def test_a_change_of_any_file_is_found(texts, written, name):
     with open(written / name, "ab") as file:
         file.write(b"x")
-    found = report_check.check(texts, written)
+    found = report_check.check_report(texts, written)
     assert not found.same and found.differences[0].startswith(name)
     (written / name).unlink()
-    assert report_check.check(texts, written).differences == [f"{name} is missing"]
+    assert report_check.check_report(texts, written).differences == [f"{name} is missing"]
 
 
 def elsewhere(written):
@@ -111,7 +111,7 @@ def elsewhere(written):
 def test_with_other_libraries_the_data_are_compared_and_it_says_so(texts, written):
     elsewhere(written)
     changed(written / "index.html", "<title>Meshmark", "<title>meshmark")  # bytes, but no data
-    found = report_check.check(texts, written)
+    found = report_check.check_report(texts, written)
     assert found.same and "the data and not the bytes" in found.how and "made with 0.0.1" in found.how
 
 
@@ -137,7 +137,7 @@ def test_with_other_libraries_the_data_are_compared_and_it_says_so(texts, writte
 def test_with_other_libraries_other_data_are_found(texts, written, name, old, new, says):
     elsewhere(written)
     changed(written / name, old, new)
-    found = report_check.check(texts, written)
+    found = report_check.check_report(texts, written)
     assert not found.same and any(says in line for line in found.differences), found.differences
 
 
@@ -156,7 +156,7 @@ def test_packed_records_give_the_same_tables(source, texts, tmp_path):
     for path in source.iterdir():
         with gzip.open(packed / f"{path.name}.gz", "wb") as file:
             file.write(path.read_bytes())
-    again = report.make_report(report.find([packed]).sources)
+    again = report.make_report(report.find_records([packed]).sources)
     one, other = (list(csv.DictReader(io.StringIO(t["timings.csv"]))) for t in (texts, again))
     strip = [{k: v for k, v in row.items() if k not in ("file", "sha256")} for row in one]
     assert strip == [{k: v for k, v in row.items() if k not in ("file", "sha256")} for row in other] and strip
@@ -170,7 +170,7 @@ def test_a_results_directory_names_its_products(source, tmp_path):
         "name: eight-cpus\nby: somebody\ntitle: Eight of them\ncommand: tox run -e results\n"
     )
     pytest.importorskip("yaml")
-    (found,) = report.find([tmp_path / "results"]).sources
+    (found,) = report.find_records([tmp_path / "results"]).sources
     assert (found.name, found.product, found.about["title"]) == (
         "0.12.0.1/eight-cpus/conformance.jsonl",
         "eight-cpus",
@@ -217,7 +217,7 @@ def test_formulas_and_markup_are_harmless(texts):
     ],
 )
 def test_latex_is_escaped(value, shown):
-    assert latex.text(value) == shown
+    assert latex.escape_latex(value) == shown
 
 
 def test_latex_compiles_where_it_can(texts, tmp_path):
@@ -245,7 +245,7 @@ def test_latex_has_the_figures_and_balances(texts):
 def test_a_factor_of_several_cells_has_its_interval_in_every_table(tmp_path):
     for number in (5, 6):
         made_up.file(tmp_path / f"{number}.jsonl", made_up.run("aaaa"), made_up.timed(processes=number))
-        texts = report.make_report(report.find([tmp_path / f"{number}.jsonl"]).sources)
+        texts = report.make_report(report.find_records([tmp_path / f"{number}.jsonl"]).sources)
         for name in ("summary.md", "tables.tex"):
             row = next(li for li in texts[name].splitlines() if "auto" in li and "isolated" in li)
             assert ("1.20 (1.20-1.20)" in row) == (number == 6), row
@@ -254,7 +254,7 @@ def test_a_factor_of_several_cells_has_its_interval_in_every_table(tmp_path):
 
 def test_tails_rates_and_shares_have_the_interval_of_six_processes(tmp_path):
     made_up.file(tmp_path / "six.jsonl", made_up.run("aaaa"), made_up.timed(processes=6))
-    texts = report.make_report(report.find([tmp_path]).sources)
+    texts = report.make_report(report.find_records([tmp_path]).sources)
     rows = list(csv.DictReader(io.StringIO(texts["timings.csv"])))
     for name in ("p10", "p50", "p90"):
         assert all(
@@ -319,7 +319,7 @@ def test_records_of_other_programs_stand_beside_the_runs(tmp_path):
     line = {"kind": "run", "schema": "meshmark-others-1", "processes": 2}
     with gzip.open(tmp_path / "others.jsonl.gz", "wt") as file:
         file.write(json.dumps(line, separators=(",", ":")) + "\n")
-    found = report.find([tmp_path])
+    found = report.find_records([tmp_path])
     assert [s.name for s in found.sources] == ["one.jsonl"]
     assert [note for note in found.notes if "no closing line" not in note] == []
     [problem] = found.problems
@@ -333,7 +333,7 @@ def test_times_over_processes_say_so(tmp_path):
     made_up.file(tmp_path / "one.jsonl", made_up.run("aaaa"), made_up.timed())
     two = made_up.run("bbbb", num_processes=2, group={"devices": 4}) | {"ranks": 2}
     made_up.file(tmp_path / "two.jsonl", two, made_up.timed(3.0))
-    texts = report.make_report(report.find([tmp_path]).sources)
+    texts = report.make_report(report.find_records([tmp_path]).sources)
     rows = list(csv.DictReader(io.StringIO(texts["timings.csv"])))
     assert {(r["file"], r["num_processes"], r["virtual"]) for r in rows} == {
         ("one.jsonl", "1", "True"),
@@ -356,6 +356,6 @@ def test_a_torn_file_is_reported_and_the_rest_used(source, tmp_path, capsys):
 def test_the_same_file_twice_is_taken_once(source, tmp_path):
     shutil.copy(source / "new.jsonl", tmp_path / "a.jsonl")
     shutil.copy(source / "new.jsonl", tmp_path / "b.jsonl")
-    found = report.find([tmp_path])
+    found = report.find_records([tmp_path])
     assert len(found.sources) == 1 and "the same file as a.jsonl" in found.notes[0]
     assert found.notes[1].startswith("1 of 1 record files, such as a.jsonl: no closing line")

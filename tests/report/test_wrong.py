@@ -28,7 +28,7 @@ def test_failures_that_differ_in_figures_alone_are_one_finding():
         ),
         judged(case("pmin"), "fail", "replicas", "devices cpu:0 and cpu:1 hold different replicas of [0:4]"),
     ]
-    found = wrong.find({"new": run})
+    found = wrong.find_faults({"new": run})
     assert [(f.kind, f.operations, len(f.every_case)) for f in found] == [
         ("wrong numbers", ["psum"], 2),
         ("wrong numbers", ["pmax"], 1),
@@ -43,7 +43,7 @@ def test_a_known_crash_dies_and_a_refusal_that_fails_has_no_wrong_numbers():
         judged(case("refusal"), "known", reason="the process ends | 1 of 1 elements differ"),
         judged(case("refusal", size="8B"), "fail", reason="1 of 1 elements differ"),
     ]
-    kinds = {f.text: f.kind for f in wrong.find({"new": run})}
+    kinds = {f.text: f.kind for f in wrong.find_faults({"new": run})}
     assert kinds == {
         "it aborts": "process dies",
         "it is refused": "raises",
@@ -64,7 +64,7 @@ def test_a_known_issue_is_one_finding_over_its_operations_and_modes():
             link="https://x.org/1",
         ),
     ]
-    (found,) = wrong.find({"new": run})
+    (found,) = wrong.find_faults({"new": run})
     assert (found.text, found.link, found.known) == ("rows are lost", "https://x.org/1", True)
     assert (found.operations, found.modes) == (["cumsum", "shift"], ["auto", "explicit"])
 
@@ -79,7 +79,7 @@ def test_a_known_issue_is_one_finding_however_it_shows_and_whoever_lists_it():
         ),
         judged(case("psum"), "known", reason="a NaN is lost (on one device too)"),
     ]
-    found = wrong.find({"old": old, "new": new})
+    found = wrong.find_faults({"old": old, "new": new})
     assert [(f.text, f.kind, f.operations, f.link) for f in found] == [
         ("a NaN is lost", "wrong numbers", ["pmax", "pmin"], "https://x.org/2"),
         ("a NaN is lost (on one device too)", "wrong numbers", ["psum"], ""),
@@ -98,7 +98,7 @@ def test_new_failures_come_before_known_ones_and_wrong_numbers_before_all():
         judged(case("f"), "fail", "gradient", "differs"),
         judged(case("g"), "fail", "communication", "no collective"),
     ]
-    assert [f.operations[0] for f in wrong.find({"new": run})] == list("fdebcga")
+    assert [f.operations[0] for f in wrong.find_faults({"new": run})] == list("fdebcga")
 
 
 def test_a_release_mends_and_breaks():
@@ -112,7 +112,7 @@ def test_a_release_mends_and_breaks():
         judged(case("b"), "crash", "execute", "signal 6"),
         judged(case("c"), "unsupported"),
     ]
-    found = wrong.find({"old": old, "new": new})
+    found = wrong.find_faults({"old": old, "new": new})
     mended, broken = wrong.changes(found, "old", "new")
     assert [f.operations for f in mended] == [["a"]]
     assert [f.operations for f in broken] == [["b"]]  # c was not judged again: it is not mended

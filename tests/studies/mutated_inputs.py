@@ -289,7 +289,7 @@ def badge_of(path: Path, directory: Path) -> Sequence[Callable[[], object]]:
         )
         review = Review(given.get("place", "x"), measured=given.get("measured", ""))
         review.statement = found
-        for file in badges.write([review], directory / "badges"):
+        for file in badges.write_badges([review], directory / "badges"):
             assert file.resolve().parent == (directory / "badges").resolve()
             ElementTree.parse(file)
 
@@ -391,7 +391,7 @@ def compiled() -> bytes:
     """The compiled text of the case."""
     import jax
 
-    program = Program(cases.find(CASE, 8), tuple(jax.devices()))
+    program = Program(cases.find_case(CASE, 8), tuple(jax.devices()))
     lowered = program.lower()
     with program.context():
         return whole_text(lowered.compile()).encode()
@@ -455,7 +455,7 @@ READERS = (
     ),
     Reader(
         "a challenge",
-        lambda: challenge.text(
+        lambda: challenge.spell_challenge(
             {
                 "schema": 1, "kind": "challenge", "seed": 5, "devices": 4, "processes": 1,
                 "issued": "2026-11-20T10:00:00Z", "cases": ["psum/axes=x+y/manual/2x2/float32/4KiB"],

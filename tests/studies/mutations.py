@@ -23,7 +23,7 @@ from meshmark.levels import statements
 from meshmark.operations import cases
 from meshmark.publish import submit
 from meshmark.publish.bundles import File
-from meshmark.publish.validate import check
+from meshmark.publish.validate import check_product
 from meshmark.records import closing, reading, results
 from meshmark.records.writing import dumps
 from meshmark.report import diff, report, tables
@@ -95,7 +95,7 @@ YAML = r"""!!bool x
 
 def base() -> list[dict]:
     """A short record file with every kind of line, of a run that closes its file."""
-    case = cases.find("psum/axes=x+y/manual/2x2/float32/4KiB", submissions.DEVICES)
+    case = cases.find_case("psum/axes=x+y/manual/2x2/float32/4KiB", submissions.DEVICES)
     of_run = {"run": submissions.RUN}
     timed = [line | of_run for line in submissions.timed()[1:5]]
     comparison = {"schema": 1, "kind": "comparison", "what": "verdict", "case": case.id} | of_run
@@ -206,10 +206,10 @@ def through_readers(data: bytes, directory: Path) -> None:
     steps: list[Callable[[], object]] = [
         lambda: statements.statement([reading.read_records(path)]),
         lambda: tables.make_tables([reading.read_records(path)], tables.FORMATS),
-        lambda: report.page_data.build(report.find([path]).sources),
+        lambda: report.page_data.build(report.find_records([path]).sources),
         lambda: diff.compare_verdicts(reading.read_records(path).cases, reading.read_records(path).cases),
         lambda: submit.bundled([path], submissions.WANTED),
-        lambda: check(submissions.Bundle("0.12.0.1", "cpu-4", {"r.jsonl": File("r.jsonl", data)})),
+        lambda: check_product(submissions.Bundle("0.12.0.1", "cpu-4", {"r.jsonl": File("r.jsonl", data)})),
     ]
     for step in steps:
         try:
@@ -236,7 +236,7 @@ def manifests(draw: random.Random, made: submissions.Bundle) -> submissions.Bund
 
 def through_reviewer(made: submissions.Bundle) -> None:
     """Pass a bundle to the reviewer, and its product.yaml to the reader of published results."""
-    check(made)
+    check_product(made)
     try:
         results.parse_product(made.files["product.yaml"].data, "product.yaml")
     except BadInput as error:

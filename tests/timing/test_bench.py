@@ -354,8 +354,8 @@ def test_a_sweep_doubles_from_eight_bytes_to_what_memory_allows():
 
 def test_every_timed_case_is_found_by_its_id():
     for case in list(cases.cases(Selection("standard", timed=True), 8))[::37]:
-        assert cases.find(case.id, 8).id == case.id
-    assert cases.find("psum/axes=x+y/auto/2x4/float32/3MiB", 8).cell.request.size == "3MiB"
+        assert cases.find_case(case.id, 8).id == case.id
+    assert cases.find_case("psum/axes=x+y/auto/2x4/float32/3MiB", 8).cell.request.size == "3MiB"
 
 
 def test_timed_modes_of_a_new_operation_need_no_other_edit(troubled):
@@ -405,29 +405,29 @@ def timing(case, seconds, cadence="stream", process=0, **cost):
 
 def test_figures_are_of_the_median():
     record = timing(PSUM[2], [1e-3] * 50 + [2e-3] * 49 + [1.0], nbytes=4096, factor=1.75)
-    found = figures.of(record)
+    found = figures.figures_of(record)
     assert found["median_s"] == 1.5e-3 and found["least_s"] == 1e-3 and found["samples"] == 100
     assert found["algbw"] == pytest.approx(4096 / 1.5e-3) == found["busbw"] / 1.75
     assert found["flops_per_s"] is None and found["share"] is None and found["p99_s"] > 2e-3
-    assert figures.of(timing(PSUM[2], [1e-3] * 99))["p99_s"] is None
-    assert figures.of(timing(PSUM[2], [])) == {}
+    assert figures.figures_of(timing(PSUM[2], [1e-3] * 99))["p99_s"] is None
+    assert figures.figures_of(timing(PSUM[2], [])) == {}
 
 
 def test_shares_are_of_a_published_peak_or_of_a_measured_ceiling():
     matmul = "matmul/rows=x,check=exact/auto/8/bfloat16/n64"
     record = timing(matmul, [1e-3] * 10, flops=4e9) | {"precision": "highest", "devices": 2}
-    published = figures.of(record, Rooflines("TPU v5p"))
+    published = figures.figures_of(record, Rooflines("TPU v5p"))
     assert published["share"] == pytest.approx(4e12 / (2 * 459e12)) and "published" in published["share_of"]
     ceiling = {"name": "largest matmul", "dtype": "bfloat16", "value": 8e12, "unit": "FLOP/s", "devices": 8}
-    measured = figures.of(record, Rooflines("new", False, [ceiling]))
+    measured = figures.figures_of(record, Rooflines("new", False, [ceiling]))
     assert measured["share"] == pytest.approx(4e12 / 2e12) and "measured here" in measured["share_of"]
-    assert figures.of(record, Rooflines("cpu", True, [ceiling]))["share"] == pytest.approx(0.5)
-    assert figures.of(record, Rooflines("new"))["share"] is None
+    assert figures.figures_of(record, Rooflines("cpu", True, [ceiling]))["share"] == pytest.approx(0.5)
+    assert figures.figures_of(record, Rooflines("new"))["share"] is None
     copied = {"name": "copy bandwidth", "dtype": "float32", "value": 8e9, "unit": "B/s", "devices": 8}
     message = timing(PSUM[2], [1e-3] * 10, nbytes=10**5, factor=1.75)
-    of_new = figures.of(message, Rooflines("new", False, [copied]))
+    of_new = figures.figures_of(message, Rooflines("new", False, [copied]))
     assert of_new["share"] == pytest.approx(0.175) and of_new["share_of"] == "copy bandwidth measured here"
-    assert figures.of(message, Rooflines("cpu", True, [copied]))["share"] is None
+    assert figures.figures_of(message, Rooflines("cpu", True, [copied]))["share"] is None
 
 
 def test_modes_are_compared_by_rounds_of_one_process():

@@ -27,7 +27,7 @@ def hosts(number, each):
 def timed(case, seconds=1e-3):
     """A timing record of a case of the table."""
     operation, variant, mode, mesh, dtype, _ = case.split("/")
-    found = cases.find(case, 256)
+    found = cases.find_case(case, 256)
     cost = found.plan.cost
     return {
         "case": case, "operation": operation, "variant": variant, "mode": mode, "mesh": mesh, "dtype": dtype,
@@ -38,7 +38,7 @@ def timed(case, seconds=1e-3):
 
 def peak_of(record, devices, kind="TPU v5 lite"):
     """(bus bandwidth that the links of the record's group allow, the name of the links)."""
-    found = figures.of(record, Rooflines(kind, False, (), devices))
+    found = figures.figures_of(record, Rooflines(kind, False, (), devices))
     return found["busbw"] / found["share"], found["share_of"]
 
 
@@ -102,7 +102,7 @@ def test_without_places_all_links_are_named_so():
     )
     two_slices = [*torus(2, 2), *torus(2, 2)]
     assert peak_of(record, two_slices)[1].startswith("v5e, all 4")
-    assert figures.of(record, Rooflines("cpu", True))["share"] is None
+    assert figures.figures_of(record, Rooflines("cpu", True))["share"] is None
 
 
 def layer(flops, moved, devices=8, seconds=1e-3, dtype="bfloat16", case="mlp/model=x/manual/8/bfloat16/n64"):
@@ -117,11 +117,11 @@ def layer(flops, moved, devices=8, seconds=1e-3, dtype="bfloat16", case="mlp/mod
 def test_the_ceiling_that_binds_is_the_longest_part():
     """v5e: 197 TFLOP/s, 819 GB/s; the ridge lies at 240 FLOP/B."""
     v5e = Rooflines("TPU v5 lite")
-    low = figures.of(layer(8 * 10**8, 10**8), v5e)  # 1 FLOP/B
+    low = figures.figures_of(layer(8 * 10**8, 10**8), v5e)  # 1 FLOP/B
     assert low["intensity"] == 1 and low["moved_bytes"] == 10**8
     assert low["bound_by"] == "memory" and low["share_of"] == "v5e memory, published"
     assert low["share"] == pytest.approx(1e8 / 819e9 / 1e-3)
-    high = figures.of(layer(8 * 10**11, 10**8), v5e)
+    high = figures.figures_of(layer(8 * 10**11, 10**8), v5e)
     assert high["intensity"] == 1000 and high["bound_by"] == "compute"
     assert high["share"] == pytest.approx(1e11 / 197e12 / 1e-3)
     ridge = [one.seconds for one in v5e.roofline(layer(8 * 197 * 10**9, 819 * 10**6))]
@@ -130,7 +130,7 @@ def test_the_ceiling_that_binds_is_the_longest_part():
 
 def test_a_layer_that_mostly_talks_is_bound_by_its_links():
     talks = Rooflines("TPU v5 lite", False, (), torus(2, 4))
-    found = figures.of(layer(10**6, 10**3), talks)
+    found = figures.figures_of(layer(10**6, 10**3), talks)
     assert found["bound_by"] == "network" and "links" in found["share_of"]
 
 
@@ -139,18 +139,20 @@ def test_measured_ceilings_take_the_place_of_peaks_and_are_named_so():
         {"name": "copy bandwidth", "dtype": "float32", "value": 8e10, "unit": "B/s", "devices": 8},
         {"name": "largest matmul", "dtype": "bfloat16", "value": 8e12, "unit": "FLOP/s", "devices": 8},
     ]
-    bound = figures.of(layer(8 * 10**6, 10**6, 2), Rooflines("new", False, ceilings))
+    bound = figures.figures_of(layer(8 * 10**6, 10**6, 2), Rooflines("new", False, ceilings))
     assert (bound["bound_by"], bound["share_of"]) == ("memory", "copy bandwidth measured here")
     assert bound["share"] == pytest.approx(1e6 / 1e10 / 1e-3)
-    virtual = figures.of(layer(8 * 10**6, 10**6, 2), Rooflines("cpu", True, ceilings))
+    virtual = figures.figures_of(layer(8 * 10**6, 10**6, 2), Rooflines("cpu", True, ceilings))
     assert virtual["share"] == pytest.approx(2e6 / 8e10 / 1e-3)  # two devices have all cores
-    assert figures.of(layer(8 * 10**6, 10**6), Rooflines("new"))["share"] is None
-    assert figures.of(layer(8 * 10**6, 10**6), Rooflines("new"))["intensity"] == 1
+    assert figures.figures_of(layer(8 * 10**6, 10**6), Rooflines("new"))["share"] is None
+    assert figures.figures_of(layer(8 * 10**6, 10**6), Rooflines("new"))["intensity"] == 1
 
 
 def test_a_program_without_flops_has_no_intensity_and_a_collective_moves_no_memory():
     assert rooflines.intensity(layer(0, 10**6)) is None
-    found = figures.of(timed("psum/axes=x/manual/8/float32/1MiB") | {"argument_bytes": 1, "output_bytes": 1})
+    found = figures.figures_of(
+        timed("psum/axes=x/manual/8/float32/1MiB") | {"argument_bytes": 1, "output_bytes": 1}
+    )
     assert found["intensity"] is None and found["moved_bytes"] is None
 
 

@@ -140,7 +140,7 @@ def lines_of(jax, compiler="", place="v5e:2x4", cases=(CASE,), **counters):
 
 
 def history_of(tmp_path, *environments):
-    files = [compiling.write(lines, tmp_path) for lines in environments]
+    files = [compiling.write_weather_lines(lines, tmp_path) for lines in environments]
     return history.releases([reading.read_records(file) for file in files])
 
 
@@ -174,7 +174,7 @@ def test_a_planted_difference_is_a_change(tmp_path, planted, counter):
 def test_the_same_counters_are_no_change(tmp_path):
     old, new = history_of(tmp_path, lines_of("0.12.0"), lines_of("0.12.1"))
     assert not list(history.changes(old, new))
-    assert "No counter of any program changed." in "\n".join(documents.markdown([old, new]))
+    assert "No counter of any program changed." in "\n".join(documents.page_lines([old, new]))
 
 
 def test_a_program_that_no_longer_compiles_is_told_and_not_compared(tmp_path):
@@ -183,7 +183,7 @@ def test_a_program_that_no_longer_compiles_is_told_and_not_compared(tmp_path):
     old, new = history_of(tmp_path, lines_of("0.12.0", cases=(CASE, OTHER)), broken)
     assert [case for _, case, *_ in history.verdicts(old, new)] == [CASE]
     assert history.common([old, new], "v5e:2x4") == [OTHER]
-    text = "\n".join(documents.markdown([old, new]))
+    text = "\n".join(documents.page_lines([old, new]))
     assert "no longer compiles: crash" in text
     assert len(new.broken) == 1
 
@@ -192,7 +192,7 @@ def test_the_page_and_its_plot_are_the_same_each_time(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     releases = [lines_of("0.11.0", "0.0.44"), lines_of("0.12.0", "0.0.50", wire_bytes=128.0)]
     for lines in releases:
-        compiling.write(lines, tmp_path / "records")
+        compiling.write_weather_lines(lines, tmp_path / "records")
     made = []
     for name in ("one", "two"):
         words = ["weather", "--from", str(tmp_path / "records"), "--output", str(tmp_path / name)]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from meshmark.asv.pitfalls import ACCEPTED, DoctorError, Finding, read_text
+from meshmark.asv.pitfalls import ACCEPTED, DoctorError, Pitfall, read_text
 from meshmark.asv.sources import Benchmarks
 from meshmark.core.text import printable
 
@@ -72,7 +72,7 @@ def _tests(path: Path) -> bool:
     return path.name.startswith("test_") or path.name == "conftest.py"
 
 
-def examine(path: Path) -> list[Finding]:
+def examine(path: Path) -> list[Pitfall]:
     """The pitfalls of one file, in the order of its lines; DoctorError if it can't be read."""
     if path.suffix in (".json", ".jsonc"):
         found = [*_configuration(path), *_commands(path)]
@@ -89,15 +89,15 @@ def examine(path: Path) -> list[Finding]:
 # Scripts ----------------------------------------------------------------------------------------------------
 
 
-def _commands(path: Path) -> Iterator[Finding]:
+def _commands(path: Path) -> Iterator[Pitfall]:
     for number, line in enumerate(read_text(path).splitlines(), 1):
         if not re.search(r"\basv\s+(run|continuous|find)\b", line) or ACCEPTED.search(line):
             continue
         words = line.split()
         if ("--quick" in words or "-q" in words) and not {"--dry-run", "-n"} & set(words):
-            yield Finding(path, number, "quick")
+            yield Pitfall(path, number, "quick")
         if re.search(r"--python[= ]same\b", line):
-            yield Finding(path, number, "same-python")
+            yield Pitfall(path, number, "same-python")
 
 
 # Configurations ---------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def _plain(text: str) -> str:
     return _COMMA.sub(lambda m: m[0] if m[0].startswith('"') else "", _TOKEN.sub(blank, text))
 
 
-def _configuration(path: Path) -> Iterator[Finding]:
+def _configuration(path: Path) -> Iterator[Pitfall]:
     settings, lines = load_configuration(path), _plain(read_text(path)).splitlines()
 
     def line(key: str) -> int:
@@ -147,22 +147,22 @@ def _configuration(path: Path) -> Iterator[Finding]:
     known = keys()
     for key in settings:
         if key not in known:
-            yield Finding(path, line(key), "unknown-key", printable(key))
+            yield Pitfall(path, line(key), "unknown-key", printable(key))
     if settings.get("launch_method") != "spawn":
-        yield Finding(path, line("launch_method"), "launch-method")
+        yield Pitfall(path, line("launch_method"), "launch-method")
     if settings.get("environment_type") == "existing":
         return
     pinned = dict(_pins(settings))
     runner = {name for name in pinned if name.removeprefix("pip+") == "asv_runner"}
     if not runner:
-        yield Finding(path, line("matrix"), "runner")
+        yield Pitfall(path, line("matrix"), "runner")
     command = settings.get("install_command")
     commands = command if isinstance(command, list) else [command]
     safe = command is not None and all(
         "--no-deps" in str(c) or not re.search(r"\bpip3? install\b", str(c)) for c in commands
     )
     if set(pinned) - runner and not safe:
-        yield Finding(path, line("install_command"), "install-dependencies")
+        yield Pitfall(path, line("install_command"), "install-dependencies")
 
 
 def _pins(settings: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -83,7 +83,7 @@ class DoctorError(BadInput, ValueError):
 
 
 @dataclass(frozen=True)
-class Finding:
+class Pitfall:
     """One pitfall in one place."""
 
     path: Path
@@ -100,7 +100,7 @@ class Finding:
 def read_text(path: Path) -> str:
     """The text of a file; DoctorError if it can't be read."""
     try:
-        return files.text(path, MOST)
+        return files.read_text(path, MOST)
     except BadInput:
         raise DoctorError(f"{path} is larger than {MOST} bytes: it is not a benchmark file") from None
     except OSError as error:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from meshmark.asv.pitfalls import ACCEPTED, DoctorError, Finding, read_text
+from meshmark.asv.pitfalls import ACCEPTED, DoctorError, Pitfall, read_text
 from meshmark.core.text import printable
 
 QUERIES = re.compile(
@@ -55,7 +55,7 @@ class Benchmarks:
         self.assigned = dict(_assignments(self.tree.body))
         self.uses_jax = any(name == "jax" or name.startswith("jax.") for name in self.names.values())
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[Pitfall]:
         """The findings, without accepted lines."""
         found = [*self._at_import(), *self._parameters(), *self._late()]
         for name, function, owner in self._benchmarks():
@@ -65,8 +65,8 @@ class Benchmarks:
                 found += self._raised(node)
         return [f for f in found if not ACCEPTED.search(self.lines[f.line - 1])]
 
-    def _finding(self, node: ast.AST, name: str, what: str = "") -> Finding:
-        return Finding(self.path, getattr(node, "lineno", 1), name, what)
+    def _finding(self, node: ast.AST, name: str, what: str = "") -> Pitfall:
+        return Pitfall(self.path, getattr(node, "lineno", 1), name, what)
 
     # Names
 
@@ -102,7 +102,7 @@ class Benchmarks:
 
     # At import
 
-    def _at_import(self) -> Iterator[Finding]:
+    def _at_import(self) -> Iterator[Pitfall]:
         for statement in _import_time(self.tree.body):
             for node in _executed(statement):
                 if not isinstance(node, ast.Call):
@@ -113,7 +113,7 @@ class Benchmarks:
                 if QUERIES.fullmatch(name):
                     yield self._finding(node, "device-query", f"{name}()")
 
-    def _late(self) -> Iterator[Finding]:
+    def _late(self) -> Iterator[Pitfall]:
         """JAX environment variables that are set after an import of JAX."""
         imported = False
         for statement in self.tree.body:
@@ -125,7 +125,7 @@ class Benchmarks:
                     if key.startswith("JAX_"):
                         yield self._finding(node, "late-variable", key)
 
-    def _parameters(self) -> Iterator[Finding]:
+    def _parameters(self) -> Iterator[Pitfall]:
         for node in ast.walk(self.tree):
             if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
                 continue
@@ -179,7 +179,7 @@ class Benchmarks:
                 found.setdefault(attribute, value)
         return found
 
-    def _benchmark(self, name: str, function: _Function, owner: ast.ClassDef | None) -> Iterator[Finding]:
+    def _benchmark(self, name: str, function: _Function, owner: ast.ClassDef | None) -> Iterator[Pitfall]:
         attributes = self._attributes(name, owner)
         if re.match(r"time_.", name):
             setup = self._methods(owner).get("setup") if owner else None
@@ -199,7 +199,7 @@ class Benchmarks:
                 yield self._finding(unit, "rate", f"{name} in {printable(unit.value)}")
             yield from self._raised(function)
 
-    def _compiles(self, setup: _Function) -> Iterator[Finding]:
+    def _compiles(self, setup: _Function) -> Iterator[Pitfall]:
         for node in _body(setup):
             if isinstance(node, ast.Call) and (
                 self.called(node) == "jax.jit"
@@ -207,7 +207,7 @@ class Benchmarks:
             ):
                 yield self._finding(node, "setup-compiles")
 
-    def _raised(self, function: _Function) -> Iterator[Finding]:
+    def _raised(self, function: _Function) -> Iterator[Pitfall]:
         for node in _body(function):
             if isinstance(node, ast.Raise) and node.exc is not None:
                 raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc

@@ -93,7 +93,9 @@ def run(arguments: argparse.Namespace) -> int:
         )
     expected = expectations(arguments)
     if rank := ranks.coordinates(os.environ, **of_ranks(arguments)):
-        return rank_bench.run(arguments, rank, arguments.seconds or SECONDS[arguments.profile], expected)
+        return rank_bench.run_rank_bench(
+            arguments, rank, arguments.seconds or SECONDS[arguments.profile], expected
+        )
     variables = cpu_devices(arguments.num_devices)
     facts = probe.probe(variables)
     if arguments.num_devices and not facts.virtual:
@@ -145,7 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
     on_disk = OnDisk.read(facts)
     with shown(len(todo) * arguments.processes) as tell:
         try:
-            progress = bench.run(
+            progress = bench.time_cells(
                 todo,
                 facts,
                 job,

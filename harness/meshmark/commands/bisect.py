@@ -43,7 +43,7 @@ def add_arguments(add: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a row for each release; returns 0 if that was possible."""
-    chosen = [findings.find(name, arguments.known) for name in arguments.findings]
+    chosen = [findings.find_finding(name, arguments.known) for name in arguments.findings]
     named = zip(chosen, arguments.findings, strict=True)
     scripts = {f.name: findings.read_script(name, arguments.known) for f, name in named}
     every = bisect.list_releases(arguments.oldest)

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     made = challenge.make(arguments.num_devices, arguments.cases, arguments.processes)
     try:
         with open(arguments.output, "x", encoding="utf-8") as file:
-            file.write(challenge.text(made))
+            file.write(challenge.spell_challenge(made))
     except OSError as error:
         raise BadInput(f"can't write {arguments.output}: {os.strerror(error.errno or 0)}") from None
     print(f"{arguments.output}: seed {made['seed']}, {counted(len(made['cases']), 'case')}; the answer:")

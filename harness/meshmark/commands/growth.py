@@ -74,10 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not every:
         raise GrowthError("no program compiled: see the verdicts in the records")
     if arguments.output:
-        for made in growth_report.write(every, lines, runs, arguments.output):
+        for made in growth_report.write_growth_pages(every, lines, runs, arguments.output):
             print(f"wrote {made}")
     else:
-        print(growth_report.markdown(every, lines, runs), end="")
+        print(growth_report.write_markdown(every, lines, runs), end="")
     bad = [line for line in lines if line["verdict"] != "pass"]
     return 1 if bad else 0
 
@@ -258,7 +258,7 @@ def read_growth_lines(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list
     runs: list[dict[str, Any]] = []
     for file in paths:
         try:
-            texts = files.text(file, errors="replace").splitlines()
+            texts = files.read_text(file, errors="replace").splitlines()
         except OSError as error:
             raise RecordError(f"can't read {file}: {os.strerror(error.errno or 0)}") from None
         before = len(lines)

@@ -290,7 +290,7 @@ def keep(hunt: Hunt, settings: Settings, store: Path) -> None:
 def replay(arguments: argparse.Namespace) -> int:
     """Judge one finding in every mode; returns 1 if it still occurs. A finding of a topology is compiled for that
     topology, unless the options name another one."""
-    finding = findings.find(arguments.replay, arguments.known)
+    finding = findings.find_finding(arguments.replay, arguments.known)
     name = arguments.topology or ("" if arguments.num_devices else finding.topology)
     settings, _ = _place(arguments, name)
     marked = f", interpreted for {settings.topology}" if settings.topology else ""

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     if sum(chosen) > 1:
         raise LevelError("choose one: RECORDS, --cases LEVEL, --check or --write")
     if arguments.write:
-        made = levels.write()
+        made = levels.write_must_pass_lists()
         print(f"wrote {made.parent.name}/{made.name}: commit it, and leave the older versions as they are")
         return 0
     if arguments.check:

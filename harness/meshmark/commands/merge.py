@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Merge the files, and print the result."""
     size = merge.sizes(arguments.file)
     lines = merge.merged(arguments.file, size)
-    merge.write(arguments.file, lines)
+    merge.write_merged_file(arguments.file, lines)
     cases = len({line["case"] for line in lines if "case" in line})
     print(f"{counted(cases, 'case')} of {counted(size, 'rank')} in {arguments.file}")
     return 0

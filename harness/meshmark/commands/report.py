@@ -50,13 +50,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    found = report.find(arguments.records)
+    found = report.find_records(arguments.records)
     for line in (*found.notes, *found.problems):
         print(f"meshmark: {printable(line[:500])}", file=sys.stderr)
     code = 2 if found.problems else 0
     texts = report.make_report(found.sources, found.beside, arguments.long)
     if arguments.check:
-        checked = report_check.check(texts, arguments.output)
+        checked = report_check.check_report(texts, arguments.output)
         print(f"compared {checked.how}")
         if checked.same:
             print(f"{arguments.output} is what {len(found.sources)} record files give")
@@ -65,7 +65,7 @@ def _run(arguments: argparse.Namespace) -> int:
             print(printable(line))
         print(f"{arguments.output} is not what the records give: make it again without --check")
         return 1
-    for file in report.write(texts, arguments.output):
+    for file in report.write_pages(texts, arguments.output):
         print(f"wrote {file}")
     shown = arguments.output / report.PAGE
     if arguments.open and webbrowser.open(shown.absolute().as_uri()):

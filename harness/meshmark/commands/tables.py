@@ -55,6 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         print(texts[wanted[0]], end="")
     else:
-        for file in tables.write(texts, arguments.output):
+        for file in tables.write_tables(texts, arguments.output):
             print(f"wrote {file}")
     return code

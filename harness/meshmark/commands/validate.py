@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     expected = expectations(arguments)
     asked = challenge.read_challenge(arguments.challenge) if arguments.challenge else None
     reports = [
-        validate.check(bundle, expected, asked, arguments.allowed_signers)
+        validate.check_product(bundle, expected, asked, arguments.allowed_signers)
         for named in arguments.bundle
         for bundle in bundles.open_bundles(named)
     ]
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             told = [n for n in report.notes if n.startswith(("marked: ", validate.STALE))]
             report.complaints += [f"{report.place}: {n}" for n in told]
     bad = sum(bool(report.complaints) for report in reports)
-    for file in badges.write(reports, arguments.badges) if arguments.badges else ():
+    for file in badges.write_badges(reports, arguments.badges) if arguments.badges else ():
         note(f"wrote {file}")
     if arguments.json:
         print(json.dumps([_json(report) for report in reports], indent=2))

@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         for name in arguments.environments:
             where = environments.resolve(name, sys.executable, directory, note)
             lines = compiling.compiled(where, places, compiling.now(), _progress)
-            files.append(compiling.write(lines, arguments.record or directory))
+            files.append(compiling.write_weather_lines(lines, arguments.record or directory))
         read, code = read_all(files)
         releases = history.releases(read)
     if not releases and code:
@@ -69,10 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not releases:
         raise WeatherError("the files hold no schedules: name what `meshmark weather --record DIR` wrote")
     if arguments.output:
-        for made in documents.write(releases, arguments.output):
+        for made in documents.write_history_page(releases, arguments.output):
             print(f"wrote {made}")
     else:
-        print("\n".join(documents.markdown(releases)))
+        print("\n".join(documents.page_lines(releases)))
     return code or int(bool(releases[-1].broken))
 
 

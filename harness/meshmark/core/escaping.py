@@ -25,7 +25,7 @@ def plain(value: Any) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 4] + " ..."
 
 
-def markdown(value: Any) -> str:
+def escape_markdown(value: Any) -> str:
     """A value of a record as Markdown text that displays exactly these characters."""
     text = plain(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\`*\[\]|~#$])", r"\\\1", text)
@@ -37,7 +37,7 @@ def link(value: Any) -> str:
     """A link of a record as Markdown: clickable if it is a plain https address, otherwise text."""
     text = plain(value)
     clickable = re.fullmatch(r"https://[\w.-]+(?:/[\w./#=~%+-]*)?", text, re.ASCII)
-    return f"<{text}>" if clickable else markdown(text)
+    return f"<{text}>" if clickable else escape_markdown(text)
 
 
 def cell(value: Any) -> Any:

@@ -68,7 +68,7 @@ def whole(path: Path, most: int = MOST) -> bytes:
     return b"".join(parts(path, most))
 
 
-def text(path: Path, most: int = MOST, errors: str = "strict") -> str:
+def read_text(path: Path, most: int = MOST, errors: str = "strict") -> str:
     """The text of a UTF-8 file, with \\n as the only end of line. Raises what `parts` raises, and ValueError if it is
     not UTF-8."""
     return whole(path, most).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")

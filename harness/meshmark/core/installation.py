@@ -40,7 +40,7 @@ def suite() -> dict[str, Any]:
     """
     state = (_git_state(CHECKOUT) if CHECKOUT else {}) or _built_state()
     named = {name: state.get(name) for name in ("commit", "clean")}
-    return {"version": __version__, **named, "digest": digest()}
+    return {"version": __version__, **named, "digest": digest_package()}
 
 
 def _built_state() -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _git_state(checkout: Path) -> dict[str, Any]:
 
 
 @cache
-def digest() -> str:
+def digest_package() -> str:
     """The digest of the package's files at the first call in this process. It differs for an edited installation, and
     shows whether all ranks use the same package."""
     return compute_digest()

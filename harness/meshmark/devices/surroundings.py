@@ -122,7 +122,7 @@ def changed_settings(own: Mapping[str, str]) -> dict[str, str]:
     """The settings among these that differ from those of a fresh process without variables."""
     import jax
 
-    if digest(own) == DEFAULTS.get(jax.__version__):
+    if digest_settings(own) == DEFAULTS.get(jax.__version__):
         return {}
     default = _default_settings()
     return {name: value for name, value in own.items() if default.get(name) != value}
@@ -182,7 +182,7 @@ def _inside(file: str, homes: frozenset[Path]) -> bool:
     return above is not None and "site-packages" not in path.relative_to(above).parts
 
 
-def digest(settings: Mapping[str, str]) -> str:
+def digest_settings(settings: Mapping[str, str]) -> str:
     """A digest of settings: SHA-256, the first 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 

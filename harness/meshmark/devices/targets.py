@@ -68,7 +68,7 @@ LIBRARIES = {
 }
 
 
-def text(name: str) -> str:
+def spell_target_config(name: str) -> str:
     """The GpuTargetConfigProto of one of GPUS in text form."""
     gpu, chip = GPUS[name], CHIPS[name]
     numbers = LIMITS | {

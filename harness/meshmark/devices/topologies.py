@@ -213,7 +213,7 @@ def _listed(topology: Topology) -> tuple[Any, ...]:
     else:
         number = topology.shape[0]
         name = f"1x{max(1, number // GPUS_PER_HOST)}x{min(number, GPUS_PER_HOST)}"
-        options = {"target_config": targets.text(topology.chip), "topology": name}
+        options = {"target_config": targets.spell_target_config(topology.chip), "topology": name}
     try:
         with silence_stderr():
             found = topologies.get_topology_desc(

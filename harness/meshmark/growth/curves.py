@@ -293,7 +293,7 @@ def grouped(lines: Iterable[Mapping[str, Any]]) -> list[Series]:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ExcessGrowth:
     """A quantity that grows faster than its theory."""
 
     series: Series
@@ -317,7 +317,7 @@ class Finding:
         return f"{self.text} in mode {self.series.mode}"
 
 
-def findings(every: Iterable[Series]) -> Iterator[Finding]:
+def find_excess_growth(every: Iterable[Series]) -> Iterator[ExcessGrowth]:
     """The quantities that grow faster than their theory."""
     every = list(every)
     for one in every:
@@ -342,16 +342,16 @@ def manual_of(one: Series, every: Iterable[Series]) -> Series | None:
     return next((other for other in every if replace(other, lines=()) == key), None)
 
 
-def _grows(one: Series, quantity: str, ratios: Sequence[tuple[int, float]]) -> Finding | None:
+def _grows(one: Series, quantity: str, ratios: Sequence[tuple[int, float]]) -> ExcessGrowth | None:
     ends = (ratios[0][0], ratios[-1][0]) if ratios else (0, 0)
     if any(math.isinf(r) for _, r in ratios):
-        return Finding(one, quantity, math.inf, ratios[0][1], ratios[-1][1], ends)
+        return ExcessGrowth(one, quantity, math.inf, ratios[0][1], ratios[-1][1], ends)
     if len(ratios) < 2:
         return None
     slope = exponent(ratios)
     first, last = ratios[0][1], ratios[-1][1]
     if slope > SLOPE and last >= FACTOR * max(first, 1.0):
-        return Finding(one, quantity, slope, first, last, ends)
+        return ExcessGrowth(one, quantity, slope, first, last, ends)
     return None
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from meshmark import __version__
 from meshmark.core import extras
-from meshmark.core.escaping import markdown as escaped
+from meshmark.core.escaping import escape_markdown as escaped
 from meshmark.core.escaping import plain
-from meshmark.growth.curves import MODES, MOVING, GrowthError, Series, findings
+from meshmark.growth.curves import MODES, MOVING, GrowthError, Series, find_excess_growth
 from meshmark.operations import OPERATIONS
 
 PLOTTED = {
@@ -57,7 +57,7 @@ def seconds(value: Any) -> str:
     return f"{value / 1e-9:.3g} ns"
 
 
-def markdown(
+def write_markdown(
     every: Sequence[Series], lines: Iterable[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]
 ) -> str:
     """The whole Markdown text: findings, then one table per operation and scaling."""
@@ -81,7 +81,7 @@ def _markdown(
     yield "## What grows faster than its theory"
     yield ""
     found: dict[str, list[str]] = {}
-    for finding in findings(every):
+    for finding in find_excess_growth(every):
         found.setdefault(finding.text, []).append(finding.series.mode)
     for text, modes in found.items():
         yield f"- {escaped(text)}, in mode{'s' * (len(modes) > 1)} {', '.join(modes)}"
@@ -287,7 +287,7 @@ def svg(drawn: Any) -> str:
     return re.sub(r"(\d\.\d\d)\d+", r"\1", file.getvalue())
 
 
-def write(
+def write_growth_pages(
     every: Sequence[Series],
     lines: Sequence[Mapping[str, Any]],
     runs: Sequence[Mapping[str, Any]],
@@ -299,7 +299,9 @@ def write(
     texts: dict[str, Any] = {}
     for chip in {one.chip: None for one in every}:
         of = [one for one in every if one.chip == chip]
-        texts[f"growth-{chip}.md"] = markdown(of, [line for line in lines if line["chip"] == chip], runs)
+        texts[f"growth-{chip}.md"] = write_markdown(
+            of, [line for line in lines if line["chip"] == chip], runs
+        )
         for scaling in {one.scaling: None for one in of}:
             for group in ("collectives", "layers"):
                 part = [

@@ -39,7 +39,7 @@ class GrowthLine(TypedDict):
     projection: NotRequired[dict[str, Any] | None]
 
 
-_check = checking.of(GrowthLine)
+_check = checking.check_of(GrowthLine)
 
 
 def problem(line: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a program without the hardware: compiles it for a topology and interprets the compiled text.
 
-The results have the form of `meshmark.hunt.oracles.run`, but nothing runs on a device. Products have the highest
-precision, because right answers are exact with it. The usual rounding of factors would hide small differences.
+The results have the form of `meshmark.hunt.oracles.run_program`, but nothing runs on a device. Products have the
+highest precision, because right answers are exact with it. The usual rounding of factors would hide small differences.
 """
 
 from __future__ import annotations

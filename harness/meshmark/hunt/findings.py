@@ -70,7 +70,7 @@ class Finding:
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """The form of a finding's name, which is also the name of its directory."""
 
-_CHECKS = {name: checking.of(hint) for name, hint in get_type_hints(Finding).items()}
+_CHECKS = {name: checking.check_of(hint) for name, hint in get_type_hints(Finding).items()}
 
 
 def _wrong(found: Finding) -> str:
@@ -87,7 +87,7 @@ def read_finding(path: Path) -> Finding:
     """Read one finding by its directory, or by the file in it; FindingError if it is not a finding."""
     file = path / "finding.json" if path.is_dir() else path
     try:
-        found = Finding(**json.loads(files.text(file)))
+        found = Finding(**json.loads(files.read_text(file)))
         if wrong := _wrong(found):
             raise FindingError(f"{path} is not a finding: {wrong}")
         return found
@@ -97,7 +97,7 @@ def read_finding(path: Path) -> Finding:
         raise FindingError(f"{path} is not a finding: {str(error)[:200]}") from None
 
 
-def find(name: str, store: Path = STORE) -> Finding:
+def find_finding(name: str, store: Path = STORE) -> Finding:
     """Read the finding of this name in the store, or at this path; FindingError, with near names, if there is none."""
     for path in (store / name, Path(name)):
         if path.exists():
@@ -114,12 +114,12 @@ def read_findings(store: Path = STORE) -> list[Finding]:
 
 
 def read_script(name: str, store: Path = STORE) -> str:
-    """Read the text of the script of a finding, named as for `find`; FindingError if it is missing."""
+    """Read the text of the script of a finding, named as for `find_finding`; FindingError if it is missing."""
     beside = Path(name) if Path(name).is_dir() else Path(name).parent
     for path in (store / name / "repro.py", beside / "repro.py"):
         if path.exists():
             try:
-                return files.text(path)
+                return files.read_text(path)
             except (OSError, ValueError) as error:
                 raise FindingError(f"{path} is not a script: {str(error)[:200]}") from None
     raise FindingError(f"the finding {name[:80]!a} has no repro.py")
@@ -137,7 +137,7 @@ def choose_free_name(name: str, store: Path) -> str:
     return next(n for n in names if not (store / n).exists())
 
 
-def write(finding: Finding, script: str, report: str, store: Path = STORE) -> Path:
+def write_finding(finding: Finding, script: str, report: str, store: Path = STORE) -> Path:
     """Write the directory of a finding, and give its path."""
     directory = store / finding.name
     directory.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ def along(axis: int, index: Any) -> list[Any]:
     return [*([{"slice": [None, None, None]}] * axis), index]
 
 
-def counted(a: Value, axis: int) -> Node:
+def index_along(a: Value, axis: int) -> Node:
     """The int32 index of each element along a dimension."""
     return Node("lax.broadcasted_iota", ("int32", list(a.shape), axis))
 
@@ -127,8 +127,8 @@ def shift(d: Draw) -> Node:
         parts = [rows(a, axis, k, n), zeros] if left else [zeros, rows(a, axis, 0, n - k)]
         return Node("jnp.concatenate", (parts,), {"axis": axis})
     rolled = Node("jnp.roll", (ref(a), -k if left else k), {"axis": axis})
-    keep = Node("jnp.less", (counted(a, axis), n - k)) if left else None
-    keep = keep or Node("jnp.greater_equal", (counted(a, axis), k))
+    keep = Node("jnp.less", (index_along(a, axis), n - k)) if left else None
+    keep = keep or Node("jnp.greater_equal", (index_along(a, axis), k))
     return Node("jnp.where", (keep, rolled, 0))
 
 
@@ -170,7 +170,7 @@ def cache(d: Draw) -> Node:
     row = d.like(tuple(size if k == axis else m for k, m in enumerate(a.shape)), a.dtype)
     at = start_of(d, n)
     full = Node("lax.dynamic_update_slice_in_dim", (ref(a), ref(row), at), {"axis": axis})
-    masked = Node("jnp.where", (Node("jnp.less_equal", (counted(a, axis), at)), full, 0))
+    masked = Node("jnp.where", (Node("jnp.less_equal", (index_along(a, axis), at)), full, 0))
     if d.chance(0.4):
         return masked
     if d.chance(0.5):
@@ -185,7 +185,9 @@ def masked(d: Draw) -> Node:
     """The elements on one side of a bound along a dimension, with a constant elsewhere."""
     a = d.number(1)
     axis = d.axis(a, 2)
-    test = Node(f"jnp.{d.choice(['less', 'greater_equal'])}", (counted(a, axis), start_of(d, a.shape[axis])))
+    test = Node(
+        f"jnp.{d.choice(['less', 'greater_equal'])}", (index_along(a, axis), start_of(d, a.shape[axis]))
+    )
     return Node("jnp.where", (test, ref(a), d.choice([0, -9])))
 
 

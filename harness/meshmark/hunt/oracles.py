@@ -206,7 +206,7 @@ def apply_jit(
     return use(jax.jit(function, out_shardings=shardings, donate_argnums=donate, compiler_options=options))
 
 
-def run(program: Program, mode: str) -> list[Any]:
+def run_program(program: Program, mode: str) -> list[Any]:
     """Run a program over its mesh on the devices of this process; gives one jax.Array per output.
 
     Raises JAX's own errors, Inapplicable if the program does not have this mode, and ChangedArgument."""
@@ -495,7 +495,7 @@ def judge(
 ) -> list[Difference]:
     """The differences of all modes; Invalid if the right results are not known.
 
-    runner: runs a program in a mode (default: `run`). left: takes the reasons of modes that it can't run.
+    runner: runs a program in a mode (default: `run_program`). left: takes the reasons of modes that it can't run.
     """
     known = compute_truth(program)
     rounded = rounds(program)
@@ -508,7 +508,7 @@ def judge(
                     found.append(between)
                 continue
             with accelerators.exact_products(exact):
-                results = (runner or run)(program, mode)
+                results = (runner or run_program)(program, mode)
         except Inapplicable:
             continue
         except ChangedArgument as error:

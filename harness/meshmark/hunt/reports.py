@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from meshmark.hunt.findings import Finding, write
+from meshmark.hunt.findings import Finding, write_finding
 from meshmark.hunt.oracles import ALONE, HOST
 from meshmark.hunt.program import Program, from_json
 from meshmark.hunt.scripts import write_script
@@ -39,7 +39,7 @@ SEVERITY = {
 def refresh(finding: Finding, store: Path) -> None:
     """Write a finding again, with a new script and report."""
     script = script_of(finding)
-    write(finding, script, report_of(finding, script), store)
+    write_finding(finding, script, report_of(finding, script), store)
 
 
 def name_of(key: str) -> str:

@@ -40,7 +40,7 @@ _OF_MEMORY = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "colle
 """Instructions that move memory without a change of layout: operands and results have the same order of dimensions."""
 
 
-def check(module: Module) -> None:
+def check_module(module: Module) -> None:
     """Check a module. Raises Refused for anything unknown in it, and Fault if two sides of a type differ."""
     for name, value in module.attributes.items():
         if name not in _HEADER or not _HEADER[name].fullmatch(value):

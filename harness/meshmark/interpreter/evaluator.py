@@ -205,7 +205,7 @@ def interpret(
     arguments: one such array per parameter of the entry. Raises Fault if the program does what no program may do, and
     Refused if the interpreter does not know something in it.
     """
-    agreement.check(module)
+    agreement.check_module(module)
     parameters = module.entry.parameters
     if len(arguments) != len(parameters):
         raise Refused(f"a program of {len(parameters)} parameters for {len(arguments)} arguments")

@@ -197,7 +197,11 @@ class Judge:
         if any(line.data.get("differing_runs") for line in lines):
             return lines
         failed = next((line for line in lines if line.check in VALUES and line.verdict == "fail"), None)
-        row = deviations.find(program.case, jax.__version__, jax.default_backend()) if failed else None
+        row = (
+            deviations.find_deviation(program.case, jax.__version__, jax.default_backend())
+            if failed
+            else None
+        )
         if failed is None or row is None:
             return lines
         arguments, _, _ = prepare_cell(program.case.cell, self.seed)

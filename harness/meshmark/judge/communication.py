@@ -104,7 +104,7 @@ def broken(case: Case, compiled: Any, found: Sequence[Collective], sent: float) 
     """How the collectives break the contract of the case's mode; "" if they do not."""
     plan = case.plan
     if case.mode not in SPELLED:
-        return missing_connection(found, sent, plan.connected, case.mesh.size, ceiling(case))
+        return missing_connection(found, sent, plan.connected, case.mesh.size, limit_traffic(case))
     if plan.traffic is None:
         return theory.overrun(sent, case) or missing_kind(found, plan.kinds)
     equivalents = EQUIVALENTS | EQUIVALENTS_BY_PLATFORM.get(platform(compiled), {})
@@ -212,7 +212,7 @@ def missing_connection(
     return ""
 
 
-def ceiling(case: Case) -> float:
+def limit_traffic(case: Case) -> float:
     """Bytes per device of gathering every argument and reducing every result on all devices.
 
     No sensible partitioning costs more.

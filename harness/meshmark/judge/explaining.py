@@ -384,12 +384,12 @@ def lines_of(options: Any) -> list[str]:
     topology = topologies.parse(options.topology) if options.topology else None
     devices = topologies.devices(topology) if topology else tuple(jax.devices())
     bits = dict(chips.factor_bits(chips.CHIPS[topology.chip])) if topology else {}
-    case = cases.find(options.case, len(devices))
+    case = cases.find_case(options.case, len(devices))
     program = Program(case, devices)
     handed = program.lower()
     with program.context():
         compiled = handed.compile()
-    text = files.text(options.text, errors="replace") if options.text else whole_text(compiled)
+    text = files.read_text(options.text, errors="replace") if options.text else whole_text(compiled)
     module = reader.parse_module(text)
     expected, _ = interpreted.wanted(case.cell, options.seed, 0.0)
     parts = []

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from meshmark.core.errors import BadInput
-from meshmark.core.files import text as whole_text
+from meshmark.core.files import read_text as whole_text
 from meshmark.core.hlo import Collective, wire_bytes
 from meshmark.records.run_line import place_of
 

@@ -64,7 +64,9 @@ def read_deviations(path: Path = FILE) -> tuple[Deviation, ...]:
     return tuple(Deviation(**row) for row in rows)
 
 
-def find(case: Case, jax: str, backend: str, rows: Sequence[Deviation] | None = None) -> Deviation | None:
+def find_deviation(
+    case: Case, jax: str, backend: str, rows: Sequence[Deviation] | None = None
+) -> Deviation | None:
     """The row that covers the case; None if there is none."""
     if case.cell.request.variant.get("fill") is None:
         return None

@@ -107,7 +107,7 @@ def read_known_issues(path: Path = FILE) -> list[Issue]:
         mend = "install meshmark again" if path == FILE else "name a file that is there"
         raise KnownIssuesError(f"there is no file of known issues {path}: {mend}")
     try:
-        text = files.text(path)
+        text = files.read_text(path)
     except (OSError, ValueError) as error:
         raise KnownIssuesError(f"{path} can't be read as TOML: {error}") from None
     return list(_issues(text, path))

@@ -8,7 +8,7 @@ the number of devices, so each count has its own list, and one full list takes u
 have full lists: their old versions stay available when the table changes. For the other counts of DIGESTS, some version
 of the table must give the list of the digest. If none does, the table has drifted from that version of the lists, and
 only the suite's commit of that time gives the list. Any other count follows the rule, and a statement names that. Old
-versions stay; `write` makes a new one.
+versions stay; `write_must_pass_lists` makes a new one.
 
 L4 is the level of several processes. Its list depends on their number too. It holds everything that the standard
 profile without optional capabilities selects for these devices and processes: L0 to L3 over processes, and the
@@ -122,7 +122,7 @@ def place(devices: int, processes: int = 1) -> str:
     return counted(devices, "device") + (f" over {processes} processes" if processes > 1 else "")
 
 
-def digest(ids: Iterable[str]) -> str:
+def digest_case_ids(ids: Iterable[str]) -> str:
     """SHA-256 of the sorted case ids, one per line."""
     return hashlib.sha256("".join(f"{name}\n" for name in sorted(ids)).encode()).hexdigest()
 
@@ -161,7 +161,7 @@ def versions(directory: Path = DIRECTORY) -> tuple[int, ...]:
 
 @cache
 def read_must_pass_lists(version: int, directory: Path = DIRECTORY) -> dict[tuple[str, int, int], Frozen]:
-    """The lists of a version by (level, devices, processes); LevelError if a file was changed after `write`."""
+    """The lists of a version by (level, devices, processes); LevelError if a file was changed after it was written."""
     if version not in versions(directory):
         known = ", ".join(map(str, versions(directory)))
         raise LevelError(f"no version {version} of the must-pass lists: choose from {known}")
@@ -178,7 +178,7 @@ def read_must_pass_lists(version: int, directory: Path = DIRECTORY) -> dict[tupl
         for head, lines in sections:
             match = _HEAD.fullmatch(head)
             listed = tuple(sorted(unpacked(lines)))
-            if not match or (listed and (len(listed), digest(listed)) != (int(match[3]), match[4])):
+            if not match or (listed and (len(listed), digest_case_ids(listed)) != (int(match[3]), match[4])):
                 raise LevelError(f"{path}: {head[:60]!r} does not match the lines below it: restore the file")
             found[path.stem, int(match[1]), int(match[2] or 1)] = Frozen(int(match[3]), match[4], listed)
     return found
@@ -215,7 +215,7 @@ def must_pass(
     newest = table_versions.TABLE_VERSION
     for number in dict.fromkeys((newest if table is None else table, *range(newest, 0, -1))):
         listed = tuple(by_rule(level, devices, processes, number))
-        sha256 = digest(listed)
+        sha256 = digest_case_ids(listed)
         if frozen is None or frozen.sha256 == sha256:
             return MustPass(level, devices, version, listed, sha256, frozen is not None, processes)
     raise LevelError(
@@ -261,8 +261,8 @@ def find_drift(
         where = f"{level} on {place(devices, processes)}"
         if was is None:
             found.append(f"{where}: not in version {version}")
-        elif was.sha256 != digest(now) and was.sha256 not in (
-            digest(by_rule(level, devices, processes, table))
+        elif was.sha256 != digest_case_ids(now) and was.sha256 not in (
+            digest_case_ids(by_rule(level, devices, processes, table))
             for table in range(table_versions.TABLE_VERSION - 1 if older else 0, 0, -1)
         ):
             new, gone = sorted({*now} - {*was.cases}), sorted({*was.cases} - {*now})
@@ -273,7 +273,7 @@ def find_drift(
     return found
 
 
-def write(directory: Path = DIRECTORY) -> Path:
+def write_must_pass_lists(directory: Path = DIRECTORY) -> Path:
     """Write the table's lists as a new version and return its directory. LevelError if nothing has changed."""
     try:
         newest = versions(directory)[-1]
@@ -304,7 +304,7 @@ def write(directory: Path = DIRECTORY) -> Path:
 def _head(devices: int, processes: int, ids: list[str]) -> str:
     """The line before the cases of one entry: a format of its own, that `_HEAD` reads."""
     over = f" over {processes} processes" if processes > 1 else ""
-    return f"devices {devices}{over}: {len(ids)} cases, sha256 {digest(ids)}"
+    return f"devices {devices}{over}: {len(ids)} cases, sha256 {digest_case_ids(ids)}"
 
 
 def _comment(level: str, version: int) -> list[str]:

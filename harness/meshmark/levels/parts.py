@@ -26,14 +26,14 @@ def judging(files: Sequence[Records]) -> list[Mapping[str, Any]]:
 
 def difference(runs: Sequence[Mapping[str, Any]]) -> str:
     """The first field in which the environments of these runs differ, or their seeds; "" for none."""
-    every = [run_line.environment(run) | {"seed": run.get("seed")} for run in runs]
+    every = [run_line.environment_fields(run) | {"seed": run.get("seed")} for run in runs]
     return next(filter(None, (run_line.difference(every[0], other) for other in every[1:])), "")
 
 
-def of(files: Sequence[Records]) -> Parts:
+def parts_of(files: Sequence[Records]) -> Parts:
     """The judged cases of these files by run."""
     named = {
-        run["run"]: json.dumps([run_line.settings(run), run_line.environment(run)], sort_keys=True)
+        run["run"]: json.dumps([run_line.settings(run), run_line.environment_fields(run)], sort_keys=True)
         for run in judging(files)
     }
     found: Parts = {}

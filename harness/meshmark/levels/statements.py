@@ -176,7 +176,7 @@ def statement(
     one rank of several.
     """
     files = [records] if isinstance(records, Records) else list(records)
-    facts = environment(files)
+    facts = shared_environment(files)
     processes = run_line.processes(facts)
     if processes > 1:
         _require_all_ranks(files, processes)
@@ -184,7 +184,7 @@ def statement(
     version = versions(directory)[-1] if version is None else version
     if differing := parts.difference(parts.judging(files)):
         raise LevelError(f"the runs differ in {differing}: make one statement per environment")
-    judged = parts.of(files)
+    judged = parts.parts_of(files)
     devices, topology = int(facts["num_devices"]), str(facts.get("topology") or "")
     compiled = interpreted.by_case(one for file in files for one in file.cases.values()) if topology else {}
     computed = any(one.interpreted for found in compiled.values() for one in found)
@@ -286,7 +286,7 @@ IDENTITY = ("backend", "device_kind", "num_devices", "topology", "layout")
 processes (as meshmark.records.run_line has it)."""
 
 
-def environment(files: Sequence[Records]) -> Mapping[str, Any]:
+def shared_environment(files: Sequence[Records]) -> Mapping[str, Any]:
     """The facts that these records share; LevelError if they have none, or differ in one that a level depends on."""
     runs = [run for file in files for run in file.runs]
     if not runs:

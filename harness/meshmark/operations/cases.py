@@ -329,7 +329,7 @@ def not_empty(selection: Selection, num_devices: int) -> None:
     raise SelectionError(f"no case is chosen: {mend} (see `meshmark list`)")
 
 
-def find(case_id: str, num_devices: int, processes: int = 1) -> Case:
+def find_case(case_id: str, num_devices: int, processes: int = 1) -> Case:
     """The case with this id, of any weight. SelectionError if the table has none."""
     parts = case_id.split("/")
     if len(parts) != 6:

@@ -63,7 +63,7 @@ def find_impossible_traffic(case: Case, record: Mapping[str, Any], facts: Mappin
     if case.mode in communication.SPELLED:
         if case.plan.traffic is not None:
             yield from _spelled(case, known, str(facts.get("backend")))
-    elif wire > (limit := communication.ceiling(case)):
+    elif wire > (limit := communication.limit_traffic(case)):
         yield f"sends {wire:g} B, over the ceiling of {limit:g} B"
     elif not any(_size(one) > 1 for one in known) and any(
         len(set(group)) > 1 for group in case.plan.connected

@@ -24,7 +24,7 @@ NAME, LEVEL = "#444c56", "#176b37"
 """Background colours of the two parts. White text has a contrast of at least 4.5 to 1 on both."""
 
 
-def text(review: Review) -> str:
+def spell_badge(review: Review) -> str:
     """The text on the badge of a product; "" if it gets none."""
     statement = review.statement
     if review.complaints or statement is None or statement.topology or not statement.met:
@@ -49,11 +49,11 @@ def draw(said: str) -> str:
     )
 
 
-def write(reviews: list[Review], directory: Path) -> list[Path]:
+def write_badges(reviews: list[Review], directory: Path) -> list[Path]:
     """Write the badge of each product that gets one; its place gives the file name. BadInput if writing fails."""
     made = []
     for review in reviews:
-        if said := text(review):
+        if said := spell_badge(review):
             name = (
                 "".join(
                     c if c.isascii() and (c.isalnum() or c in ".-_") else "-" for c in review.place[:LONGEST]

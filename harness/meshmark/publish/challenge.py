@@ -60,7 +60,7 @@ def _depends(case: Case, seed: int) -> bool:
     """Whether a right answer has only one digest, which another seed would change."""
     try:
         one, other = (recomputed.answer(case.cell, s, 0.0).expected for s in (seed, 0))
-        same = recomputed.digest(case, one) == recomputed.digest(case, other)
+        same = recomputed.digest_results(case, one) == recomputed.digest_results(case, other)
     except (ValueError, TypeError, IndexError, KeyError, ArithmeticError):
         return False
     special = case.cell.request.variant.get("fill") is not None
@@ -88,7 +88,7 @@ def read_challenge(path: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def text(challenge: Mapping[str, Any]) -> str:
+def spell_challenge(challenge: Mapping[str, Any]) -> str:
     """A challenge as the text of its file."""
     return json.dumps(challenge, indent=1) + "\n"
 

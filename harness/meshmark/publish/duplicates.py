@@ -80,7 +80,7 @@ class Prints:
                 self.controls.append(control)
 
 
-def of(place: str, records: Iterable[Mapping[str, Any]]) -> Prints:
+def prints_of(place: str, records: Iterable[Mapping[str, Any]]) -> Prints:
     """The prints of a product's records."""
     found = Prints(place)
     for record in records:
@@ -97,13 +97,13 @@ def published(directory: Path | None = None) -> list[Prints]:
 @cache
 def _below(directory: Path) -> list[Prints]:
     try:
-        products = results.find(directory)
+        products = results.find_products(directory)
     except BadInput:
         return []
     every = []
     for product in products:
         try:
-            every.append(of(f"{product.release}/{product.name}", _telling(product.records)))
+            every.append(prints_of(f"{product.release}/{product.name}", _telling(product.records)))
         except (BadInput, OSError, EOFError, zlib.error):
             continue
     return every

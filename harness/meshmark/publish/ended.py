@@ -27,7 +27,7 @@ CLOCK = 120.0
 """Seconds by which a machine's clock may be set back or forward during a run."""
 
 
-def check(name: str, lines: Sequence[Entry], review: Review) -> None:
+def check_endings(name: str, lines: Sequence[Entry], review: Review) -> None:
     """Complain about the end of one file and about its times, and note what cannot be checked."""
     for number, text in find_wrong_endings(lines):
         review.complain(name, text, number, "end")

@@ -132,7 +132,7 @@ def of_conformance(
     if record.get("fixed") and not any(i.covers(case.id) and check in i.checks for i in issues):
         yield "is called fixed, and no known issue lists it"
     if "deviation" in record:
-        listed = deviations.find(case, facts["versions"]["jax"], facts["backend"])
+        listed = deviations.find_deviation(case, facts["versions"]["jax"], facts["backend"])
         if listed is None or listed.why != record["deviation"]:
             yield "gives a deviation that the suite does not list for it"
     if check in ("numbers", "gradient"):
@@ -355,7 +355,7 @@ def of_comparison(record: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator
         return
     own = str(record.get("case")).partition(" ")[0]
     try:
-        cases.find(own, run["facts"]["num_devices"])
+        cases.find_case(own, run["facts"]["num_devices"])
     except (BadInput, ValueError) as error:
         yield f"there is no such case ({str(error)[:80]}): {AS_WRITTEN}"
 

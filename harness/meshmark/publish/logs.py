@@ -69,7 +69,7 @@ def pack(path: Path, versions: Collection[str]) -> bytes:
     return gzip.compress("".join(line + "\n" for line in cleaned).encode(), 9, mtime=0)
 
 
-def counted(file: File) -> dict[str, int]:
+def read_closing_counts(file: File) -> dict[str, int]:
     """What the log's last closing line counts: `cases`, and each verdict that it names. {} if there is no such line; a
     narrow terminal may have cut it."""
     found: dict[str, int] = {}

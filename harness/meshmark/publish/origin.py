@@ -48,7 +48,7 @@ class Commit:
     time: int
     """The commit time in Unix seconds."""
     digest: str
-    """The digest of its package (core.installation.digest); "" if the commit has no package of today's name."""
+    """The digest of its package (core.installation.digest_package); "" if the commit has no package of today's name."""
     version: str = ""
     """The version of its package; "" if it names none."""
     table: int = 0
@@ -144,7 +144,7 @@ def _said(commit: str, name: str, pattern: str, package: str = PACKAGE) -> str:
 
 
 def _digest(commit: str) -> str:
-    """The digest of the package's files at a commit, computed as core.installation.digest does for a checkout."""
+    """The digest of the package's files at a commit, as core.installation.digest_package computes it for a checkout."""
     listed = _git("ls-tree", "-r", "-z", commit, PACKAGE)
     entries = [line.split(b"\t", 1) for line in (listed or b"").split(b"\0") if line]
     files = sorted(

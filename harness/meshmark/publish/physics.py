@@ -37,7 +37,7 @@ CORE_FLOPS, CORE_COPY = 768e9, 120e9
 """The FLOP/s (128 per cycle at 6 GHz) and the copy bytes/s that no CPU core reaches."""
 
 
-def timing(
+def find_impossible_times(
     record: Mapping[str, Any], case: Case, facts: Mapping[str, Any], ceilings: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
     """Yields why a time is impossible. ceilings: those of the same run."""
@@ -72,7 +72,7 @@ def timing(
         yield f"moves {moved * record['devices'] / middle:.3g} B/s, and a copy of the same run has {copy:.3g}"
 
 
-def ceiling(record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
+def find_impossible_ceilings(record: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
     """Yields why a ceiling of virtual devices is impossible on the host that the run names."""
     cores = (facts.get("host") or {}).get("cores")
     if facts.get("backend") != "cpu" or not cores:

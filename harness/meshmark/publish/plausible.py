@@ -59,7 +59,9 @@ def peak_of(record: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[str, f
     return None
 
 
-def timing(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained: bool) -> Iterator[str]:
+def find_timing_faults(
+    record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained: bool
+) -> Iterator[str]:
     """Yields the faults of a timing record, each with the way to correct it."""
     samples: Sequence[float] = record["samples_s"]
     if not samples:
@@ -123,7 +125,9 @@ def _of_ranks(record: Mapping[str, Any], size: int) -> Iterator[str]:
         yield f"skew {str(own)[:80]} is not that of samples_by_rank, {found}: {TAKEN}"
 
 
-def ceiling(record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained: bool) -> Iterator[str]:
+def find_ceiling_faults(
+    record: Mapping[str, Any], facts: Mapping[str, Any], peaks_explained: bool
+) -> Iterator[str]:
     """Yields the faults of a ceiling record: its value must follow from its fastest sample and be below the peak. The
     copy bandwidth has no peak to compare with: small arrays stay in caches, which are faster than the memory."""
     samples, devices = record["samples_s"], record["devices"]

@@ -16,7 +16,7 @@ LONGEST_TEXT = 20_000
 """Characters of the longest text in a record: the search for addresses takes time."""
 
 
-def check(
+def check_privacy(
     bundle: Bundle,
     files: Mapping[str, Sequence[Entry]],
     product: Mapping[str, Any],

@@ -119,7 +119,7 @@ def answer(cell: Cell, seed: int, rounding: float) -> Answer:
     return Answer(tuple(map(np.asarray, expected)), tuple(bounds))
 
 
-def digest(case: Case, expected: Iterable[np.ndarray], owners: tuple[int, ...] | None = None) -> str:
+def digest_results(case: Case, expected: Iterable[np.ndarray], owners: tuple[int, ...] | None = None) -> str:
     """The digest of a case with exactly these results. owners: the process of each mesh position."""
     sizes, arrays, shown = case.mesh.sizes, [], []
     for result, array in zip(case.plan.results, expected, strict=True):
@@ -193,7 +193,7 @@ def find_impossible_numbers(
         who = owners(case, facts)
         if processes > 1 and who is None:
             return
-        want = digest(case, found.expected, who)
+        want = digest_results(case, found.expected, who)
         if not determined(case, found.expected):
             if not any(a.dtype.kind not in "iub" and (a != a).any() for a in found.expected):
                 work.zeros += 1
@@ -218,7 +218,7 @@ def is_nearest(case: Case, record: Mapping[str, Any], found: Answer, facts: Mapp
         return False
     with np.errstate(all="ignore"):
         nearest = [want.astype(dtype_of(result.dtype).numpy) for result, want, _ in results]
-    return bool(record.get("bits") == digest(case, nearest, who))
+    return bool(record.get("bits") == digest_results(case, nearest, who))
 
 
 LOOSE = 4.0

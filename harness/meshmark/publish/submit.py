@@ -141,7 +141,7 @@ def make(
     if bundle is None:
         wrong.end()
         raise AssertionError("a bundle that can't be made has a reason")
-    report = validate.check(bundle, expected)
+    report = validate.check_product(bundle, expected)
     wrong.refused += report.complaints
     target = output / bundle.release / bundle.name
     packed = output / f"{bundle.name}-{bundle.release}.tar.gz" if archive else None
@@ -206,7 +206,7 @@ def _bundled(paths: Sequence[Path], wanted: Wanted, wrong: Wrong) -> Bundle | No
     for number, path in enumerate(wanted.logs, 1):
         if (packed := wrong.attempt(logs.pack, path, versions)) is not None:
             _put(bundle, logs.name(number), packed)
-    _put(bundle, ENVIRONMENT, _json(validate.environment(files)))
+    _put(bundle, ENVIRONMENT, _json(validate.environment_content(files)))
     _put(bundle, PRODUCT, results.product_text(product).encode())
     manifest = {
         "schema": 1,
@@ -275,7 +275,7 @@ def _read(path: Path) -> list[Entry]:
 
 def _facts(read: Mapping[Path, Sequence[Entry]]) -> Mapping[str, Any]:
     runs = [as_records([entry for entry in lines if entry[1]["kind"] == "run"]) for lines in read.values()]
-    facts = statements.environment(runs)
+    facts = statements.shared_environment(runs)
     if facts.get("topology"):
         raise SubmitError(
             ["these are compile-only runs, in which nothing ran: they belong in results/compile-only"]

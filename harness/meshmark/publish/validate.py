@@ -57,7 +57,7 @@ DIRTY, INCOMPLETE = "dirty suite", "level not met"
 """How the marks begin that concede a fault and let the product through."""
 
 
-def check(
+def check_product(
     bundle: Bundle,
     expected: Expectations | None = None,
     asked: Mapping[str, Any] | None = None,
@@ -84,7 +84,7 @@ def check(
         return review.close()
     runs = _runs(bundle, files, product, review)
     _environment(bundle, files, review)
-    privacy.check(bundle, files, product, room, review)
+    privacy.check_privacy(bundle, files, product, room, review)
     _logs(bundle, files, review)
     if not runs:
         return review.close()
@@ -93,7 +93,7 @@ def check(
         _heads(name, lines, review)
         _judged(name, lines, facts, expected, review)
         _timed(name, lines, runs, product, review)
-        ended.check(name, lines, review)
+        ended.check_endings(name, lines, review)
     review.totals = totals(files)
     said = manifest.get("totals")
     if manifest and said != review.totals:
@@ -107,7 +107,7 @@ def check(
     for name, number, text in consistent.of_files(files):
         review.complain(name, text, number, "consistent")
     _statement(files, manifest, product, review)
-    own = duplicates.of(bundle.place, (record for lines in files.values() for _, record in lines))
+    own = duplicates.prints_of(bundle.place, (record for lines in files.values() for _, record in lines))
     answers = challenge.find_unmet_demands(asked, files) if asked else ()
     words = environments.of_words(product.get("hardware", ""), runs)
     for text in itertools.chain(answers, words, duplicates.find_duplicates(own, duplicates.published())):
@@ -260,7 +260,7 @@ def _processes(run: Mapping[str, Any]) -> Iterator[str]:
             yield f"`{what}` is {said}, and num_processes {number}: {AS_WRITTEN}"
 
 
-def environment(files: Mapping[str, Sequence[Entry]]) -> dict[str, Any]:
+def environment_content(files: Mapping[str, Sequence[Entry]]) -> dict[str, Any]:
     """The content of environment.json: each file's runs as their run lines describe them."""
     return {
         "schema": 1,
@@ -276,7 +276,7 @@ def environment(files: Mapping[str, Sequence[Entry]]) -> dict[str, Any]:
 def _environment(bundle: Bundle, files: Mapping[str, Sequence[Entry]], review: Review) -> None:
     file = bundle.files.get(ENVIRONMENT)
     try:
-        if file is None or bundles.loads(file.data.decode("utf-8")) != environment(files):
+        if file is None or bundles.loads(file.data.decode("utf-8")) != environment_content(files):
             what = "missing" if file is None else "not what the run lines say"
             review.complain(ENVIRONMENT, f"{what}: submit again")
     except (ValueError, RecursionError):
@@ -287,7 +287,7 @@ def _logs(bundle: Bundle, files: Mapping[str, Sequence[Entry]], review: Review) 
     """Check that each log belongs to one of the runs, by the counts that a run prints at its end."""
     counted = [one for lines in files.values() if (one := counts(lines))["cases"]]
     for name in sorted(filter(logs.NAME.fullmatch, bundle.files)):
-        if why := consistent.of_log(logs.counted(bundle.files[name]), counted):
+        if why := consistent.of_log(logs.read_closing_counts(bundle.files[name]), counted):
             review.complain(name, why)
 
 
@@ -499,13 +499,13 @@ def _timed(
             case = lookups[on].get(record["case"])
             if against_table.agrees(name, number, record, case, run, review) and case is not None:
                 found += against_table.wrong_costs(record, case, run)
-                found += physics.timing(record, case, facts, ceilings.get(record["run"], ()))
+                found += physics.find_impossible_times(record, case, facts, ceilings.get(record["run"], ()))
                 found += field_checks.of_timed_program(record, case, run)
             found += field_checks.of_timing(record, run)
-            found += plausible.timing(record, facts, explained)
+            found += plausible.find_timing_faults(record, facts, explained)
         elif kind == "ceiling":
-            found += plausible.ceiling(record, facts, explained)
-            found += physics.ceiling(record, facts)
+            found += plausible.find_ceiling_faults(record, facts, explained)
+            found += physics.find_impossible_ceilings(record, facts)
         elif kind == "comparison":
             found += [*consistent.of_comparison(record), *field_checks.of_comparison(record, run)]
         for text in found:

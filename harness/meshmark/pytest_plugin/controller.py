@@ -27,7 +27,7 @@ from meshmark.operations import cases
 from meshmark.operations.record_lines import case_lines
 from meshmark.pytest_plugin import expecting, guard
 from meshmark.pytest_plugin.choosing import without_a_case
-from meshmark.pytest_plugin.counting import FEW, WELL, Count, digest, names_the_suite
+from meshmark.pytest_plugin.counting import FEW, WELL, Count, digest_text, names_the_suite
 from meshmark.pytest_plugin.stashed import (
     CONTROLLER,
     EXPECTED,
@@ -109,7 +109,7 @@ class Controller:
             self.count.problem(f"an error behind {case_of(report.nodeid) or report.nodeid}: {told}")
         lines = vars(report).pop("meshmark", None)
         if lines is not None:
-            self.count.came[case_of(report.nodeid)].append(digest(lines))
+            self.count.came[case_of(report.nodeid)].append(digest_text(lines))
             self.take(*json.loads(lines))
             if node := getattr(report, "node", None):
                 self._last[node.gateway.id] = case_of(report.nodeid)
@@ -161,7 +161,7 @@ class Controller:
         line, raw = containment.post_mortem(self.config.stash[WORKERS], worker)
         own, place = split_id(case_of(crashitem))
         facts = next(facts for facts in self.config.stash[PLACES] if facts.place == place)
-        trial = Trial(cases.find(own, facts.num_devices), facts)
+        trial = Trial(cases.find_case(own, facts.num_devices), facts)
         known_issues.apply(self.config.stash[EXPECTED].issues(facts.to_json()), own, [line])
         report.longrepr = Told(message(trial, [line], self.config.getoption("seed")))
         if line.verdict == "known":

@@ -149,10 +149,10 @@ class Count:
 
 def note_judged(config: pytest.Config, case: str, text: str) -> None:
     """Note the digest of a case's records as this process judged them."""
-    config.stash.setdefault(JUDGED, {}).setdefault(case, []).append(digest(text))
+    config.stash.setdefault(JUDGED, {}).setdefault(case, []).append(digest_text(text))
 
 
-def digest(text: str) -> str:
+def digest_text(text: str) -> str:
     """A short digest of a text."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 

@@ -27,7 +27,7 @@ FEW = 5
 """The most unjudged cases of a level that are named."""
 
 
-def check(config: pytest.Config) -> None:
+def check_level_options(config: pytest.Config) -> None:
     """SelectionError for an unknown level, and for options that prevent the count of judged cases."""
     level = config.getoption("expect_level")
     names = (*must_pass.names(), must_pass.SEVERAL)

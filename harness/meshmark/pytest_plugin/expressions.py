@@ -27,7 +27,7 @@ _CALL = re.compile(r"([^\s()]+)\s*\(")
 """Matches a word before a parenthesis: a call, or one of the three keywords of the grammar."""
 
 
-def check(config: pytest.Config) -> None:
+def check_expressions(config: pytest.Config) -> None:
     """One-line UsageError for a text of -k or -m that pytest could not parse, or not apply to a case."""
     for option, text in (("-k", config.option.keyword), ("-m", config.option.markexpr)):
         why = _wrong(option, text.strip())

@@ -131,11 +131,11 @@ def _begin(config: pytest.Config) -> None:
             " again what failed with --lf, or what has no verdict with --resume FILE"
         )
     check_numbers(config)
-    expressions.check(config)
+    expressions.check_expressions(config)
     config.stash[OUTPUT] = steady.standard_output()
     config.stash[GIVEN] = os.environ.get("PYTEST_ADDOPTS", "").strip()
     try:
-        expecting.check(config)
+        expecting.check_level_options(config)
         config.stash[EXPECTED] = expectations_of(config)
         coordinates = coordinates_of(config)
         _prepare_environment(config, ranks=bool(coordinates))

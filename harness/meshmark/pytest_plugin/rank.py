@@ -83,7 +83,7 @@ class RankPlugin:
             with made.group.beginning():
                 choose(config, [ranks.read_facts(made.group)], made.group.size)
                 ids = [trial.id for family in config.stash[TRIALS].values() for trial in family]
-                made.group.alike("cases", ranks.digest(ids))
+                made.group.alike("cases", ranks.digest_names(ids))
                 open_records(config)
         except BadInput as error:  # otherwise JAX would wait for the others at exit, and end by a signal
             made.refuse(str(error))
@@ -145,7 +145,7 @@ class RankPlugin:
             for name, (verdict, reason) in finished.items():
                 if name not in done or worst((done[name].verdict, verdict)) != done[name].verdict:
                     line = Line("execute", verdict, f"rank {rank}: {reason}" if reason else "")
-                    done[name] = _judged(cases.find(name, number, processes), line)
+                    done[name] = _judged(cases.find_case(name, number, processes), line)
         _, markers = self.group.channel.exchange("markers", self.marker.read())
         last_group = handover.describe_last_group()
         for marked in markers:
@@ -159,7 +159,7 @@ class RankPlugin:
                 continue
             how = last_group or "in two runs, one after the other"
             line = Line("execute", "crash", f"the ranks ended in this case: {how}")
-            case = cases.find(name, number, processes)
+            case = cases.find_case(name, number, processes)
             self._mark_known(case, line)
             stash[WRITER].write(case_lines(case, [line], self.config.getoption("seed"), 0.0))
             done[name] = _judged(case, line)
@@ -189,7 +189,7 @@ class RankPlugin:
         chosen = {trial.id for family in self.config.stash[TRIALS].values() for trial in family}
         left = [case for case in (case_of(item.nodeid) for item in session.items) if case in chosen]
         try:
-            self.group.alike("cases that pytest has left", ranks.digest(left))
+            self.group.alike("cases that pytest has left", ranks.digest_names(left))
         except Ended as error:
             self._end(error.ending)
             pytest.exit(self.describe(error.ending), returncode=self.code(error.ending))

@@ -333,7 +333,7 @@ def in_order(found: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(sorted(found, key=lambda device: (device.process_index, device.id)))
 
 
-def digest(names: Iterable[str]) -> str:
+def digest_names(names: Iterable[str]) -> str:
     """The number of names and a digest of them in their order, as a text."""
     listed = list(names)
     return f"{len(listed)} ({hashlib.blake2b(chr(10).join(listed).encode(), digest_size=6).hexdigest()})"

@@ -124,10 +124,10 @@ def _timings(files: Sequence[Records]) -> Iterator[TimingLine]:
             found.setdefault(key, {})[rank] = record
     for by_rank in found.values():
         if len(by_rank) == len(files) or any(one["verdict"] in BAD for one in by_rank.values()):
-            yield timing(by_rank, len(files))
+            yield merge_timing(by_rank, len(files))
 
 
-def timing(by_rank: Mapping[int, Any], size: int) -> TimingLine:
+def merge_timing(by_rank: Mapping[int, Any], size: int) -> TimingLine:
     """The merged timing line of one case and cadence: that of the lowest rank with the worst verdict. If all ranks
     passed, it has the samples of all. RecordError if the ranks have different numbers of samples."""
     worst = min(by_rank, key=lambda rank: (VERDICTS.index(by_rank[rank]["verdict"]), rank))
@@ -183,7 +183,7 @@ def _must_be_of_one_launch(path: Path, files: Sequence[Records]) -> None:
 def _alike(run: Mapping[str, Any]) -> dict[str, Any]:
     """The environment of a run line without values that may differ between hosts: the number of cores, and variables
     that select a rank's devices."""
-    found = run_line.environment(run)
+    found = run_line.environment_fields(run)
     host = {name: value for name, value in (found["host"] or {}).items() if name != "cores"}
     flags = {name: value for name, value in found["flags"].items() if run_line.of_every_rank(name)}
     return found | {"host": host, "flags": flags}
@@ -195,11 +195,11 @@ def write_where_seen(path: Path, size: int) -> str:
     missing = [file for file in rank_files(path, size) if not file.exists()]
     if missing:
         return f"{missing[0]} is not here: bring the files together and run `meshmark merge {path}`"
-    write(path, merged(path, size))
+    write_merged_file(path, merged(path, size))
     return ""
 
 
-def write(path: Path, lines: list[dict[str, Any]]) -> None:
+def write_merged_file(path: Path, lines: list[dict[str, Any]]) -> None:
     """Write FILE completely or not at all. An earlier merged file is replaced. RecordError if FILE is another file, or
     can't be written."""
     if path.exists() and "ranks" not in read_records(path).runs[0]:

@@ -114,7 +114,7 @@ class Rank:
         if missing := len(todo) - len(common):
             self.left_out.append(f"{missing} more cells, for which another rank has not the memory")
         self.todo: Todo = [(cell, modes) for cell, modes in todo if cell.id in common]
-        self.group.alike("cases", ranks.digest(f"{cell.id} {modes}" for cell, modes in self.todo))
+        self.group.alike("cases", ranks.digest_names(f"{cell.id} {modes}" for cell, modes in self.todo))
         job = Job(
             cells=[],
             num_devices=number,
@@ -218,7 +218,7 @@ class Rank:
             self._write(lines)
             every = self.group.channel.exchange(f"timed {cell.id}", lines, self.job.deadline)[1]
             self.kept.timings += [
-                merge.timing(dict(enumerate(own)), self.group.size) for own in zip(*every, strict=True)
+                merge.merge_timing(dict(enumerate(own)), self.group.size) for own in zip(*every, strict=True)
             ]
             progress.take(cell.id, time.monotonic() - last)
             last = time.monotonic()
@@ -365,7 +365,7 @@ def _refuse(arguments: argparse.Namespace) -> None:
         )
 
 
-def run(
+def run_rank_bench(
     arguments: argparse.Namespace,
     found: Coordinates,
     seconds: float,

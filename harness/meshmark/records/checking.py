@@ -24,7 +24,7 @@ LARGEST = 10**30
 CALLED = {str: "text", int: "a whole number", float: "a number"}
 
 
-def of(hint: Any, absent: bool = False) -> Check:
+def check_of(hint: Any, absent: bool = False) -> Check:
     """The check of an annotation. `absent`: whether objects may lack required fields, as in files that were made by
     hand or by another version."""
     plain, fields = taken_apart(hint)
@@ -34,13 +34,13 @@ def of(hint: Any, absent: bool = False) -> Check:
     if origin is Literal:
         return _one_of(arguments)
     if origin in (Union, UnionType):
-        return _either([of(arm, absent) for arm in arguments])
+        return _either([check_of(arm, absent) for arm in arguments])
     if is_typeddict(plain):
         return _object(plain, absent)
     if origin is list:
-        return _list(of(arguments[0], absent), fields)
+        return _list(check_of(arguments[0], absent), fields)
     if origin is dict:
-        return _mapping(of(arguments[1], absent), fields)
+        return _mapping(check_of(arguments[1], absent), fields)
     if choices := last(fields, "choices"):
         return _one_of(choices)
     return _primitive(plain, fields)
@@ -79,7 +79,7 @@ def _object(definition: type, absent: bool) -> Check:
     known: dict[str, Check] = {}
     required = []
     for entry in entries(definition):
-        known[entry.name] = of(entry.type, absent)
+        known[entry.name] = check_of(entry.type, absent)
         if entry.required and not absent:
             required.append(entry.name)
 

@@ -304,7 +304,7 @@ def _no_constant(name: str) -> Any:
 
 CHECKED: dict[str, dict[str, checking.Check]] = {
     kind: {
-        entry.name: checking.of(entry.type, absent=entry.name == "facts")
+        entry.name: checking.check_of(entry.type, absent=entry.name == "facts")
         for entry in entries(LINES[kind.split()[0]])
     }
     for kind in RELIED_ON

@@ -84,7 +84,7 @@ class Product:
         return [reading.read_records(path) for path in self.records]
 
 
-def find(root: Path) -> list[Product]:
+def find_products(root: Path) -> list[Product]:
     """The products below results/, sorted by release (the newest first) and then by name. ResultError if a directory
     that should hold a product does not. Directories that are not a JAX release (compile-only, the page) are ignored."""
     found = []

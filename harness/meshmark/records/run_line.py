@@ -51,7 +51,7 @@ FACTS = (
 )
 
 
-def environment(run: Mapping[str, Any]) -> dict[str, Any]:
+def environment_fields(run: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that are equal in all run lines of one environment: devices, versions of packages, flags,
     surroundings, host, and the suite's version, commit, clean state and digest. Fields that a run line lacks are None,
     or empty."""

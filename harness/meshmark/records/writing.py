@@ -106,7 +106,7 @@ class Writer:
         """Resume the file of an interrupted run: (writer, its records).
 
         Everything after the last finished case or cell is cut off. RecordError if the file can't be read, if another
-        run is writing it, or if its environment or settings differ (run_line.environment and run_line.settings).
+        run is writing it, or if its environment or settings differ (run_line.environment_fields and run_line.settings).
         """
         _plain(path)
         try:
@@ -230,7 +230,7 @@ def _same_run(path: Path, records: Records, run: Mapping[str, Any]) -> None:
     if cut := [p for p in records.problems if not p.endswith(TORN)]:
         raise RecordError(f"can't resume: {cut[0]}")
     before: Mapping[str, Any] = records.runs[0]
-    for of in (run_line.settings, run_line.environment):
+    for of in (run_line.settings, run_line.environment_fields):
         if found := run_line.difference(of(before), of(run)):
             raise RecordError(
                 f"can't resume {path}: it differs from this run in {found}: go on as it began, or use --record for"

@@ -195,7 +195,7 @@ def _figure(value: float | None) -> float | int | None:
 def _growth(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The growth series: for each quantity, its values and the theory over numbers of devices."""
     every = curves.grouped(lines) if lines else []
-    faster = {(id(f.series), f.quantity) for f in curves.findings(every)}
+    faster = {(id(f.series), f.quantity) for f in curves.find_excess_growth(every)}
     found = []
     for one in every:
         manual = curves.manual_of(one, every)

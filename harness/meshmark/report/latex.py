@@ -32,7 +32,7 @@ SPECIAL = {
 DASH = SPECIAL["–"]
 
 
-def text(value: Any) -> str:
+def escape_latex(value: Any) -> str:
     """A value as LaTeX text that shows exactly these characters; a character unknown to plain LaTeX becomes `?`."""
     shown = "".join(SPECIAL.get(c, c if c.isascii() else "?") for c in plain(value))
     return shown.replace("--", "-{}-").replace(DASH, "--")
@@ -44,16 +44,16 @@ def table(
     """One table: the first column is left-aligned, the others right-aligned, and the notes are below it."""
     yield r"\begin{table}"
     yield r"\centering\small"
-    yield rf"\caption{{{text(caption)}}}\label{{tab:{label}}}"
+    yield rf"\caption{{{escape_latex(caption)}}}\label{{tab:{label}}}"
     yield rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}"
     yield r"\toprule"
-    yield " & ".join(map(text, header)) + r" \\"
+    yield " & ".join(map(escape_latex, header)) + r" \\"
     yield r"\midrule"
     for row in rows:
-        yield " & ".join(map(text, row)) + r" \\"
+        yield " & ".join(map(escape_latex, row)) + r" \\"
     yield r"\bottomrule"
     yield r"\end{tabular}"
     for note in notes:
-        yield rf"\par\footnotesize {text(note)}"
+        yield rf"\par\footnotesize {escape_latex(note)}"
     yield r"\end{table}"
     yield ""

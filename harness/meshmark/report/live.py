@@ -38,7 +38,7 @@ class Live:
         with self._lock:
             seen = self.state()
             if self._made is None or self._made[0] != seen:
-                found = report.find(self.paths)
+                found = report.find_records(self.paths)
                 self._made = (seen, page.pages(page_data.build(found.sources, found.beside)))
             return self._made[1]
 

@@ -72,7 +72,7 @@ def _counters(records: Records) -> tuple[list[compare.Difference], int]:
     """(the compiled counters that differ, the number of programs that both sides have)."""
     sides: dict[str, dict[str, dict[str, str | float | None]]] = defaultdict(dict)
     for line in records.timings:
-        if counts := compare.counted(line):
+        if counts := compare.read_counters(line):
             sides[str(line.get("environment"))].setdefault(line["case"], counts)
     a, b = (sides[side] for side in compare.SIDES)
     return compare.differences(a, b), len(set(a) & set(b))

@@ -99,7 +99,7 @@ def build(sources: Sequence[Source], beside: Beside | None = None) -> dict[str, 
         "cases": {name: list(column) for name, column in zip(CASE_COLUMNS, columns, strict=True)},
         "operations": page_programs.operations(shown),
         "programs": dict(page_programs.programs(shown)),
-        "wrong": list(_wrong(wrong.find(judged_by_run))),
+        "wrong": list(_wrong(wrong.find_faults(judged_by_run))),
         "releases": page_releases.build(
             page_releases.find_releases(run["facts"])
             for records in (*(s.records for s in sources), *(beside.weather if beside else ()))
@@ -383,7 +383,7 @@ def link_of(value: Any) -> str:
 # Findings ---------------------------------------------------------------------------------------------------
 
 
-def _wrong(findings: Sequence[wrong.Finding]) -> Iterator[dict[str, Any]]:
+def _wrong(findings: Sequence[wrong.FoundFault]) -> Iterator[dict[str, Any]]:
     """The first FINDINGS findings: what is wrong, in which runs and in how many cases, and the runs where it passes."""
     for one in findings[:FINDINGS]:
         yield {

@@ -69,7 +69,7 @@ class _File:
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
-def find(paths: Sequence[Path]) -> Inputs:
+def find_records(paths: Sequence[Path]) -> Inputs:
     """Read record files, and those below directories. Files of one rank of several are left out. ReportError if no file
     is left; RecordError if a file can't be read."""
     found, seen = Inputs(), dict[str, str]()
@@ -115,7 +115,7 @@ def _files(path: Path) -> Iterator[_File]:
         yield _File(path, path.name if path.is_absolute() or ".." in path.parts else path.as_posix())
         return
     of: dict[Path, results.Product] = {}
-    for product in results.find(path):
+    for product in results.find_products(path):
         of |= {p.resolve(): product for p in product.records}
     for file in sorted(
         p for p in path.rglob("*") if p.name.endswith((".jsonl", ".jsonl.gz")) and p.is_file()
@@ -183,7 +183,7 @@ def libraries() -> dict[str, str]:
     return found
 
 
-def write(texts: Mapping[str, str], directory: Path) -> list[Path]:
+def write_pages(texts: Mapping[str, str], directory: Path) -> list[Path]:
     """Write the files into the directory, which is created if missing; ReportError if that fails.
 
     Removes pages of an earlier report that this one does not have, because they show other records.
@@ -521,7 +521,7 @@ def tex(data: Mapping[str, Any]) -> Iterator[str]:
     yield f"% Made by Meshmark {__version__} from the record files named below. Needs \\usepackage{{booktabs}}."
     notes = [f"{r['label']}: {r['file']}, SHA-256 {r['sha256'][:16]}..." for r in data["runs"]]
     for run, note in zip(data["runs"], notes, strict=True):
-        yield f"% {latex.text(note)}, suite {latex.text(run['commit'][:12])}"
+        yield f"% {latex.escape_latex(note)}, suite {latex.escape_latex(run['commit'][:12])}"
     yield ""
     header, rows = levels(data)
     if rows:

@@ -32,7 +32,7 @@ class CheckResult:
     differences: list[str]
 
 
-def check(texts: Mapping[str, str], directory: Path) -> CheckResult:
+def check_report(texts: Mapping[str, str], directory: Path) -> CheckResult:
     """Compare the files in the directory with the records; ReportError if there is no report."""
     there = {name: read_text(directory / name) for name in texts}
     manifest = there[MANIFEST]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshmark import __version__
 from meshmark.core.errors import BadInput
-from meshmark.core.escaping import cell, field, link, markdown, plain
+from meshmark.core.escaping import cell, escape_markdown, field, link, plain
 from meshmark.core.text import counted, number
 from meshmark.records import run_line
 from meshmark.records.reading import Judged, Records
@@ -166,11 +166,11 @@ def chapter(table: pd.DataFrame, records: Records, most: int | None = ONE_PAGE) 
     """One record file: environment, levels, operations by mode, failures, communication, errors."""
     facts = records.runs[0].get("facts")
     alone = run_line.single_rank(records.runs[0])
-    yield f"## {markdown(_title(facts) + (f', {alone}' if alone else ''))}"
+    yield f"## {escape_markdown(_title(facts) + (f', {alone}' if alone else ''))}"
     yield ""
-    yield markdown(summary.counts(records.cases)) + "."
+    yield escape_markdown(summary.counts(records.cases)) + "."
     yield ""
-    yield from (f"- {markdown(line)}" for line in summary.levels(records.cases))
+    yield from (f"- {escape_markdown(line)}" for line in summary.levels(records.cases))
     yield ""
     yield from section("Operations by mode", *summary.by_mode(records.cases), most=most)
     yield "Cases that pass; where not all do, of how many, and the worst verdict."
@@ -210,11 +210,11 @@ def section(
     most: int | None = None,
 ) -> Iterator[str]:
     """A heading and a table of at most `most` rows (None: all). Text that is not `Markdown` is escaped."""
-    yield f"### {title if isinstance(title, Markdown) else markdown(title)}"
+    yield f"### {title if isinstance(title, Markdown) else escape_markdown(title)}"
     yield ""
     if rows:
-        cells = [[c if isinstance(c, Markdown) else markdown(c) for c in r] for r in rows[:most]]
-        table = pandas().DataFrame(cells, columns=list(map(markdown, header)))
+        cells = [[c if isinstance(c, Markdown) else escape_markdown(c) for c in r] for r in rows[:most]]
+        table = pandas().DataFrame(cells, columns=list(map(escape_markdown, header)))
         yield table.to_markdown(index=False, disable_numparse=True, colalign=["left"] * len(header))
         if most is not None and len(rows) > most:
             yield ""
@@ -312,7 +312,7 @@ def make_tables(
     return {f: as_markdown(table, files, most) if f == "md" else as_csv(table) for f in formats}
 
 
-def write(texts: Mapping[str, str], directory: Path) -> list[Path]:
+def write_tables(texts: Mapping[str, str], directory: Path) -> list[Path]:
     """Write each text to conformance.<format> in the directory, which is created if missing; TablesError if that
     fails."""
     paths = []

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from meshmark.core.escaping import field, markdown, plain
+from meshmark.core.escaping import escape_markdown, field, plain
 from meshmark.core.text import counted, number, text_table
 from meshmark.levels.counters import format_collectives
 from meshmark.records.reading import Records
@@ -159,10 +159,10 @@ def factor(value: float) -> str:
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """The lines of a table in Markdown; cells are escaped."""
-    yield "| " + " | ".join(map(markdown, header)) + " |"
+    yield "| " + " | ".join(map(escape_markdown, header)) + " |"
     yield "|" + "---|" * len(header)
     for row in rows:
-        yield "| " + " | ".join(map(markdown, row)) + " |"
+        yield "| " + " | ".join(map(escape_markdown, row)) + " |"
 
 
 # Two releases -----------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ _FIGURES = re.compile(r"\d[\d.,e+-]*|\[[^\]]*\]|cpu:\d+|0x[0-9a-f]+", re.ASCII)
 
 
 @dataclass
-class Finding:
+class FoundFault:
     """One fault. `cases` are its case ids by run; a run is any hashable name."""
 
     kind: str
@@ -60,9 +60,9 @@ class Finding:
         return {case for cases in self.cases.values() for case in cases}
 
 
-def find(runs: Mapping[str, Sequence[Judged]]) -> list[Finding]:
+def find_faults(runs: Mapping[str, Sequence[Judged]]) -> list[FoundFault]:
     """The findings of several runs: unknown ones first, then the most severe, then those with the most cases."""
-    found: dict[tuple[str, ...], Finding] = {}
+    found: dict[tuple[str, ...], FoundFault] = {}
     for run, cases in runs.items():
         for judged in cases:
             if (verdict := judged.verdict) != "known" and verdict not in BAD:
@@ -82,7 +82,7 @@ def find(runs: Mapping[str, Sequence[Judged]]) -> list[Finding]:
     return sorted(found.values(), key=lambda f: (f.known, KINDS.index(f.kind), -len(f.every_case)))
 
 
-def _finding(judged: Judged) -> Finding:
+def _finding(judged: Judged) -> FoundFault:
     """The finding of one case, from its first line with the worst verdict."""
     verdict = judged.verdict
     line = next(line for line in judged.lines if line["verdict"] == verdict)
@@ -94,7 +94,7 @@ def _finding(judged: Judged) -> Finding:
         kind = "not refused"  # the number of a refusal says whether JAX refused in the right words
     text = _issue(line["reason"]) if known else line["reason"]
     link = line.get("link")
-    return Finding(kind, known, text, link if isinstance(link, str) else "")
+    return FoundFault(kind, known, text, link if isinstance(link, str) else "")
 
 
 def _issue(reason: str) -> str:
@@ -107,7 +107,7 @@ def _words(reason: str) -> str:
     return _FIGURES.sub("#", reason)
 
 
-def _passing(finding: Finding, runs: Mapping[str, Mapping[str, Judged]]) -> Iterable[str]:
+def _passing(finding: FoundFault, runs: Mapping[str, Mapping[str, Judged]]) -> Iterable[str]:
     wanted = finding.every_case
     for run, cases in runs.items():
         if run in finding.cases:
@@ -116,7 +116,7 @@ def _passing(finding: Finding, runs: Mapping[str, Mapping[str, Judged]]) -> Iter
             yield run
 
 
-def changes(findings: Sequence[Finding], old: str, new: str) -> tuple[list[Finding], list[Finding]]:
+def changes(findings: Sequence[FoundFault], old: str, new: str) -> tuple[list[FoundFault], list[FoundFault]]:
     """(fixed, broken) from one run to another. Fixed findings occur only in the old run and pass in the new one; broken
     findings are the reverse."""
     mended = [f for f in findings if old in f.cases and new in f.passes]

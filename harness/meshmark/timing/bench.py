@@ -165,7 +165,7 @@ def done_before(records: Records) -> set[tuple[str, int]]:
     return {(cell_of(r["case"]), r["process"]) for r in records.timings if "seconds" in r}
 
 
-def run(
+def time_cells(
     todo: Todo,
     facts: Facts,
     job: Job,

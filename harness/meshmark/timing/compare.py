@@ -71,7 +71,7 @@ class Difference:
     b: str | float | None
 
 
-def counted(line: Mapping[str, Any]) -> dict[str, str | float | None]:
+def read_counters(line: Mapping[str, Any]) -> dict[str, str | float | None]:
     """The compiled counters of a timing line; {} if it has none (a host call, a failure, an invalid record)."""
     try:
         found = counters.format_collectives(line["communication"])
@@ -278,7 +278,7 @@ class Comparison:
     def _first(self, side: Side, line: Mapping[str, Any]) -> None:
         key = key_of(line["case"], line["cadence"])
         side.first[key] = "" if line["verdict"] == "pass" else _told(line)
-        if counts := counted(line):
+        if counts := read_counters(line):
             side.counters[line["case"]] = counts
 
     def _unfit(self, key: str, name: str) -> str:

@@ -19,7 +19,7 @@ from meshmark.timing import rooflines as peaks
 from meshmark.timing.rooflines import Rooflines
 
 
-def of(record: Mapping[str, Any], rooflines: Rooflines | None = None) -> dict[str, Any]:
+def figures_of(record: Mapping[str, Any], rooflines: Rooflines | None = None) -> dict[str, Any]:
     """The figures of one timing record from its samples; {} if it has none. The interval is over its samples and does
     not cover other processes."""
     samples = record["samples_s"]

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from meshmark.core.pairs import Outcome, Rule, decide_outcome
 from meshmark.core.statistics import Estimate, end_rank, series_median
 from meshmark.records.reading import Records
-from meshmark.timing.compare import CompareError, counted, figure, key_of
+from meshmark.timing.compare import CompareError, figure, key_of, read_counters
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.integer]
@@ -69,7 +69,7 @@ def taken(records: Records, name: str) -> Recorded:
             found.medians.setdefault(key, []).append(seconds)
         else:
             found.failed[key] = f"{line['verdict']}: {line['reason']}"
-        if counts := counted(line):
+        if counts := read_counters(line):
             found.counters.setdefault(line["case"], counts)
     if not found.medians:
         raise CompareError(f"{name} holds no times: name a file that `meshmark bench --record` wrote")

@@ -122,7 +122,7 @@ def name_of(lines: Sequence[Mapping[str, Any]]) -> str:
     return "-".join(parts) + ".jsonl.gz"
 
 
-def write(lines: Sequence[Mapping[str, Any]], directory: Path) -> Path:
+def write_weather_lines(lines: Sequence[Mapping[str, Any]], directory: Path) -> Path:
     """Write an environment's lines into the directory, compressed by gzip, and give the path. Equal lines give equal
     bytes. WeatherError if it fails."""
     path = directory / name_of(lines)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from meshmark.core.escaping import markdown as escaped
+from meshmark.core.escaping import escape_markdown as escaped
 from meshmark.core.text import counted
 from meshmark.core.verdicts import BAD
 from meshmark.growth.documents import pyplot, seconds, short, svg
@@ -47,7 +47,7 @@ def shown(counter: str, value: float | None) -> str:
     return f"{value:,.0f}" if value < 1e6 else short(value)
 
 
-def markdown(releases: Sequence[Release]) -> Iterator[str]:
+def page_lines(releases: Sequence[Release]) -> Iterator[str]:
     """The lines of the page, without its plot."""
     yield "# What each release changed in compiled programs"
     yield ""
@@ -158,7 +158,7 @@ def figure(releases: Sequence[Release]) -> Any:
     return drawn
 
 
-def write(releases: Sequence[Release], directory: Path) -> list[Path]:
+def write_history_page(releases: Sequence[Release], directory: Path) -> list[Path]:
     """Write the page and its plot into the directory, which is made if missing; WeatherError if it fails."""
     drawn = figure(releases)
     texts = {PAGE: page(releases), PLOT: svg(drawn)}
@@ -174,7 +174,7 @@ def write(releases: Sequence[Release], directory: Path) -> list[Path]:
 
 def page(releases: Sequence[Release]) -> str:
     """The page with its plot."""
-    return "\n".join(_with_plot(markdown(releases))).rstrip("\n") + "\n"
+    return "\n".join(_with_plot(page_lines(releases))).rstrip("\n") + "\n"
 
 
 def _with_plot(lines: Iterator[str]) -> Iterator[str]:

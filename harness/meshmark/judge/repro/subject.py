@@ -121,12 +121,12 @@ class Subject:
         cell = self.case.cell
         given = cell.arguments(self.seed)
         if self.form.inputs == "counted":
-            given = [counted(a, x) for a, x in zip(self.plan.arguments, given, strict=True)]
+            given = [count_up(a, x) for a, x in zip(self.plan.arguments, given, strict=True)]
         expected, bounds = cell.expected(given, self.form.u_factor)
         return Data(given, [np.asarray(e) for e in expected], bounds)
 
 
-def counted(argument: Argument, given: np.ndarray) -> np.ndarray:
+def count_up(argument: Argument, given: np.ndarray) -> np.ndarray:
     """1, 2, 3 ... in place of values that only have to be distinct; the given values if the fill or dtype needs
     them."""
     kind = dtype_of(argument.dtype)
@@ -143,7 +143,7 @@ def exact_when_counted(case: Case) -> bool:
     if plan.judge != "exact":
         return plan.judge == "bits"
     given = case.cell.arguments(0)
-    inputs = [counted(a, x) for a, x in zip(plan.arguments, given, strict=True)]
+    inputs = [count_up(a, x) for a, x in zip(plan.arguments, given, strict=True)]
     items: list[Any] = [*plan.results, *plan.arguments]
     largest = 2.0 ** min(dtype_of(item.dtype).digits for item in items)
     function = type(case.operation).gradient if plan.wrt else type(case.operation).reference

@@ -59,7 +59,7 @@ def made() -> dict[str, Any]:
     }
 
 
-def text() -> str:
+def read_schema() -> str:
     """The contents of the published file."""
     return json.dumps(made(), indent=1, ensure_ascii=False) + "\n"
 

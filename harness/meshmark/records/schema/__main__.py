@@ -6,5 +6,5 @@ from __future__ import annotations
 from meshmark.records import schema
 
 if __name__ == "__main__":
-    schema.FILE.write_text(schema.text(), encoding="utf-8")
+    schema.FILE.write_text(schema.read_schema(), encoding="utf-8")
     print(schema.FILE)
